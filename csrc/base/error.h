@@ -1,0 +1,76 @@
+// What went wrong, as a value: kind, and a text that says who, what, the numbers and what to do.
+// Two ways to fail, one border: on a caller's thread a Failure is thrown; on the loop an Error is handed on, and the
+// first one of a group wins and stays. The two meet in the backend's Work. Immutable, so any thread may read it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace fairring {
+
+enum class ErrorKind : std::uint8_t {
+  Configuration,  // a setting, or ranks whose settings differ
+  Usage,          // a call that can't be carried out as it was made
+  Mismatch,       // ranks made different calls
+  PeerDied,       // a rank's process ended, or its connection broke
+  PeerLeft,       // a rank destroyed its group while others still needed it
+  Timeout,
+  Connection,  // a connection could not be made, or its bytes were not ours
+  Aborted,     // this rank gave up on its own accord
+  System,      // the operating system refused something
+};
+
+const char* name(ErrorKind kind);
+
+class Error {
+ public:
+  Error() = default;  // no error
+  Error(ErrorKind kind, std::string text);
+
+  explicit operator bool() const { return what_ != nullptr; }
+  ErrorKind kind() const { return what_->kind; }
+  const std::string& text() const;
+
+ private:
+  struct What {
+    ErrorKind kind;
+    std::string text;
+  };
+  std::shared_ptr<const What> what_;
+};
+
+class Failure : public std::runtime_error {
+ public:
+  explicit Failure(Error error) : std::runtime_error(error.text()), error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
+
+template <class... Parts>
+std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+template <class... Parts>
+Error makeError(ErrorKind kind, const Parts&... parts) {
+  return {kind, concat(parts...)};
+}
+
+// On a caller's thread: throws when the condition does not hold. The parts name the operands' values.
+template <class... Parts>
+void check(bool holds, ErrorKind kind, const Parts&... parts) {
+  if (!holds) throw Failure(makeError(kind, parts...));
+}
+
+// The text of errno for a call that failed, as "bind: Address already in use".
+Error systemError(const char* call);
+
+}  // namespace fairring

@@ -1,0 +1,108 @@
+#include "base/loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+
+namespace fairring {
+namespace {
+
+constexpr std::chrono::milliseconds kNow{0};
+
+// Runs a task on the loop: what only its holder may do.
+void on(Loop& loop, const Loop::Task& task) {
+  loop.post(task);
+  loop.runOnce(kNow);
+}
+
+TEST(Loop, RunsPostedTasksInOrder) {
+  Loop loop;
+  std::string order;
+  for (const char c : {'a', 'b', 'c'}) loop.post([&order, c] { order += c; });
+  loop.runOnce(kNow);
+  EXPECT_EQ(order, "abc");
+}
+
+TEST(Loop, WhoeverRunsItHoldsTheRole) {
+  Loop loop;
+  EXPECT_FALSE(loop.isCurrent());
+  on(loop, [&] { EXPECT_TRUE(loop.isCurrent()); });
+  EXPECT_FALSE(loop.isCurrent());
+}
+
+TEST(Loop, TheMostUrgentJobGoesFirstOnePieceATurn) {
+  Loop loop;
+  std::string order;
+  int left = 2;
+  on(loop, [&] {
+    loop.work(nullptr, 5, [&] { return order += 'b', false; });
+    loop.work(nullptr, 3, [&] { return order += 'a', --left > 0; });
+  });
+  EXPECT_EQ(order, "a");
+  loop.runOnce(kNow);
+  loop.runOnce(kNow);
+  EXPECT_EQ(order, "aab");
+}
+
+TEST(Loop, DroppedWorkRunsNoMoreEvenWhenItDropsItself) {
+  Loop loop;
+  int pieces = 0;
+  const int owner = 0;
+  on(loop, [&] {
+    loop.work(&owner, 1, [&] {
+      ++pieces;
+      loop.dropWork(&owner);
+      return true;
+    });
+    loop.work(&owner, 2, [&] { return ++pieces > 0; });
+  });
+  for (int i = 0; i < 3; ++i) loop.runOnce(kNow);
+  EXPECT_EQ(pieces, 1);
+}
+
+TEST(Loop, TimersRunWhenTheyAreDueAndNotWhenCancelled) {
+  Loop loop;
+  std::string order;
+  on(loop, [&] {
+    const auto now = Loop::Clock::now();
+    loop.at(now + std::chrono::milliseconds(2), [&] { order += 'b'; });
+    loop.at(now, [&] { order += 'a'; });
+    loop.cancel(loop.at(now, [&] { order += 'x'; }));
+  });
+  while (order.size() < 2) loop.runOnce(std::chrono::seconds(5));
+  EXPECT_EQ(order, "ab");
+}
+
+TEST(Loop, APostFromAnotherThreadEndsTheWaiting) {
+  LoopThread thread;  // which waits for an hour when nothing is due
+  bool ran = false;
+  thread.runAndWait([&] { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+TEST(Loop, AHandlerMayUnwatchAnotherThatIsReadyInTheSameTurn) {
+  Loop loop;
+  std::array<int, 2> fds;
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()), 0);
+  const Descriptor left(fds[0]);
+  const Descriptor right(fds[1]);
+  ASSERT_EQ(::send(fds[0], "x", 1, 0), 1);
+  ASSERT_EQ(::send(fds[1], "x", 1, 0), 1);
+  int served = 0;
+  const auto serve = [&](std::uint32_t) {
+    ++served;
+    loop.unwatch(fds[0]);
+    loop.unwatch(fds[1]);
+  };
+  on(loop, [&] {
+    loop.watch(fds[0], EPOLLIN, serve);
+    loop.watch(fds[1], EPOLLIN, serve);
+  });
+  loop.runOnce(kNow);
+  EXPECT_EQ(served, 1);
+}
+
+}  // namespace
+}  // namespace fairring
