@@ -1,0 +1,47 @@
+#include "plan/layout.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "base/error.h"
+#include "plan/partition.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::size_t kGrainBytes = 64;
+
+}  // namespace
+
+Range piece(Range range, int parts, int index, std::uint64_t grain) {
+  const std::uint64_t grains = (range.size() + grain - 1) / grain;
+  const auto cut = [&](std::uint64_t i) { return range.begin + std::min(range.size(), i * grains / parts * grain); };
+  return {cut(index), cut(index + 1)};
+}
+
+const LevelLayout& Layout::at(int level) const {
+  for (const LevelLayout& entry : levels) {
+    if (entry.level == level) return entry;
+  }
+  throw std::out_of_range(concat("this layout has no level ", level));
+}
+
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes) {
+  const Partitions rails(topology, elements, kGrainBytes / elementBytes);
+  Layout layout{elements, elementBytes, {}};
+  for (const int level : topology.levels()) {
+    LevelLayout entry{level, {}};
+    for (Rail& rail : rails.of(level, groupOf(topology, level, rank))) {
+      const auto self = std::ranges::find(rail.owners, rank);
+      if (self == rail.owners.end()) continue;
+      rail.self = static_cast<int>(self - rail.owners.begin());
+      entry.rails.push_back(std::move(rail));
+    }
+    layout.levels.push_back(std::move(entry));
+  }
+  return layout;
+}
+
+}  // namespace fairring

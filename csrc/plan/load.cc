@@ -1,0 +1,54 @@
+#include "plan/load.h"
+
+#include <algorithm>
+
+#include "plan/partition.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::uint64_t kGrainBytes = 64;
+
+// Grains of a slice large enough that different cuts fall apart, and divisible by products of small numbers, so that
+// cuts which are equal as fractions (1/2 of 1/3, 1/3 of 1/2) are equal here.
+constexpr std::uint64_t kIdealGrains = 720720ULL * 720720ULL * 1024ULL;
+
+std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
+
+}  // namespace
+
+std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
+  std::uint64_t held = ceilOf(sliceBytes, kGrainBytes) * kGrainBytes;
+  for (int below = 0; below < level; ++below) {
+    if (levels[below].owners == 1) continue;
+    // Rounding gives each rail's shard less than one grain more than its even part. From level 2 on it may also part
+    // cuts of different groups that are equal as fractions: by less than two grains, at both ends of what was held.
+    std::uint64_t rails = levels[below].rails;
+    if (below >= 2) rails += 4 * levels[below - 1].rails;
+    held = std::min(held, ceilOf(held, levels[below].owners) + kGrainBytes * rails);
+  }
+  return held;
+}
+
+std::vector<Load> loadsOf(const Topology& topology) {
+  std::vector<Load> loads(topology.world());
+  const Partitions rails(topology, kIdealGrains, 1);
+  for (int level = 0; level < Topology::kLevels; ++level) {
+    for (Load& load : loads) load.levels[level].rails = 0;
+    for (int group = 0; group < groupsAt(topology, level); ++group) {
+      for (const Rail& rail : rails.of(level, group)) {
+        for (const int owner : rail.owners) {
+          loads[owner].levels[level].owners = rail.owners.size();
+          ++loads[owner].levels[level].rails;
+        }
+      }
+    }
+  }
+  std::ranges::sort(loads);
+  const auto repeated = std::ranges::unique(loads);
+  loads.erase(repeated.begin(), repeated.end());
+  return loads;
+}
+
+}  // namespace fairring

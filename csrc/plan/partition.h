@@ -1,0 +1,43 @@
+// All rails of a slice, of any group at any level, whoever owns them: the recursion behind layout.h.
+// Inside plan/ only; immutable.
+//
+// A group's partition says which of its ranks holds which part of the slice once its level is reduced. At level -1 a
+// rank is a group of its own and holds the whole slice. At the levels above, the common refinement of the members'
+// partitions gives the rails (inside one, every member has exactly one holder: its owner), and the rails' shards are
+// the group's partition.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/topology.h"
+
+namespace fairring {
+
+int groupOf(const Topology& topology, int level, int rank);
+int groupsAt(const Topology& topology, int level);
+
+class Partitions {
+ public:
+  // The topology must outlive this.
+  Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain);
+
+  std::vector<Rail> of(int level, int group) const;  // in ascending order of range; `self` is left at -1
+
+ private:
+  struct Held {
+    Range range;
+    int rank;
+  };
+  using Partition = std::vector<Held>;  // in ascending order, without gaps, none empty
+
+  Partition partition(int level, int group) const;
+  std::vector<int> members(int level, int group) const;  // groups of the level below
+
+  const Topology& topology_;
+  std::uint64_t elements_;
+  std::uint64_t grain_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,94 @@
+// Which steps a slice takes, how large slices are, and what each is expected to cost. Pure arithmetic: the same answer
+// on all ranks from the same topology and settings, never from a measurement in this run. docs/algorithms.md derives
+// the rows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/load.h"
+#include "plan/topology.h"
+
+namespace fairring {
+
+enum class Verb : std::uint8_t {
+  ReduceScatter,  // afterwards each owner of a rail holds the sum of its shard
+  AllGather,      // afterwards each owner holds all shards of the rail
+  AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
+};
+
+struct Step {
+  Verb verb;
+  int level;
+  bool operator==(const Step&) const = default;
+};
+
+using Plan = std::vector<Step>;
+std::string describe(const Plan& plan);  // "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"
+
+struct CostRow {                // of one level's transport; sources in docs/algorithms.md
+  double latencySeconds;        // alpha: one step, one message
+  double perMessageSeconds;     // o: handling one more message
+  double bytesPerSecond;        // beta: one rank's share of the level, each way
+  double summedBytesPerSecond;  // gamma: the kernel's speed, bytes of input
+};
+
+struct PlannerSettings {
+  std::uint64_t totalMemoryBytes;  // FAIRRING_TOTAL_MEMORY: staging of one rank and group
+  std::uint64_t sliceBytes;        // FAIRRING_SLICE_SIZE: upper bound of a slice
+  std::vector<CostRow> rows;       // by level
+};
+
+struct Choice {
+  Plan plan;
+  std::uint64_t sliceElements;  // of every slice but the last, a multiple of 64 bytes
+};
+
+class Planner {
+ public:
+  static constexpr int kSlicesInFlight = 4;  // that staging should hold; the ancestor's measured sweet spot
+
+  // Throws Failure(Configuration), with the numbers, when the memory holds no slice of the minimum size.
+  Planner(Topology topology, PlannerSettings settings);
+
+  // The plan and slice size of an all-reduce of so many elements.
+  Choice choose(std::uint64_t elements, std::size_t elementBytes) const;
+
+  // Expected seconds of one call, all its slices, the busiest rank's.
+  double predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const;
+
+  const Topology& topology() const { return topology_; }
+
+ private:
+  struct Candidate {
+    Plan plan;
+    std::uint64_t largestSliceBytes;
+  };
+
+  std::uint64_t largestSliceBytes(const Plan& plan) const;  // that the memory allows; 0: none
+  double stepSeconds(const Step& step, std::uint64_t sliceBytes) const;
+  std::vector<double> levelSeconds(const Plan& plan, std::uint64_t sliceBytes) const;  // of one slice, by level
+
+  Topology topology_;
+  PlannerSettings settings_;
+  std::vector<Load> loads_;
+  std::vector<Candidate> candidates_;
+};
+
+// Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
+// instead, unless that is level 0, which has none.
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop);
+
+// Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives
+// contributions, one area per rail and peer. receiveOffset gives where those of a step begin.
+// Areas stand in the order of rails, then of owners (self left out). In a ReduceScatter an area has the bytes of this
+// rank's own shard, in an AllReduce those of the whole rail. Level 0 needs none.
+std::uint64_t stagingBytes(const Plan& plan, const Layout& layout);
+std::uint64_t receiveOffset(const Plan& plan, const Layout& layout, std::size_t step);
+
+// Upper bound of stagingBytes over all ranks, for every slice of at most so many bytes: what all ranks must agree on.
+std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads, std::uint64_t sliceBytes);
+
+}  // namespace fairring

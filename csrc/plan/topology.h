@@ -1,0 +1,47 @@
+// Who stands where: facts about every rank in, levels of groups out. Pure arithmetic; immutable.
+// Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world.
+// Ranks of a group stand in ascending order; machines and sites in the order of their lowest rank. That order is the
+// order of summation, so it is the same on all ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fairring {
+
+struct Place {
+  std::string machine;  // equal strings: the same machine
+  std::string site;     // equal strings: the same site; a machine stands in one site
+};
+
+class Topology {
+ public:
+  static constexpr int kLevels = 3;  // machine, rail, site
+
+  // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
+  explicit Topology(const std::vector<Place>& places);
+
+  int world() const { return static_cast<int>(machineOf_.size()); }
+  int machines() const { return static_cast<int>(ranksOf_.size()); }
+  int sites() const { return static_cast<int>(machinesOf_.size()); }
+
+  int machineOf(int rank) const { return machineOf_[rank]; }
+  int localIndexOf(int rank) const { return localIndexOf_[rank]; }
+  int siteOf(int machine) const { return siteOf_[machine]; }
+  const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
+  const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }
+
+  // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
+  // staging even where a machine has one rank).
+  std::vector<int> levels() const;
+  std::string describe() const;  // "2 machines of (4, 3) ranks", for messages
+
+ private:
+  std::vector<int> machineOf_;
+  std::vector<int> localIndexOf_;
+  std::vector<int> siteOf_;
+  std::vector<std::vector<int>> ranksOf_;
+  std::vector<std::vector<int>> machinesOf_;
+};
+
+}  // namespace fairring

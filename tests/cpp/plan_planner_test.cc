@@ -1,0 +1,225 @@
+// Plans, predictions and slice sizes. Cost rows here are round numbers, so that expected values can be worked out by
+// hand.
+#include "plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "plan_machines.h"
+
+namespace fairring {
+namespace {
+
+using Sites = std::vector<std::vector<int>>;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+constexpr CostRow kFree{0, 0, 1e30, 1e30};
+constexpr CostRow kMemory{1e-5, 1e-6, 1e10, 1e10};
+constexpr CostRow kNetwork{1e-4, 1e-6, 1e8, 1e10};
+
+PlannerSettings settings(std::uint64_t memory = 50 * kMiB, std::uint64_t slice = 25 * kMiB) {
+  return {memory, slice, {kMemory, kNetwork, kNetwork}};
+}
+
+const Plan kTwoShot = hierarchicalPlan({0, 1}, false);
+const Plan kOneShot = hierarchicalPlan({0, 1}, true);
+
+TEST(HierarchicalPlan, ScattersDownTheLevelsAndGathersBackUp) {
+  EXPECT_EQ(describe(hierarchicalPlan({0}, false)), "RS0 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, false)), "RS0 RS1 AG1 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 2}, false)), "RS0 RS2 AG2 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false)), "RS0 RS1 RS2 AG2 AG1 AG0");
+}
+
+TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
+  EXPECT_EQ(describe(hierarchicalPlan({0}, true)), "RS0 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, true)), "RS0 AR1 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true)), "RS0 RS1 AR2 AG1 AG0");
+}
+
+TEST(Prediction, IsLatencyPlusMessagesPlusBytesPlusSumsOfEachStep) {
+  PlannerSettings onlyNetwork = settings();
+  onlyNetwork.rows = {kFree, {1, 0.01, 100, 1000}};
+  const Planner planner(onOneSite({1, 1, 1, 1}), onlyNetwork);
+  constexpr std::uint64_t kSlice = 64 * 100;
+  // RS1: 3 messages, 3/4 of the slice each way, 4 shards of a quarter summed; AG1 the same without the sum.
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, kSlice, kSlice), (1 + 0.03 + 48 + 6.4) + (1 + 0.03 + 48));
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(kOneShot, kSlice, kSlice), 1 + 0.03 + 192 + 25.6);
+}
+
+TEST(Prediction, OverlapsSlicesSoThatOnlyTheSlowestLevelCountsForEach) {
+  PlannerSettings latencies = settings();
+  latencies.rows = {{1, 0, 1e30, 1e30}, {10, 0, 1e30, 1e30}};
+  const Planner planner(onOneSite({2, 2}), latencies);
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 640, 640), 2 + 20);
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 3 * 640, 640), 2 + 3 * 20);
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(kOneShot, 3 * 640, 640), 2 + 3 * 10);
+}
+
+TEST(Prediction, CountsTheLastSliceByItsOwnBytes) {
+  PlannerSettings bytes = settings();
+  bytes.rows = {kFree, {0, 0, 1, 1e30}};
+  const Planner planner(onOneSite({1, 1}), bytes);
+  EXPECT_NEAR(planner.predictSeconds(kTwoShot, 6400 + 64, 6400), 6464, 1);
+}
+
+TEST(Prediction, IsOfTheBusiestRank) {
+  const Planner even(onOneSite({2, 2}), settings());
+  const Planner uneven(onOneSite({3, 1}), settings());  // the rank that is alone carries all of it
+  EXPECT_GT(uneven.predictSeconds(kTwoShot, kMiB, kMiB), 1.8 * even.predictSeconds(kTwoShot, kMiB, kMiB));
+}
+
+TEST(Choice, IsOneShotForFewBytesAndTwoShotForManyOnFourMachines) {
+  const Planner planner(onOneSite({2, 2, 2, 2}), settings());
+  EXPECT_EQ(describe(planner.choose(1, 4).plan), "RS0 AR1 AG0");
+  EXPECT_EQ(describe(planner.choose(10 * kMiB, 4).plan), "RS0 RS1 AG1 AG0");
+}
+
+TEST(Choice, OnOneMachineHasOnlyTheMachinesSteps) {
+  EXPECT_EQ(describe(Planner(onOneSite({4}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
+  EXPECT_EQ(describe(Planner(onOneSite({1}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
+}
+
+TEST(Choice, TakesFewerStepsWherePredictionsAreEqual) {
+  PlannerSettings free = settings();
+  free.rows = {kFree, {0, 0, 1e300, 1e300}};
+  free.rows[0].bytesPerSecond = free.rows[0].summedBytesPerSecond = 1e300;
+  EXPECT_EQ(describe(Planner(onOneSite({2, 2}), free).choose(0, 4).plan), "RS0 AR1 AG0");
+}
+
+TEST(Choice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
+  EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(1, 4).plan), "RS0 RS1 AR2 AG1 AG0");
+}
+
+TEST(SliceSize, IsTheWholeCallForSmallCallsRoundedUpTo64Bytes) {
+  const Planner planner(onOneSite({2, 2}), settings());
+  EXPECT_EQ(planner.choose(1, 4).sliceElements, 16);
+  EXPECT_EQ(planner.choose(16, 4).sliceElements, 16);
+  EXPECT_EQ(planner.choose(17, 4).sliceElements, 32);
+  EXPECT_EQ(planner.choose(kMiB / 4, 4).sliceElements, kMiB / 4);
+}
+
+TEST(SliceSize, IsNeverZero) { EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(0, 8).sliceElements, 8); }
+
+TEST(SliceSize, CutsALargeCallSoThatItsLevelsOverlap) {
+  PlannerSettings slowMemory = settings();
+  slowMemory.rows[0].bytesPerSecond = 1e8;
+  const Choice choice = Planner(onOneSite({2, 2}), slowMemory).choose(kMiB, 8);  // fits into one slice
+  EXPECT_EQ(choice.sliceElements, kMiB / 4);
+}
+
+TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {
+  EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB, 4).sliceElements, kMiB);
+}
+
+TEST(SliceSize, NeverExceedsTheSetting) {
+  const Planner planner(onOneSite({2, 2}), settings(50 * kMiB, 100'000));
+  const std::uint64_t bytes = planner.choose(100 * kMiB, 4).sliceElements * 4;
+  EXPECT_LE(bytes, 100'000);
+  EXPECT_GE(bytes, 99'000);
+}
+
+std::uint64_t pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+TEST(SliceSize, IsTheLargestOfWhichStagingHoldsFour) {
+  const Topology topology = onOneSite({2, 2});
+  const Choice choice = Planner(topology, settings(8 * kMiB)).choose(1024 * kMiB, 4);
+  const std::uint64_t bytes = choice.sliceElements * 4;
+  const auto fourOf = [&](std::uint64_t slice) {
+    return 4 * pages(worstStagingBytes(choice.plan, loadsOf(topology), slice));
+  };
+  EXPECT_EQ(bytes % 64, 0);
+  EXPECT_LE(fourOf(bytes), 8 * kMiB);
+  EXPECT_GT(fourOf(bytes + bytes / 100), 8 * kMiB);  // a call's slices are nearly equal, so a little smaller
+}
+
+TEST(SliceSize, LeavesFewerInFlightBeforeItGivesUp) {
+  const Planner planner(onOneSite({1, 1}), settings(120 << 10));
+  EXPECT_GE(planner.choose(kMiB, 8).sliceElements * 8, 60 << 10);
+}
+
+TEST(SliceSize, RefusesAMemoryThatHoldsNoSliceAndSaysHowMuchIsNeeded) {
+  try {
+    Planner(onOneSite({1, 1}), settings(64 << 10));
+    FAIL() << "nothing was thrown";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().kind(), ErrorKind::Configuration);
+    // The image of 64 KiB, the peer's contribution of half of that and a grain, in whole pages.
+    EXPECT_EQ(failure.error().text(),
+              "FAIRRING_TOTAL_MEMORY=65536 B holds no slice: on 2 machines of 1 ranks the smallest, of 65536 B, needs "
+              "102400 B: raise it");
+  }
+  EXPECT_NO_THROW(Planner(onOneSite({1, 1}), settings(102'400)));
+}
+
+TEST(Staging, HoldsTheImageAndAShardOfEveryPeer) {
+  const Layout layout = layoutSlice(onOneSite({1, 1, 1}), 0, 4800, 4);  // 300 grains, 100 for each
+  EXPECT_EQ(receiveOffset(kTwoShot, layout, 1), 4800 * 4);
+  EXPECT_EQ(stagingBytes(kTwoShot, layout), 4800 * 4 + 2 * 6400);
+  EXPECT_EQ(stagingBytes(kOneShot, layout), 4800 * 4 + 2 * 4800 * 4);
+}
+
+TEST(Staging, NeedsNoPlaceForContributionsInsideTheMachine) {
+  const Layout layout = layoutSlice(onOneSite({3}), 0, 4801, 4);
+  EXPECT_EQ(stagingBytes(hierarchicalPlan({0}, false), layout), 4801 * 4 + 60);  // rounded up to 64 bytes
+}
+
+TEST(Staging, PutsTheStepsOneAfterTheOther) {
+  const Topology topology = onSites({{1, 1}, {1, 1}});
+  const Layout layout = layoutSlice(topology, 0, 6400, 4);
+  const Plan plan = hierarchicalPlan({0, 1, 2}, false);
+  EXPECT_EQ(receiveOffset(plan, layout, 1), 25600);          // RS1: half a slice of the one peer
+  EXPECT_EQ(receiveOffset(plan, layout, 2), 25600 + 12800);  // RS2: a quarter
+  EXPECT_EQ(stagingBytes(plan, layout), 25600 + 12800 + 6400);
+}
+
+TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
+  const Sites table[] = {{{2, 2}},         {{8, 7}},      {{3, 1}},           {{4, 3, 2}},
+                         {{2, 2}, {2, 2}}, {{3, 2}, {4}}, {{1}, {1, 1}, {2}}, {{4, 3}, {5, 2, 2}, {3, 1}}};
+  for (const Sites& sites : table) {
+    const Topology topology = onSites(sites);
+    for (const bool oneShot : {false, true}) {
+      const Plan plan = hierarchicalPlan(topology.levels(), oneShot);
+      for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
+        const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology), bound);
+        for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
+          for (int rank = 0; rank < topology.world(); ++rank) {
+            ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2)), worst)
+                << topology.describe() << ", " << describe(plan) << ", slice of " << bytes << " B, rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
+  for (const Sites& sites : {Sites{{2, 2}}, Sites{{8, 7}}, Sites{{4, 3, 2}}, Sites{{2, 2}, {2, 2}}}) {
+    const Topology topology = onSites(sites);
+    const Plan plan = hierarchicalPlan(topology.levels(), false);
+    std::uint64_t most = 0;
+    for (int rank = 0; rank < topology.world(); ++rank) {
+      most = std::max(most, stagingBytes(plan, layoutSlice(topology, rank, 2 * kMiB, 4)));
+    }
+    EXPECT_LE(worstStagingBytes(plan, loadsOf(topology), 8 * kMiB), most + 4096) << topology.describe();
+  }
+}
+
+TEST(Load, CountsRailsAndOwnersOfEveryKindOfRankOnce) {
+  const std::vector<Load> equal = loadsOf(onOneSite({4, 4}));
+  ASSERT_EQ(equal.size(), 1);
+  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4}));
+  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2}));
+  const std::vector<Load> unequal = loadsOf(onOneSite({3, 1}));
+  ASSERT_EQ(unequal.size(), 2);
+  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1}));
+  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2}));
+  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2}));
+}
+
+}  // namespace
+}  // namespace fairring
