@@ -1,0 +1,37 @@
+// The summing loops, compiled once per instruction set from reduce_isa.cc, and which of them this processor can run.
+// Inside kernels/ and its tests; everyone else calls reduce(). Pure: any thread, no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/reduce.h"
+
+namespace fairring {
+
+struct LoopArguments {
+  Reduction reduction;
+  void* out = nullptr;
+  const void* const* inputs = nullptr;
+  std::size_t inputCount = 0;
+  std::size_t elements = 0;
+};
+
+// Sums as reduce() does, with the floating-point control register as it finds it. All give the same bits.
+using Loops = void (*)(const LoopArguments&);
+
+void sumWith_baseline(const LoopArguments& arguments);
+#if defined(__x86_64__)  // what the build compiles there besides
+void sumWith_avx2(const LoopArguments& arguments);
+void sumWith_avx512(const LoopArguments& arguments);
+#endif
+
+struct Isa {
+  const char* name;
+  Loops loops;
+};
+
+std::vector<Isa> runnableIsas();  // compiled in, and this processor has it; the best one last
+
+}  // namespace fairring

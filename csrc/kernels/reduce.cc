@@ -1,0 +1,55 @@
+#include "kernels/reduce.h"
+
+#include <cassert>
+
+#include "kernels/control.h"
+#include "kernels/loops.h"
+
+namespace fairring {
+
+std::size_t bytesOf(DType dtype) {
+  switch (dtype) {
+    case DType::BFloat16:
+    case DType::Float16: return 2;
+    case DType::Float32: return 4;
+    case DType::Float64:
+    case DType::Int64: return 8;
+  }
+  return 0;
+}
+
+const char* name(DType dtype) {
+  switch (dtype) {
+    case DType::Float32: return "Float32";
+    case DType::Float64: return "Float64";
+    case DType::BFloat16: return "BFloat16";
+    case DType::Float16: return "Float16";
+    case DType::Int64: return "Int64";
+  }
+  return "unknown";
+}
+
+std::vector<Isa> runnableIsas() {
+  std::vector<Isa> isas{{"baseline", sumWith_baseline}};
+#if defined(__x86_64__)
+  // What x86-64-v3 and -v4 allow the compiler to use. The registers' being saved by the system is asked for as well.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                    __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  if (avx2) isas.push_back({"avx2", sumWith_avx2});
+  if (avx512) isas.push_back({"avx512", sumWith_avx512});
+#endif
+  return isas;
+}
+
+void reduce(const Reduction& reduction, void* out, std::span<const void* const> inputs, std::size_t elements) {
+  assert(!inputs.empty() && reduction.divisor != 0);
+  static const Loops best = runnableIsas().back().loops;
+  const StandardFloatingPoint standard;
+  best({reduction, out, inputs.data(), inputs.size(), elements});
+}
+
+}  // namespace fairring

@@ -1,0 +1,266 @@
+// reduce(): sums of every dtype against sums computed another way (exact small integers, arithmetic in wider types).
+#include "kernels/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/control.h"
+#include "kernels/loops.h"
+
+namespace fairring {
+namespace {
+
+constexpr DType kDTypes[] = {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int64};
+constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 1023, 1024, 1025, 4097};
+
+// An integer of few bits in each format, so that its sums are exact; and back.
+std::uint64_t encode(DType dtype, int value) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, static_cast<float>(value));
+  switch (dtype) {
+    case DType::Float32: return bits;
+    case DType::Float64: return __builtin_bit_cast(std::uint64_t, static_cast<double>(value));
+    case DType::BFloat16: return bits >> 16;
+    case DType::Float16: return value == 0 ? 0 : (bits >> 16 & 0x8000) | (((bits & 0x7fffffff) >> 13) - (112 << 10));
+    case DType::Int64: return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+  }
+  return 0;
+}
+
+// Memory whose elements are aligned as their type asks and no better.
+class Elements {
+ public:
+  Elements(DType dtype, std::size_t count) : bytes_(bytesOf(dtype)), memory_((count + 1) * bytes_) {}
+
+  void* data() { return memory_.data() + bytes_; }
+  void set(std::size_t i, std::uint64_t bits) { std::memcpy(memory_.data() + (i + 1) * bytes_, &bits, bytes_); }
+  std::uint64_t get(std::size_t i) const {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, memory_.data() + (i + 1) * bytes_, bytes_);
+    return bits;
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<unsigned char> memory_;
+};
+
+std::uint64_t reduceBits(Reduction reduction, const std::vector<std::uint64_t>& inputs) {
+  std::vector<Elements> memory;
+  for (const std::uint64_t bits : inputs) memory.emplace_back(reduction.dtype, 1).set(0, bits);
+  std::vector<const void*> pointers;
+  for (Elements& one : memory) pointers.push_back(one.data());
+  Elements out(reduction.dtype, 1);
+  reduce(reduction, out.data(), pointers, 1);
+  return out.get(0);
+}
+
+std::uint64_t floatBits(float value) { return __builtin_bit_cast(std::uint32_t, value); }
+std::uint64_t doubleBits(double value) { return __builtin_bit_cast(std::uint64_t, value); }
+
+int smallInteger(std::size_t input, std::size_t i) { return static_cast<int>((i * 5 + input * 3) % 17) - 8; }
+
+class ReduceEveryDType : public testing::TestWithParam<DType> {
+ protected:
+  // inPlace: the input that is also the output; -1 for none
+  void expectExactSums(std::size_t inputs, std::size_t size, int inPlace, int scale) {
+    std::vector<Elements> memory(inputs, Elements(GetParam(), size));
+    std::vector<const void*> pointers;
+    for (std::size_t k = 0; k < inputs; ++k) {
+      for (std::size_t i = 0; i < size; ++i) memory[k].set(i, encode(GetParam(), smallInteger(k, i)));
+      pointers.push_back(memory[k].data());
+    }
+    Elements apart(GetParam(), size);
+    Elements& out = inPlace < 0 ? apart : memory[inPlace];
+    reduce({GetParam(), static_cast<double>(scale)}, out.data(), pointers, size);
+    for (std::size_t i = 0; i < size; ++i) {
+      int sum = 0;
+      for (std::size_t k = 0; k < inputs; ++k) sum += scale * smallInteger(k, i);
+      ASSERT_EQ(out.get(i), encode(GetParam(), sum)) << inputs << " inputs of " << size << ", element " << i;
+    }
+  }
+};
+
+class ReduceEveryFloat : public ReduceEveryDType {};
+
+std::string nameOf(const testing::TestParamInfo<DType>& info) { return name(info.param); }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryDType, testing::ValuesIn(kDTypes), nameOf);
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryFloat,
+                         testing::Values(DType::Float32, DType::Float64, DType::BFloat16, DType::Float16), nameOf);
+
+TEST_P(ReduceEveryDType, AddsAnyNumberOfInputsOfAnySize) {
+  for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
+    for (const std::size_t size : kSizes) expectExactSums(inputs, size, -1, 1);
+  }
+}
+
+TEST_P(ReduceEveryDType, MayWriteOverAnyOneOfItsInputs) {
+  for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
+    for (const std::size_t size : kSizes) expectExactSums(inputs, size, static_cast<int>(size % inputs), 1);
+  }
+}
+
+TEST_P(ReduceEveryFloat, ScalesEveryInput) {
+  for (std::size_t inputs = 1; inputs <= 4; ++inputs) {
+    for (const std::size_t size : kSizes) expectExactSums(inputs, size, -1, 2);
+  }
+}
+
+TEST_P(ReduceEveryDType, IsTheSameInEveryInstructionSet) {
+  constexpr std::size_t kSize = 4097;
+  const std::vector<Isa> isas = runnableIsas();
+  if (isas.size() == 1) GTEST_SKIP() << "this processor has no instruction set but the baseline";
+  std::vector<Elements> memory(3, Elements(GetParam(), kSize));
+  std::mt19937_64 random(3);
+  for (Elements& input : memory) {
+    for (std::size_t i = 0; i < kSize; ++i) input.set(i, random());
+  }
+  const void* pointers[] = {memory[0].data(), memory[1].data(), memory[2].data()};
+  const auto isNan = [](DType dtype, std::uint64_t bits) {
+    switch (dtype) {
+      case DType::Float32: return (bits & 0x7fffffff) > 0x7f800000;
+      case DType::Float64: return (bits & 0x7fffffffffffffff) > 0x7ff0000000000000;
+      case DType::BFloat16: return (bits & 0x7fff) > 0x7f80;
+      case DType::Float16: return (bits & 0x7fff) > 0x7c00;
+      case DType::Int64: return false;
+    }
+    return false;
+  };
+  for (const double scale : {1.0, 1.0 / 3}) {
+    const Reduction reduction{GetParam(), scale, scale == 1.0 ? 1 : 3};
+    Elements expected(GetParam(), kSize);
+    isas.front().loops({reduction, expected.data(), pointers, 3, kSize});
+    for (const Isa& isa : isas) {
+      Elements out(GetParam(), kSize);
+      isa.loops({reduction, out.data(), pointers, 3, kSize});
+      for (std::size_t i = 0; i < kSize; ++i) {
+        if (isNan(GetParam(), expected.get(i)) && isNan(GetParam(), out.get(i))) continue;
+        ASSERT_EQ(out.get(i), expected.get(i)) << isa.name << ", element " << i << ", scale " << scale;
+      }
+    }
+  }
+}
+
+TEST_P(ReduceEveryFloat, KeepsTheSignOfZero) {
+  const std::uint64_t minusZero = std::uint64_t{1} << (8 * bytesOf(GetParam()) - 1);
+  EXPECT_EQ(reduceBits({GetParam()}, {minusZero}), minusZero);
+  EXPECT_EQ(reduceBits({GetParam()}, {minusZero, minusZero}), minusZero);
+  EXPECT_EQ(reduceBits({GetParam()}, {minusZero, 0}), 0);
+}
+
+TEST_P(ReduceEveryDType, KeepsDenormalsWhateverTheCallersRegisterSays) {
+#if defined(__x86_64__)
+  constexpr std::uint64_t kFlushAndRoundUp = kStandardControl | 0x8040 | 0x4000;
+#else
+  constexpr std::uint64_t kFlushAndRoundUp = kStandardControl | 1 << 24 | 1 << 22;
+#endif
+  const std::uint64_t before = floatingPointControl();
+  setFloatingPointControl(kFlushAndRoundUp);
+  const std::uint64_t sum = reduceBits({GetParam()}, {1, 2});  // of the smallest denormals; of integers too
+  const std::uint64_t after = floatingPointControl();
+  setFloatingPointControl(before);
+  EXPECT_EQ(sum, 3);
+  EXPECT_EQ(after, kFlushAndRoundUp);
+}
+
+TEST(Reduce, TakesFloatsInTheOrderGiven) {
+  EXPECT_EQ(reduceBits({DType::Float32}, {floatBits(1e8F), floatBits(-1e8F), floatBits(1)}), floatBits(1));
+  EXPECT_EQ(reduceBits({DType::Float32}, {floatBits(1), floatBits(1e8F), floatBits(-1e8F)}), floatBits(0));
+  const std::uint64_t large = floatBits(1e8F);
+  const std::uint64_t minusLarge = floatBits(-1e8F);
+  EXPECT_EQ(reduceBits({DType::Float32}, {0, 0, large, minusLarge, floatBits(1)}), floatBits(1));
+  EXPECT_EQ(reduceBits({DType::Float32}, {0, 0, floatBits(1), large, minusLarge}), floatBits(0));
+  EXPECT_EQ(reduceBits({DType::Float64}, {doubleBits(1), doubleBits(1e17), doubleBits(-1e17)}), doubleBits(0));
+}
+
+TEST(Reduce, DoesNotContractAScaledSumIntoOneRounding) {
+  constexpr float kOneAndABit = 1 + 0x1p-12F;  // its square needs 25 bits
+  const float product = kOneAndABit * kOneAndABit;
+  const std::uint64_t sum = reduceBits({DType::Float32, kOneAndABit}, {floatBits(-1), floatBits(kOneAndABit)});
+  EXPECT_EQ(sum, floatBits(product - kOneAndABit));
+}
+
+TEST(Reduce, ScalesBeforeItAddsSoThatAnAverageOfLargeHalvesIsFinite) {
+  constexpr std::uint64_t kLargestHalf = 0x7bff;
+  EXPECT_EQ(reduceBits({DType::Float16, 0.5}, {kLargestHalf, kLargestHalf}), kLargestHalf);
+  EXPECT_EQ(reduceBits({DType::Float16}, {kLargestHalf, kLargestHalf}), 0x7c00);
+}
+
+class ReduceSixteenBits : public testing::TestWithParam<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceSixteenBits, testing::Values(DType::BFloat16, DType::Float16), nameOf);
+
+TEST_P(ReduceSixteenBits, ReturnsEveryBitPatternOfOneInputUnchanged) {
+  constexpr std::size_t kPatterns = 1 << 16;
+  const std::uint64_t infinity = GetParam() == DType::BFloat16 ? 0x7f80 : 0x7c00;
+  Elements in(GetParam(), kPatterns);
+  for (std::size_t i = 0; i < kPatterns; ++i) in.set(i, i);
+  for (const Isa& isa : runnableIsas()) {
+    for (const std::size_t count : {kPatterns, std::size_t{7}}) {  // in vectors, and what is left of one
+      for (std::size_t first = 0; first < kPatterns; first += count) {
+        const std::size_t size = std::min(count, kPatterns - first);
+        Elements out(GetParam(), size);
+        const void* input = static_cast<unsigned char*>(in.data()) + 2 * first;
+        isa.loops({{GetParam()}, out.data(), &input, 1, size});
+        for (std::size_t i = 0; i < size; ++i) {
+          const std::uint64_t bits = first + i;
+          if ((bits & 0x7fff) > infinity) {
+            ASSERT_GT(out.get(i) & 0x7fff, infinity) << isa.name << ": a NaN did not stay one: " << bits;
+          } else {
+            ASSERT_EQ(out.get(i), bits) << isa.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+struct Rounding {
+  DType dtype;
+  std::vector<std::uint64_t> inputs;
+  std::uint64_t sum;
+};
+
+TEST(Reduce, RoundsSixteenBitSumsOnceToNearestEven) {
+  const Rounding table[] = {
+      {DType::BFloat16, {0x3f80, 0x3b80}, 0x3f80},          // 1 + half a place: down to even
+      {DType::BFloat16, {0x3f81, 0x3b80}, 0x3f82},          // the next: up to even
+      {DType::BFloat16, {0x3f80, 0x3b81}, 0x3f81},          // a little more than half: up
+      {DType::BFloat16, {0x3f80, 0x3b80, 0x3b80}, 0x3f81},  // once: each half alone would be lost
+      {DType::BFloat16, {0x7f7f, 0x7b00}, 0x7f80},          // overflow at half a place above the largest
+      {DType::BFloat16, {0x7f7f, 0x7a80}, 0x7f7f},         {DType::BFloat16, {0xff7f, 0xff7f}, 0xff80},
+      {DType::Float16, {0x3c00, 0x1000}, 0x3c00},          {DType::Float16, {0x3c01, 0x1000}, 0x3c02},
+      {DType::Float16, {0x3c00, 0x1001}, 0x3c01},          {DType::Float16, {0x3c00, 0x1000, 0x1000}, 0x3c01},
+      {DType::Float16, {0x7bff, 0x4c00}, 0x7c00},  // 65504 + 16: halfway to 65536
+      {DType::Float16, {0x7bff, 0x4bff}, 0x7bff},          {DType::Float16, {0xfbff, 0xfbff}, 0xfc00},
+      {DType::Float16, {0x03ff, 0x0001}, 0x0400},  // the largest denormal and the smallest: the smallest normal
+      {DType::Float16, {0x7c00, 0x3c00}, 0x7c00},
+  };
+  for (const Rounding& row : table) {
+    EXPECT_EQ(reduceBits({row.dtype}, row.inputs), row.sum) << name(row.dtype) << std::hex << " " << row.inputs[0];
+  }
+  EXPECT_EQ(reduceBits({DType::Float16, 0.5}, {0x0001}), 0x0000);  // half of the smallest denormal: to even
+  EXPECT_EQ(reduceBits({DType::Float16, 0.5}, {0x0003}), 0x0002);
+}
+
+TEST(Reduce, WrapsIntegerSums) {
+  constexpr auto kLargest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(reduceBits({DType::Int64}, {kLargest, 1}), kLargest + 1);
+}
+
+TEST(Reduce, DividesIntegerSumsOnceTowardZero) {
+  const auto bits = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  EXPECT_EQ(reduceBits({DType::Int64, 1.0, 2}, {bits(3), bits(4)}), bits(3));
+  EXPECT_EQ(reduceBits({DType::Int64, 1.0, 2}, {bits(-3), bits(-4)}), bits(-3));
+  EXPECT_EQ(reduceBits({DType::Int64, 1.0, 3}, {bits(1), bits(1), bits(1)}), bits(1));
+}
+
+}  // namespace
+}  // namespace fairring
