@@ -1,0 +1,122 @@
+#include "exchange/acceptor.h"
+
+#include <sys/epoll.h>
+
+#include <cassert>
+#include <cerrno>
+
+namespace fairring {
+
+void Entrance::open(std::function<void(Arrival)> taker) {
+  taker_ = std::move(taker);
+  for (Arrival& arrival : std::exchange(waiting_, {})) taker_(std::move(arrival));
+}
+
+void Entrance::close() {
+  closed_ = true;
+  taker_ = nullptr;
+  waiting_.clear();
+}
+
+void Entrance::put(Arrival arrival) {
+  if (closed_) return;
+  if (taker_) return taker_(std::move(arrival));
+  waiting_.push_back(std::move(arrival));
+}
+
+Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports)
+    : loop_(loop), address_(std::move(address)) {
+  listenWithin(ports);
+  loop_.runAndWait([this] {
+    loop_.loop().watch(tcp_.get(), EPOLLIN, [this](std::uint32_t) { acceptAll(tcp_); });
+    loop_.loop().watch(local_.get(), EPOLLIN, [this](std::uint32_t) { acceptAll(local_); });
+  });
+}
+
+Acceptor::~Acceptor() {
+  loop_.runAndWait([this] {
+    loop_.loop().unwatch(tcp_.get());
+    loop_.loop().unwatch(local_.get());
+    guests_.clear();
+  });
+}
+
+void Acceptor::listenWithin(ListenPorts ports) {
+  constexpr int kTriesOfAnyPort = 16;
+  const bool any = ports.low == 0;
+  const int tries = any ? kTriesOfAnyPort : ports.high - ports.low + 1;
+  for (int i = 0; i < tries; ++i) {
+    if (tryListen(any ? 0 : ports.low + i)) return;
+  }
+  throw Failure(makeError(ErrorKind::Configuration, "no free port to listen on at ", address_, " (",
+                          any ? std::string("any port") : concat("FAIRRING_PORTS=", ports.low, "-", ports.high),
+                          "): give FAIRRING_PORTS a range with one port per process of this machine"));
+}
+
+bool Acceptor::tryListen(int port) {
+  try {
+    tcp_ = listenOn(tcpAddress(address_, port));
+    port_ = portOf(tcp_);
+    local_ = listenOn(localAddressOf(address_, port_));
+    return true;
+  } catch (const Failure& failure) {
+    if (errno == EADDRINUSE) return false;
+    throw Failure(makeError(ErrorKind::Configuration, "cannot listen on ", address_, " port ", port, ": ",
+                            failure.what(), "; set TP_SOCKET_IFNAME to the interface of the job's network"));
+  }
+}
+
+void Acceptor::acceptAll(const Descriptor& listener) {
+  assert(loop_.loop().isCurrent());
+  while (Descriptor socket = acceptFrom(listener)) greet(std::move(socket));
+  // Out of descriptors: the oldest stranger makes room, or this event would come again for ever.
+  if ((errno == EMFILE || errno == ENFILE) && !guests_.empty()) {
+    guests_.erase(guests_.begin());
+    ++strangers_;
+  }
+}
+
+void Acceptor::greet(Descriptor socket) {
+  if (guests_.size() >= kHalfOpen) {
+    guests_.erase(guests_.begin());
+    ++strangers_;
+  }
+  const std::uint64_t id = nextGuest_++;
+  Hello hello([this](const Greeting& greeting) { return secretOf(greeting); });
+  guests_[id] = std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(hello), kHelloTimeout,
+                                            [this, id](const Error& error) { finish(id, error); });
+}
+
+void Acceptor::finish(std::uint64_t guest, const Error& error) {
+  const auto node = guests_.extract(guest);
+  if (error) {
+    ++strangers_;
+    return;
+  }
+  Handshake& handshake = *node.mapped();
+  const Greeting greeting = handshake.greeting();
+  const auto entrance = entrances_.find(greeting.group);
+  if (entrance == entrances_.end()) return;  // the group left in the meantime
+  entrance->second->put({static_cast<int>(greeting.from), greeting.purpose, handshake.takeSocket()});
+}
+
+std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
+  const auto entrance = entrances_.find(greeting.group);
+  if (entrance == entrances_.end()) return std::nullopt;
+  const auto self = static_cast<std::uint32_t>(entrance->second->rank);
+  if (greeting.to != self || greeting.from == self) return std::nullopt;
+  return entrance->second->secret;
+}
+
+void Acceptor::add(const std::shared_ptr<Entrance>& entrance) {
+  loop_.runAndWait([&] { entrances_[entrance->id] = entrance; });
+}
+
+void Acceptor::remove(const std::shared_ptr<Entrance>& entrance) {
+  loop_.runAndWait([&] {
+    entrance->close();
+    entrances_.erase(entrance->id);
+  });
+}
+
+}  // namespace fairring

@@ -1,0 +1,92 @@
+// The one listener of a process: lets in what proves that it belongs to one of the process's groups.
+// A TCP port on the job's interface for other machines, and an abstract unix socket for ranks of this machine (through
+// which descriptors can be passed). Every connection goes through the keyed challenge of hello.h first; what fails it,
+// or is not through within kHelloTimeout, is dropped and counted. At most kHalfOpen are in that state at once: one
+// more pushes out the oldest, so that a crowd of silent strangers can't keep a peer out.
+// The Acceptor is made and destroyed on any thread; the rest runs on the loop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/loop.h"
+#include "exchange/handshake.h"
+
+namespace fairring {
+
+struct Arrival {  // an authenticated connection
+  int peer;       // rank in the group
+  Purpose purpose;
+  Descriptor socket;
+};
+
+// Where the connections of one group arrive. They wait here until the group is used first.
+class Entrance {
+ public:
+  Entrance(GroupId groupId, Secret groupSecret, int thisRank) : id(groupId), secret(groupSecret), rank(thisRank) {}
+  const GroupId id;
+  const Secret secret;
+  const int rank;  // this rank in the group
+
+  // On the loop: from now on arrivals go to the taker, those that wait at once.
+  void open(std::function<void(Arrival)> taker);
+  void close();               // on the loop
+  void put(Arrival arrival);  // on the loop
+
+ private:
+  bool closed_ = false;  // what arrives then is dropped
+  std::function<void(Arrival)> taker_;
+  std::vector<Arrival> waiting_;
+};
+
+struct ListenPorts {  // FAIRRING_PORTS; 0-0: any
+  int low = 0;
+  int high = 0;
+};
+
+class Acceptor {
+ public:
+  static constexpr std::size_t kHalfOpen = 256;
+  static constexpr std::chrono::seconds kHelloTimeout{10};
+
+  // Listens on `address` ("10.0.0.3", "fe80::1%eth0"). Throws Failure(Configuration) with what to do if it can't.
+  Acceptor(LoopThread& loop, std::string address, ListenPorts ports);
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+  ~Acceptor();
+
+  const std::string& address() const { return address_; }
+  int port() const { return port_; }
+  // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
+  void add(const std::shared_ptr<Entrance>& entrance);
+  void remove(const std::shared_ptr<Entrance>& entrance);
+  std::uint64_t strangers() const { return strangers_.load(); }  // connections dropped so far
+
+ private:
+  void listenWithin(ListenPorts ports);
+  bool tryListen(int port);
+  void acceptAll(const Descriptor& listener);
+  void greet(Descriptor socket);
+  void finish(std::uint64_t guest, const Error& error);
+  std::optional<Secret> secretOf(const Greeting& greeting) const;
+
+  LoopThread& loop_;
+  std::string address_;
+  Descriptor tcp_;
+  Descriptor local_;
+  int port_ = 0;
+  // The rest is the loop's.
+  std::map<GroupId, std::shared_ptr<Entrance>> entrances_;
+  std::map<std::uint64_t, std::unique_ptr<Handshake>> guests_;  // half-open, the oldest first
+  std::uint64_t nextGuest_ = 0;
+  std::atomic<std::uint64_t> strangers_{0};
+};
+
+}  // namespace fairring

@@ -1,0 +1,44 @@
+// One connection going through the keyed challenge of hello.h, on the loop: waits for the socket, feeds the Hello, and
+// hands the socket over when the challenge is passed, or an error when it is not passed by the deadline.
+// On the loop only. `finished` is called once, never from the constructor; the Handshake may be destroyed in it.
+#pragma once
+
+#include <functional>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/loop.h"
+#include "exchange/hello.h"
+#include "exchange/socket.h"
+
+namespace fairring {
+
+class Handshake {
+ public:
+  using Finished = std::function<void(const Error&)>;
+
+  Handshake(Loop& loop, Descriptor socket, Hello hello, std::chrono::milliseconds timeout, Finished finished);
+  Handshake(const Handshake&) = delete;
+  Handshake& operator=(const Handshake&) = delete;
+  ~Handshake();
+
+  const Greeting& greeting() const { return hello_.greeting(); }
+  Descriptor takeSocket() { return std::move(socket_); }  // after success, once
+
+ private:
+  void onReady(std::uint32_t events);
+  void readMessage();
+  void writeOutput();
+  void finish(const Error& error);
+
+  Loop& loop_;
+  Descriptor socket_;
+  Hello hello_;
+  Hello::State state_ = Hello::State::Wants;
+  Finished finished_;
+  Loop::TimerId timer_;
+  bool connected_ = false;
+  std::vector<std::byte> unsent_;
+};
+
+}  // namespace fairring

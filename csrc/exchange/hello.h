@@ -1,0 +1,76 @@
+// The keyed challenge that every connection passes before anything else of it is read. Bytes in, bytes out: no sockets.
+// Both sides prove that they know the group's secret, for this connection only (each contributes a fresh nonce), and
+// for one purpose between two named ranks. Messages have fixed sizes, so there are no lengths to lie about.
+//
+//   connector -> acceptor   greeting  magic "FAIRRING" | version u32 | purpose u32 | from u32 | to u32 |
+//                                     group id 16 B | nonce 32 B                                              72 bytes
+//   acceptor  -> connector  answer    nonce 32 B | HMAC-SHA256(secret, "acceptor" | greeting | nonce) 32 B    64 bytes
+//   connector -> acceptor   proof     HMAC-SHA256(secret, "connector" | greeting | nonce)                     32 bytes
+//
+// One Hello belongs to one connection and is used by one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fairring {
+
+using Secret = std::array<std::byte, 32>;
+using GroupId = std::array<std::byte, 16>;
+
+enum class Purpose : std::uint32_t { Control = 1, Lane = 2 };
+
+// Of the group's name and its secret: unguessable, and different for each generation of a job that draws a new secret.
+GroupId makeGroupId(const Secret& secret, const std::string& groupName);
+Secret randomSecret();
+// HMAC-SHA256(secret, label | message) as lower-case hexadecimal: names that only holders of the secret can know.
+std::string keyedName(const Secret& secret, const std::string& label, const std::string& message);
+
+struct Greeting {
+  Purpose purpose = Purpose::Control;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  GroupId group{};
+};
+
+class Hello {
+ public:
+  enum class State { Wants, Done, Refused };
+
+  // The side that connects. Its greeting is in takeOutput() at once.
+  Hello(const Greeting& greeting, const Secret& secret);
+  // The side that accepts. `secretOf` gives the secret of the group that the greeting names, if that group is here and
+  // expects this greeting.
+  using SecretOf = std::function<std::optional<Secret>(const Greeting&)>;
+  explicit Hello(SecretOf secretOf);
+
+  // How many bytes are missing for the next message: never read more, what follows belongs to the connection.
+  std::size_t wanted() const { return wanted_ - input_.size(); }
+  State feed(std::span<const std::byte> bytes);
+  std::vector<std::byte> takeOutput();
+  const Greeting& greeting() const { return greeting_; }  // of the connector; valid once Done
+
+ private:
+  State onGreeting();
+  State onAnswer();
+  State onProof();
+
+  bool connector_;
+  Secret secret_{};
+  SecretOf secretOf_;
+  Greeting greeting_;
+  std::vector<std::byte> greetingBytes_;
+  std::array<std::byte, 32> nonce_{};
+  std::size_t wanted_ = 0;
+  std::vector<std::byte> input_;
+  std::vector<std::byte> output_;
+  State state_ = State::Wants;
+};
+
+}  // namespace fairring

@@ -1,0 +1,47 @@
+// Makes the connections of one group: to every neighbour one of each wanted purpose. Of two ranks the higher connects
+// and the lower takes what arrives at its entrance, whenever that may be: nobody waits for another's first call.
+// On the loop only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "exchange/acceptor.h"
+
+namespace fairring {
+
+struct Wanted {
+  int peer;
+  Purpose purpose;
+  SocketAddress address;  // used where this rank is the higher one
+  bool operator<(const Wanted& other) const { return std::pair(peer, purpose) < std::pair(other.peer, other.purpose); }
+};
+
+class Links {
+ public:
+  struct Events {
+    std::function<void(Arrival)> linked;
+    std::function<void(int peer, const Error&)> failed;
+  };
+
+  Links(Loop& loop, std::shared_ptr<Entrance> entrance, Events events);
+  ~Links();
+
+  void want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout);
+  std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
+
+ private:
+  void connect(const Wanted& wanted, std::chrono::milliseconds timeout);
+  void take(Arrival arrival);
+
+  Loop& loop_;
+  std::shared_ptr<Entrance> entrance_;
+  Events events_;
+  std::set<std::pair<int, Purpose>> missing_;
+  std::map<std::pair<int, Purpose>, std::unique_ptr<Handshake>> connecting_;
+};
+
+}  // namespace fairring

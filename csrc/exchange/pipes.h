@@ -1,0 +1,72 @@
+// Pipes: how parts of slices get from one rank to another. The seam between what knows algorithms (rails.h) and what
+// knows a network; TCP (tcp_pipes.h) and TensorPipe (tensorpipe_pipes.h) stand behind it, and one conformance test
+// holds for both.
+//
+// A part is a header and the bytes that it announces. The receiver is asked for the place of each part by its header
+// and told when all of it is there. Flow control stands above: a part is only sent into memory that its receiver has
+// promised, so `place` always has an answer. Between two ranks parts arrive whole and in any order.
+// Everything here runs on the loop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/error.h"
+
+namespace fairring {
+
+enum class PartKind : std::uint16_t {
+  Data = 1,   // bytes of a rail
+  Grant = 2,  // no bytes: the sender of this header has memory ready for all parts of that slice and step
+};
+
+struct PartHeader {  // 40 bytes on the wire, little endian, in this order
+  PartKind kind = PartKind::Data;
+  std::uint16_t step = 0;       // index into the plan
+  std::uint32_t reserved = 0;   // zero
+  std::uint64_t slice = 0;      // the slice's number in its group
+  std::uint64_t rail = 0;       // first element of the rail, within the slice
+  std::uint64_t bytes = 0;      // that follow
+  std::uint64_t signature = 0;  // of the call: ranks that differ learn it here
+
+  bool operator==(const PartHeader&) const = default;
+};
+static_assert(sizeof(PartHeader) == 40);
+
+struct Part {
+  PartHeader header;
+  const std::byte* data = nullptr;  // header.bytes of them; the caller's until released
+};
+
+class PipeReceiver {
+ public:
+  virtual ~PipeReceiver() = default;
+  // Where the bytes of this part belong; only asked when there are any. Null refuses the part and ends the pipe: the
+  // receiver has then already reported why.
+  virtual std::byte* place(int peer, const PartHeader& header) = 0;
+  // All bytes of the part are in place.
+  virtual void arrived(int peer, const PartHeader& header) = 0;
+  // The pipe to this peer ended: by the error, or, where the error is empty, because the peer closed it in good order.
+  // Called at most once per peer, and never after close().
+  virtual void ended(int peer, const Error& error) = 0;
+};
+
+class Pipes {
+ public:
+  using Released = std::function<void()>;
+  virtual ~Pipes() = default;
+
+  // Sends the parts as one message. `released` is called when their memory may be written again; never within send(),
+  // and not at all once the pipe has ended.
+  virtual void send(int peer, std::span<const Part> parts, Released released) = 0;
+  // Payload and header bytes that have come from this peer so far: a sign of life.
+  virtual std::uint64_t bytesSeen(int peer) const = 0;
+  // True when nothing that was sent is still on its way out of this process.
+  virtual bool drained() const = 0;
+  // Ends all pipes at once. When it returns, no memory of any part is touched any more and nothing is called back.
+  virtual void close() = 0;
+};
+
+}  // namespace fairring

@@ -1,0 +1,58 @@
+#include "exchange/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+}  // namespace
+
+Segment Segment::create(std::uint64_t bytes) {
+  Descriptor memory(::memfd_create("fairring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory || ::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) {
+    throw Failure(makeError(ErrorKind::System, "no shared memory of ", bytes, " bytes: ", systemError("memfd").text(),
+                            "; a smaller FAIRRING_TOTAL_MEMORY may help"));
+  }
+  if (::fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) throw Failure(systemError("F_ADD_SEALS"));
+  return {std::move(memory), bytes};
+}
+
+Segment Segment::attach(Descriptor memory, std::uint64_t bytes) {
+  struct stat facts{};
+  const bool sealed = (::fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) != 0;
+  check(sealed && ::fstat(memory.get(), &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) == bytes,
+        ErrorKind::Connection, "a peer's shared memory has ", facts.st_size, " bytes (sealed: ", sealed,
+        "), expected are ", bytes);
+  return {std::move(memory), bytes};
+}
+
+Segment::Segment(Descriptor memory, std::uint64_t bytes) : memory_(std::move(memory)), bytes_(bytes) {
+  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+  if (mapped == MAP_FAILED) throw Failure(systemError("mmap"));
+  data_ = static_cast<std::byte*>(mapped);
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : memory_(std::move(other.memory_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+}
+
+}  // namespace fairring

@@ -1,0 +1,96 @@
+// The exchange of level 0 for CPU tensors: the ranks of one machine through shared memory.
+//
+//   reduce-scatter  copy my tensor's slice into my image (my own shard stays where it is); when all have done so, sum
+//                   my shard straight from the peers' images into mine
+//   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
+//
+// Each rank's segment begins with marks, one line per slice in flight, which only that rank writes and all read: how
+// far it has come with that slice. Whoever moves on wakes its peers through their eventfds. A slice's line and image
+// are used again only when all peers have finished with them, so a mark is never overtaken.
+// On a machine with one rank the same steps are copies between the tensor and its image.
+// On the loop only.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "base/loop.h"
+#include "exchange/exchange.h"
+#include "exchange/segment.h"
+
+namespace fairring {
+
+class SharedMemory final : public Exchange {
+ public:
+  static constexpr std::size_t kMostSlices = 64;  // in flight: as many as there are marks
+
+  // ranks: of this machine, ascending, with this one among them. Throws Failure(System) if there is no memory.
+  SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, FailureSink fail);
+  ~SharedMemory() override;
+
+  std::byte* staging() const;                                  // of this rank
+  std::vector<int> descriptors() const;                        // to be handed to each peer: the segment and the eventfd
+  void attach(int peer, std::vector<Descriptor> descriptors);  // as received; Failure(Connection) if they are not right
+  bool complete() const { return peers_.size() + 1 == ranks_.size(); }
+
+  void admit(const std::shared_ptr<Slice>& slice) override;
+  void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
+  std::set<int> missing() const override;
+  bool needs(int peer, std::uint64_t slicesBelow) const override;
+  void leave(int peer) override;
+  void stop() override;
+
+ private:
+  // How far a rank has come: the number of the last slice of this line that did, plus one.
+  struct alignas(64) Mark {
+    std::atomic<std::uint64_t> filled;    // its image may be read
+    std::atomic<std::uint64_t> summed;    // its shard of the image is the result
+    std::atomic<std::uint64_t> finished;  // it does not read the others' images any more
+    std::uint64_t stagingOffset;          // of its image; valid once filled
+    std::uint64_t signature;              // of its call; valid once filled
+  };
+  struct Peer {
+    Segment segment;
+    Descriptor wakeUp;
+  };
+  enum class Phase { Admitted, Filling, Filled, Summing, Summed, Gathering, Gathered };
+  struct InFlight {
+    std::shared_ptr<Slice> slice;
+    Phase phase = Phase::Admitted;
+    std::size_t step = 0;
+    Events events;
+    std::size_t copies = 0;    // under way
+    std::set<int> ungathered;  // ranks whose shard has not been asked for yet
+  };
+
+  Mark& markOf(int rank, std::uint64_t slice) const;
+  const std::byte* imageOf(int rank, const InFlight& state) const;
+  const Rail* railOf(const InFlight& state) const;
+  std::set<int> behind(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) const;
+  std::set<int> waitingFor(const InFlight& state) const;
+  void tell(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice);
+
+  void fill(InFlight& state);
+  void sum(InFlight& state);
+  void gather(InFlight& state);
+  void gatherWhatIsThere(InFlight& state);
+  void advance(std::uint64_t slice);
+  void advanceAll();
+  bool agrees(const InFlight& state);
+  void raise(InFlight& state, Phase phase);
+
+  Loop& loop_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  FailureSink fail_;
+  Segment own_;
+  Descriptor wakeUp_;
+  std::map<int, Peer> peers_;
+  std::map<std::uint64_t, InFlight> slices_;
+  std::set<int> left_;
+  bool stopped_ = false;
+};
+
+}  // namespace fairring

@@ -1,0 +1,105 @@
+#include "exchange/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+
+Descriptor newSocket(int family) {
+  Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) throw Failure(systemError("socket"));
+  return socket;
+}
+
+void withoutDelay(const Descriptor& socket, int family) {
+  const int on = 1;
+  if (family != AF_UNIX) ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+}  // namespace
+
+SocketAddress tcpAddress(const std::string& ip, int port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = ::getaddrinfo(ip.c_str(), std::to_string(port).c_str(), &hints, &found);
+  check(failed == 0, ErrorKind::Configuration, "'", ip, "' port ", port, " is no IP address: ", ::gai_strerror(failed));
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+SocketAddress localAddress(const std::string& name) {
+  SocketAddress address;
+  auto* un = reinterpret_cast<sockaddr_un*>(&address.storage);
+  check(name.size() + 1 < sizeof un->sun_path, ErrorKind::Configuration, "local socket name too long: ", name);
+  un->sun_family = AF_UNIX;
+  std::memcpy(un->sun_path + 1, name.data(), name.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+SocketAddress localAddressOf(const std::string& ip, int port) {
+  return localAddress(concat("fairring/", ip, "/", port));
+}
+
+Descriptor listenOn(const SocketAddress& address) {
+  Descriptor socket = newSocket(address.storage.ss_family);
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+    throw Failure(systemError("bind"));
+  }
+  if (::listen(socket.get(), kBacklog) != 0) throw Failure(systemError("listen"));
+  return socket;
+}
+
+int portOf(const Descriptor& listener) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw Failure(systemError("getsockname"));
+  }
+  if (address.storage.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+}
+
+Descriptor startConnect(const SocketAddress& address) {
+  Descriptor socket = newSocket(address.storage.ss_family);
+  withoutDelay(socket, address.storage.ss_family);
+  const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+  if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
+  return socket;
+}
+
+int finishConnect(const Descriptor& socket) {
+  int code = 0;
+  socklen_t size = sizeof code;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &size) != 0) return errno;
+  return code;
+}
+
+Descriptor acceptFrom(const Descriptor& listener) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) withoutDelay(socket, peer.ss_family);
+  return socket;
+}
+
+}  // namespace fairring

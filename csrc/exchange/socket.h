@@ -1,0 +1,33 @@
+// Stream sockets as this project uses them: non-blocking, closed on exec, TCP without delay. Stateless; any thread.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <string>
+
+#include "base/descriptor.h"
+
+namespace fairring {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+
+// "10.0.0.3", "fe80::1%eth0". Throws Failure(Configuration) where the text is no address.
+SocketAddress tcpAddress(const std::string& ip, int port);
+// In the abstract namespace: no file, seen by every process of the same network namespace.
+SocketAddress localAddress(const std::string& name);
+// Two processes of one network namespace never listen on the same address and port, so the name is unique there.
+SocketAddress localAddressOf(const std::string& ip, int port);
+
+// Throw Failure(System) naming the call that failed.
+Descriptor listenOn(const SocketAddress& address);
+int portOf(const Descriptor& listener);
+// Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
+Descriptor startConnect(const SocketAddress& address);
+int finishConnect(const Descriptor& socket);        // 0, or an errno
+Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
+
+}  // namespace fairring

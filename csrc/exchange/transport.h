@@ -1,0 +1,13 @@
+// Which pipes the rails use.
+#pragma once
+
+#include <string>
+
+namespace fairring {
+
+struct Transport {
+  enum class Pipes { Tcp, TensorPipe } pipes = Pipes::Tcp;
+  std::string tensorpipe;  // "uv", "shm" or "ibv", where TensorPipe is used
+};
+
+}  // namespace fairring
