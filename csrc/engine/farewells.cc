@@ -1,0 +1,41 @@
+#include "engine/farewells.h"
+
+#include <utility>
+
+namespace fairring {
+
+void Farewells::heard(int peer, std::uint64_t slicesCompleted) {
+  gone_.insert(peer);
+  unanswered_[peer] = slicesCompleted;
+}
+
+std::vector<int> Farewells::answerable(const std::function<bool(int peer, std::uint64_t slicesBelow)>& needs) {
+  std::vector<int> peers;
+  for (const auto& [peer, slices] : unanswered_) {
+    if (!needs(peer, slices)) peers.push_back(peer);
+  }
+  for (const int peer : peers) unanswered_.erase(peer);
+  return peers;
+}
+
+void Farewells::said(const std::vector<int>& peers, std::function<void()> left) {
+  awaited_.insert(peers.begin(), peers.end());
+  left_ = std::move(left);
+  leaveIfAnswered();
+}
+
+void Farewells::answered(int peer) {
+  awaited_.erase(peer);
+  leaveIfAnswered();
+}
+
+void Farewells::giveUp() {
+  awaited_.clear();
+  leaveIfAnswered();
+}
+
+void Farewells::leaveIfAnswered() {
+  if (left_ && awaited_.empty()) std::exchange(left_, nullptr)();
+}
+
+}  // namespace fairring

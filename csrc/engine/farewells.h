@@ -1,0 +1,37 @@
+// Leaving in good order: who has said goodbye, who has been answered, and whose answers to ours are missing.
+// A rank that leaves says how many slices it has completed; a peer answers when all it needs of these has arrived, and
+// only then does the one that leaves close its connections. So nothing that was completed is cut off on the wire.
+// On the loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace fairring {
+
+class Farewells {
+ public:
+  // A peer's goodbye.
+  void heard(int peer, std::uint64_t slicesCompleted);
+  bool hasGone(int peer) const { return gone_.contains(peer); }
+  // The peers that nothing is needed of any more, each once.
+  std::vector<int> answerable(const std::function<bool(int peer, std::uint64_t slicesBelow)>& needs);
+
+  // Our own goodbye has gone to these peers; `left` is called when all have answered, at once where there is none.
+  void said(const std::vector<int>& peers, std::function<void()> left);
+  void answered(int peer);  // or its connection is gone
+  void giveUp();            // after an error nobody needs anything
+
+ private:
+  void leaveIfAnswered();
+
+  std::map<int, std::uint64_t> unanswered_;  // goodbyes of others: slices that they have completed
+  std::set<int> gone_;
+  std::set<int> awaited_;
+  std::function<void()> left_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,318 @@
+#include "engine/member.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "plan/cost_rows.h"
+
+namespace fairring {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kConnectTimeout{60'000};
+// A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
+constexpr milliseconds kLastWord{2'000};
+
+// The largest slice shows every neighbour: cuts that differ there are the same or closer in smaller ones.
+std::set<int> railPeersOf(const Topology& topology, int rank) {
+  std::set<int> peers;
+  for (const LevelLayout& level : layoutSlice(topology, rank, 1ULL << 40, 1).levels) {
+    if (level.level == 0) continue;
+    for (const Rail& rail : level.rails) peers.insert(rail.owners.begin(), rail.owners.end());
+  }
+  peers.erase(rank);
+  return peers;
+}
+
+std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
+  std::vector<Place> places;
+  for (const RankFacts& one : facts) places.push_back(one.place);
+  return places;
+}
+
+PlannerSettings plannerSettings(const GroupSettings& settings) {
+  return {
+      settings.totalMemoryBytes, settings.sliceBytes,
+      builtInRows(settings.transport.pipes == Transport::Pipes::TensorPipe ? settings.transport.tensorpipe : "tcp")};
+}
+
+std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
+
+}  // namespace
+
+Member::Member(Loop& loop, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
+    : loop_(loop),
+      entrance_(std::move(entrance)),
+      settings_(std::move(settings)),
+      facts_(std::move(facts)),
+      rank_(settings_.rank),
+      planner_(Topology(placesOf(facts_)), plannerSettings(settings_)),
+      railPeers_(railPeersOf(planner_.topology(), rank_)) {
+  checkSettings(facts_);
+  checkAddresses(facts_);
+}
+
+bool Member::isLocal(int rank) const { return topology().machineOf(rank) == topology().machineOf(rank_); }
+
+std::string Member::who(int rank) const {
+  return concat("rank ", rank, " (", facts_[static_cast<std::size_t>(rank)].hostname, ")");
+}
+
+std::string Member::who(const std::set<int>& ranks) const {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + who(rank);
+  return text;
+}
+
+void Member::guarded(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    fail(makeError(failure.error().kind(), "group ", settings_.name, ", ", who(rank_), ": ", failure.what()));
+  }
+}
+
+void Member::open() {
+  assert(loop_.isCurrent());
+  guarded([this] {
+    const auto sink = [this](const Error& error) { fail(error); };
+    control_ = std::make_unique<Control>(loop_, *this);
+    const std::vector<int>& local = topology().ranksOf(topology().machineOf(rank_));
+    machine_ = std::make_unique<SharedMemory>(loop_, local, rank_, settings_.totalMemoryBytes, sink);
+    if (!railPeers_.empty()) {
+      rails_ = std::make_unique<Rails>(loop_, rank_, sink);
+      rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
+      makePipes();
+    }
+    pipeline_ = std::make_unique<Pipeline>(planner_, rank_,
+                                           Pipeline::Levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices,
+                                                            machine_->staging(), settings_.totalMemoryBytes});
+    pipeline_->onProgress = [this] { answerGoodbyes(); };
+    linkNeighbours();
+    openIfComplete();
+  });
+}
+
+void Member::makePipes() {
+  if (settings_.transport.pipes == Transport::Pipes::Tcp) {
+    tcp_ = std::make_unique<TcpPipes>(loop_, *rails_);
+    rails_->use(*tcp_);
+    return;
+  }
+  const ContactPipesSettings settings{
+      .transport = settings_.transport.tensorpipe,
+      .bindAddress = facts_[static_cast<std::size_t>(rank_)].address,
+      .rank = rank_,
+      .peers = {railPeers_.begin(), railPeers_.end()},
+      .secret = entrance_->secret,
+  };
+  tensorpipe_ = settings_.makeTensorPipe(loop_, settings, *rails_);
+  tensorpipe_->whenOpen([this] {
+    pipesOpen_ = true;
+    openIfComplete();
+  });
+  rails_->use(*tensorpipe_);
+}
+
+void Member::linkNeighbours() {
+  std::vector<Wanted> wanted;
+  for (int peer = 0; peer < topology().world(); ++peer) {
+    const RankFacts& facts = facts_[static_cast<std::size_t>(peer)];
+    if (peer != rank_ && isLocal(peer)) {
+      wanted.push_back({peer, Purpose::Control, localAddressOf(facts.address, facts.port)});
+    }
+    if (!railPeers_.contains(peer)) continue;
+    const SocketAddress address = tcpAddress(facts.address, facts.port);
+    wanted.push_back({peer, Purpose::Control, address});
+    if (tcp_) wanted.push_back({peer, Purpose::Lane, address});
+  }
+  links_ = std::make_unique<Links>(
+      loop_, entrance_,
+      Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
+                    [this](int peer, const Error& error) {
+                      const RankFacts& facts = facts_[static_cast<std::size_t>(peer)];
+                      fail(
+                          makeError(ErrorKind::Connection, who(rank_), " can't reach ", who(peer), " at ",
+                                    isLocal(peer) ? "the local socket of " : "", facts.address, " port ", facts.port,
+                                    ": ", error.text(), "; check that the machines reach each other on this network (",
+                                    "TP_SOCKET_IFNAME names the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE ",
+                                    "the machine)"));
+                    }});
+  links_->want(wanted, kConnectTimeout);
+}
+
+void Member::onLinked(Arrival arrival) {
+  if (error_) return;
+  if (arrival.purpose == Purpose::Lane) {
+    tcp_->add(arrival.peer, std::move(arrival.socket));
+  } else {
+    control_->add(arrival.peer, std::move(arrival.socket));
+    introduce(arrival.peer);
+  }
+  openIfComplete();
+}
+
+void Member::introduce(int peer) {
+  if (isLocal(peer)) {
+    control_->send(peer, ControlType::Segment, "", machine_->descriptors());
+  } else if (tensorpipe_ && rank_ < peer) {
+    control_->send(peer, ControlType::Contact, tensorpipe_->contact());
+  }
+}
+
+void Member::openIfComplete() {
+  if (open_ || error_ || !links_ || !links_->missing().empty() || !machine_->complete()) return;
+  if (tensorpipe_ && !pipesOpen_) return;
+  open_ = true;
+  pipeline_->open();
+}
+
+void Member::submit(Call call) {
+  assert(loop_.isCurrent());
+  if (error_) return call.done(error_);
+  const std::uint64_t number = nextCall_++;
+  if (call.timeout.count() > 0) {
+    deadlines_[number] = loop_.at(Loop::Clock::now() + call.timeout, [this, number] { onDeadline(number); });
+  }
+  call.done = [this, number, done = std::move(call.done)](const Error& error) {
+    const auto deadline = deadlines_.extract(number);
+    if (!deadline.empty()) loop_.cancel(deadline.mapped());
+    done(error);
+  };
+  pipeline_->submit(std::move(call));
+}
+
+std::set<int> Member::missing() const {
+  if (!open_) {
+    std::set<int> peers = links_->missing();
+    if (peers.empty()) peers = railPeers_;
+    return peers;
+  }
+  std::set<int> peers = machine_->missing();
+  if (rails_) peers.merge(rails_->missing());
+  return peers;
+}
+
+void Member::onDeadline(std::uint64_t call) {
+  deadlines_.erase(call);
+  const Call* oldest = pipeline_->oldestCall();
+  assert(oldest != nullptr);
+  const std::set<int> peers = missing();
+  fail(makeError(ErrorKind::Timeout, who(rank_), ": ", oldest->title, " (call ", call, " of group ", settings_.name,
+                 ") did not finish within ", seconds(oldest->timeout), "; ",
+                 open_ ? "nothing has come from " : "no connection yet with ",
+                 peers.empty() ? std::string("anybody in time") : who(peers),
+                 ". Either that rank is stuck or slow, or it has not made this call; a longer timeout is given with ",
+                 "init_process_group(timeout=...)"));
+}
+
+void Member::fail(const Error& error) {
+  assert(loop_.isCurrent());
+  if (error_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+  }
+  if (machine_) machine_->stop();
+  if (rails_) rails_->stop();
+  if (tcp_) tcp_->close();
+  if (tensorpipe_) tensorpipe_->close();
+  if (pipeline_) pipeline_->fail(error);
+  if (control_) {
+    const std::string text = concat(static_cast<int>(error.kind()), " ", error.text());
+    control_->sendToAll(ControlType::Failed, text.substr(0, Control::kMaxText));
+  }
+  farewells_.giveUp();
+}
+
+Error Member::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Member::onControl(int peer, ControlMessage message) {
+  switch (message.type) {
+    case ControlType::Contact:
+      if (tensorpipe_) guarded([&] { tensorpipe_->connect(peer, message.text); });
+      return;
+    case ControlType::Segment:
+      guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
+      return openIfComplete();
+    case ControlType::Failed: {
+      const std::size_t space = message.text.find(' ');
+      const int kind = std::atoi(message.text.c_str());
+      if (space == std::string::npos || kind > static_cast<int>(ErrorKind::System)) return;
+      return fail(Error(static_cast<ErrorKind>(kind), message.text.substr(space + 1)));
+    }
+    case ControlType::Goodbye: return onGoodbye(peer, std::strtoull(message.text.c_str(), nullptr, 10));
+    case ControlType::Farewell: return farewells_.answered(peer);
+  }
+}
+
+void Member::onControlEnded(int peer, const Error& error) {
+  farewells_.answered(peer);
+  if (farewells_.hasGone(peer)) return;
+  fail(makeError(ErrorKind::PeerDied, who(peer), " died: its connection to ", who(rank_), " ended without a goodbye",
+                 error ? concat(" (", error.text(), ")") : "", "; look at that rank's own output for the reason"));
+}
+
+void Member::onPipeEnded(int peer, const Error& error) {
+  if (farewells_.hasGone(peer)) return;
+  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
+    const auto member = weak.lock();
+    if (!member || member->farewells_.hasGone(peer)) return;
+    member->fail(makeError(ErrorKind::Connection, "the data connection between ", member->who(member->rank_), " and ",
+                           member->who(peer), " broke: ", error ? error.text() : "closed by the other side"));
+  });
+}
+
+void Member::onGoodbye(int peer, std::uint64_t slices) {
+  farewells_.heard(peer, slices);
+  if (!open_) {
+    fail(makeError(ErrorKind::PeerLeft, who(peer), " has left group ", settings_.name, " before ", who(rank_),
+                   " could make its first call there"));
+  }
+  answerGoodbyes();
+}
+
+void Member::answerGoodbyes() {
+  const auto needs = [this](int peer, std::uint64_t slicesBelow) {
+    return !error_ && (machine_->needs(peer, slicesBelow) || (rails_ && rails_->needs(peer, slicesBelow)));
+  };
+  for (const int peer : farewells_.answerable(needs)) {
+    control_->send(peer, ControlType::Farewell, "");
+    if (!error_) machine_->leave(peer);
+    if (!error_ && rails_) rails_->leave(peer);
+  }
+}
+
+void Member::leave(std::function<void()> left) {
+  assert(loop_.isCurrent());
+  if (pipeline_ && pipeline_->hasCalls()) {
+    fail(makeError(ErrorKind::Aborted, who(rank_), " destroyed group ", settings_.name, " while ",
+                   pipeline_->oldestCall()->title,
+                   " was not finished; wait for all works before destroy_process_group"));
+  }
+  std::vector<int> peers;
+  if (!error_) {
+    peers = control_->peers();
+    control_->sendToAll(ControlType::Goodbye, std::to_string(pipeline_->slicesCompleted()));
+  }
+  farewells_.said(peers, std::move(left));
+}
+
+void Member::close() {
+  assert(loop_.isCurrent());
+  links_.reset();
+  for (const auto& [call, timer] : deadlines_) loop_.cancel(timer);
+  pipeline_.reset();
+  tcp_.reset();
+  tensorpipe_.reset();
+  rails_.reset();
+  machine_.reset();
+  control_.reset();
+}
+
+}  // namespace fairring

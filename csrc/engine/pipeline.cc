@@ -1,0 +1,158 @@
+#include "engine/pipeline.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace fairring {
+
+namespace {
+
+constexpr std::size_t kMostLayouts = 256;  // remembered; a training uses a handful of sizes
+
+// FNV-1a over what must be equal on all ranks.
+std::uint64_t signatureOf(const Call& call, std::uint64_t number) {
+  std::uint64_t hash = 14695981039346656037U;
+  const auto mix = [&hash](std::uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 0xff)) * 1099511628211U;
+  };
+  mix(number);
+  mix(call.elements);
+  mix(static_cast<std::uint64_t>(call.reduction.dtype));
+  mix(call.reduction.scale != 1.0 || call.reduction.divisor != 1 ? 1 : 0);
+  return hash;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
+    : planner_(planner), rank_(rank), levels_(levels), ring_(levels.stagingBytes) {}
+
+void Pipeline::submit(Call call) {
+  const std::size_t elementBytes = bytesOf(call.reduction.dtype);
+  Choice choice = planner_.choose(call.elements, elementBytes);
+  auto pending = std::make_shared<Pending>();
+  pending->number = nextCall_++;
+  pending->signature = signatureOf(call, pending->number);
+  pending->title = std::make_shared<std::string>(call.title);
+  pending->plan = std::make_shared<Plan>(std::move(choice.plan));
+  pending->sliceElements = choice.sliceElements;
+  pending->call = std::move(call);
+  calls_.push_back(std::move(pending));
+  run();
+}
+
+void Pipeline::open() {
+  open_ = true;
+  run();
+}
+
+// Until nothing moves any more. Events that come from within a step only ask for another round.
+void Pipeline::run() {
+  again_ = true;
+  if (running_ || !open_) return;
+  running_ = true;
+  while (std::exchange(again_, false)) {
+    while (cutNext()) {
+    }
+    // By number: an event that comes from within a step may end its slice, or all of them.
+    std::vector<std::uint64_t> numbers;
+    for (const auto& [number, state] : inFlight_) numbers.push_back(number);
+    for (const std::uint64_t number : numbers) {
+      const auto state = inFlight_.find(number);
+      if (state != inFlight_.end() && beginNext(state->second)) again_ = true;
+    }
+  }
+  running_ = false;
+}
+
+// The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
+bool Pipeline::cutNext() {
+  const auto next = std::ranges::find_if(calls_, [](const auto& pending) { return !pending->cut; });
+  if (!open_ || next == calls_.end() || inFlight_.size() >= levels_.mostSlices) return false;
+  const std::shared_ptr<Pending> pending = *next;
+  const Call& call = pending->call;
+  const std::size_t elementBytes = bytesOf(call.reduction.dtype);
+  const std::uint64_t elements = std::min(pending->sliceElements, call.elements - pending->cutElements);
+  auto layout = layoutOf(elements, elementBytes);
+  const auto offset = ring_.take(nextSlice_, stagingBytes(*pending->plan, *layout));
+  if (!offset) return false;
+
+  auto slice = std::make_shared<Slice>();
+  slice->number = nextSlice_++;
+  slice->signature = pending->signature;
+  slice->layout = std::move(layout);
+  slice->plan = pending->plan;
+  slice->title = pending->title;
+  slice->reduction = call.reduction;
+  slice->user = static_cast<std::byte*>(call.data) + pending->cutElements * elementBytes;
+  slice->image = levels_.staging + *offset;
+  slice->stagingOffset = *offset;
+  pending->cutElements += elements;
+  pending->cut = pending->cutElements == call.elements;
+  ++pending->unfinished;
+  for (const Step& step : *slice->plan) notBegun_[turnOf(step)].insert(slice->number);
+  inFlight_.emplace(slice->number, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
+  levels_.machine->admit(slice);
+  if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
+  return open_;
+}
+
+// True when the slice's next step began.
+bool Pipeline::beginNext(InFlight& state) {
+  if (state.phase != Phase::Waiting) return false;
+  const std::uint64_t number = state.slice->number;
+  const Step step = (*state.slice->plan)[state.step];
+  std::set<std::uint64_t>& notBegun = notBegun_.at(turnOf(step));
+  if (*notBegun.begin() != number) return false;
+  notBegun.erase(notBegun.begin());
+  state.phase = Phase::Running;
+  const std::size_t index = state.step;
+  exchangeOf(step).start(state.slice, index,
+                         {[this, number] { onReady(number); }, [this, number] { onReleased(number); }});
+  return true;
+}
+
+void Pipeline::onReady(std::uint64_t number) {
+  InFlight& state = inFlight_.at(number);
+  ++state.step;
+  state.phase = state.step < state.slice->plan->size() ? Phase::Waiting : Phase::Finished;
+  if (state.phase == Phase::Finished) {
+    ++completed_;
+    --state.call->unfinished;
+    finish(state.call);
+  }
+  if (onProgress) onProgress();
+  run();
+}
+
+void Pipeline::onReleased(std::uint64_t number) {
+  InFlight& state = inFlight_.at(number);
+  if (--state.unreleased > 0) return;
+  ring_.release(number);
+  inFlight_.erase(number);
+  run();
+}
+
+void Pipeline::finish(const std::shared_ptr<Pending>& call) {
+  if (!call->cut || call->unfinished > 0) return;
+  std::erase(calls_, call);
+  call->call.done({});
+}
+
+void Pipeline::fail(const Error& error) {
+  open_ = false;
+  inFlight_.clear();
+  notBegun_.clear();
+  for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
+}
+
+std::shared_ptr<const Layout> Pipeline::layoutOf(std::uint64_t elements, std::size_t elementBytes) {
+  const auto key = std::pair(elements, elementBytes);
+  const auto known = layouts_.find(key);
+  if (known != layouts_.end()) return known->second;
+  if (layouts_.size() >= kMostLayouts) layouts_.clear();
+  return layouts_[key] = std::make_shared<Layout>(layoutSlice(planner_.topology(), rank_, elements, elementBytes));
+}
+
+}  // namespace fairring

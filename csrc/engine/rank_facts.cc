@@ -1,0 +1,54 @@
+#include "engine/rank_facts.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr char kSeparator = '\n';
+constexpr const char* kHead = "fairring facts 1";
+
+bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+}  // namespace
+
+std::string encode(const RankFacts& facts) {
+  return concat(kHead, kSeparator, facts.place.machine, kSeparator, facts.place.site, kSeparator, facts.hostname,
+                kSeparator, facts.address, kSeparator, facts.port, kSeparator, facts.settings);
+}
+
+RankFacts decodeFacts(const std::string& text) {
+  std::istringstream lines(text);
+  std::vector<std::string> parts;
+  for (std::string line; std::getline(lines, line, kSeparator);) parts.push_back(line);
+  check(parts.size() == 7 && parts[0] == kHead, ErrorKind::Connection,
+        "the store holds facts of a rank that are not of this version of fairring: '", text.substr(0, 80),
+        "'; use the same version on all ranks");
+  return {{parts[1], parts[2]}, parts[3], parts[4], std::stoi(parts[5]), parts[6]};
+}
+
+void checkSettings(const std::vector<RankFacts>& facts) {
+  for (std::size_t rank = 1; rank < facts.size(); ++rank) {
+    check(facts[rank].settings == facts[0].settings, ErrorKind::Configuration,
+          "settings differ between ranks: rank 0 (", facts[0].hostname, ") has ", facts[0].settings, "; rank ", rank,
+          " (", facts[rank].hostname, ") has ", facts[rank].settings, "; give all ranks the same FAIRRING_* variables");
+  }
+}
+
+void checkAddresses(const std::vector<RankFacts>& facts) {
+  const auto elsewhere = std::ranges::find_if(
+      facts, [&](const RankFacts& other) { return other.place.machine != facts[0].place.machine; });
+  if (elsewhere == facts.end()) return;
+  const bool all = std::ranges::all_of(facts, [](const RankFacts& one) { return isLoopback(one.address); });
+  for (std::size_t rank = 0; rank < facts.size() && !all; ++rank) {
+    check(!isLoopback(facts[rank].address), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname,
+          ") listens on ", facts[rank].address,
+          ", which other machines can't reach; set TP_SOCKET_IFNAME there to the interface of the job's network");
+  }
+}
+
+}  // namespace fairring

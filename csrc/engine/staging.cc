@@ -1,0 +1,30 @@
+#include "engine/staging.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace fairring {
+
+std::optional<std::uint64_t> StagingRing::take(std::uint64_t slice, std::uint64_t bytes) {
+  const std::uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  assert(rounded <= bytes_ && (taken_.empty() || taken_.back().slice < slice));
+  const std::uint64_t begin = next_ + rounded <= bytes_ ? next_ : 0;
+  if (!isFree(begin, begin + rounded)) return std::nullopt;
+  next_ = begin + rounded;
+  taken_.push_back({slice, begin, next_, false});
+  return begin;
+}
+
+// What is taken lies between the oldest piece's begin and the newest piece's end, around the ring's end perhaps.
+bool StagingRing::isFree(std::uint64_t begin, std::uint64_t end) const {
+  return std::ranges::none_of(taken_, [&](const Taken& taken) { return taken.begin < end && begin < taken.end; });
+}
+
+void StagingRing::release(std::uint64_t slice) {
+  const auto taken = std::ranges::find(taken_, slice, &Taken::slice);
+  assert(taken != taken_.end() && !taken->released);
+  taken->released = true;
+  while (!taken_.empty() && taken_.front().released) taken_.pop_front();
+}
+
+}  // namespace fairring

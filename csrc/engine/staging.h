@@ -1,0 +1,40 @@
+// Staging memory of one group: a ring of bytes, given out and reclaimed in slice order.
+// Out of order, a later slice could hold what an earlier one waits for: a deadlock. Where a slice lies follows from the
+// sizes alone, not from when others were released. Bookkeeping only: the bytes are the machine level's segment.
+// Holder of the loop's role only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+namespace fairring {
+
+class StagingRing {
+ public:
+  static constexpr std::uint64_t kAlignment = 4096;  // of every piece given out: a page
+
+  explicit StagingRing(std::uint64_t bytes) : bytes_(bytes) {}
+
+  // Offset of that much contiguous memory, or nothing while too little is free. 0 bytes take nothing of the ring.
+  std::optional<std::uint64_t> take(std::uint64_t slice, std::uint64_t bytes);
+  // Any order; memory becomes free when everything taken before it is released too.
+  void release(std::uint64_t slice);
+  bool empty() const { return taken_.empty(); }
+
+ private:
+  struct Taken {
+    std::uint64_t slice;
+    std::uint64_t begin;
+    std::uint64_t end;
+    bool released;
+  };
+
+  bool isFree(std::uint64_t begin, std::uint64_t end) const;
+
+  const std::uint64_t bytes_;
+  std::uint64_t next_ = 0;
+  std::deque<Taken> taken_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,169 @@
+// The pipeline alone, with exchanges that do nothing until the test says so.
+#include "engine/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "plan/cost_rows.h"
+
+namespace fairring {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+struct Started {
+  std::uint64_t slice;
+  std::size_t step;
+  Step what;
+  bool operator==(const Started&) const = default;
+};
+
+class ManualExchange final : public Exchange {
+ public:
+  void admit(const std::shared_ptr<Slice>& slice) override { admitted.push_back(slice->number); }
+  void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override {
+    started.push_back({slice->number, step, (*slice->plan)[step]});
+    pending.emplace(std::pair(slice->number, step), std::move(events));
+  }
+  std::set<int> missing() const override { return {}; }
+  bool needs(int, std::uint64_t) const override { return false; }
+  void leave(int) override {}
+  void stop() override { pending.clear(); }
+
+  void finish(std::uint64_t slice, std::size_t step) {
+    const Events events = pending.extract({slice, step}).mapped();
+    events.ready();
+    events.released();
+  }
+  std::vector<std::uint64_t> slicesIn(Step step) const {
+    std::vector<std::uint64_t> slices;
+    for (const Started& one : started) {
+      if (one.what == step) slices.push_back(one.slice);
+    }
+    return slices;
+  }
+
+  std::vector<std::uint64_t> admitted;
+  std::vector<Started> started;
+  std::map<std::pair<std::uint64_t, std::size_t>, Events> pending;
+};
+
+constexpr Step kDown{Verb::ReduceScatter, 0};
+constexpr Step kUp{Verb::AllGather, 0};
+
+// Two machines of one rank; staging for a few slices.
+struct Rig {
+  explicit Rig(std::uint64_t staging = 4 * kMiB, std::uint64_t slice = kMiB)
+      : planner(Topology({{"a", ""}, {"b", ""}}), {staging, slice, builtInRows("tcp")}),
+        pipeline(planner, 0, {&machine, &rails, 64, memory.data(), staging}) {
+    pipeline.open();
+  }
+  int submit(std::uint64_t elements) {
+    const int call = calls++;
+    pipeline.submit({.data = tensor.data(),
+                     .elements = elements,
+                     .reduction = {.dtype = DType::Float32},
+                     .title = "call " + std::to_string(call),
+                     .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }});
+    return call;
+  }
+  void finishAny(std::mt19937& random) {
+    std::vector<std::pair<ManualExchange*, std::pair<std::uint64_t, std::size_t>>> running;
+    for (ManualExchange* exchange : {&machine, &rails}) {
+      for (const auto& [key, events] : exchange->pending) running.emplace_back(exchange, key);
+    }
+    ASSERT_FALSE(running.empty()) << "nothing runs, but calls are not finished: a deadlock";
+    const auto& [exchange, key] = running[random() % running.size()];
+    exchange->finish(key.first, key.second);
+  }
+
+  std::vector<std::byte> memory{1};  // never touched: the exchanges do nothing
+  std::vector<float> tensor{0.0F};
+  ManualExchange machine;
+  ManualExchange rails;
+  Planner planner;
+  Pipeline pipeline;
+  int calls = 0;
+  std::vector<std::pair<int, std::string>> done;
+};
+
+TEST(Pipeline, ACallIsDoneWhenAllItsSlicesAre) {
+  Rig rig;
+  rig.submit(3 * kMiB / 4 + 5);
+  std::mt19937 random(1);
+  while (rig.done.empty()) rig.finishAny(random);
+  EXPECT_TRUE(rig.pipeline.idle());
+  EXPECT_GE(rig.machine.slicesIn(kUp).size(), 3U);
+}
+
+TEST(Pipeline, AnEmptyTensorIsACallLikeAnyOther) {
+  Rig rig;
+  rig.submit(0);
+  EXPECT_EQ(rig.machine.slicesIn(kDown), (std::vector<std::uint64_t>{0}));
+  EXPECT_TRUE(rig.done.empty());
+}
+
+TEST(Pipeline, StepsOfOneLevelAndDirectionBeginInSliceOrder) {
+  Rig rig;
+  rig.submit(kMiB);
+  const auto down = rig.machine.slicesIn(kDown);
+  ASSERT_GE(down.size(), 2U);
+  rig.machine.finish(1, 0);  // out of order on purpose
+  EXPECT_TRUE(rig.rails.started.empty());
+  rig.machine.finish(0, 0);
+  ASSERT_EQ(rig.rails.started.size(), 2U);
+  EXPECT_EQ(rig.rails.started[0].slice, 0U);
+  EXPECT_EQ(rig.rails.started[1].slice, 1U);
+}
+
+TEST(Pipeline, StagingBoundsTheSlicesInFlight) {
+  Rig rig(4 * kMiB, kMiB);
+  rig.submit(64 * kMiB);
+  EXPECT_GE(rig.machine.admitted.size(), 2U);
+  EXPECT_LE(rig.machine.admitted.size(), 4U);
+}
+
+TEST(Pipeline, NothingMovesBeforeItIsOpened) {
+  Rig rig;
+  Pipeline closed(rig.planner, 0, {&rig.machine, &rig.rails, 64, rig.memory.data(), 4 * kMiB});
+  closed.submit(
+      {.data = rig.tensor.data(), .elements = 8, .reduction = {}, .title = "early", .done = [](const Error&) {}});
+  EXPECT_TRUE(rig.machine.admitted.empty());
+  closed.open();
+  EXPECT_EQ(rig.machine.admitted.size(), 1U);
+}
+
+TEST(Pipeline, FailingEndsEveryCallOnceAndStartsNothingMore) {
+  Rig rig;
+  rig.submit(kMiB);
+  rig.submit(10);
+  const std::size_t started = rig.machine.started.size();
+  rig.machine.stop();
+  rig.rails.stop();
+  rig.pipeline.fail(makeError(ErrorKind::PeerDied, "rank 1 died"));
+  ASSERT_EQ(rig.done.size(), 2U);
+  EXPECT_EQ(rig.done[0].second, "rank 1 died");
+  EXPECT_EQ(rig.machine.started.size(), started);
+}
+
+TEST(Pipeline, RandomCompletionsNeverStallAndCompleteEveryCall) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    Rig rig(2 * kMiB, 256 << 10);
+    const int calls = 1 + static_cast<int>(random() % 8);
+    for (int i = 0; i < calls; ++i) rig.submit(random() % (kMiB / 2));
+    while (!rig.pipeline.idle()) {
+      rig.finishAny(random);
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_EQ(rig.done.size(), static_cast<std::size_t>(calls)) << "seed " << seed;
+    for (const Step step : {kDown, kUp}) {
+      const auto slices = rig.machine.slicesIn(step);
+      EXPECT_TRUE(std::is_sorted(slices.begin(), slices.end())) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,66 @@
+#include "engine/staging.h"
+
+#include <gtest/gtest.h>
+
+namespace fairring {
+namespace {
+
+constexpr std::uint64_t kPage = StagingRing::kAlignment;
+
+TEST(Staging, GivesConsecutivePiecesAndRefusesWhatDoesNotFit) {
+  StagingRing ring(3 * kPage);
+  EXPECT_EQ(ring.take(0, kPage), 0U);
+  EXPECT_EQ(ring.take(1, 1), kPage);
+  EXPECT_EQ(ring.take(2, 2 * kPage), std::nullopt);
+  EXPECT_EQ(ring.take(2, kPage), 2 * kPage);
+}
+
+TEST(Staging, MemoryIsReclaimedInSliceOrderOnly) {
+  StagingRing ring(2 * kPage);
+  ring.take(0, kPage);
+  ring.take(1, kPage);
+  ring.release(1);
+  EXPECT_EQ(ring.take(2, kPage), std::nullopt);
+  ring.release(0);
+  EXPECT_EQ(ring.take(2, kPage), 0U);
+}
+
+TEST(Staging, AWrappedPieceNeverOverlapsAnOlderOne) {
+  StagingRing ring(4 * kPage);
+  ring.take(0, kPage);
+  ring.take(1, 2 * kPage);
+  ring.release(0);
+  EXPECT_EQ(ring.take(2, 2 * kPage), std::nullopt);  // one page is free at each end
+  ring.release(1);
+  EXPECT_EQ(ring.take(2, 2 * kPage), 0U);
+}
+
+TEST(Staging, PlacesFollowFromSizesAloneNotFromReleases) {
+  StagingRing eager(8 * kPage);
+  StagingRing late(8 * kPage);
+  const std::uint64_t pages[] = {3, 2, 2, 3, 1, 4, 2};
+  std::uint64_t released = 0;
+  for (std::uint64_t slice = 0; slice < std::size(pages); ++slice) {
+    const auto place = eager.take(slice, pages[slice] * kPage);
+    ASSERT_TRUE(place);
+    eager.release(slice);
+    auto same = late.take(slice, pages[slice] * kPage);
+    while (!same) {
+      late.release(released++);
+      same = late.take(slice, pages[slice] * kPage);
+    }
+    EXPECT_EQ(place, same) << "slice " << slice;
+  }
+}
+
+TEST(Staging, NothingTakenIsEmpty) {
+  StagingRing ring(kPage);
+  EXPECT_TRUE(ring.empty());
+  EXPECT_EQ(ring.take(0, 0), 0U);
+  EXPECT_FALSE(ring.empty());
+  ring.release(0);
+  EXPECT_TRUE(ring.empty());
+}
+
+}  // namespace
+}  // namespace fairring
