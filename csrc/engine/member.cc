@@ -174,7 +174,11 @@ void Member::submit(Call call) {
   if (error_) return call.done(error_);
   const std::uint64_t number = nextCall_++;
   if (call.timeout.count() > 0) {
-    deadlines_[number] = loop_.at(Loop::Clock::now() + call.timeout, [this, number] { onDeadline(number); });
+    const auto expired = [this, number, title = call.title, timeout = call.timeout] {
+      deadlines_.erase(number);
+      onDeadline(title, timeout);
+    };
+    deadlines_[number] = loop_.at(Loop::Clock::now() + call.timeout, expired);
   }
   call.done = [this, number, done = std::move(call.done)](const Error& error) {
     const auto deadline = deadlines_.extract(number);
@@ -195,17 +199,13 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
-void Member::onDeadline(std::uint64_t call) {
-  deadlines_.erase(call);
-  const Call* oldest = pipeline_->oldestCall();
-  assert(oldest != nullptr);
+void Member::onDeadline(const std::string& title, milliseconds timeout) {
   const std::set<int> peers = missing();
-  fail(makeError(ErrorKind::Timeout, who(rank_), ": ", oldest->title, " (call ", call, " of group ", settings_.name,
-                 ") did not finish within ", seconds(oldest->timeout), "; ",
-                 open_ ? "nothing has come from " : "no connection yet with ",
+  fail(makeError(ErrorKind::Timeout, who(rank_), ": ", title, " in group ", settings_.name, " did not finish within ",
+                 seconds(timeout), "; ", open_ ? "nothing has come from " : "no connection yet with ",
                  peers.empty() ? std::string("anybody in time") : who(peers),
-                 ". Either that rank is stuck or slow, or it has not made this call; a longer timeout is given with ",
-                 "init_process_group(timeout=...)"));
+                 ", which is slow or stuck, has not made this call, or waits for another rank in turn. If it is only ",
+                 "slow, give init_process_group a longer timeout"));
 }
 
 void Member::fail(const Error& error) {

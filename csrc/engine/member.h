@@ -45,7 +45,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onPipeEnded(int peer, const Error& error);
   void onGoodbye(int peer, std::uint64_t slices);
   void answerGoodbyes();
-  void onDeadline(std::uint64_t call);
+  void onDeadline(const std::string& title, std::chrono::milliseconds timeout);
   std::set<int> missing() const;
   std::string who(int rank) const;
   std::string who(const std::set<int>& ranks) const;

@@ -27,6 +27,10 @@ struct Outgoing {
   std::size_t total() const { return sizeof part.header + part.header.bytes; }
 };
 
+Error broken(int peer, const char* call) {
+  return makeError(ErrorKind::Connection, "connection with rank ", peer, ": ", systemError(call).text());
+}
+
 bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
 
 }  // namespace
@@ -104,7 +108,7 @@ void TcpPipes::read(Lane& lane) {
                                     iovec{header, sizeof lane.nextHeader - lane.headerBytes}};
     const ssize_t got = ::readv(lane.socket.get(), into.data(), into.size());
     if (got < 0 && isTransient(errno)) return;
-    if (got < 0) return end(lane, systemError("readv"));
+    if (got < 0) return end(lane, broken(lane.peer, "readv"));
     if (got == 0) return end(lane, {});
     auto bytes = static_cast<std::uint64_t>(got);
     lane.seen += bytes;
@@ -163,7 +167,7 @@ void TcpPipes::write(Lane& lane) {
     message.msg_iovlen = static_cast<std::size_t>(count);
     const ssize_t sent = ::sendmsg(lane.socket.get(), &message, MSG_NOSIGNAL);
     if (sent < 0 && isTransient(errno)) return;
-    if (sent < 0) return end(lane, systemError("sendmsg"));
+    if (sent < 0) return end(lane, broken(lane.peer, "sendmsg"));
     auto bytes = static_cast<std::size_t>(sent);
     while (bytes > 0) {
       Outgoing& out = lane.output.front();
