@@ -1,0 +1,99 @@
+"""What a lab emulates, as data: which rank stands on which machine, and how each machine is linked to which bridge.
+
+Pure arithmetic: no process, no network. The links are a list and name their bridge, so that a description with more
+bridges (sites) or several links per machine needs no new words. Everything a user can get wrong is checked here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+INTERFACE = "eth0"
+SMALLEST_BIT_RATE = 1_000_000
+# The kernel's token bucket holds bytes/s in 32 bits: 34.3 Gbit/s.
+LARGEST_BIT_RATE = 32_000_000_000
+ORDERS = ("block", "round-robin")
+
+_BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_SUBNET = "10.77"
+_MACHINES_PER_OCTET = 250
+
+
+class LabError(RuntimeError):
+    """The lab cannot do what was asked; the text says who, what and what to do."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank stands."""
+
+    rank: int
+    machine: int
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable from a machine to a bridge. rate: bytes/s in each direction, None = unshaped."""
+
+    machine: int
+    bridge: str
+    interface: str
+    address: str
+    prefix_length: int
+    rate: int | None
+
+
+def place_ranks(machines: Sequence[int], order: str) -> list[Place]:
+    """Ranks to machines. machines: ranks per machine. Rank 0 always stands on machine 0.
+
+    block fills machine after machine; round-robin deals to every machine that has room in turn.
+    """
+    if order not in ORDERS:
+        raise LabError(f"order {order!r} is not known; it is one of {', '.join(ORDERS)}")
+    if not machines or min(machines) < 1:
+        raise LabError(f"machines of {list(machines)} ranks: there must be a machine, and every machine needs a rank")
+    seats = [(local, machine) for machine, count in enumerate(machines) for local in range(count)]
+    if order == "round-robin":
+        seats.sort()
+    return [Place(rank, machine, local) for rank, (local, machine) in enumerate(seats)]
+
+
+def describe_links(machines: int, rate: int | None) -> list[Link]:
+    """One link per machine into one bridge. rate: bytes/s in each direction, None = unshaped."""
+    return [Link(machine, "site0", INTERFACE, machine_address(machine), 16, rate) for machine in range(machines)]
+
+
+def machine_address(machine: int) -> str:
+    """The machine's IPv4 address; it means something inside the lab only."""
+    high, low = divmod(machine, _MACHINES_PER_OCTET)
+    return f"{_SUBNET}.{high}.{low + 1}"
+
+
+def parse_rate(text: str) -> int | None:
+    """'1gbit', '2.5gbit', '100mbit' as bytes/s; 'none' as None."""
+    if text == "none":
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text.lower())
+    if match is None:
+        raise LabError(f"{text!r} is not a rate; write for instance 100mbit, 1gbit, 2.5gbit, or none for no limit")
+    bits = float(match[1]) * _BITS[match[2]]
+    if not SMALLEST_BIT_RATE <= bits <= LARGEST_BIT_RATE:
+        raise LabError(f"rate {text} is out of bounds; a link can have 1mbit to 32gbit, or none for no limit")
+    return round(bits / 8)
+
+
+def parse_machines(ranks: str, machines: int | None) -> tuple[int, ...]:
+    """Ranks per machine from '2' (on each of `machines`, default 1) or from a list such as '4,3,2'."""
+    if re.fullmatch(r"\d+(,\d+)*", ranks) is None:
+        raise LabError(f"{ranks!r} is not a number of ranks; write 2, or one number per machine such as 4,3,2")
+    counts = tuple(int(count) for count in ranks.split(","))
+    if len(counts) == 1:
+        counts *= 1 if machines is None else machines
+    elif machines is not None and machines != len(counts):
+        raise LabError(f"--machines {machines}, but --ranks {ranks} describes {len(counts)} machines; drop one")
+    if not counts or min(counts) < 1:
+        raise LabError(f"machines of {list(counts)} ranks: there must be a machine, and every machine needs a rank")
+    return counts

@@ -1,0 +1,110 @@
+"""An emulated cluster on one machine: `fairring lab --machines 2 --ranks 2 --rate 1gbit -- python train.py`
+
+Every machine is a network namespace of its own behind a link that is shaped in both directions. The command runs once
+per rank with the variables that torchrun sets, as root or, through user namespaces, without. The exit code is 0 if all
+ranks end with 0, else that of the rank that failed first (128+n for signal n), and 125 if the lab itself fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fairring.lab.cluster import ORDERS, LabError, parse_machines
+from fairring.lab.lab import Lab
+from fairring.lab.output import Printer
+from fairring.lab.wiring import NETWORKS
+
+HELP = "run a command on an emulated cluster of several machines"
+
+_LAB_FAILED = 125
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "fairring lab [options] -- COMMAND [ARGUMENT ...]"
+    add = parser.add_argument
+    add(
+        "--machines",
+        type=int,
+        metavar="N",
+        help="how many machines (default: as --ranks says, else 1)",
+    )
+    add(
+        "--ranks",
+        default="1",
+        metavar="N",
+        help="ranks on every machine, or one number for each: 4,3,2 (default: 1)",
+    )
+    add(
+        "--rate",
+        default="1gbit",
+        help="of each machine's link, each way: 100mbit, 2.5gbit, none (default: 1gbit)",
+    )
+    add(
+        "--order",
+        choices=ORDERS,
+        default="block",
+        help="how ranks are dealt to machines (default: block)",
+    )
+    text = "namespaces: fail where they aren't possible; none: all in the present network (default: auto)"
+    add("--network", choices=NETWORKS, default="auto", help=text)
+    text = "this rank writes straight to the terminal, for progress bars; others are hidden unless they fail"
+    add("--only-rank", type=int, metavar="R", help=text)
+    text = "how long the others may go on when a rank failed or the lab was told to end (default: 30)"
+    add("--grace", type=float, default=30.0, metavar="SECONDS", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    printer = Printer()
+    try:
+        lab = Lab(
+            command=arguments.command,
+            machines=parse_machines(arguments.ranks, arguments.machines),
+            rate=arguments.rate,
+            order=arguments.order,
+            network=arguments.network,
+            grace=arguments.grace,
+            printer=printer,
+            only_rank=arguments.only_rank,
+        )
+    except LabError as error:
+        arguments.parser.error(str(error))
+    try:
+        with _passing_signals_on(lab), lab:
+            return lab.wait().exit_code
+    except LabError as error:
+        printer.say(str(error))
+        return _LAB_FAILED
+    except BrokenPipeError:
+        # As for any program whose reader has gone; what is still buffered must not fail again when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+@contextmanager
+def _passing_signals_on(lab: Lab) -> Iterator[None]:
+    """Python's handlers do nothing; the number of every signal arrives as a byte where the lab waits."""
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        receiver.setblocking(False)
+        sender.setblocking(False)
+
+        def pass_on() -> None:
+            for signum in receiver.recv(64):
+                lab.pass_on(signum)
+
+        lab.watch(receiver.fileno(), pass_on)
+        wakeup = signal.set_wakeup_fd(sender.fileno())
+        handlers = {signum: signal.signal(signum, lambda *_: None) for signum in _PASSED_ON}
+        try:
+            yield
+        finally:
+            for signum, handler in handlers.items():
+                signal.signal(signum, handler)
+            signal.set_wakeup_fd(wakeup)

@@ -1,0 +1,130 @@
+"""The lab's network: a hub namespace with bridges, a namespace per machine, shaped veth pairs between them.
+
+Owned by the keeper's process. Nothing has a name outside: namespaces are held by descriptors alone and the hub is a
+namespace too, so all of it vanishes with the last process that holds it, and labs cannot collide.
+
+pyroute2 instead of the ip and tc programs: they need not be installed, one process does all in 50 ms, and a netlink
+socket goes on working in the namespace that it was opened in, so no step has to switch back and forth.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+
+from pyroute2 import IPRoute
+from pyroute2.netlink import nlmsg
+from pyroute2.netlink.rtnl import RTMGRP_LINK
+
+from fairring.lab import namespaces
+from fairring.lab.cluster import Link
+
+_OWN_NAMESPACE = "/proc/self/ns/net"
+_LOOPBACK = 1
+_ROOT_QDISC = 0x10000
+_CARRIER_SECONDS = 5
+_LONGEST_NEWS = 65536
+
+# The bucket holds 0.6 ms of the rate: less, and a timer that fires late on a busy machine costs throughput; more, and
+# short messages cross faster than the link. The kernel cuts a packet larger than the bucket into MTU frames, which is
+# right for slow links (64 KiB would hold the wire for long) and costs too much processor time on fast ones.
+_BUCKET_SECONDS = 0.6e-3
+_SMALLEST_BUCKET = 16 * 1024
+_WHOLE_SEGMENT = 72_000
+_FAST_RATE = 300_000_000 // 8
+# What waits before the bucket, as in a switch: 20 ms of the rate, and room for some senders' windows on slow links.
+_QUEUE_SECONDS = 20e-3
+_SMALLEST_QUEUE = 256 * 1024
+
+
+class Network:
+    """Made complete by its constructor, which raises OSError or pyroute2's NetlinkError where that isn't permitted."""
+
+    def __init__(self, machines: int, links: Sequence[Link]) -> None:
+        self.user = self._enter_hub()
+        hub = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+        self._hub = IPRoute()
+        self.machines: list[int] = []
+        self._routes: list[IPRoute] = []
+        for _ in range(machines):
+            namespaces.unshare(namespaces.NET)
+            self.machines.append(os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC))
+            self._routes.append(IPRoute())
+            self._routes[-1].link("set", index=_LOOPBACK, state="up")
+        namespaces.enter(hub, namespaces.NET)
+        self._ports = self._connect(links)
+
+    def set_link(self, machine: int, up: bool) -> None:
+        """Pulls or plugs the machine's cables at the bridge's end: the machine keeps its addresses, as with a cable."""
+        for port in self._ports[machine]:
+            self._hub.link("set", index=port, state="up" if up else "down")
+        if up:
+            self._await_carrier(self._ports[machine])
+
+    @staticmethod
+    def _enter_hub() -> int | None:
+        """Returns the descriptor of the user namespace that was needed, None for root."""
+        try:
+            namespaces.unshare(namespaces.NET)
+        except PermissionError:
+            namespaces.unshare_user_and_net()
+            return os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+    def _connect(self, links: Sequence[Link]) -> dict[int, list[int]]:
+        """Returns the bridge ports of every machine."""
+        bridges = {name: self._make_bridge(name) for name in sorted({link.bridge for link in links})}
+        ports: dict[int, list[int]] = {}
+        for number, link in enumerate(links):
+            port = self._make_pair(f"port{number}", link)
+            self._hub.link("set", index=port, master=bridges[link.bridge], state="up")
+            ports.setdefault(link.machine, []).append(port)
+        self._await_carrier([port for group in ports.values() for port in group])
+        return ports
+
+    def _make_bridge(self, name: str) -> int:
+        self._hub.link("add", ifname=name, kind="bridge", state="up")
+        return int(self._hub.link_lookup(ifname=name)[0])
+
+    def _make_pair(self, port_name: str, link: Link) -> int:
+        far_end = {"ifname": link.interface, "net_ns_fd": self.machines[link.machine]}
+        self._hub.link("add", ifname=port_name, kind="veth", peer=far_end)
+        port = int(self._hub.link_lookup(ifname=port_name)[0])
+        machine = self._routes[link.machine]
+        interface = machine.link_lookup(ifname=link.interface)[0]
+        machine.addr("add", index=interface, address=link.address, prefixlen=link.prefix_length)
+        if link.rate is not None:
+            _shape(self._hub, port, link.rate)
+            _shape(machine, interface, link.rate)
+        machine.link("set", index=interface, state="up")
+        return port
+
+    def _await_carrier(self, ports: Sequence[int]) -> None:
+        """Until a port's carrier is up the kernel drops what is sent: the first connection would stall for a second."""
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as news:
+            news.bind((0, RTMGRP_LINK))
+            news.settimeout(_CARRIER_SECONDS)
+            while not all(_is_up(self._hub.get_links(port)[0]) for port in ports):
+                try:
+                    news.recv(_LONGEST_NEWS)
+                except TimeoutError as error:
+                    raise OSError(
+                        errno.ETIMEDOUT, f"no carrier {_CARRIER_SECONDS} s after a link was set up"
+                    ) from error
+
+
+def _is_up(message: nlmsg) -> bool:
+    return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
+
+
+def _shape(route: IPRoute, index: int, rate: int) -> None:
+    """rate: bytes/s that leave through the interface."""
+    bucket = max(
+        _SMALLEST_BUCKET,
+        _WHOLE_SEGMENT if rate >= _FAST_RATE else 0,
+        int(rate * _BUCKET_SECONDS),
+    )
+    queue = max(_SMALLEST_QUEUE, int(rate * _QUEUE_SECONDS))
+    route.tc("add", "tbf", index, _ROOT_QDISC, rate=rate, burst=bucket, limit=queue)

@@ -1,0 +1,61 @@
+"""How the machines of a lab are connected: by namespaces with shaped links, or, without those, by one shared network.
+
+Owned by the lab, used from its thread. Where they share a network the master's port stays bound here, so that no other
+program gets it; rank 0 can listen on it all the same, since both sides set SO_REUSEADDR.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from fairring.lab.cluster import INTERFACE, LabError, describe_links, machine_address
+from fairring.lab.environment import Meeting
+from fairring.lab.keeper import Keeper, NoNetworkError
+
+NETWORKS = ("auto", "namespaces", "none")
+# torchrun's own default; in a namespace of its own every port is free.
+_MASTER_PORT = 29500
+
+
+class Wiring:
+    """rate: bytes/s of every link, None = unshaped. network: one of NETWORKS. Raises LabError."""
+
+    def __init__(self, machines: int, rate: int | None, network: str) -> None:
+        self.unshaped_because: str | None = None
+        self._port_holder: socket.socket | None = None
+        if network == "none":
+            self.unshaped_because = "--network none was asked for"
+            self.keeper = Keeper(machines, None)
+        else:
+            self.keeper = self._try_namespaces(machines, rate, network)
+        run_id = f"lab-{os.getpid()}-{time.time_ns():x}"
+        if self.unshaped_because is None:
+            self.meeting = Meeting(machine_address(0), _MASTER_PORT, INTERFACE, False, run_id)
+        else:
+            self._port_holder = socket.socket()
+            self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._port_holder.bind(("127.0.0.1", 0))
+            port = self._port_holder.getsockname()[1]
+            self.meeting = Meeting("127.0.0.1", port, "lo", True, run_id)
+
+    def close(self) -> None:
+        self.keeper.close()
+        if self._port_holder is not None:
+            self._port_holder.close()
+
+    def _try_namespaces(self, machines: int, rate: int | None, network: str) -> Keeper:
+        try:
+            return Keeper(machines, describe_links(machines, rate))
+        except NoNetworkError as error:
+            reason = (
+                f"no emulated network here: {error}. It needs root with CAP_SYS_ADMIN, or user namespaces "
+                "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+                "kernel.apparmor_restrict_unprivileged_userns; a container may forbid them), and the kernel's "
+                "veth, bridge and sch_tbf"
+            )
+            if network == "namespaces":
+                raise LabError(reason) from error
+            self.unshaped_because = reason
+            return Keeper(machines, None)
