@@ -1,0 +1,66 @@
+"""Values whose all-reduce is known exactly, so that every element of a result can be checked.
+
+Small integers that repeat with a prime period and differ by rank and by call: their sum, and every partial sum in any
+order, is exact in the dtype. AVG may round once per rank, so there each element may be off by world * eps of its value.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EXACT_UP_TO = {
+    torch.bfloat16: 1 << 8,
+    torch.float16: 1 << 11,
+    torch.float32: 1 << 24,
+    torch.float64: 1 << 53,
+    torch.int64: 1 << 62,
+}
+PERIODS = (13, 11, 7, 5, 3, 2)
+REPEATS = 4096  # periods in one row, so that filling and comparing run at the memory's speed
+
+
+class Pattern:
+    """The values of one dtype, world and op ("sum" or "avg"). Raises ValueError where no exact sum is possible."""
+
+    def __init__(self, dtype: torch.dtype, world: int, op: str) -> None:
+        fitting = [period for period in PERIODS if (period - 1) * world <= EXACT_UP_TO[dtype]]
+        if not fitting:
+            raise ValueError(f"sums over {world} ranks are not exact in {dtype}; use float32 for so many ranks")
+        self._dtype, self._world, self._op, self._period = dtype, world, op, fitting[0]
+
+    def fill(self, tensor: Tensor, rank: int, call: int) -> None:
+        """Puts this rank's contribution to this call into a flat tensor."""
+        row = self._values(rank, call).to(self._dtype).repeat(REPEATS)
+        for part in _rows(tensor, len(row)):
+            part.copy_(row[: part.shape[-1]])
+
+    def wrong(self, tensor: Tensor, call: int) -> int:
+        """How many elements of a result are not what they must be."""
+        row = self._expected(call).repeat(REPEATS)
+        return sum(int(self._differs(part, row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
+
+    def _values(self, rank: int, call: int) -> Tensor:
+        return (torch.arange(self._period) + 3 * rank + call) % self._period
+
+    def _expected(self, call: int) -> Tensor:
+        total = sum(
+            (self._values(rank, call) for rank in range(self._world)), torch.zeros(self._period, dtype=torch.int64)
+        )
+        if self._op == "sum":
+            return total.to(self._dtype)
+        if self._dtype.is_floating_point:
+            return (total.double() / self._world).to(self._dtype)
+        return total // self._world
+
+    def _differs(self, part: Tensor, row: Tensor) -> Tensor:
+        if self._op == "avg" and self._dtype.is_floating_point:
+            off = (part.double() - row.double()).abs()
+            return ~(off <= self._world * torch.finfo(self._dtype).eps * row.double())  # NaN is wrong too
+        return part != row
+
+
+def _rows(tensor: Tensor, length: int) -> list[Tensor]:
+    """The tensor as whole rows of this length, and what is left."""
+    whole = tensor.numel() // length * length
+    return [tensor[:whole].view(-1, length), tensor[whole:]]
