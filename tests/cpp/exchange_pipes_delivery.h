@@ -71,8 +71,8 @@ TYPED_TEST_P(PipesDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
 }
 
 TYPED_TEST_P(PipesDelivery, ManyOutstandingSendsAllArrive) {
-  std::vector<Bytes> sent;
-  for (std::uint64_t slice = 0; slice < 300; ++slice) sent.push_back(pattern(slice * 37 % 5000, slice));
+  std::vector<Bytes> sent(300);
+  for (std::uint64_t slice = 0; slice < sent.size(); ++slice) sent[slice] = pattern(slice * 37 % 5000, slice);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <malloc.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -108,8 +108,8 @@ TYPED_TEST_P(PipesEnding, OnceClosedNothingIsTouchedOrCalled) {
 
 // A rank that gives up may reuse its memory at once; its peers must not take that for the part.
 TYPED_TEST_P(PipesEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
-  std::vector<Bytes> sent;
-  for (std::uint64_t slice = 0; slice < 8; ++slice) sent.push_back(pattern(4 * kMiB, slice));
+  std::vector<Bytes> sent(8);
+  for (std::uint64_t slice = 0; slice < 8; ++slice) sent[slice] = pattern(4 * kMiB, slice);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   for (std::uint64_t slice = 0; slice < 8; ++slice) mesh.send(0, 1, {dataPart(slice, sent[slice])});

@@ -26,7 +26,7 @@ namespace fairring {
 using Bytes = std::vector<std::byte>;
 
 struct Seat {
-  int rank;
+  int rank = 0;
   std::map<int, Descriptor> sockets;  // by peer
 };
 
@@ -100,8 +100,8 @@ class Mesh {
   };
 
   Mesh(int world, Join join) {
-    std::vector<Seat> seats;
-    for (int rank = 0; rank < world; ++rank) seats.push_back({rank, {}});
+    std::vector<Seat> seats(static_cast<std::size_t>(world));
+    for (int rank = 0; rank < world; ++rank) seats[rank].rank = rank;
     for (int low = 0; low < world; ++low) {
       for (int high = low + 1; high < world; ++high) {
         auto [a, b] = sockets();
@@ -110,9 +110,7 @@ class Mesh {
       }
     }
     for (Seat& seat : seats) add(std::move(seat), join);
-    opened_ = until([&] {
-      return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->joined.open(); });
-    });
+    opened_ = until([&] { return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->joined.open(); }); });
   }
   // One rank of several processes.
   Mesh(Seat seat, Join join) {

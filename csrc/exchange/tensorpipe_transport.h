@@ -1,0 +1,19 @@
+// TensorPipe's transports: "uv" (TCP), "shm" (shared memory of one machine), "ibv" (InfiniBand, RoCE).
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace tensorpipe::transport {
+class Context;
+}
+
+namespace fairring {
+
+// Why this process can't use the transport, and what to do; empty where it can.
+std::string tensorPipeObstacle(const std::string& transport);
+
+// Throws Failure(Configuration) where there is an obstacle.
+std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport);
+
+}  // namespace fairring

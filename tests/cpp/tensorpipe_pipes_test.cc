@@ -1,0 +1,230 @@
+// TensorPipe's pipes: the conformance test for each transport, and who gets in.
+#include "exchange/tensorpipe_pipes.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "exchange/tensorpipe_transport.h"
+#include "exchange_pipes_delivery.h"
+#include "exchange_pipes_ending.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr Secret kSecret{std::byte{42}};
+
+struct Sockets {
+  Loop& loop;
+  std::map<int, Descriptor> byPeer;
+  ~Sockets() {
+    for (const auto& [peer, socket] : byPeer) loop.unwatch(socket.get());
+  }
+};
+
+// Contacts travel over the seat's sockets, from the lower rank to the higher.
+Joined joinTensorPipe(const char* transport, Loop& loop, PipeReceiver& receiver, Seat seat) {
+  ContactPipesSettings settings{
+      .transport = transport, .bindAddress = "127.0.0.1", .rank = seat.rank, .peers = {}, .secret = kSecret};
+  for (const auto& [peer, socket] : seat.sockets) settings.peers.push_back(peer);
+  auto pipes = makeTensorPipePipes(loop, settings, receiver);
+  const auto sockets = std::make_shared<Sockets>(loop, std::move(seat.sockets));
+  for (const auto& [peer, socket] : sockets->byPeer) {
+    if (seat.rank < peer) {
+      const std::string contact = pipes->contact();
+      EXPECT_EQ(::write(socket.get(), contact.data(), contact.size()), static_cast<ssize_t>(contact.size()));
+      continue;
+    }
+    loop.watch(socket.get(), EPOLLIN, [&loop, &pipes = *pipes, peer = peer, fd = socket.get()](std::uint32_t) {
+      std::array<char, 1024> contact{};
+      const ssize_t size = ::read(fd, contact.data(), contact.size());
+      loop.unwatch(fd);
+      if (size > 0) pipes.connect(peer, {contact.data(), static_cast<std::size_t>(size)});
+    });
+  }
+  const auto open = std::make_shared<bool>(false);
+  pipes->whenOpen([open] { *open = true; });
+  return {std::move(pipes), [open, sockets] { return *open; }};
+}
+
+struct Uv {
+  static std::string obstacle() { return tensorPipeObstacle("uv"); }
+  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+    return joinTensorPipe("uv", loop, receiver, std::move(seat));
+  }
+};
+struct Shm {
+  static std::string obstacle() { return tensorPipeObstacle("shm"); }
+  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+    return joinTensorPipe("shm", loop, receiver, std::move(seat));
+  }
+};
+struct Ibv {
+  static std::string obstacle() { return tensorPipeObstacle("ibv"); }
+  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+    return joinTensorPipe("ibv", loop, receiver, std::move(seat));
+  }
+};
+
+}  // namespace
+
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, PipesDelivery, Uv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, PipesEnding, Uv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, PipesDelivery, Shm);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, PipesEnding, Shm);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, PipesDelivery, Ibv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, PipesEnding, Ibv);
+
+namespace {
+
+// Ranks 0 and 1, made and told about each other as a test likes.
+class TensorPipePipes : public ::testing::Test {
+ protected:
+  struct Rank {
+    Loop loop;
+    Recorder receiver;
+    std::unique_ptr<ContactPipes> pipes;
+    bool open = false;
+  };
+
+  ~TensorPipePipes() override {
+    for (Rank& rank : ranks_) rank.pipes.reset();
+  }
+
+  void make(int rank, const std::string& bindAddress = "127.0.0.1", const Secret& secret = kSecret) {
+    on(rank, [&] {
+      Rank& made = ranks_[rank];
+      made.pipes = makeTensorPipePipes(
+          made.loop,
+          {.transport = "uv", .bindAddress = bindAddress, .rank = rank, .peers = {1 - rank}, .secret = secret},
+          made.receiver);
+      made.pipes->whenOpen([&made] { made.open = true; });
+    });
+  }
+  void connect(const std::string& contact) {
+    on(1, [&] { ranks_[1].pipes->connect(0, contact); });
+  }
+  bool until(const std::function<bool()>& condition) {
+    const auto deadline = Loop::Clock::now() + std::chrono::seconds(30);
+    while (!condition()) {
+      if (Loop::Clock::now() > deadline) return false;
+      for (Rank& rank : ranks_) rank.loop.runOnce(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+  // The error that ended rank 1's pipe to rank 0.
+  Error end() {
+    EXPECT_TRUE(until([&] { return !ranks_[1].receiver.ends.empty(); }));
+    return ranks_[1].receiver.ends.at(0).error;
+  }
+  std::string contact() const { return ranks_[0].pipes->contact(); }
+
+  std::array<Rank, 2> ranks_;
+
+ private:
+  void on(int rank, const Loop::Task& task) {
+    ranks_[rank].loop.post(task);
+    ranks_[rank].loop.runOnce(std::chrono::milliseconds(0));
+  }
+};
+
+int portOf(const std::string& contact) { return std::stoi(contact.substr(contact.rfind(':') + 1)); }
+
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// Asked of the system, for TensorPipe would suffer from a connection (see below). A port can be bound twice, with
+// SO_REUSEADDR, but where somebody listens on it.
+bool somebodyListens(int port) {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const sockaddr_in address = loopback(port);
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
+}
+
+TEST_F(TensorPipePipes, NothingListensOnceAllPeersAreIn) {
+  make(0);
+  make(1);
+  EXPECT_EQ(ranks_[1].pipes->contact(), "");
+  const int port = portOf(contact());
+  EXPECT_TRUE(somebodyListens(port));
+  connect(contact());
+  ASSERT_TRUE(until([&] { return ranks_[0].open && ranks_[1].open; }));
+  EXPECT_TRUE(until([&] { return !somebodyListens(port); }));
+}
+
+// TensorPipe's listener ends with the first connection that ends before its greeting. Better told than waited for.
+TEST_F(TensorPipePipes, APortScanWhileConnectingIsAnErrorThatNamesThePeer) {
+  make(0);
+  {
+    const Descriptor scanner(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address = loopback(portOf(contact()));
+    ASSERT_EQ(::connect(scanner.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ASSERT_TRUE(until([&] { return !ranks_[0].receiver.ends.empty(); }));
+  EXPECT_NE(ranks_[0].receiver.ends[0].error.text().find("can't listen for rank 1"), std::string::npos);
+}
+
+TEST_F(TensorPipePipes, AStrangerWithAnotherSecretIsShutOutAndTheRankItselfStillGetsIn) {
+  make(0);
+  make(1, "127.0.0.1", randomSecret());
+  connect(contact());
+  const Error error = end();
+  EXPECT_EQ(error.kind(), ErrorKind::Connection);
+  EXPECT_NE(error.text().find("rank 0"), std::string::npos) << error.text();
+  EXPECT_FALSE(ranks_[1].open);
+  make(1);
+  connect(contact());
+  EXPECT_TRUE(until([&] { return ranks_[0].open && ranks_[1].open; }));
+  EXPECT_TRUE(ranks_[0].receiver.ends.empty());
+}
+
+TEST_F(TensorPipePipes, AListenerWithAnotherSecretIsNotTrusted) {
+  make(0, "127.0.0.1", randomSecret());
+  make(1);
+  connect(contact());
+  EXPECT_EQ(end().kind(), ErrorKind::Connection);
+  EXPECT_FALSE(ranks_[0].open || ranks_[1].open);
+}
+
+TEST_F(TensorPipePipes, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesThePeer) {
+  make(1);
+  connect("nonce shm:elsewhere shm://00001");
+  EXPECT_NE(end().text().find("rank 1 can't reach rank 0"), std::string::npos) << end().text();
+  make(1);
+  ranks_[1].receiver.ends.clear();
+  connect("nonce uv:* uv://nowhere");
+  EXPECT_NE(end().text().find("uv://nowhere"), std::string::npos) << end().text();
+}
+
+TEST_F(TensorPipePipes, AnAddressThatIsNotOursIsAFailureAndNotTheEndOfTheProcess) {
+  for (const std::string address : {"192.0.2.1", "nonsense", ""}) {
+    try {
+      make(0, address);
+      FAIL() << "listens on \"" << address << '"';
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.error().kind(), ErrorKind::Configuration);
+      EXPECT_NE(std::string(failure.what()).find("can't listen on"), std::string::npos) << failure.what();
+    }
+  }
+}
+
+TEST(TensorPipeObstacle, NamesTheTransportsThatThereAre) {
+  EXPECT_NE(tensorPipeObstacle("tcp").find("choose uv, shm or ibv"), std::string::npos);
+  EXPECT_EQ(tensorPipeObstacle("uv"), "");
+}
+
+}  // namespace
+
+}  // namespace fairring
