@@ -1,0 +1,28 @@
+# What a layer is to the build: a target, and an include root of its own that holds a link to each directory it may
+# include from. Include roots are private: linking a layer does not show its headers.
+
+# fairring_include_root(<target> <layer>...): the target may include "<layer>/x.h" of these layers.
+function(fairring_include_root target)
+  set(root "${PROJECT_BINARY_DIR}/layers/${target}")
+  file(REMOVE_RECURSE "${root}")
+  file(MAKE_DIRECTORY "${root}")
+  foreach(layer IN LISTS ARGN)
+    file(CREATE_LINK "${PROJECT_SOURCE_DIR}/csrc/${layer}" "${root}/${layer}" SYMBOLIC)
+  endforeach()
+  target_include_directories(${target} PRIVATE "${root}")
+  set_property(TARGET ${target} PROPERTY FAIRRING_SEES ${ARGN})
+endfunction()
+
+# fairring_library(<target> SOURCES <file>... SEES <layer>... [LINKS <library>...])
+function(fairring_library target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;SEES;LINKS")
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    fairring_include_root(${target} ${arg_SEES})
+    target_link_libraries(${target} PUBLIC ${arg_LINKS})
+  else()  # headers only
+    add_library(${target} INTERFACE)
+    set_property(TARGET ${target} PROPERTY FAIRRING_SEES ${arg_SEES})
+    target_link_libraries(${target} INTERFACE ${arg_LINKS})
+  endif()
+endfunction()

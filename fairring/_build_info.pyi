@@ -1,0 +1,1 @@
+BUILT_FOR_TORCH: str
