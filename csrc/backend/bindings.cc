@@ -1,0 +1,36 @@
+// The Python module fairring._core: makes backends and ends them. No logic here.
+#include <pybind11/chrono.h>
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "backend/fairring_backend.h"
+
+namespace py = pybind11;
+using fairring::FairringBackend;
+using fairring::MembershipOptions;
+
+PYBIND11_MODULE(_core, module) {
+  const auto setPipes = [](MembershipOptions& options, const std::string& tensorpipe) {
+    using Pipes = fairring::Transport::Pipes;
+    options.transport = {tensorpipe.empty() ? Pipes::Tcp : Pipes::TensorPipe, tensorpipe};
+  };
+  py::class_<MembershipOptions>(module, "MembershipOptions")
+      .def(py::init<>())
+      .def_readwrite("name", &MembershipOptions::name)
+      .def_readwrite("rank", &MembershipOptions::rank)
+      .def_readwrite("size", &MembershipOptions::size)
+      .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
+      .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
+      .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
+      .def_property("machine", nullptr, [](MembershipOptions& o, std::string text) { o.facts.place.machine = text; })
+      .def_property("hostname", nullptr, [](MembershipOptions& o, std::string text) { o.facts.hostname = text; })
+      .def_property("address", nullptr, [](MembershipOptions& o, std::string text) { o.facts.address = text; })
+      .def_property("settings", nullptr, [](MembershipOptions& o, std::string text) { o.facts.settings = text; })
+      .def_property("ports", nullptr,
+                    [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
+      .def_property("tensorpipe", nullptr, setPipes);
+  module.def("make_backend", &FairringBackend::make, py::arg("store"), py::arg("options"), py::arg("timeout"),
+             py::arg("make_stock"), py::call_guard<py::gil_scoped_release>());
+  module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
+}

@@ -1,0 +1,65 @@
+#include "backend/completion.h"
+
+#include <utility>
+
+namespace fairring {
+
+Completion::Completion() {
+  const std::lock_guard lock(mutex_);
+  startThread();
+}
+
+Completion::~Completion() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    threads.swap(threads_);
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void Completion::post(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+}
+
+void Completion::startThread() {
+  threads_.emplace_back([this] { serve(); });
+}
+
+// Waits until the first task is this thread's to run; false when there will be none.
+bool Completion::takeTurn(std::unique_lock<std::mutex>& lock) {
+  for (;;) {
+    changed_.wait(lock, [this] { return !tasks_.empty() || stop_; });
+    if (tasks_.empty()) return false;
+    if (busy_ == 0) return true;
+    const auto before = taken_;
+    const auto movedOn = [&] { return busy_ == 0 || taken_ != before || tasks_.empty(); };
+    if (!changed_.wait_for(lock, kPatience, movedOn)) return true;  // those that run are stuck
+  }
+}
+
+void Completion::serve() {
+  std::unique_lock lock(mutex_);
+  while (takeTurn(lock)) {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    ++taken_;
+    ++busy_;
+    const bool noneStandsBy = busy_ == static_cast<int>(threads_.size());
+    if (noneStandsBy && !stop_) startThread();
+    lock.unlock();
+    task();
+    task = nullptr;  // may be the last owner of tensors or of Python objects: outside the mutex too
+    lock.lock();
+    --busy_;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace fairring

@@ -1,0 +1,51 @@
+// The process group backend "fairring": all-reduces of dense CPU tensors are ours (delegation.h says which), everything
+// else is the stock backends' (fallback.h).
+//
+// Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
+// first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "backend/fallback.h"
+#include "backend/membership.h"
+#include "backend/work.h"
+
+namespace fairring {
+
+class FairringBackend : public Fallback {
+ public:
+  // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
+  static c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options,
+                                                std::chrono::milliseconds timeout, MakeStock makeStock);
+  // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit.
+  static void endAll();
+
+  FairringBackend(std::shared_ptr<Membership> membership, int rank, int size, std::chrono::milliseconds timeout,
+                  MakeStock makeStock);
+  ~FairringBackend() override;
+
+  const std::string getBackendName() const override { return "fairring"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  bool isOurs(const Tensors& tensors, const c10d::ReduceOp& op) const;
+  WorkPtr reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options);
+  Reduction reductionOf(at::ScalarType dtype, const c10d::ReduceOp& op) const;
+  std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
+
+  mutable std::mutex mutex_;  // guards membership_; never held while anything waits
+  std::shared_ptr<Membership> membership_;
+};
+
+}  // namespace fairring

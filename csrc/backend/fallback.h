@@ -1,0 +1,93 @@
+// A complete c10d backend made of stock ones: Gloo for CPU tensors, NCCL for CUDA tensors, each made when the first
+// call needs it. What Fairring does itself overrides this (fairring_backend.h); everything else ends here.
+//
+// The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Making one
+// waits for no other rank's call where the stock backend allows that (Gloo in its lazy mode does).
+// Any thread; a stock backend's calls are as ordered as its caller makes them.
+//
+// Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
+// overridable aliases: only old names are overridden here, so that one source serves all versions.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace fairring {
+
+class Fallback : public c10d::Backend {
+ public:
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using Sizes = std::vector<std::int64_t>;
+  // Makes the stock backend of a device type: "cpu" or "cuda". Takes Python's lock itself.
+  using MakeStock = std::function<BackendPtr(const std::string& device)>;
+
+  Fallback(int rank, int size, std::chrono::milliseconds timeout, MakeStock makeStock);
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) override;
+#ifdef C10D_BACKEND_HAS_HOOKS  // 2.15: new, with no older name
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
+
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  std::chrono::milliseconds timeout() const { return timeout_.load(); }
+  std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
+  void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
+
+  void abort() override;     // ends the stock backends' calls
+  void shutdown() override;  // and the stock backends; calls that come later are refused
+
+ protected:
+  std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
+  void refuseIfEnded() const;
+
+ private:
+  BackendPtr collective(const at::Tensor& tensor);  // counts the call
+  BackendPtr collective(const Tensors& tensors);
+  BackendPtr stock(c10::DeviceType device);
+  std::vector<BackendPtr> made() const;
+
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::uint64_t> calls_{0};
+
+  std::mutex making_;         // held while a stock backend is made; never taken by abort()
+  mutable std::mutex mutex_;  // guards all below; never held while anything waits
+  std::shared_ptr<const MakeStock>
+      makeStock_;  // null once ended: it holds a Python object, which must not outlive Python
+  std::map<c10::DeviceType, BackendPtr> stock_;
+};
+
+}  // namespace fairring

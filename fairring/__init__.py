@@ -1,0 +1,49 @@
+"""Fairring: a process group for PyTorch whose all-reduce follows the hierarchy of the cluster.
+
+    torch.distributed.init_process_group("fairring")
+
+torch 2.15 and later find the backend by its entry point; with older ones, `import fairring` registers it. Only the
+command line (`fairring`, `python -m fairring`) does not: its start would wait for `import torch`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Makes the backend "fairring" known to torch.distributed, for CPU and CUDA tensors. A second call does nothing.
+
+    Raises ImportError, with the command to run, where the package was built for another torch.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from fairring._torch_version import check_torch
+
+    if not dist.is_available():
+        raise ImportError("this torch was built without torch.distributed, which Fairring is a backend of")
+    check_torch(torch.__version__)
+    if "fairring" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("fairring", _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _create(options: Any, backend_options: object) -> Any:
+    from fairring.backend import create
+
+    return create(options, backend_options)
+
+
+def _is_command_line() -> bool:
+    """Whether this process is the command itself: `fairring ...`, or `python -m fairring ...` as it looks -m up."""
+    words = sys.orig_argv
+    as_module = sys.argv[0] == "-m" and words[words.index("-m") + 1 : words.index("-m") + 2] == ["fairring"]
+    return as_module or Path(sys.argv[0]).name == "fairring"
+
+
+if not _is_command_line():
+    register()

@@ -1,0 +1,29 @@
+"""The C++ module: makes process group backends and ends them. Built from csrc/backend/bindings.cc."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import Store
+
+class MembershipOptions:
+    """What a rank brings to a group. Those without a getter in C++ can only be set."""
+
+    name: str
+    rank: int
+    size: int
+    total_memory: int  # bytes
+    slice_size: int  # bytes
+    secret: bytes  # 32, or none: drawn by the group
+    machine: str
+    hostname: str
+    address: str
+    settings: str
+    ports: tuple[int, int]
+    tensorpipe: str
+
+def make_backend(store: Store, options: MembershipOptions, timeout: timedelta, make_stock: Callable[[str], Any]) -> Any:
+    """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
+
+def end_all() -> None:
+    """Ends the groups of this process that have not been destroyed. Waits for what their peers still need."""

@@ -1,0 +1,104 @@
+"""How torch.distributed makes a group of Fairring's: settings and facts in, a backend of the C++ module out."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.metadata
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from fairring import _core, facts
+from fairring.config import Config
+
+atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
+
+StockMaker = Callable[[str], Any]
+
+
+def create(options: Any, _backend_options: object) -> Any:
+    """The creator that torch calls in init_process_group and new_group; waits for no other rank.
+
+    options: torch's DistributedBackendOptions. Raises ConfigError for settings that can't be used.
+    """
+    config = Config.from_environment()
+    address = _address(config, options.store)
+    membership = _core.MembershipOptions()
+    membership.name = options.group_id
+    membership.rank = options.group_rank
+    membership.size = options.group_size
+    membership.total_memory = config.total_memory
+    membership.slice_size = config.slice_size
+    membership.tensorpipe = config.tensorpipe
+    membership.ports = config.ports
+    membership.machine = config.machine or facts.machine()
+    membership.hostname = socket.gethostname()
+    membership.address = address
+    membership.settings = config.agreement(importlib.metadata.version("fairring"))
+    if config.secret_file:
+        membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
+    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(options, config, address))
+
+
+def _address(config: Config, store: dist.Store) -> str:
+    if config.interface:
+        return facts.address_of(config.interface)
+    host, port = _master(store)
+    if not host:
+        host, port = config.master_address or "", config.master_port
+    return facts.address_towards(host, port) if host else facts.LOOPBACK
+
+
+def _master(store: dist.Store) -> tuple[str, int]:
+    """Where the store's master is, if it has one: ("", 0) for a file."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
+
+
+def _stock_maker(options: Any, config: Config, address: str) -> StockMaker:
+    """What makes the stock backend of a device type when the group first needs it."""
+    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
+    ranks, name = list(options.global_ranks_in_group), options.group_id
+    generation = store.add(f"fairring/{rank}/stock", 1)  # a group made again on the same store must not read old keys
+
+    def make(device: str) -> Any:
+        prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
+        settings = _nccl_options(timeout) if device == "cuda" else _gloo_options(timeout, config, address)
+        settings.global_ranks_in_group = ranks
+        settings.group_name = name
+        stock = dist.ProcessGroupNCCL if device == "cuda" else dist.ProcessGroupGloo
+        return stock(prefixed, rank, size, settings)
+
+    return make
+
+
+def _gloo_options(timeout: timedelta, config: Config, address: str) -> Any:
+    """Gloo by itself takes the interface of the host name, which in namespaces and containers often leads nowhere.
+
+    Lazy: its connections are made when two ranks first need one. Otherwise making it would wait for all ranks, and two
+    of four ranks that only send to each other would wait for the others' next call.
+    """
+    gloo: Any = dist.ProcessGroupGloo  # its options have no types of their own
+    device = gloo.create_device
+    settings = gloo._Options()
+    settings._timeout = timeout
+    if config.gloo_interfaces:
+        settings._devices = [device(interface=name, lazy_init=True) for name in config.gloo_interfaces]
+    else:
+        settings._devices = [device(hostname=address, lazy_init=True)]
+    return settings
+
+
+def _nccl_options(timeout: timedelta) -> Any:
+    if not dist.is_nccl_available():
+        raise RuntimeError(
+            "CUDA tensors in a group of Fairring's need NCCL, which this torch lacks; install a CUDA torch"
+        )
+    settings = dist.ProcessGroupNCCL.Options()
+    settings._timeout = timeout
+    return settings

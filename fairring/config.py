@@ -1,0 +1,169 @@
+"""What the user can set: the only reader of the environment, and the table that README's is checked against.
+
+Every value is checked here, at init, on every rank; the C++ module gets plain values. All ranks of a job must agree on
+those that decide how they talk to each other (`Config.agreement`), which is checked when a group is first used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+PREFIX = "FAIRRING_"
+SECRET_BYTES = 16  # the least that a secret file may hold
+TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
+
+
+class ConfigError(ValueError):
+    """A setting that can't be used; the text names the variable, its value, the range and what to do."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One row of the table of variables. default: as text for people."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES = (
+    Variable("FAIRRING_TOTAL_MEMORY", "50 MiB", "Staging memory of a rank and group: bytes, or a number with a unit."),
+    Variable("FAIRRING_SLICE_SIZE", "25 MiB", "Largest slice, the unit that travels through the levels."),
+    Variable("FAIRRING_TRANSPORT", "auto", "Between machines: auto, tcp, or tensorpipe[:uv|shm|ibv]; auto is tcp."),
+    Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
+    Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
+    Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
+    Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interface to listen on and to connect from."),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of one rank. Sizes in bytes."""
+
+    total_memory: int = 50 * MIB
+    slice_size: int = 25 * MIB
+    tensorpipe: str = ""  # which TensorPipe transport stands between machines; empty: TCP connections of our own
+    machine: str | None = None
+    secret_file: Path | None = None
+    ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
+    interface: str | None = None
+    gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: torch's own variable, for the stock backend alone
+    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
+    master_port: int = 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
+        """Reads and checks all variables. Raises ConfigError at the first that is unknown or can't be used."""
+        variables = os.environ if environment is None else environment
+        _refuse_unknown(variables)
+        values: dict[str, object] = {}
+        for name, (field, parse) in _PARSERS.items():
+            text = variables.get(name, "")
+            if text:
+                values[field] = parse(name, text)
+        return cls(**values)  # type: ignore[arg-type]
+
+    def agreement(self, version: str) -> str:
+        """The settings that all ranks of a group must share, as text to compare and to read."""
+        transport = f"tensorpipe:{self.tensorpipe}" if self.tensorpipe else "tcp"
+        return (
+            f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
+            f"FAIRRING_TRANSPORT={transport} version={version}"
+        )
+
+
+def _refuse_unknown(variables: Mapping[str, str]) -> None:
+    known = [variable.name for variable in VARIABLES if variable.name.startswith(PREFIX)]
+    for name in sorted(variables):
+        if not name.startswith(PREFIX) or name in known:
+            continue
+        stems = [known_name.removeprefix(PREFIX) for known_name in known]  # what they share says nothing
+        close = difflib.get_close_matches(name.removeprefix(PREFIX), stems, n=1)
+        hint = f"did you mean {PREFIX}{close[0]}?" if close else f"there are: {', '.join(known)}"
+        raise ConfigError(f"unknown variable {name}={variables[name]!r}; {hint} (unset it if it is not for this job)")
+
+
+def _size(name: str, text: str) -> int:
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]*)", text.strip())
+    unit = UNITS.get(match[3].upper(), 0) if match else 0
+    fraction = match[2] or "" if match else ""
+    size = int((match[1] if match else "") + fraction or "0") * unit // int(10 ** len(fraction))
+    if not 1 <= size < 1 << 63:
+        raise ConfigError(
+            f"{name}={text!r} is not a size; give bytes from 1 to 2^63-1, or a number with a unit: "
+            "KiB, MiB, GiB (powers of 1024) or KB, MB, GB (powers of 1000), as in 50MiB"
+        )
+    return size
+
+
+def _transport(name: str, text: str) -> str:
+    kind, _, detail = text.strip().partition(":")
+    if kind in ("auto", "tcp") and not detail and ":" not in text:
+        return ""
+    if kind == "tensorpipe" and ":" not in text:
+        return "uv"
+    if kind == "tensorpipe" and detail in TENSORPIPE_TRANSPORTS:
+        return detail
+    raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, tensorpipe, tensorpipe:uv, :shm or :ibv")
+
+
+def _machine(name: str, text: str) -> str:
+    if len(text) > 200 or not text.isprintable():
+        raise ConfigError(f"{name}={text!r} is no name for a machine; give 1 to 200 printable characters")
+    return text
+
+
+def _secret_file(name: str, text: str) -> Path:
+    path = Path(text)
+    advice = f"give a file that holds the job's secret, {SECRET_BYTES} bytes or more"
+    try:
+        size = len(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{name}={text!r} can't be read ({error}); {advice}") from error
+    if size < SECRET_BYTES:
+        raise ConfigError(f"{name}={text!r} holds only {size} bytes; {advice}")
+    return path
+
+
+def _ports(name: str, text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text.strip())
+    low, high = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= low <= high <= 65535:
+        raise ConfigError(f"{name}={text!r} is not a range of ports; give low-high within 1-65535, as in 29600-29700")
+    return low, high
+
+
+def _port(name: str, text: str) -> int:
+    if not text.isdigit() or not 0 <= int(text) <= 65535:
+        raise ConfigError(f"{name}={text!r} is not a port; give a number from 0 to 65535")
+    return int(text)
+
+
+def _names(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+_PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "FAIRRING_TOTAL_MEMORY": ("total_memory", _size),
+    "FAIRRING_SLICE_SIZE": ("slice_size", _size),
+    "FAIRRING_TRANSPORT": ("tensorpipe", _transport),
+    "FAIRRING_MACHINE": ("machine", _machine),
+    "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
+    "FAIRRING_PORTS": ("ports", _ports),
+    "TP_SOCKET_IFNAME": ("interface", _text),
+    "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
+    "MASTER_ADDR": ("master_address", _text),
+    "MASTER_PORT": ("master_port", _port),
+}

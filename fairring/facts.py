@@ -1,0 +1,77 @@
+"""Facts about this rank that place it in the cluster: its machine, and the address at which other ranks reach it."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+from fairring.config import ConfigError
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+NETWORK_NAMESPACE = Path("/proc/self/ns/net")
+IF_INET6 = Path("/proc/net/if_inet6")
+LOOPBACK = "127.0.0.1"
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+
+
+def machine() -> str:
+    """Equal on two ranks if and only if they share a machine.
+
+    The boot id alone is shared by all containers and network namespaces of a host, which can't reach each other's
+    shared memory or unix sockets; the namespace's inode and the host name tell them apart.
+    """
+    return f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"
+
+
+def address_towards(host: str, port: int) -> str:
+    """The local IP address from which this machine reaches a host: that of the interface that routing chooses.
+
+    Loopback where the host's name is unknown here or no way leads there. No packet is sent.
+    """
+    try:
+        targets = socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM)
+    except OSError:
+        return LOOPBACK
+    for family, kind, protocol, _, target in targets:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(target)
+                return _text(family, probe.getsockname())
+        except OSError:
+            continue
+    return LOOPBACK
+
+
+def _text(family: int, name: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    """A socket's own address, with the interface where an IPv6 address has no meaning without it: "fe80::1%eth0"."""
+    host = name[0].partition("%")[0]
+    if family == socket.AF_INET6 and len(name) == 4 and ipaddress.ip_address(host).is_link_local:
+        return f"{host}%{socket.if_indextoname(name[3])}"
+    return host
+
+
+def address_of(interface: str) -> str:
+    """The first IPv4 address of a network interface, else its first IPv6 one.
+
+    Raises ConfigError, with the interfaces there are, where it does not exist or has no address.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:15])
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, request)[20:24])
+        except OSError:
+            pass
+    return _ipv6_of(interface)
+
+
+def _ipv6_of(interface: str) -> str:
+    lines = IF_INET6.read_text().splitlines() if IF_INET6.exists() else []
+    found = [fields[0] for fields in map(str.split, lines) if fields[5] == interface]
+    addresses = sorted((ipaddress.IPv6Address(bytes.fromhex(text)) for text in found), key=lambda a: a.is_link_local)
+    if addresses:
+        return f"{addresses[0]}%{interface}" if addresses[0].is_link_local else str(addresses[0])
+    there = ", ".join(name for _, name in socket.if_nameindex())
+    raise ConfigError(f"TP_SOCKET_IFNAME={interface!r} is no interface with an IP address here; there are: {there}")

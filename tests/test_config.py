@@ -1,0 +1,172 @@
+"""The variables: what is read, what is refused, and that the table of them is complete."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from fairring import config, facts
+from fairring.config import MIB, Config, ConfigError
+
+
+def read(**variables: str) -> Config:
+    return Config.from_environment(variables)
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    settings = read()
+    assert settings == Config()
+    rows = {row.name: row.default for row in config.VARIABLES}
+    assert settings.total_memory == config._size("", rows["FAIRRING_TOTAL_MEMORY"])
+    assert settings.slice_size == config._size("", rows["FAIRRING_SLICE_SIZE"])
+    assert settings.tensorpipe == config._transport("", rows["FAIRRING_TRANSPORT"])
+
+
+def test_every_variable_of_ours_has_a_parser_and_every_parser_a_field() -> None:
+    names = {row.name for row in config.VARIABLES}
+    assert names <= set(config._PARSERS)
+    assert {name for name in config._PARSERS if name.startswith(config.PREFIX)} <= names
+    assert {field for field, _ in config._PARSERS.values()} == {field.name for field in fields(Config)}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("26214400", 25 * MIB),
+        ("25MiB", 25 * MIB),
+        ("25 mib", 25 * MIB),
+        ("64KiB", 64 << 10),
+        ("1.5GiB", 3 << 29),
+        ("2GB", 2 * 10**9),
+        ("10kb", 10_000),
+        ("0.1KB", 100),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_sizes_are_bytes_or_have_a_unit(text: str, size: int) -> None:
+    assert read(FAIRRING_TOTAL_MEMORY=text).total_memory == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "25 M", "MiB", "1e6", "9223372036854775808", "0.1B", "1,5GiB", "٣x"])
+@pytest.mark.parametrize("name", ["FAIRRING_TOTAL_MEMORY", "FAIRRING_SLICE_SIZE"])
+def test_a_size_that_is_none_is_an_error_with_name_value_and_range(name: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**{name: text})
+    assert name in str(caught.value)
+    assert repr(text) in str(caught.value)
+    assert "2^63-1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "tensorpipe"),
+    [
+        ("auto", ""),
+        ("tcp", ""),
+        ("tensorpipe", "uv"),
+        ("tensorpipe:uv", "uv"),
+        ("tensorpipe:shm", "shm"),
+        ("tensorpipe:ibv", "ibv"),
+    ],
+)
+def test_transports(text: str, tensorpipe: str) -> None:
+    assert read(FAIRRING_TRANSPORT=text).tensorpipe == tensorpipe
+
+
+@pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
+def test_other_transports_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"FAIRRING_TRANSPORT='{text}'.*tensorpipe:uv"):
+        read(FAIRRING_TRANSPORT=text)
+
+
+def test_ports() -> None:
+    assert read().ports == (0, 0)
+    assert read(FAIRRING_PORTS="29600-29700").ports == (29600, 29700)
+    assert read(FAIRRING_PORTS="1-1").ports == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["29600", "2-1", "0-10", "1-65536", "a-b", "1-2-3", "-1"])
+def test_ports_that_are_none_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_PORTS=.*1-65535"):
+        read(FAIRRING_PORTS=text)
+
+
+def test_a_secret_file_must_be_there_and_hold_enough(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with pytest.raises(ConfigError, match=r"FAIRRING_SECRET_FILE=.*can't be read"):
+        read(FAIRRING_SECRET_FILE=str(path))
+    path.write_bytes(b"x" * 15)
+    with pytest.raises(ConfigError, match="holds only 15 bytes"):
+        read(FAIRRING_SECRET_FILE=str(path))
+    path.write_bytes(b"x" * 16)
+    assert read(FAIRRING_SECRET_FILE=str(path)).secret_file == path
+
+
+def test_an_unknown_variable_is_an_error_that_knows_what_was_meant() -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_SLICE_SIZES='1'.*did you mean FAIRRING_SLICE_SIZE\?"):
+        read(FAIRRING_SLICE_SIZES="1")
+    with pytest.raises(ConfigError, match=r"FAIRRING_XYZZY.*FAIRRING_TOTAL_MEMORY, "):
+        read(FAIRRING_XYZZY="")
+
+
+def test_other_programs_variables_are_none_of_our_business() -> None:
+    assert read(FAIRLY_ODD="1", PATH="/bin", fairring_x="1") == Config()
+
+
+def test_an_empty_variable_is_as_if_unset() -> None:
+    assert read(FAIRRING_PORTS="", FAIRRING_TOTAL_MEMORY="") == Config()
+
+
+def test_the_interface_and_the_master_are_torchs_variables() -> None:
+    settings = read(TP_SOCKET_IFNAME="eth1", GLOO_SOCKET_IFNAME="eth2, eth3", MASTER_ADDR="node0", MASTER_PORT="29500")
+    assert settings.interface == "eth1"
+    assert settings.gloo_interfaces == ("eth2", "eth3")
+    assert (settings.master_address, settings.master_port) == ("node0", 29500)
+
+
+def test_a_config_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        read().total_memory = 1  # type: ignore[misc]
+
+
+def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
+    texts = {
+        read(**variables).agreement("0.1")
+        for variables in (
+            {},
+            {"FAIRRING_TOTAL_MEMORY": "1GiB"},
+            {"FAIRRING_SLICE_SIZE": "1MiB"},
+            {"FAIRRING_TRANSPORT": "tensorpipe:uv"},
+            {"FAIRRING_TRANSPORT": "tensorpipe:shm"},
+        )
+    }
+    assert len(texts) == 5
+    assert read().agreement("0.1") != read().agreement("0.2")
+    assert read(FAIRRING_MACHINE="a").agreement("0.1") == read(FAIRRING_TRANSPORT="tcp").agreement("0.1")
+
+
+def test_only_config_reads_the_environment() -> None:
+    package = Path(config.__file__).parent
+    for path in package.rglob("*.py"):
+        if path.name != "config.py" and "lab" not in path.parts:
+            assert "os.environ" not in path.read_text(), path
+    for path in (package.parent / "csrc").rglob("*.cc"):
+        assert "getenv" not in path.read_text(), path
+
+
+def test_the_address_towards_this_machine_is_loopback() -> None:
+    assert facts.address_towards("127.0.0.1", 29500) == "127.0.0.1"
+    assert facts.address_towards("no-such-host.invalid", 29500) == "127.0.0.1"
+
+
+def test_the_address_of_an_interface_is_its_own() -> None:
+    assert facts.address_of("lo") == "127.0.0.1"
+    with pytest.raises(ConfigError, match=r"TP_SOCKET_IFNAME='nosuch0'.*there are:.*lo"):
+        facts.address_of("nosuch0")
+
+
+def test_the_machine_is_the_same_when_asked_again() -> None:
+    assert facts.machine() == facts.machine()
+    assert facts.machine().count("/") == 2
