@@ -1,0 +1,109 @@
+"""Fairring across emulated machines, with real processes: sums, bits, transports, and failing well."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from lab_programs import needs_namespaces
+
+from fairring import lab
+
+PROGRAMS = Path(__file__).parent / "programs"
+TIMEOUT_SECONDS = 150
+SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments]
+
+
+def run(
+    command: Sequence[str],
+    machines: Sequence[int],
+    env: Mapping[str, str] | None = None,
+    order: str = "block",
+    network: str = "auto",
+) -> list[str]:
+    """What each rank printed, once all have ended well."""
+    with lab.Lab(command, machines, "none", order, network, env or {}) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    return result.stdout
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("machines", "order"),
+    [([2, 2], "block"), ([2, 2], "round-robin"), ([1, 1], "block"), ([3, 1], "block"), ([3, 2, 1], "round-robin")],
+)
+def test_sums_are_exact_on_every_layout(machines: list[int], order: str) -> None:
+    world = sum(machines)
+    sizes = len({0, 1, world - 1, world, world + 1}) + 4  # and four around slices
+    assert run(program("exactness"), machines, SMALL_SLICES, order) == [f"checked {5 * 2 * sizes}\n"] * world
+
+
+def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None:
+    machines = [2, 1]
+    variants = [
+        ({}, "auto"),
+        (SMALL_SLICES, "auto"),
+        ({"FAIRRING_TRANSPORT": "tensorpipe:uv"}, "auto"),
+        ({"FAIRRING_TRANSPORT": "tensorpipe:shm"} | SMALL_SLICES, "none"),
+    ]
+    hashes = {line for env, network in variants for line in run(program("bits"), machines, env, network=network)}
+    assert len(hashes) == 1
+
+
+def test_ddp_trains_to_the_same_parameters_on_all_ranks_and_as_on_gloo() -> None:
+    ours, stock = (run(program("ddp", backend), [2, 2]) for backend in ("fairring", "gloo"))
+    assert len({line.split()[0] for line in ours}) == 1
+    for our_line, stock_line in zip(ours, stock, strict=True):
+        our_losses, stock_losses = ([float(word) for word in line.split()[1:]] for line in (our_line, stock_line))
+        assert our_losses == pytest.approx(stock_losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "tensorpipe:uv"])
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(victim: int, transport: str) -> None:
+    with lab.Lab(program("endless"), [2, 2], "none", env={"FAIRRING_TRANSPORT": transport}) as running:
+        for rank in range(4):
+            running.wait_for_output(rank, "ready")
+        running.signal(signal.SIGKILL, victim)
+        result = running.wait(TIMEOUT_SECONDS)
+    survivors = [rank for rank in range(4) if rank != victim]
+    for rank in survivors:
+        assert f"rank {victim} (" in result.stdout[rank], result.output[rank]
+        assert "died" in result.stdout[rank], result.output[rank]
+        assert result.exit_codes[rank] == 0, result.output[rank]
+
+
+def test_a_call_too_few_ends_in_a_timeout_on_all_ranks_that_names_who_keeps_them_waiting() -> None:
+    said = run(program("silent"), [2, 2])
+    for text in said[:3]:
+        for word in ("all_reduce of 77", "within 3 s"):
+            assert word in text, text
+        # Rank 3 itself, or rank 2, which waits for it; which deadline comes first is a matter of microseconds.
+        assert "nothing has come from rank 3 (" in text or "nothing has come from rank 2 (" in text, text
+
+
+def test_settings_that_differ_between_ranks_are_an_error_that_names_them() -> None:
+    differing = 'export FAIRRING_SLICE_SIZE=$((RANK + 1))MiB; exec "$@"'
+    command = ["sh", "-c", differing, "sh", *program("exactness")]
+    with lab.Lab(command, [1, 1], "none", network="none") as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    for rank in range(2):
+        assert "settings differ between ranks" in result.stderr[rank], result.output[rank]
+        assert "FAIRRING_SLICE_SIZE=2097152" in result.stderr[rank]
+
+
+@needs_namespaces
+def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_what_to_do() -> None:
+    command = ["sh", "-c", '[ "$RANK" = 0 ] || export TP_SOCKET_IFNAME=lo; exec "$@"', "sh", *program("exactness")]
+    with lab.Lab(command, [1, 1], "none") as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    for word in ("rank 1 (", "TP_SOCKET_IFNAME"):
+        assert word in result.stderr[0], result.output
