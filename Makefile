@@ -1,0 +1,136 @@
+# Every target does its own set-up and is quick when run again: stamps in the virtual environments say what is done.
+#   make demo      trains a small model on an emulated cluster, on gloo and on fairring
+#   make test      all tests: C++ under sanitizers, Python on this torch, and a smoke test on the oldest torch
+#   make build     the package in place, for .venv
+#   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
+#   make lint | format | bench | clean
+# PYTHON=python3.12 chooses the Python of new virtual environments.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.SECONDARY:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+NEWEST_TORCH := 2.15
+OLDEST_TORCH := 2.11
+PYTHON ?= python3
+TORCH ?= $(NEWEST_TORCH)
+
+# The virtual environment of a torch: .venv of the newest, .venv-2.11 of another.
+venv = .venv$(if $(filter-out $(NEWEST_TORCH),$1),-$1)
+BIN := $(call venv,$(NEWEST_TORCH))/bin
+TORCH_VENV := $(call venv,$(TORCH))
+TORCH_BUILD := build/torch-$(TORCH)
+
+STAGE := .ci/stage
+CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
+# The thread sanitizer needs a predictable address space; where the kernel refuses that it may still run.
+WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
+
+.PHONY: demo test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench lint format clean system
+
+demo: build
+	$(BIN)/python examples/demo.py
+
+bench: build
+	$(BIN)/fairring lab --machines 2 --ranks 2 --rate 1gbit -- $(BIN)/python benchmarks/all_reduce.py
+
+test: test-cpp test-$(OLDEST_TORCH) test-python
+
+# --- set-up
+
+system:
+	@.ci/system-packages
+
+.venv%/.torch: | system
+	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(patsubst .venv-%,%,$(@D))"
+
+.venv/.torch: | system
+	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(NEWEST_TORCH)"
+
+%/.tools: requirements/build.txt pyproject.toml %/.torch
+	$(@D)/bin/pip install --requirement requirements/build.txt pytest pytest-timeout rich pyroute2
+	@touch $@
+
+%/.lint: requirements/lint.txt %/.torch
+	$(@D)/bin/pip install --requirement requirements/lint.txt
+	@touch $@
+
+# --- build
+
+build: .venv/.tools
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@$(MAKE) --silent .venv/.installed
+
+.venv/.installed: pyproject.toml setup.py
+	$(BIN)/pip install --no-build-isolation --editable '.[plot,test]'
+	@touch $@
+
+wheel: $(TORCH_VENV)/.tools
+	$(TORCH_VENV)/bin/python setup.py --quiet build_ext
+	rm -rf $(TORCH_BUILD)/lib* $(TORCH_BUILD)/bdist*
+	$(TORCH_VENV)/bin/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+
+# --- tests
+
+build/%/build.ninja: .venv/.tools
+	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g' -DFAIRRING_WERROR=ON -DFAIRRING_TESTS=ON -DFAIRRING_MODULE=OFF \
+	  -DFAIRRING_SANITIZE=$(SANITIZE)
+build/asan/build.ninja: SANITIZE := address,undefined
+build/tsan/build.ninja: SANITIZE := thread
+
+# TensorPipe comes inside torch, which no sanitizer was built into: its tests run without.
+test-cpp: build build/asan/build.ninja build/tsan/build.ninja
+	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
+	@$(STAGE) "C++ tests: address and undefined behaviour sanitizers" $(CTEST) --test-dir build/asan
+	@$(STAGE) "build C++ tests: thread sanitizer" $(BIN)/cmake --build build/tsan
+	@$(STAGE) "C++ tests: thread sanitizer" $(WITHOUT_ASLR) $(CTEST) --test-dir build/tsan
+	@$(BIN)/cmake -DFAIRRING_TESTS=ON build/torch-$(NEWEST_TORCH)/cmake
+	@$(STAGE) "build C++ tests: TensorPipe" \
+	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests
+	@$(STAGE) "C++ tests: TensorPipe" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex tensorpipe
+
+test-python: build
+	$(BIN)/pytest
+
+# The wheel of the oldest torch, installed and tried from a directory from which the checkout's package isn't seen.
+test-$(OLDEST_TORCH):
+	@$(MAKE) smoke TORCH=$(OLDEST_TORCH)
+
+smoke: wheel
+	$(TORCH_VENV)/bin/pip install --force-reinstall --no-deps dist/fairring-*+torch$(TORCH)-*.whl
+	@cd $(TORCH_BUILD) && $(CURDIR)/$(STAGE) "smoke test on torch $(TORCH)" $(abspath $(TORCH_VENV))/bin/pytest \
+	  --config-file $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -m smoke $(CURDIR)/tests
+
+# --- lint
+
+CPP_FILES = $(shell find csrc tests/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+PYTHON_DIRS = setup.py $(wildcard fairring examples benchmarks tests)
+
+build/lint/compile_commands.json: .venv/.tools
+	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DFAIRRING_TESTS=ON
+
+lint: .venv/.tools .venv/.lint build/lint/compile_commands.json
+	@$(BIN)/cmake build/lint >/dev/null
+	@$(STAGE) "ruff" $(BIN)/ruff check $(PYTHON_DIRS)
+	@$(STAGE) "ruff format" $(BIN)/ruff format --check $(PYTHON_DIRS)
+	@$(STAGE) "mypy" $(BIN)/mypy
+	@$(STAGE) "mypy of the tests" $(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls \
+	  --allow-any-generics tests
+	@$(STAGE) "clang-format" $(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+	@$(STAGE) "includes name their layer" .ci/check-includes
+	@$(STAGE) "clang-tidy" .ci/clang-tidy $(BIN)/clang-tidy build/lint
+
+format: .venv/.lint
+	$(BIN)/ruff check --fix --exit-zero $(PYTHON_DIRS)
+	$(BIN)/ruff format $(PYTHON_DIRS)
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+# Leaves the virtual environments: they take minutes and gigabytes to fetch.
+clean:
+	rm -rf build dist demo-results fairring/_build_info.py fairring/_core*.so
+	rm -f .venv*/.installed
