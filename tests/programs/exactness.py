@@ -21,7 +21,8 @@ def main() -> None:
     checked = 0
     for dtype in DTYPES:
         for elements in sorted(sizes):
-            total = sum(contribution(other, world, elements, torch.int64) for other in range(world))
+            parts = [contribution(other, world, elements, torch.int64) for other in range(world)]
+            total = torch.stack(parts).sum(dim=0)
             for op, expected in ((dist.ReduceOp.SUM, total), (dist.ReduceOp.AVG, total // world)):
                 tensor = contribution(rank, world, elements, dtype)
                 dist.all_reduce(tensor, op=op)

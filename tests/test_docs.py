@@ -1,0 +1,147 @@
+"""The documents against what they speak of: variables, links, files, commands, error texts, layers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fairring import cli, config
+
+REPOSITORY = Path(__file__).parent.parent
+README = REPOSITORY / "README.md"
+DESIGN = REPOSITORY / "docs" / "design.md"
+DOCUMENTS = [README, *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "benchmarks" / "README.md"]
+FOLDERS = ("fairring", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
+LAYERS = ("base", "plan", "kernels", "exchange", "engine", "backend")  # documents leave their "csrc/" out
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+
+
+def section(document: Path, heading: str) -> str:
+    """The text under a heading, up to the next one of any depth."""
+    match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", document.read_text(), re.MULTILINE | re.DOTALL)
+    assert match, f"{document.name} has no section {heading!r}"
+    return match[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all tables of a text, without their heads."""
+    table = [
+        [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    heads = {number - 1 for number, row in enumerate(table) if set("".join(row)) == {"-"}}
+    return [row for number, row in enumerate(table) if number not in heads and number - 1 not in heads]
+
+
+def code(text: str) -> list[str]:
+    """What stands between backticks, in a line or as lines of a block."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", rest)
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def sources() -> str:
+    """All texts that the code may show, with adjacent literals joined as the compilers join them."""
+    files = [*(REPOSITORY / "csrc").rglob("*.cc"), *(REPOSITORY / "csrc").rglob("*.h")]
+    files += (REPOSITORY / "fairring").rglob("*.py")
+    return "\n".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in sorted(files))
+
+
+def test_the_readme_lists_the_variables_as_the_code_does() -> None:
+    listed = [(name.strip("`"), default, meaning) for name, default, meaning in rows(section(README, "Variables"))]
+    assert listed == [(row.name, row.default, row.meaning) for row in config.VARIABLES]
+
+
+@each_document
+def test_no_document_names_a_variable_that_is_not_there(document: Path) -> None:
+    named = set(re.findall(r"\bFAIRRING_[A-Z_]*[A-Z]\b", document.read_text()))
+    assert named <= {row.name for row in config.VARIABLES}
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
+        name, _, anchor = target.partition("#")
+        assert ":" not in name, f"{target}: not a relative link"
+        file = document.parent / name if name else document
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@each_document
+def test_files_that_are_named_exist(document: Path) -> None:
+    for words in code(document.read_text()):
+        for word in words.split():
+            folder, _, rest = word.rstrip(",:.").partition("/")
+            if rest and "*" not in rest and folder in FOLDERS + LAYERS:
+                root = REPOSITORY / "csrc" if folder in LAYERS else REPOSITORY
+                assert (root / folder / rest).exists(), f"{word} in {words!r}"
+
+
+@each_document
+def test_members_that_are_named_exist(document: Path) -> None:
+    headers = [path.read_text() for path in (REPOSITORY / "csrc").rglob("*.h")]
+    for words in code(document.read_text()):
+        if match := re.fullmatch(r"([A-Z]\w+)::(\w+)", words):
+            owner, member = (re.compile(rf"\b{name}\b") for name in match.groups())
+            assert any(owner.search(text) and member.search(text) for text in headers), words
+
+
+@each_document
+def test_targets_of_make_exist(document: Path) -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
+    assert phony
+    for words in code(document.read_text()):
+        if match := re.match(r"make (\w[\w-]*)", words):
+            assert match[1] in phony[1].split(), words
+
+
+@each_document
+def test_the_lab_understands_the_command_lines(document: Path) -> None:
+    for line in code(document.read_text()):
+        words = line.split()
+        if words[:2] == ["fairring", "lab"] and "--" in words:
+            assert cli._parser().parse_args(words[1 : words.index("--")]).name == "lab"
+
+
+def test_error_texts_of_the_readme_are_those_of_the_code() -> None:
+    written = sources()
+    for text, _ in rows(section(README, "Troubleshooting")):
+        quoted = re.match(r"`([^`]+)`", text)
+        assert quoted, text
+        if "torch's own" not in text:
+            assert quoted[1] in written
+
+
+def test_the_table_of_files_is_complete() -> None:
+    described = [row[0].strip("`") for row in rows(section(DESIGN, "Layers")) if row[0].endswith(".h`")]
+    headers = [str(path.relative_to(REPOSITORY / "csrc")) for path in (REPOSITORY / "csrc").rglob("*.h")]
+    assert sorted(described) == sorted(headers)
+
+
+def test_the_table_of_layers_is_that_of_the_build() -> None:
+    layers = {row[0]: row[1] for row in rows(section(DESIGN, "Layers")) if not row[0].startswith("`")}
+    built = {path.parent.name: path.read_text() for path in (REPOSITORY / "csrc").glob("*/CMakeLists.txt")}
+    assert set(layers) == set(built)
+    for layer, text in built.items():
+        roots = re.findall(rf"\bfairring_{layer} .*?SEES ([a-z ]+)|include_root\(_core ([a-z ]+)\)", text, re.DOTALL)
+        assert roots, f"{layer}: nothing says what it may include"
+        seen = {name for root in roots for name in "".join(root).split()}
+        assert seen == (set(built) if layers[layer] == "all" else set(layers[layer].split(", ")))
+
+
+def test_the_figures_are_pictures_and_shown() -> None:
+    shown = "".join(document.read_text() for document in DOCUMENTS)
+    for figure in (REPOSITORY / "docs" / "figures").iterdir():
+        assert f"figures/{figure.name})" in shown
+        assert figure.read_text().startswith("<svg ")
