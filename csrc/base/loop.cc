@@ -64,7 +64,7 @@ bool Loop::runPosted() {
     const std::lock_guard lock(mutex_);
     tasks.swap(posted_);
   }
-  for (Task& task : tasks) task();
+  for (const Task& task : tasks) invoke(task);
   return !tasks.empty();
 }
 
@@ -75,7 +75,7 @@ bool Loop::runDueTimers() {
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto due = timers_.extract(timers_.begin());
     timerTimes_.erase(due.key().second);
-    due.mapped()();
+    invoke(due.mapped());
     served = true;
   }
   return served;
@@ -85,7 +85,9 @@ bool Loop::runOnePiece() {
   if (jobs_.empty()) return false;
   const auto key = jobs_.begin()->first;
   const std::shared_ptr<Piece> piece = jobs_.begin()->second.piece;  // the piece may drop its own job
-  if (!(*piece)()) jobs_.erase(key);
+  bool more = false;
+  invoke([&] { more = (*piece)(); });
+  if (!more) jobs_.erase(key);
   return true;
 }
 
@@ -119,8 +121,31 @@ void Loop::serveDescriptors(std::chrono::milliseconds maxWait) {
     const auto token = tokens_.find(events[i].data.u64);
     if (token == tokens_.end()) continue;
     const auto ready = watched_.at(token->second).ready;
-    (*ready)(events[i].events);
+    invoke([&] { (*ready)(events[i].events); });
   }
+}
+
+void Loop::invoke(const Task& task) {
+  Error error;
+  try {
+    return task();
+  } catch (const Failure& failure) {
+    error = failure.error();
+  } catch (const std::exception& exception) {
+    error = makeError(ErrorKind::System, "the loop was stopped by an exception: ", exception.what());
+  }
+  const auto handlers = uncaught_;  // a handler may forget itself
+  for (const auto& [owner, handler] : handlers) handler(error);
+}
+
+void Loop::onUncaught(const void* owner, std::function<void(const Error&)> handler) {
+  assert(isCurrent());
+  uncaught_[owner] = std::move(handler);
+}
+
+void Loop::forgetUncaught(const void* owner) {
+  assert(isCurrent());
+  uncaught_.erase(owner);
 }
 
 void Loop::work(const void* owner, std::uint64_t urgency, Piece piece) {
@@ -192,14 +217,20 @@ void LoopThread::runAndWait(const Loop::Task& task) {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
+  std::exception_ptr thrown;
   loop_.post([&] {
-    task();
+    try {
+      task();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
     const std::lock_guard lock(mutex);
     done = true;
     changed.notify_one();
   });
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done; });
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace fairring

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 
 namespace fairring {
 
@@ -35,6 +36,10 @@ class Loop {
 
   void post(Task task);
   bool isCurrent() const { return holder_.load() == std::this_thread::get_id(); }
+
+  // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
+  void onUncaught(const void* owner, std::function<void(const Error&)> handler);
+  void forgetUncaught(const void* owner);
 
   // Serves what is due; where nothing is, waits for it for at most maxWait.
   void runOnce(std::chrono::milliseconds maxWait);
@@ -66,6 +71,7 @@ class Loop {
   bool runPosted();
   bool runDueTimers();
   bool runOnePiece();
+  void invoke(const Task& task);
   void serveDescriptors(std::chrono::milliseconds maxWait);
   int waitMs(std::chrono::milliseconds maxWait);
   void wake();
@@ -84,6 +90,7 @@ class Loop {
   std::map<std::pair<std::uint64_t, std::uint64_t>, Job> jobs_;  // by urgency, then age
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<std::uint64_t, int> tokens_;
+  std::map<const void*, std::function<void(const Error&)>> uncaught_;
 };
 
 // Holds the role of one loop from construction to destruction.
@@ -95,7 +102,8 @@ class LoopThread {
   ~LoopThread();
 
   Loop& loop() { return loop_; }
-  // Runs the task on the loop and returns when it has run; in place when called on the loop itself.
+  // Runs the task on the loop and returns when it has run; in place when called on the loop itself. What the task
+  // throws is thrown here.
   void runAndWait(const Loop::Task& task);
 
  private:

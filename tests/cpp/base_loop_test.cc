@@ -82,6 +82,29 @@ TEST(Loop, APostFromAnotherThreadEndsTheWaiting) {
   EXPECT_TRUE(ran);
 }
 
+TEST(Loop, WhatATaskThrowsReachesTheHandlersAndTheOtherTasksStillRun) {
+  Loop loop;
+  std::vector<std::string> told;
+  bool ran = false;
+  on(loop, [&] { loop.onUncaught(&told, [&](const Error& error) { told.push_back(error.text()); }); });
+  loop.post([] { throw Failure(makeError(ErrorKind::System, "no memory")); });
+  loop.post([] { throw std::out_of_range("far out"); });
+  loop.post([&] { ran = true; });
+  loop.runOnce(kNow);
+  EXPECT_TRUE(ran);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0], "no memory");
+  EXPECT_NE(told[1].find("far out"), std::string::npos);
+}
+
+TEST(Loop, WhatIsThrownInATaskThatIsWaitedForIsThrownWhereItIsWaitedFor) {
+  LoopThread thread;
+  EXPECT_THROW(thread.runAndWait([] { throw Failure(makeError(ErrorKind::System, "no")); }), Failure);
+  bool ran = false;
+  thread.runAndWait([&] { ran = true; });
+  EXPECT_TRUE(ran) << "the loop goes on";
+}
+
 TEST(Loop, AHandlerMayUnwatchAnotherThatIsReadyInTheSameTurn) {
   Loop loop;
   std::array<int, 2> fds;
