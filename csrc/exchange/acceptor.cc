@@ -27,18 +27,22 @@ void Entrance::put(Arrival arrival) {
 Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports)
     : loop_(loop), address_(std::move(address)) {
   listenWithin(ports);
-  loop_.runAndWait([this] {
-    loop_.loop().watch(tcp_.get(), EPOLLIN, [this](std::uint32_t) { acceptAll(tcp_); });
-    loop_.loop().watch(local_.get(), EPOLLIN, [this](std::uint32_t) { acceptAll(local_); });
-  });
+  loop_.runAndWait([this] { watchListeners(); });
 }
 
 Acceptor::~Acceptor() {
   loop_.runAndWait([this] {
+    if (paused_) loop_.loop().cancel(*paused_);
     loop_.loop().unwatch(tcp_.get());
     loop_.loop().unwatch(local_.get());
     guests_.clear();
   });
+}
+
+void Acceptor::watchListeners() {
+  for (const Descriptor* listener : {&tcp_, &local_}) {
+    loop_.loop().watch(listener->get(), EPOLLIN, [this, listener](std::uint32_t) { acceptAll(*listener); });
+  }
 }
 
 void Acceptor::listenWithin(ListenPorts ports) {
@@ -56,11 +60,11 @@ void Acceptor::listenWithin(ListenPorts ports) {
 bool Acceptor::tryListen(int port) {
   try {
     tcp_ = listenOn(tcpAddress(address_, port));
+    if (!tcp_) return false;
     port_ = portOf(tcp_);
     local_ = listenOn(localAddressOf(address_, port_));
-    return true;
+    return static_cast<bool>(local_);
   } catch (const Failure& failure) {
-    if (errno == EADDRINUSE) return false;
     throw Failure(makeError(ErrorKind::Configuration, "cannot listen on ", address_, " port ", port, ": ",
                             failure.what(), "; set TP_SOCKET_IFNAME to the interface of the job's network"));
   }
@@ -68,32 +72,59 @@ bool Acceptor::tryListen(int port) {
 
 void Acceptor::acceptAll(const Descriptor& listener) {
   assert(loop_.loop().isCurrent());
-  while (Descriptor socket = acceptFrom(listener)) greet(std::move(socket));
-  // Out of descriptors: the oldest stranger makes room, or this event would come again for ever.
-  if ((errno == EMFILE || errno == ENFILE) && !guests_.empty()) {
-    guests_.erase(guests_.begin());
-    ++strangers_;
+  while (!paused_ && guests_.size() < kHalfOpen) {
+    Descriptor socket = acceptFrom(listener);
+    if (!socket) {
+      // Out of descriptors: this event would come again and again.
+      if (errno == EMFILE || errno == ENFILE) pause(kPatience / 10);
+      return;
+    }
+    greet(std::move(socket));
   }
+  if (!paused_) pause(kPatience / 10);
+}
+
+void Acceptor::pause(std::chrono::milliseconds time) {
+  loop_.loop().unwatch(tcp_.get());
+  loop_.loop().unwatch(local_.get());
+  paused_ = loop_.loop().at(Loop::Clock::now() + time, [this] { resume(); });
+}
+
+void Acceptor::resume() {
+  if (!paused_) return;
+  loop_.loop().cancel(*paused_);
+  paused_.reset();
+  dropSilentGuests();
+  watchListeners();
+}
+
+void Acceptor::dropSilentGuests() {
+  if (guests_.size() < kHalfOpen) return;
+  strangers_ += std::erase_if(
+      guests_, [now = Loop::Clock::now()](const auto& guest) { return now - guest.second.since > kPatience; });
 }
 
 void Acceptor::greet(Descriptor socket) {
-  if (guests_.size() >= kHalfOpen) {
-    guests_.erase(guests_.begin());
-    ++strangers_;
-  }
   const std::uint64_t id = nextGuest_++;
   Hello hello([this](const Greeting& greeting) { return secretOf(greeting); });
-  guests_[id] = std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(hello), kHelloTimeout,
-                                            [this, id](const Error& error) { finish(id, error); });
+  try {
+    guests_[id] = {Loop::Clock::now(),
+                   std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(hello), kHelloTimeout,
+                                               [this, id](const Error& error) { finish(id, error); })};
+  } catch (const Failure&) {  // no memory to watch it: as good as refused
+    guests_.erase(id);
+    ++strangers_;
+  }
 }
 
 void Acceptor::finish(std::uint64_t guest, const Error& error) {
   const auto node = guests_.extract(guest);
+  resume();
   if (error) {
     ++strangers_;
     return;
   }
-  Handshake& handshake = *node.mapped();
+  Handshake& handshake = *node.mapped().handshake;
   const Greeting greeting = handshake.greeting();
   const auto entrance = entrances_.find(greeting.group);
   if (entrance == entrances_.end()) return;  // the group left in the meantime

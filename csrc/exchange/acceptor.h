@@ -1,8 +1,9 @@
 // The one listener of a process: lets in what proves that it belongs to one of the process's groups.
 // A TCP port on the job's interface for other machines, and an abstract unix socket for ranks of this machine (through
 // which descriptors can be passed). Every connection goes through the keyed challenge of hello.h first; what fails it,
-// or is not through within kHelloTimeout, is dropped and counted. At most kHalfOpen are in that state at once: one
-// more pushes out the oldest, so that a crowd of silent strangers can't keep a peer out.
+// or is not through within kHelloTimeout, is dropped and counted. At most kHalfOpen are in that state at once;
+// while there are, others wait in the system's backlog, and who has been silent for kPatience makes room for them. So a
+// crowd of silent strangers delays a peer but can't keep it out.
 // The Acceptor is made and destroyed on any thread; the rest runs on the loop.
 #pragma once
 
@@ -54,7 +55,8 @@ struct ListenPorts {  // FAIRRING_PORTS; 0-0: any
 class Acceptor {
  public:
   static constexpr std::size_t kHalfOpen = 256;
-  static constexpr std::chrono::seconds kHelloTimeout{10};
+  static constexpr std::chrono::milliseconds kHelloTimeout{10'000};
+  static constexpr std::chrono::milliseconds kPatience{1'000};
 
   // Listens on `address` ("10.0.0.3", "fe80::1%eth0"). Throws Failure(Configuration) with what to do if it can't.
   Acceptor(LoopThread& loop, std::string address, ListenPorts ports);
@@ -73,6 +75,10 @@ class Acceptor {
   void listenWithin(ListenPorts ports);
   bool tryListen(int port);
   void acceptAll(const Descriptor& listener);
+  void watchListeners();
+  void pause(std::chrono::milliseconds time);
+  void resume();
+  void dropSilentGuests();
   void greet(Descriptor socket);
   void finish(std::uint64_t guest, const Error& error);
   std::optional<Secret> secretOf(const Greeting& greeting) const;
@@ -84,8 +90,13 @@ class Acceptor {
   int port_ = 0;
   // The rest is the loop's.
   std::map<GroupId, std::shared_ptr<Entrance>> entrances_;
-  std::map<std::uint64_t, std::unique_ptr<Handshake>> guests_;  // half-open, the oldest first
+  struct Guest {
+    Loop::Clock::time_point since;
+    std::unique_ptr<Handshake> handshake;
+  };
+  std::map<std::uint64_t, Guest> guests_;  // half-open, the oldest first
   std::uint64_t nextGuest_ = 0;
+  std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
   std::atomic<std::uint64_t> strangers_{0};
 };
 

@@ -1,5 +1,7 @@
 // One connection going through the keyed challenge of hello.h, on the loop: waits for the socket, feeds the Hello, and
 // hands the socket over when the challenge is passed, or an error when it is not passed by the deadline.
+// An error of kind Connection means that the other side closed during the challenge: it may have been too busy, so
+// trying again can help; with any other kind it can't.
 // On the loop only. `finished` is called once, never from the constructor; the Handshake may be destroyed in it.
 #pragma once
 

@@ -1,5 +1,6 @@
 // Makes the connections of one group: to every neighbour one of each wanted purpose. Of two ranks the higher connects
 // and the lower takes what arrives at its entrance, whenever that may be: nobody waits for another's first call.
+// A connection that is closed during the challenge is tried again for a while: the other side may be crowded.
 // On the loop only.
 #pragma once
 
@@ -34,14 +35,23 @@ class Links {
   std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
 
  private:
-  void connect(const Wanted& wanted, std::chrono::milliseconds timeout);
+  using Key = std::pair<int, Purpose>;
+  struct Attempt {
+    Wanted wanted;
+    Loop::Clock::time_point deadline;
+    std::unique_ptr<Handshake> handshake;
+    Loop::TimerId retry = 0;
+  };
+
+  void connect(Attempt& attempt);
+  void onFinished(const Key& key, const Error& error);
   void take(Arrival arrival);
 
   Loop& loop_;
   std::shared_ptr<Entrance> entrance_;
   Events events_;
-  std::set<std::pair<int, Purpose>> missing_;
-  std::map<std::pair<int, Purpose>, std::unique_ptr<Handshake>> connecting_;
+  std::set<Key> missing_;
+  std::map<Key, Attempt> attempts_;
 };
 
 }  // namespace fairring

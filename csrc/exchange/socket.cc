@@ -61,9 +61,13 @@ Descriptor listenOn(const SocketAddress& address) {
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+    if (errno == EADDRINUSE) return {};
     throw Failure(systemError("bind"));
   }
-  if (::listen(socket.get(), kBacklog) != 0) throw Failure(systemError("listen"));
+  if (::listen(socket.get(), kBacklog) != 0) {
+    if (errno == EADDRINUSE) return {};
+    throw Failure(systemError("listen"));
+  }
   return socket;
 }
 
@@ -83,6 +87,7 @@ Descriptor startConnect(const SocketAddress& address) {
   Descriptor socket = newSocket(address.storage.ss_family);
   withoutDelay(socket, address.storage.ss_family);
   const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+  if (status != 0 && errno == EAGAIN) throw Failure(makeError(ErrorKind::Connection, systemError("connect").text()));
   if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
   return socket;
 }

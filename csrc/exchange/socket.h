@@ -22,10 +22,12 @@ SocketAddress localAddress(const std::string& name);
 // Two processes of one network namespace never listen on the same address and port, so the name is unique there.
 SocketAddress localAddressOf(const std::string& ip, int port);
 
-// Throw Failure(System) naming the call that failed.
+// The functions below throw Failure(System) naming the call that failed.
+// Empty where the address is in use.
 Descriptor listenOn(const SocketAddress& address);
 int portOf(const Descriptor& listener);
 // Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
+// Failure(Connection) where a local listener has too many waiting.
 Descriptor startConnect(const SocketAddress& address);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
