@@ -8,8 +8,9 @@ namespace fairring {
 
 namespace {
 
-// How long a group that is destroyed waits for its peers to have what they need of it.
-constexpr std::chrono::seconds kLeaveTimeout{5};
+// How long a group that is destroyed waits for its peers to have what they need of it. They answer by themselves as
+// soon as they have; only one that is stopped or cut off makes this rank wait so long.
+constexpr std::chrono::seconds kLeaveTimeout{30};
 
 }  // namespace
 

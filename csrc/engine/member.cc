@@ -15,8 +15,9 @@ constexpr milliseconds kConnectTimeout{60'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
 
-// The largest slice shows every neighbour: cuts that differ there are the same or closer in smaller ones.
+// Between the machines of a site a large slice shows every neighbour: cuts that meet there meet in smaller ones too.
 std::set<int> railPeersOf(const Topology& topology, int rank) {
+  check(topology.sites() == 1, ErrorKind::Configuration, topology.sites(), " sites: this version connects one only");
   std::set<int> peers;
   for (const LevelLayout& level : layoutSlice(topology, rank, 1ULL << 40, 1).levels) {
     if (level.level == 0) continue;
@@ -28,6 +29,7 @@ std::set<int> railPeersOf(const Topology& topology, int rank) {
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
   std::vector<Place> places;
+  places.reserve(facts.size());
   for (const RankFacts& one : facts) places.push_back(one.place);
   return places;
 }
@@ -71,28 +73,34 @@ void Member::guarded(const std::function<void()>& action) {
     action();
   } catch (const Failure& failure) {
     fail(makeError(failure.error().kind(), "group ", settings_.name, ", ", who(rank_), ": ", failure.what()));
+  } catch (const std::exception& exception) {
+    fail(makeError(ErrorKind::System, "group ", settings_.name, ", ", who(rank_), ": ", exception.what()));
   }
 }
 
 void Member::open() {
   assert(loop_.isCurrent());
-  guarded([this] {
-    const auto sink = [this](const Error& error) { fail(error); };
-    control_ = std::make_unique<Control>(loop_, *this);
-    const std::vector<int>& local = topology().ranksOf(topology().machineOf(rank_));
-    machine_ = std::make_unique<SharedMemory>(loop_, local, rank_, settings_.totalMemoryBytes, sink);
-    if (!railPeers_.empty()) {
-      rails_ = std::make_unique<Rails>(loop_, rank_, sink);
-      rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
-      makePipes();
-    }
-    pipeline_ = std::make_unique<Pipeline>(planner_, rank_,
-                                           Pipeline::Levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices,
-                                                            machine_->staging(), settings_.totalMemoryBytes});
-    pipeline_->onProgress = [this] { answerGoodbyes(); };
-    linkNeighbours();
-    openIfComplete();
-  });
+  control_ = std::make_unique<Control>(loop_, *this);
+  loop_.onUncaught(this, [this](const Error& error) { fail(error); });
+  guarded([this] { prepare(); });
+  // After a failure too: the neighbours learn of it by the connections that they make.
+  guarded([this] { linkNeighbours(); });
+  openIfComplete();
+}
+
+void Member::prepare() {
+  const auto sink = [this](const Error& error) { fail(error); };
+  const std::vector<int>& local = topology().ranksOf(topology().machineOf(rank_));
+  machine_ = std::make_unique<SharedMemory>(loop_, local, rank_, settings_.totalMemoryBytes, sink);
+  if (!railPeers_.empty()) {
+    rails_ = std::make_unique<Rails>(loop_, rank_, sink);
+    rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
+    makePipes();
+  }
+  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->staging(),
+                                settings_.totalMemoryBytes};
+  pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
+  pipeline_->onProgress = [this] { answerGoodbyes(); };
 }
 
 void Member::makePipes() {
@@ -126,7 +134,7 @@ void Member::linkNeighbours() {
     if (!railPeers_.contains(peer)) continue;
     const SocketAddress address = tcpAddress(facts.address, facts.port);
     wanted.push_back({peer, Purpose::Control, address});
-    if (tcp_) wanted.push_back({peer, Purpose::Lane, address});
+    if (settings_.transport.pipes == Transport::Pipes::Tcp) wanted.push_back({peer, Purpose::Lane, address});
   }
   links_ = std::make_unique<Links>(
       loop_, entrance_,
@@ -144,7 +152,11 @@ void Member::linkNeighbours() {
 }
 
 void Member::onLinked(Arrival arrival) {
-  if (error_) return;
+  if (error_) {
+    if (arrival.purpose == Purpose::Lane) return;
+    control_->add(arrival.peer, std::move(arrival.socket));
+    return tellFailure({arrival.peer});
+  }
   if (arrival.purpose == Purpose::Lane) {
     tcp_->add(arrival.peer, std::move(arrival.socket));
   } else {
@@ -163,7 +175,7 @@ void Member::introduce(int peer) {
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || !links_ || !links_->missing().empty() || !machine_->complete()) return;
+  if (open_ || error_ || !links_ || !links_->missing().empty() || !machine_->unattached().empty()) return;
   if (tensorpipe_ && !pipesOpen_) return;
   open_ = true;
   pipeline_->open();
@@ -191,8 +203,8 @@ void Member::submit(Call call) {
 std::set<int> Member::missing() const {
   if (!open_) {
     std::set<int> peers = links_->missing();
-    if (peers.empty()) peers = railPeers_;
-    return peers;
+    peers.merge(machine_->unattached());
+    return peers.empty() ? railPeers_ : peers;  // whose TensorPipe is not there yet
   }
   std::set<int> peers = machine_->missing();
   if (rails_) peers.merge(rails_->missing());
@@ -220,11 +232,13 @@ void Member::fail(const Error& error) {
   if (tcp_) tcp_->close();
   if (tensorpipe_) tensorpipe_->close();
   if (pipeline_) pipeline_->fail(error);
-  if (control_) {
-    const std::string text = concat(static_cast<int>(error.kind()), " ", error.text());
-    control_->sendToAll(ControlType::Failed, text.substr(0, Control::kMaxText));
-  }
+  tellFailure(control_->peers());
   farewells_.giveUp();
+}
+
+void Member::tellFailure(const std::vector<int>& peers) {
+  const std::string text = concat(static_cast<int>(error_.kind()), " ", error_.text()).substr(0, Control::kMaxText);
+  for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
 
 Error Member::error() const {
@@ -235,15 +249,15 @@ Error Member::error() const {
 void Member::onControl(int peer, ControlMessage message) {
   switch (message.type) {
     case ControlType::Contact:
-      if (tensorpipe_) guarded([&] { tensorpipe_->connect(peer, message.text); });
+      if (!error_ && tensorpipe_) guarded([&] { tensorpipe_->connect(peer, message.text); });
       return;
     case ControlType::Segment:
-      guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
+      if (!error_) guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed: {
       const std::size_t space = message.text.find(' ');
-      const int kind = std::atoi(message.text.c_str());
-      if (space == std::string::npos || kind > static_cast<int>(ErrorKind::System)) return;
+      const auto kind = std::strtoul(message.text.c_str(), nullptr, 10);
+      if (space == std::string::npos || kind > static_cast<unsigned>(ErrorKind::System)) return;
       return fail(Error(static_cast<ErrorKind>(kind), message.text.substr(space + 1)));
     }
     case ControlType::Goodbye: return onGoodbye(peer, std::strtoull(message.text.c_str(), nullptr, 10));
@@ -253,16 +267,19 @@ void Member::onControl(int peer, ControlMessage message) {
 
 void Member::onControlEnded(int peer, const Error& error) {
   farewells_.answered(peer);
-  if (farewells_.hasGone(peer)) return;
+  if (error_) return;
+  // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
+  if (farewells_.hasGone(peer)) return machine_->leave(peer);
   fail(makeError(ErrorKind::PeerDied, who(peer), " died: its connection to ", who(rank_), " ended without a goodbye",
                  error ? concat(" (", error.text(), ")") : "", "; look at that rank's own output for the reason"));
 }
 
 void Member::onPipeEnded(int peer, const Error& error) {
-  if (farewells_.hasGone(peer)) return;
+  if (farewells_.hasGone(peer)) return rails_->leave(peer);
   loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
     const auto member = weak.lock();
-    if (!member || member->farewells_.hasGone(peer)) return;
+    if (!member || member->error_) return;
+    if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
     member->fail(makeError(ErrorKind::Connection, "the data connection between ", member->who(member->rank_), " and ",
                            member->who(peer), " broke: ", error ? error.text() : "closed by the other side"));
   });
@@ -270,10 +287,6 @@ void Member::onPipeEnded(int peer, const Error& error) {
 
 void Member::onGoodbye(int peer, std::uint64_t slices) {
   farewells_.heard(peer, slices);
-  if (!open_) {
-    fail(makeError(ErrorKind::PeerLeft, who(peer), " has left group ", settings_.name, " before ", who(rank_),
-                   " could make its first call there"));
-  }
   answerGoodbyes();
 }
 
@@ -295,6 +308,9 @@ void Member::leave(std::function<void()> left) {
                    pipeline_->oldestCall()->title,
                    " was not finished; wait for all works before destroy_process_group"));
   }
+  if (!error_ && !open_) {
+    fail(makeError(ErrorKind::PeerLeft, who(rank_), " has left group ", settings_.name, " before all had joined it"));
+  }
   std::vector<int> peers;
   if (!error_) {
     peers = control_->peers();
@@ -305,6 +321,7 @@ void Member::leave(std::function<void()> left) {
 
 void Member::close() {
   assert(loop_.isCurrent());
+  loop_.forgetUncaught(this);
   links_.reset();
   for (const auto& [call, timer] : deadlines_) loop_.cancel(timer);
   pipeline_.reset();

@@ -37,11 +37,13 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onControlEnded(int peer, const Error& error) override;
 
  private:
+  void prepare();
   void linkNeighbours();
   void makePipes();
   void onLinked(Arrival arrival);
   void introduce(int peer);
   void openIfComplete();
+  void tellFailure(const std::vector<int>& peers);
   void onPipeEnded(int peer, const Error& error);
   void onGoodbye(int peer, std::uint64_t slices);
   void answerGoodbyes();

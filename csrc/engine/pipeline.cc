@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMostLayouts = 256;  // remembered; a training uses a handful of sizes
 
 // FNV-1a over what must be equal on all ranks.
-std::uint64_t signatureOf(const Call& call, std::uint64_t number) {
+std::uint64_t signatureOf(const Call& call, std::uint64_t number, const Choice& choice) {
   std::uint64_t hash = 14695981039346656037U;
   const auto mix = [&hash](std::uint64_t value) {
     for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 0xff)) * 1099511628211U;
@@ -20,6 +20,9 @@ std::uint64_t signatureOf(const Call& call, std::uint64_t number) {
   mix(call.elements);
   mix(static_cast<std::uint64_t>(call.reduction.dtype));
   mix(call.reduction.scale != 1.0 || call.reduction.divisor != 1 ? 1 : 0);
+  mix(choice.sliceElements);
+  for (const Step& step : choice.plan)
+    mix(static_cast<std::uint64_t>(step.verb) << 8 | static_cast<unsigned>(step.level));
   return hash;
 }
 
@@ -33,7 +36,7 @@ void Pipeline::submit(Call call) {
   Choice choice = planner_.choose(call.elements, elementBytes);
   auto pending = std::make_shared<Pending>();
   pending->number = nextCall_++;
-  pending->signature = signatureOf(call, pending->number);
+  pending->signature = signatureOf(call, pending->number, choice);
   pending->title = std::make_shared<std::string>(call.title);
   pending->plan = std::make_shared<Plan>(std::move(choice.plan));
   pending->sliceElements = choice.sliceElements;
@@ -57,6 +60,7 @@ void Pipeline::run() {
     }
     // By number: an event that comes from within a step may end its slice, or all of them.
     std::vector<std::uint64_t> numbers;
+    numbers.reserve(inFlight_.size());
     for (const auto& [number, state] : inFlight_) numbers.push_back(number);
     for (const std::uint64_t number : numbers) {
       const auto state = inFlight_.find(number);
@@ -69,8 +73,8 @@ void Pipeline::run() {
 // The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
 bool Pipeline::cutNext() {
   const auto next = std::ranges::find_if(calls_, [](const auto& pending) { return !pending->cut; });
-  if (!open_ || next == calls_.end() || inFlight_.size() >= levels_.mostSlices) return false;
-  const std::shared_ptr<Pending> pending = *next;
+  if (!open_ || next == calls_.end() || !hasMark()) return false;
+  const std::shared_ptr<Pending>& pending = *next;
   const Call& call = pending->call;
   const std::size_t elementBytes = bytesOf(call.reduction.dtype);
   const std::uint64_t elements = std::min(pending->sliceElements, call.elements - pending->cutElements);
@@ -96,6 +100,11 @@ bool Pipeline::cutNext() {
   levels_.machine->admit(slice);
   if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
   return open_;
+}
+
+// By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
+bool Pipeline::hasMark() const {
+  return inFlight_.empty() || nextSlice_ - inFlight_.begin()->first < levels_.mostSlices;
 }
 
 // True when the slice's next step began.

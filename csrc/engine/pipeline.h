@@ -69,6 +69,7 @@ class Pipeline {
 
   void run();
   bool cutNext();
+  bool hasMark() const;
   bool beginNext(InFlight& state);
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);

@@ -1,6 +1,7 @@
 #include "engine/rank_facts.h"
 
 #include <algorithm>
+#include <charconv>
 #include <sstream>
 
 #include "base/error.h"
@@ -11,6 +12,13 @@ namespace {
 
 constexpr char kSeparator = '\n';
 constexpr const char* kHead = "fairring facts 1";
+
+// 0: no port.
+int portIn(const std::string& text) {
+  int port = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return code == std::errc() && end == text.data() + text.size() && port < 65'536 ? std::max(port, 0) : 0;
+}
 
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -25,10 +33,11 @@ RankFacts decodeFacts(const std::string& text) {
   std::istringstream lines(text);
   std::vector<std::string> parts;
   for (std::string line; std::getline(lines, line, kSeparator);) parts.push_back(line);
-  check(parts.size() == 7 && parts[0] == kHead, ErrorKind::Connection,
-        "the store holds facts of a rank that are not of this version of fairring: '", text.substr(0, 80),
-        "'; use the same version on all ranks");
-  return {{parts[1], parts[2]}, parts[3], parts[4], std::stoi(parts[5]), parts[6]};
+  const bool ours = parts.size() == 7 && parts[0] == kHead;
+  const int port = ours ? portIn(parts[5]) : 0;
+  check(port > 0, ErrorKind::Connection, "the store holds facts of a rank that are not of this version of fairring: '",
+        text.substr(0, 80), "'; use the same version on all ranks");
+  return {{parts[1], parts[2]}, parts[3], parts[4], port, parts[6]};
 }
 
 void checkSettings(const std::vector<RankFacts>& facts) {

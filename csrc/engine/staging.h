@@ -8,11 +8,13 @@
 #include <deque>
 #include <optional>
 
+#include "plan/planner.h"
+
 namespace fairring {
 
 class StagingRing {
  public:
-  static constexpr std::uint64_t kAlignment = 4096;  // of every piece given out: a page
+  static constexpr std::uint64_t kAlignment = Planner::kStagingGrainBytes;  // of every piece given out
 
   explicit StagingRing(std::uint64_t bytes) : bytes_(bytes) {}
 

@@ -151,9 +151,10 @@ bool Control::takeMessage(Connection& connection) {
   std::string& input = connection.input;
   if (input.size() < kHeaderBytes) return false;
   const std::uint32_t length = lengthIn(input);
-  if (length > kMaxText) {
+  if (length > kMaxText || connection.descriptors.size() > kMaxDescriptors) {
     end(connection.peer,
-        makeError(ErrorKind::Connection, "control message of ", length, " bytes, the most is ", kMaxText));
+        makeError(ErrorKind::Connection, "a control message of ", length, " bytes with ", connection.descriptors.size(),
+                  " descriptors; the most are ", kMaxText, " and ", kMaxDescriptors));
     return false;
   }
   if (input.size() < kHeaderBytes + length) return false;
@@ -168,7 +169,12 @@ void Control::flush(Connection& connection) {
   while (!connection.output.empty()) {
     Outgoing& out = connection.output.front();
     const ssize_t sent = sendWith(connection.socket.get(), out);
-    if (sent < 0) break;  // full: later; broken: reading will tell
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (sent < 0) {  // broken: reading finds the end and tells it
+      connection.output.clear();
+      ::shutdown(connection.socket.get(), SHUT_RDWR);
+      break;
+    }
     out.sent += static_cast<std::size_t>(sent);
     if (out.sent == out.bytes.size()) connection.output.pop_front();
   }

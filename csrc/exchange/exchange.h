@@ -40,6 +40,10 @@ struct Slice {
 
 bool reduces(Verb verb);
 
+// What two exchanges have to say alike. rank: this one.
+Error mismatch(int rank, int peer, const Slice& slice);
+Error hasLeft(int rank, int peer);
+
 class Exchange {
  public:
   struct Events {

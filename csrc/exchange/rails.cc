@@ -60,7 +60,8 @@ std::vector<Rails::Transfer> Rails::transfersOf(const Slice& slice, std::size_t 
 }
 
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && !stopped_);
+  assert(loop_.isCurrent() && !stopped_ && slice->number >= admitted_);
+  admitted_ = slice->number + 1;
   for (std::size_t step = 0; step < slice->plan->size(); ++step) {
     if ((*slice->plan)[step].level == 0) continue;
     const Key key{slice->number, step};
@@ -83,7 +84,8 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
 }
 
 void Rails::grant(const Key& key) {
-  const InFlight& state = steps_.at(key);
+  InFlight& state = steps_.at(key);
+  state.promised = true;
   std::set<int> peers;
   for (const Transfer& transfer : state.transfers) {
     if (transfer.receiveBytes > 0) peers.insert(transfer.peer);
@@ -98,6 +100,11 @@ void Rails::grant(const Key& key) {
 void Rails::onGrant(int peer, const PartHeader& header) {
   const Key key{header.slice, header.step};
   const auto found = steps_.find(key);
+  if (found == steps_.end() && header.slice < admitted_) {
+    return fail_(makeError(ErrorKind::Mismatch, "rank ", peer, " is in a call of another size than rank ", rank_,
+                           " made: it has memory ready for slice ", header.slice, ", which is over or was empty here; ",
+                           "all ranks must make the same calls with the same sizes and types in the same order"));
+  }
   if (found == steps_.end()) {
     earlyGrants_[key].emplace(peer, header);
     if (earlyGrants_.size() > kMostEarlyGrants) {
@@ -143,13 +150,11 @@ void Rails::sendTo(int peer, const Key& key) {
   }
   state.unsent.erase(peer);
   ++state.unreleased;
-  ++unreleasedSends_;
   pipes_->send(peer, parts, [this, key] { onReleased(key); });
 }
 
 void Rails::onReleased(const Key& key) {
   if (stopped_) return;
-  --unreleasedSends_;
   InFlight& state = steps_.at(key);
   --state.unreleased;
   if (state.unreleased > 0 || !state.unsent.empty()) return;
@@ -217,9 +222,7 @@ void Rails::finishIfReleased(const Key& key) {
 
 bool Rails::agrees(int peer, const PartHeader& header, const Slice& slice) {
   if (header.signature == slice.signature) return true;
-  fail_(makeError(ErrorKind::Mismatch, "rank ", peer, " made another call than rank ", rank_, ", which is in ",
-                  *slice.title, " (slice ", slice.number,
-                  "): all ranks must make the same calls with the same sizes and types in the same order"));
+  fail_(mismatch(rank_, peer, slice));
   return false;
 }
 
@@ -240,7 +243,8 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
   const auto found = steps_.find({header.slice, header.step});
   if (found != steps_.end() && !agrees(peer, header, *found->second.slice)) return nullptr;
   Transfer* transfer = expected(peer, header);
-  if (transfer == nullptr || transfer->placed || transfer->receiveBytes != header.bytes) {
+  const bool promised = found != steps_.end() && found->second.promised && header.kind == PartKind::Data;
+  if (transfer == nullptr || !promised || transfer->placed || transfer->receiveBytes != header.bytes) {
     fail_(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_, " did not grant: slice ",
                     header.slice, ", step ", header.step, ", rail ", header.rail, ", ", header.bytes, " bytes"));
     return nullptr;
@@ -289,9 +293,7 @@ bool Rails::needs(int peer, std::uint64_t slicesBelow) const {
 void Rails::leave(int peer) {
   left_.insert(peer);
   if (!needs(peer, UINT64_MAX)) return;
-  fail_(makeError(ErrorKind::PeerLeft, "rank ", peer,
-                  " has left the group (it destroyed it or its program ended), but rank ", rank_,
-                  " made a further call that needs it"));
+  fail_(hasLeft(rank_, peer));
 }
 
 }  // namespace fairring

@@ -27,7 +27,6 @@ class Rails final : public Exchange, public PipeReceiver {
   ~Rails() override;
 
   void use(Pipes& pipes) { pipes_ = &pipes; }  // before the first slice
-  bool idle() const { return unreleasedSends_ == 0; }
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -65,6 +64,7 @@ class Rails final : public Exchange, public PipeReceiver {
     std::set<int> unsent;        // peers that our parts have not gone to yet
     std::size_t missing = 0;     // transfers to arrive
     std::size_t unreleased = 0;  // messages on their way out
+    bool promised = false;       // our memory, to all peers
     bool started = false;
     bool summing = false;
     bool ready = false;
@@ -91,8 +91,8 @@ class Rails final : public Exchange, public PipeReceiver {
   Pipes* pipes_ = nullptr;
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet
+  std::uint64_t admitted_ = 0;                            // all slices below this number have been admitted
   std::set<int> left_;
-  std::size_t unreleasedSends_ = 0;
   bool stopped_ = false;
 };
 

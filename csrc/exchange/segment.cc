@@ -26,7 +26,8 @@ Segment Segment::create(std::uint64_t bytes) {
 
 Segment Segment::attach(Descriptor memory, std::uint64_t bytes) {
   struct stat facts{};
-  const bool sealed = (::fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) != 0;
+  const int seals = ::fcntl(memory.get(), F_GET_SEALS);  // -1 for a file that can't be sealed
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   check(sealed && ::fstat(memory.get(), &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) == bytes,
         ErrorKind::Connection, "a peer's shared memory has ", facts.st_size, " bytes (sealed: ", sealed,
         "), expected are ", bytes);

@@ -1,5 +1,6 @@
 #include "exchange/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -50,9 +51,17 @@ std::byte* SharedMemory::staging() const { return own_.data() + kMarksBytes; }
 std::vector<int> SharedMemory::descriptors() const { return {own_.descriptor(), wakeUp_.get()}; }
 
 void SharedMemory::attach(int peer, std::vector<Descriptor> descriptors) {
-  check(descriptors.size() == 2 && std::ranges::count(ranks_, peer) == 1, ErrorKind::Connection, "rank ", peer,
-        " handed over ", descriptors.size(), " descriptors, expected are 2 of a rank of this machine");
+  check(descriptors.size() == 2 && unattached().contains(peer), ErrorKind::Connection, "rank ", peer, " handed over ",
+        descriptors.size(), " descriptors, expected are 2 of a rank of this machine");
+  ::fcntl(descriptors[1].get(), F_SETFL, O_NONBLOCK);  // whatever it is, writing to it never holds up the loop
   peers_[peer] = {Segment::attach(std::move(descriptors[0]), own_.bytes()), std::move(descriptors[1])};
+}
+
+std::set<int> SharedMemory::unattached() const {
+  std::set<int> peers(ranks_.begin(), ranks_.end());
+  peers.erase(rank_);
+  for (const auto& [rank, peer] : peers_) peers.erase(rank);
+  return peers;
 }
 
 SharedMemory::Mark& SharedMemory::markOf(int rank, std::uint64_t slice) const {
@@ -166,13 +175,22 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
   ready();
 }
 
+// What the others say of their images, before anything is read there.
 bool SharedMemory::agrees(const InFlight& state) {
+  const Slice& slice = *state.slice;
+  const std::uint64_t imageBytes = slice.byteOffset(slice.layout->elements);
   for (const auto& [rank, peer] : peers_) {
-    if (markOf(rank, state.slice->number).signature == state.slice->signature) continue;
-    fail_(makeError(ErrorKind::Mismatch, "rank ", rank, " made another call than rank ", rank_, ", which is in ",
-                    *state.slice->title, " (slice ", state.slice->number,
-                    "): all ranks must make the same calls with the same sizes and types in the same order"));
-    return false;
+    const Mark& mark = markOf(rank, slice.number);
+    if (mark.signature != slice.signature) {
+      fail_(mismatch(rank_, rank, slice));
+      return false;
+    }
+    const std::uint64_t stagingBytes = peer.segment.bytes() - kMarksBytes;
+    if (mark.stagingOffset > stagingBytes || imageBytes > stagingBytes - mark.stagingOffset) {
+      fail_(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number, " lies at ",
+                      mark.stagingOffset, " of ", stagingBytes, " bytes, which leaves no room for ", imageBytes));
+      return false;
+    }
   }
   return true;
 }
@@ -264,9 +282,7 @@ bool SharedMemory::needs(int peer, std::uint64_t slicesBelow) const {
 void SharedMemory::leave(int peer) {
   left_.insert(peer);
   if (!needs(peer, UINT64_MAX)) return;
-  fail_(makeError(ErrorKind::PeerLeft, "rank ", peer,
-                  " has left the group (it destroyed it or its program ended), but rank ", rank_,
-                  " made a further call that needs it"));
+  fail_(hasLeft(rank_, peer));
 }
 
 }  // namespace fairring

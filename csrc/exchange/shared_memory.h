@@ -33,7 +33,7 @@ class SharedMemory final : public Exchange {
   std::byte* staging() const;                                  // of this rank
   std::vector<int> descriptors() const;                        // to be handed to each peer: the segment and the eventfd
   void attach(int peer, std::vector<Descriptor> descriptors);  // as received; Failure(Connection) if they are not right
-  bool complete() const { return peers_.size() + 1 == ranks_.size(); }
+  std::set<int> unattached() const;                            // peers that have not handed theirs over
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;

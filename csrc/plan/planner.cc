@@ -13,7 +13,6 @@ namespace fairring {
 namespace {
 
 constexpr std::uint64_t kGrainBytes = 64;
-constexpr std::uint64_t kPageBytes = 4096;               // staging gives out whole pages
 constexpr std::uint64_t kSmallestSliceBytes = 64 << 10;  // below this, handling messages costs more than the bytes
 constexpr std::uint64_t kLargestUncutBytes = 1 << 20;    // larger calls gain from their own slices' overlap
 constexpr std::uint64_t kMostSlicesOfUncut = 4;          // more only adds latencies: the pipeline holds four
@@ -74,7 +73,7 @@ Planner::Planner(Topology topology, PlannerSettings settings)
     const Plan plan = hierarchicalPlan(levels, false);
     throw Failure(makeError(ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
-                            " B, needs ", roundUp(worstStagingBytes(plan, loads_, smallest), kPageBytes),
+                            " B, needs ", roundUp(worstStagingBytes(plan, loads_, smallest), kStagingGrainBytes),
                             " B: raise it"));
   }
 }
@@ -83,7 +82,7 @@ std::uint64_t Planner::largestSliceBytes(const Plan& plan) const {
   const std::uint64_t most = settings_.sliceBytes / kGrainBytes;  // in grains, as all here
   const std::uint64_t fewest = std::min(kSmallestSliceBytes / kGrainBytes, most);
   for (int inFlight = kSlicesInFlight; inFlight > 0; --inFlight) {
-    const std::uint64_t budget = settings_.totalMemoryBytes / inFlight / kPageBytes * kPageBytes;
+    const std::uint64_t budget = settings_.totalMemoryBytes / inFlight / kStagingGrainBytes * kStagingGrainBytes;
     std::uint64_t fits = 0;
     std::uint64_t above = most + 1;
     while (above - fits > 1) {

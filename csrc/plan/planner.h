@@ -48,6 +48,7 @@ struct Choice {
 
 class Planner {
  public:
+  static constexpr std::uint64_t kStagingGrainBytes = 4096;  // staging is given out in whole pages
   static constexpr int kSlicesInFlight = 4;  // that staging should hold; the ancestor's measured sweet spot
 
   // Throws Failure(Configuration), with the numbers, when the memory holds no slice of the minimum size.

@@ -8,6 +8,8 @@
 #include <future>
 #include <numeric>
 
+#include "exchange/links.h"
+
 namespace fairring {
 namespace {
 
@@ -151,6 +153,57 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   std::vector<float> tensor(10);
   const std::string text = job.allReduce(1, tensor).get();
   EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
+}
+
+// Rank 1 is the test's: it says goodbye, and then its connections end though rank 0 still needs it.
+TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
+  Job job({"a", "b"});
+  job.join(0);
+  std::vector<float> tensor(10);
+  auto done = job.allReduce(0, tensor);
+  Node& peer = *job.nodes[1];
+  std::promise<void> linked;
+  std::vector<Arrival> arrivals;
+  std::unique_ptr<Links> links;
+  const SocketAddress address = tcpAddress("127.0.0.1", job.facts[0].port);
+  peer.loop.runAndWait([&] {
+    const auto arrived = [&](Arrival arrival) {
+      arrivals.push_back(std::move(arrival));
+      if (arrivals.size() == 2) linked.set_value();
+    };
+    links = std::make_unique<Links>(peer.loop.loop(), peer.entrance, Links::Events{arrived, nullptr});
+    links->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
+  });
+  linked.get_future().wait();
+  const std::string goodbye(
+      "\x04\0\0\0\x01\0\0\0"
+      "0",
+      9);
+  for (const Arrival& arrival : arrivals) {
+    if (arrival.purpose == Purpose::Control) {
+      ASSERT_EQ(::send(arrival.socket.get(), goodbye.data(), goodbye.size(), 0), 9);
+    }
+  }
+  arrivals.clear();
+  EXPECT_NE(done.get().find("rank 1 has left the group"), std::string::npos);
+  peer.loop.runAndWait([&] { links.reset(); });
+}
+
+TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
+  Job job({"a", "b"});
+  job.join(0);
+  GroupSettings settings{.name = "job",
+                         .rank = 1,
+                         .transport = {Transport::Pipes::TensorPipe, "uv"},
+                         .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactPipes> {
+                           throw Failure(makeError(ErrorKind::Configuration, "no such device"));
+                         },
+                         .totalMemoryBytes = 1 << 20,
+                         .sliceBytes = 256 << 10};
+  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->loop, job.nodes[1]->entrance, settings, job.facts);
+  std::vector<float> tensor(10);
+  const std::string text = job.allReduce(0, tensor).get();
+  EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;
 }
 
 TEST(Group, UnfinishedCallsEndWithAnErrorWhenTheGroupIsDestroyed) {

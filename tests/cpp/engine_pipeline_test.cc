@@ -31,10 +31,12 @@ class ManualExchange final : public Exchange {
   void leave(int) override {}
   void stop() override { pending.clear(); }
 
-  void finish(std::uint64_t slice, std::size_t step) {
+  void finish(std::uint64_t slice, std::size_t step) { becomeReady(slice, step)(); }
+  // Returns what releases the step.
+  std::function<void()> becomeReady(std::uint64_t slice, std::size_t step) {
     const Events events = pending.extract({slice, step}).mapped();
     events.ready();
-    events.released();
+    return events.released;
   }
   std::vector<std::uint64_t> slicesIn(Step step) const {
     std::vector<std::uint64_t> slices;
@@ -122,6 +124,28 @@ TEST(Pipeline, StagingBoundsTheSlicesInFlight) {
   rig.submit(64 * kMiB);
   EXPECT_GE(rig.machine.admitted.size(), 2U);
   EXPECT_LE(rig.machine.admitted.size(), 4U);
+}
+
+TEST(Pipeline, ASliceThatIsNotReleasedHoldsBackTheOneThatWouldUseItsMark) {
+  Rig rig;
+  ManualExchange machine;
+  Pipeline pipeline(rig.planner, 0, {&machine, &rig.rails, 2, rig.memory.data(), 4 * kMiB});
+  pipeline.open();
+  const auto call = [&] {
+    pipeline.submit(
+        {.data = rig.tensor.data(), .elements = 1, .reduction = {}, .title = "", .done = [](const Error&) {}});
+  };
+  for (int i = 0; i < 3; ++i) call();
+  EXPECT_EQ(machine.admitted.size(), 2U);
+  const auto finishAll = [&](std::uint64_t slice) {
+    std::function<void()> released;
+    while (machine.pending.contains({slice, 0})) released = machine.becomeReady(slice, 0);
+    return released;
+  };
+  const auto first = finishAll(0);
+  machine.finish(1, 0);
+  EXPECT_EQ(machine.admitted.size(), 2U) << "slice 2 would use the mark of slice 0";
+  EXPECT_TRUE(first);
 }
 
 TEST(Pipeline, NothingMovesBeforeItIsOpened) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
@@ -108,7 +109,7 @@ class Cluster {
     }
     const auto pair = pending[choice - ranks.size()];
     bool placed = true;
-    ranks[static_cast<std::size_t>(pair.second)]->onLoop([&] { placed = network.deliver(pair); });
+    ranks[static_cast<std::size_t>(pair.second)]->onLoop([&] { placed = network.deliver(pair, random()); });
     return placed;
   }
 
@@ -251,34 +252,41 @@ TEST(Ranks, RanksMayWaitWhereTheyLikeWithLittleStaging) {
 }
 
 // Values that no order of summation leaves alone, so equal bits mean an equal order.
-TEST(Ranks, AllRanksHaveTheSameBitsInEveryScheduleForEverySliceSize) {
+TEST(Ranks, AllRanksHaveTheSameBitsInEveryScheduleForEveryPlanAndSliceSize) {
   const std::uint64_t elements = 20'011;
-  std::vector<float> first;
-  for (unsigned run = 0; run < 12; ++run) {
-    std::mt19937 random(run);
-    const std::uint64_t slice = std::array{16 * kKiB, 64 * kKiB, 1024 * kKiB}[run % 3];
-    Cluster cluster({{2, 3}}, 4 * slice * 4, slice);
-    std::vector<std::vector<float>> tensors;
-    std::size_t finished = 0;
-    for (int r = 0; r < cluster.world(); ++r) {
-      std::vector<float>& tensor = tensors.emplace_back(elements);
-      std::mt19937 values(static_cast<unsigned>(r));
-      for (float& value : tensor) value = std::uniform_real_distribution<float>(-1e3F, 1e3F)(values);
+  for (const Machines& machines : {Machines{{2, 3}}, Machines{{1, 1, 1}}, Machines{{2, 1, 2}, true}}) {
+    std::vector<float> first;
+    std::set<std::string> plans;
+    for (unsigned run = 0; run < 12; ++run) {
+      std::mt19937 random(run);
+      const std::uint64_t slice = std::array{16 * kKiB, 64 * kKiB, 1024 * kKiB}[run % 3];
+      Cluster cluster(machines, 4 * slice * 4, slice);
+      plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
+      std::vector<std::vector<float>> tensors;
+      std::size_t finished = 0;
+      for (int r = 0; r < cluster.world(); ++r) {
+        std::vector<float>& tensor = tensors.emplace_back(elements);
+        std::mt19937 values(static_cast<unsigned>(r));
+        for (float& value : tensor) value = std::uniform_real_distribution<float>(-1e3F, 1e3F)(values);
+      }
+      for (int r = 0; r < cluster.world(); ++r) {
+        Rank& rank = *cluster.ranks[static_cast<std::size_t>(r)];
+        rank.onLoop([&] {
+          rank.pipeline->submit({.data = tensors[static_cast<std::size_t>(r)].data(),
+                                 .elements = elements,
+                                 .reduction = {.dtype = DType::Float32},
+                                 .title = "bits",
+                                 .done = [&](const Error&) { ++finished; }});
+        });
+      }
+      while (finished < tensors.size()) ASSERT_TRUE(cluster.step(random));
+      if (first.empty()) first = tensors[0];
+      for (const auto& tensor : tensors) {
+        ASSERT_EQ(std::memcmp(tensor.data(), first.data(), elements * sizeof(float)), 0) << "run " << run;
+      }
     }
-    for (int r = 0; r < cluster.world(); ++r) {
-      Rank& rank = *cluster.ranks[static_cast<std::size_t>(r)];
-      rank.onLoop([&] {
-        rank.pipeline->submit({.data = tensors[static_cast<std::size_t>(r)].data(),
-                               .elements = elements,
-                               .reduction = {.dtype = DType::Float32},
-                               .title = "bits",
-                               .done = [&](const Error&) { ++finished; }});
-      });
-    }
-    while (finished < tensors.size()) ASSERT_TRUE(cluster.step(random));
-    if (first.empty()) first = tensors[0];
-    for (const auto& tensor : tensors) {
-      ASSERT_EQ(std::memcmp(tensor.data(), first.data(), elements * sizeof(float)), 0) << "run " << run;
+    if (machines.ranks == std::vector{1, 1, 1}) {
+      EXPECT_EQ(plans.size(), 2U) << "both the one-shot and the two-shot plan were meant to occur";
     }
   }
 }
@@ -303,27 +311,35 @@ TEST(Ranks, NoRankSendsMoreThanItsShareOfEachWay) {
 }
 
 TEST(Ranks, DifferentCallsAreAMismatchNotAWrongSum) {
-  for (const Machines& machines : {Machines{{2}}, Machines{{1, 1}}}) {
-    Cluster cluster(machines, 256 * kKiB, 64 * kKiB);
-    std::vector<float> tensor(100, 1.0F);
-    std::vector<float> other(200, 1.0F);
-    const auto submit = [&](std::size_t rank, std::vector<float>& values) {
-      cluster.ranks[rank]->onLoop([&] {
-        cluster.ranks[rank]->pipeline->submit({.data = values.data(),
-                                               .elements = values.size(),
-                                               .reduction = {},
-                                               .title = "all_reduce of " + std::to_string(values.size()),
-                                               .done = [](const Error&) { FAIL() << "completed"; }});
-      });
-    };
-    submit(0, tensor);
-    submit(1, other);
-    std::mt19937 random(5);
-    const auto failed = [&] { return !cluster.ranks[0]->errors.empty() && !cluster.ranks[1]->errors.empty(); };
-    for (int step = 0; step < 100'000 && !failed(); ++step) cluster.step(random);
-    ASSERT_TRUE(failed());
-    EXPECT_NE(cluster.ranks[0]->errors[0].find("rank 1 made another call than rank 0"), std::string::npos);
-    EXPECT_NE(cluster.ranks[1]->errors[0].find("all_reduce of 200"), std::string::npos);
+  struct Calls {
+    std::uint64_t mine;
+    std::uint64_t others;
+    Reduction othersReduction;
+  };
+  const Calls cases[] = {
+      {100, 200, {}}, {0, 100, {}}, {100, 0, {}}, {100, 100, {.scale = 0.5}}, {100, 100, {.dtype = DType::Int64}}};
+  for (const Calls& calls : cases) {
+    for (const Machines& machines : {Machines{{2}}, Machines{{1, 1}}}) {
+      Cluster cluster(machines, 256 * kKiB, 64 * kKiB);
+      std::vector<double> memory(400, 1.0);
+      const auto submit = [&](std::size_t rank, std::uint64_t elements, const Reduction& reduction) {
+        cluster.ranks[rank]->onLoop([&] {
+          cluster.ranks[rank]->pipeline->submit({.data = memory.data() + 200 * rank,
+                                                 .elements = elements,
+                                                 .reduction = reduction,
+                                                 .title = "all_reduce of " + std::to_string(elements),
+                                                 .done = [](const Error&) {}});
+        });
+      };
+      submit(0, calls.mine, {});
+      submit(1, calls.others, calls.othersReduction);
+      std::mt19937 random(5);
+      const auto failed = [&] { return !cluster.ranks[0]->errors.empty() || !cluster.ranks[1]->errors.empty(); };
+      for (int step = 0; step < 100'000 && !failed(); ++step) cluster.step(random);
+      ASSERT_TRUE(failed()) << calls.mine << " against " << calls.others;
+      const std::string& text = (cluster.ranks[0]->errors.empty() ? cluster.ranks[1] : cluster.ranks[0])->errors[0];
+      EXPECT_NE(text.find("all ranks must make the same calls"), std::string::npos) << text;
+    }
   }
 }
 

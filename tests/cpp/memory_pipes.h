@@ -1,6 +1,6 @@
-// Pipes between ranks of one process, for tests: messages wait in queues until the test lets one through. Between two
-// ranks they keep their order; which pair goes next is the test's choice, so schedules can be random and repeatable.
-// A part without a place would stop the queue, as in a real pipe: the receiver's refusal fails the test instead.
+// Pipes between ranks of one process, for tests: messages wait until the test lets one through, in whatever order it
+// likes, also between two ranks, so schedules can be random and repeatable. A part without a place would stop a real
+// pipe: here the receiver's refusal fails the test.
 #pragma once
 
 #include <cstring>
@@ -36,10 +36,12 @@ class MemoryNetwork {
     return pairs;
   }
 
-  // Delivers the oldest message of that pair; false when the receiver refused a part.
-  bool deliver(std::pair<int, int> pair) {
-    Message message = std::move(queues.at(pair).front());
-    queues.at(pair).pop_front();
+  // Delivers one message of that pair, `choice` says which; false when the receiver refused a part.
+  bool deliver(std::pair<int, int> pair, std::size_t choice) {
+    std::deque<Message>& queue = queues.at(pair);
+    const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(choice % queue.size());
+    Message message = std::move(*chosen);
+    queue.erase(chosen);
     PipeReceiver& receiver = *receivers.at(pair.second);
     for (const Part& part : message.parts) {
       if (part.header.bytes > 0) {
