@@ -21,11 +21,13 @@ struct LoopArguments {
 // Sums as reduce() does, with the floating-point control register as it finds it. All give the same bits.
 using Loops = void (*)(const LoopArguments&);
 
+// NOLINTBEGIN(readability-identifier-naming): the suffix is the name that the build gives the instruction set
 void sumWith_baseline(const LoopArguments& arguments);
 #if defined(__x86_64__)  // what the build compiles there besides
 void sumWith_avx2(const LoopArguments& arguments);
 void sumWith_avx512(const LoopArguments& arguments);
 #endif
+// NOLINTEND(readability-identifier-naming)
 
 struct Isa {
   const char* name;

@@ -76,7 +76,8 @@ void allReduceEverywhere(Job& job, std::size_t elements) {
   std::vector<std::future<std::string>> done;
   for (std::size_t r = 0; r < world; ++r) done.push_back(job.allReduce(r, tensors[r]));
   for (auto& one : done) EXPECT_EQ(one.get(), "");
-  const std::vector<float> expected(elements, static_cast<float>(world * (world + 1) / 2));
+  const std::size_t sum = world * (world + 1) / 2;
+  const std::vector<float> expected(elements, static_cast<float>(sum));
   for (const auto& tensor : tensors) EXPECT_EQ(tensor, expected);
 }
 
