@@ -15,18 +15,6 @@ constexpr milliseconds kConnectTimeout{60'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
 
-// Between the machines of a site a large slice shows every neighbour: cuts that meet there meet in smaller ones too.
-std::set<int> railPeersOf(const Topology& topology, int rank) {
-  check(topology.sites() == 1, ErrorKind::Configuration, topology.sites(), " sites: this version connects one only");
-  std::set<int> peers;
-  for (const LevelLayout& level : layoutSlice(topology, rank, 1ULL << 40, 1).levels) {
-    if (level.level == 0) continue;
-    for (const Rail& rail : level.rails) peers.insert(rail.owners.begin(), rail.owners.end());
-  }
-  peers.erase(rank);
-  return peers;
-}
-
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
   std::vector<Place> places;
   places.reserve(facts.size());
@@ -48,33 +36,18 @@ Member::Member(Loop& loop, std::shared_ptr<Entrance> entrance, GroupSettings set
     : loop_(loop),
       entrance_(std::move(entrance)),
       settings_(std::move(settings)),
-      facts_(std::move(facts)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts_)), plannerSettings(settings_)),
-      railPeers_(railPeersOf(planner_.topology(), rank_)) {
-  checkSettings(facts_);
-  checkAddresses(facts_);
-}
-
-bool Member::isLocal(int rank) const { return topology().machineOf(rank) == topology().machineOf(rank_); }
-
-std::string Member::who(int rank) const {
-  return concat("rank ", rank, " (", facts_[static_cast<std::size_t>(rank)].hostname, ")");
-}
-
-std::string Member::who(const std::set<int>& ranks) const {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + who(rank);
-  return text;
-}
+      planner_(Topology(placesOf(facts)), plannerSettings(settings_)),
+      neighbours_(planner_.topology(), std::move(facts), rank_) {}
 
 void Member::guarded(const std::function<void()>& action) {
   try {
     action();
   } catch (const Failure& failure) {
-    fail(makeError(failure.error().kind(), "group ", settings_.name, ", ", who(rank_), ": ", failure.what()));
+    fail(makeError(failure.error().kind(), "group ", settings_.name, ", ", neighbours_.who(rank_), ": ",
+                   failure.what()));
   } catch (const std::exception& exception) {
-    fail(makeError(ErrorKind::System, "group ", settings_.name, ", ", who(rank_), ": ", exception.what()));
+    fail(makeError(ErrorKind::System, "group ", settings_.name, ", ", neighbours_.who(rank_), ": ", exception.what()));
   }
 }
 
@@ -90,9 +63,8 @@ void Member::open() {
 
 void Member::prepare() {
   const auto sink = [this](const Error& error) { fail(error); };
-  const std::vector<int>& local = topology().ranksOf(topology().machineOf(rank_));
-  machine_ = std::make_unique<SharedMemory>(loop_, local, rank_, settings_.totalMemoryBytes, sink);
-  if (!railPeers_.empty()) {
+  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, settings_.totalMemoryBytes, sink);
+  if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, sink);
     rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
     makePipes();
@@ -111,9 +83,9 @@ void Member::makePipes() {
   }
   const ContactPipesSettings settings{
       .transport = settings_.transport.tensorpipe,
-      .bindAddress = facts_[static_cast<std::size_t>(rank_)].address,
+      .bindAddress = neighbours_.facts(rank_).address,
       .rank = rank_,
-      .peers = {railPeers_.begin(), railPeers_.end()},
+      .peers = {neighbours_.rails().begin(), neighbours_.rails().end()},
       .secret = entrance_->secret,
   };
   tensorpipe_ = settings_.makeTensorPipe(loop_, settings, *rails_);
@@ -125,30 +97,11 @@ void Member::makePipes() {
 }
 
 void Member::linkNeighbours() {
-  std::vector<Wanted> wanted;
-  for (int peer = 0; peer < topology().world(); ++peer) {
-    const RankFacts& facts = facts_[static_cast<std::size_t>(peer)];
-    if (peer != rank_ && isLocal(peer)) {
-      wanted.push_back({peer, Purpose::Control, localAddressOf(facts.address, facts.port)});
-    }
-    if (!railPeers_.contains(peer)) continue;
-    const SocketAddress address = tcpAddress(facts.address, facts.port);
-    wanted.push_back({peer, Purpose::Control, address});
-    if (settings_.transport.pipes == Transport::Pipes::Tcp) wanted.push_back({peer, Purpose::Lane, address});
-  }
   links_ = std::make_unique<Links>(
       loop_, entrance_,
       Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
-                    [this](int peer, const Error& error) {
-                      const RankFacts& facts = facts_[static_cast<std::size_t>(peer)];
-                      fail(
-                          makeError(ErrorKind::Connection, who(rank_), " can't reach ", who(peer), " at ",
-                                    isLocal(peer) ? "the local socket of " : "", facts.address, " port ", facts.port,
-                                    ": ", error.text(), "; check that the machines reach each other on this network (",
-                                    "TP_SOCKET_IFNAME names the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE ",
-                                    "the machine)"));
-                    }});
-  links_->want(wanted, kConnectTimeout);
+                    [this](int peer, const Error& error) { fail(neighbours_.unreachable(peer, error)); }});
+  links_->want(neighbours_.wanted(settings_.transport), kConnectTimeout);
 }
 
 void Member::onLinked(Arrival arrival) {
@@ -167,7 +120,7 @@ void Member::onLinked(Arrival arrival) {
 }
 
 void Member::introduce(int peer) {
-  if (isLocal(peer)) {
+  if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->descriptors());
   } else if (tensorpipe_ && rank_ < peer) {
     control_->send(peer, ControlType::Contact, tensorpipe_->contact());
@@ -204,7 +157,7 @@ std::set<int> Member::missing() const {
   if (!open_) {
     std::set<int> peers = links_->missing();
     peers.merge(machine_->unattached());
-    return peers.empty() ? railPeers_ : peers;  // whose TensorPipe is not there yet
+    return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
   }
   std::set<int> peers = machine_->missing();
   if (rails_) peers.merge(rails_->missing());
@@ -213,9 +166,10 @@ std::set<int> Member::missing() const {
 
 void Member::onDeadline(const std::string& title, milliseconds timeout) {
   const std::set<int> peers = missing();
-  fail(makeError(ErrorKind::Timeout, who(rank_), ": ", title, " in group ", settings_.name, " did not finish within ",
-                 seconds(timeout), "; ", open_ ? "nothing has come from " : "no connection yet with ",
-                 peers.empty() ? std::string("anybody in time") : who(peers),
+  fail(makeError(ErrorKind::Timeout, neighbours_.who(rank_), ": ", title, " in group ", settings_.name,
+                 " did not finish within ", seconds(timeout), "; ",
+                 open_ ? "nothing has come from " : "no connection yet with ",
+                 peers.empty() ? std::string("anybody in time") : neighbours_.who(peers),
                  ", which is slow or stuck, has not made this call, or waits for another rank in turn. If it is only ",
                  "slow, give init_process_group a longer timeout"));
 }
@@ -270,8 +224,9 @@ void Member::onControlEnded(int peer, const Error& error) {
   if (error_) return;
   // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
   if (farewells_.hasGone(peer)) return machine_->leave(peer);
-  fail(makeError(ErrorKind::PeerDied, who(peer), " died: its connection to ", who(rank_), " ended without a goodbye",
-                 error ? concat(" (", error.text(), ")") : "", "; look at that rank's own output for the reason"));
+  fail(makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died: its connection to ", neighbours_.who(rank_),
+                 " ended without a goodbye", error ? concat(" (", error.text(), ")") : "",
+                 "; look at that rank's own output for the reason"));
 }
 
 void Member::onPipeEnded(int peer, const Error& error) {
@@ -280,8 +235,9 @@ void Member::onPipeEnded(int peer, const Error& error) {
     const auto member = weak.lock();
     if (!member || member->error_) return;
     if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(makeError(ErrorKind::Connection, "the data connection between ", member->who(member->rank_), " and ",
-                           member->who(peer), " broke: ", error ? error.text() : "closed by the other side"));
+    member->fail(makeError(ErrorKind::Connection, "the data connection between ",
+                           member->neighbours_.who(member->rank_), " and ", member->neighbours_.who(peer),
+                           " broke: ", error ? error.text() : "closed by the other side"));
   });
 }
 
@@ -304,12 +260,13 @@ void Member::answerGoodbyes() {
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
   if (pipeline_ && pipeline_->hasCalls()) {
-    fail(makeError(ErrorKind::Aborted, who(rank_), " destroyed group ", settings_.name, " while ",
+    fail(makeError(ErrorKind::Aborted, neighbours_.who(rank_), " destroyed group ", settings_.name, " while ",
                    pipeline_->oldestCall()->title,
                    " was not finished; wait for all works before destroy_process_group"));
   }
   if (!error_ && !open_) {
-    fail(makeError(ErrorKind::PeerLeft, who(rank_), " has left group ", settings_.name, " before all had joined it"));
+    fail(makeError(ErrorKind::PeerLeft, neighbours_.who(rank_), " has left group ", settings_.name,
+                   " before all had joined it"));
   }
   std::vector<int> peers;
   if (!error_) {

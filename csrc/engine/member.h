@@ -10,6 +10,7 @@
 
 #include "engine/farewells.h"
 #include "engine/group.h"
+#include "engine/neighbours.h"
 #include "engine/pipeline.h"
 #include "exchange/control.h"
 #include "exchange/links.h"
@@ -49,19 +50,15 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void answerGoodbyes();
   void onDeadline(const std::string& title, std::chrono::milliseconds timeout);
   std::set<int> missing() const;
-  std::string who(int rank) const;
-  std::string who(const std::set<int>& ranks) const;
-  bool isLocal(int rank) const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
 
   Loop& loop_;
   const std::shared_ptr<Entrance> entrance_;
   const GroupSettings settings_;
-  const std::vector<RankFacts> facts_;
   const int rank_;
   const Planner planner_;
-  const std::set<int> railPeers_;
+  const Neighbours neighbours_;
 
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;

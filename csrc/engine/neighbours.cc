@@ -1,0 +1,65 @@
+#include "engine/neighbours.h"
+
+#include "base/error.h"
+#include "plan/layout.h"
+
+namespace fairring {
+
+namespace {
+
+// Between the machines of a site a large slice shows every neighbour: cuts that meet there meet in smaller ones too.
+std::set<int> railPeersOf(const Topology& topology, int rank) {
+  check(topology.sites() == 1, ErrorKind::Configuration, topology.sites(), " sites: this version connects one only");
+  std::set<int> peers;
+  const Layout layout = layoutSlice(topology, rank, 1ULL << 40, 1);
+  for (const LevelLayout& level : layout.levels) {
+    if (level.level == 0) continue;
+    for (const Rail& rail : level.rails) peers.insert(rail.owners.begin(), rail.owners.end());
+  }
+  peers.erase(rank);
+  return peers;
+}
+
+}  // namespace
+
+Neighbours::Neighbours(const Topology& topology, std::vector<RankFacts> facts, int rank)
+    : facts_(std::move(facts)),
+      rank_(rank),
+      local_(topology.ranksOf(topology.machineOf(rank))),
+      rails_(railPeersOf(topology, rank)) {
+  checkSettings(facts_);
+  checkAddresses(facts_);
+}
+
+bool Neighbours::isLocal(int rank) const { return facts(rank).place.machine == facts(rank_).place.machine; }
+
+std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
+  std::vector<Wanted> wanted;
+  for (const int peer : local_) {
+    const RankFacts& there = facts(peer);
+    if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address, there.port)});
+  }
+  for (const int peer : rails_) {
+    const SocketAddress address = tcpAddress(facts(peer).address, facts(peer).port);
+    wanted.push_back({peer, Purpose::Control, address});
+    if (transport.pipes == Transport::Pipes::Tcp) wanted.push_back({peer, Purpose::Lane, address});
+  }
+  return wanted;
+}
+
+std::string Neighbours::who(int rank) const { return concat("rank ", rank, " (", facts(rank).hostname, ")"); }
+
+std::string Neighbours::who(const std::set<int>& ranks) const {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + who(rank);
+  return text;
+}
+
+Error Neighbours::unreachable(int peer, const Error& error) const {
+  return makeError(ErrorKind::Connection, who(rank_), " can't reach ", who(peer), " at ",
+                   isLocal(peer) ? "the local socket of " : "", facts(peer).address, " port ", facts(peer).port, ": ",
+                   error.text(), "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names ",
+                   "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
+}
+
+}  // namespace fairring
