@@ -34,8 +34,13 @@ export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 demo: build
 	$(BIN)/python examples/demo.py
 
+# Machines x ranks, each measured beside gloo and the link itself; tables here, JSON in bench-results/.
 bench: build
-	$(BIN)/fairring lab --machines 2 --ranks 2 --rate 1gbit -- $(BIN)/python benchmarks/all_reduce.py
+	@mkdir -p bench-results
+	@for layout in 2x2 2x4 4x2; do \
+	  $(BIN)/fairring lab --machines $${layout%x*} --ranks $${layout#*x} --rate 1gbit --only-rank 0 -- \
+	    $(BIN)/python benchmarks/all_reduce.py --sizes 4KiB,64KiB,1MiB,4MiB,25MiB --json bench-results/$$layout.json; \
+	done
 
 test: test-cpp test-$(OLDEST_TORCH) test-python
 
