@@ -8,7 +8,7 @@ namespace fairring {
 std::optional<std::uint64_t> StagingRing::take(std::uint64_t slice, std::uint64_t bytes) {
   const std::uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   assert(rounded <= bytes_ && (taken_.empty() || taken_.back().slice < slice));
-  const std::uint64_t begin = next_ + rounded <= bytes_ ? next_ : 0;
+  const std::uint64_t begin = !taken_.empty() && next_ + rounded <= bytes_ ? next_ : 0;
   if (!isFree(begin, begin + rounded)) return std::nullopt;
   next_ = begin + rounded;
   taken_.push_back({slice, begin, next_, false});

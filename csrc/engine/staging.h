@@ -1,7 +1,8 @@
 // Staging memory of one group: a ring of bytes, given out and reclaimed in slice order.
-// Out of order, a later slice could hold what an earlier one waits for: a deadlock. Where a slice lies follows from the
-// sizes alone, not from when others were released. Bookkeeping only: the bytes are the machine level's segment.
-// Holder of the loop's role only.
+// Out of order, a later slice could hold what an earlier one waits for: a deadlock. When nothing is taken it begins
+// anew at the front, so that small calls use the same few pages again and again instead of touching all of the memory
+// once: a page costs most when it is first touched. Bookkeeping only: the bytes are the machine level's segment. Holder
+// of the loop's role only.
 #pragma once
 
 #include <cstdint>
