@@ -8,6 +8,7 @@ command line (`fairring`, `python -m fairring`) does not: its start would wait f
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,17 @@ def _create(options: Any, backend_options: object) -> Any:
 
 def _is_command_line() -> bool:
     """Whether this process is the command itself: `fairring ...`, or `python -m fairring ...` as it looks -m up."""
-    words = sys.orig_argv
-    as_module = sys.argv[0] == "-m" and words[words.index("-m") + 1 : words.index("-m") + 2] == ["fairring"]
+    as_module = sys.argv[0] == "-m" and _module_of(sys.orig_argv) == "fairring"
     return as_module or Path(sys.argv[0]).name == "fairring"
+
+
+def _module_of(words: list[str]) -> str:
+    """What follows Python's -m on its command line: also in "-mfairring", and behind other letters as in "-Im"."""
+    for word, following in zip(words[1:], [*words[2:], ""], strict=True):
+        flag = re.fullmatch(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)", word)
+        if flag:
+            return flag[1] or following
+    return ""
 
 
 if not _is_command_line():

@@ -22,7 +22,9 @@ class MembershipOptions:
     ports: tuple[int, int]
     tensorpipe: str
 
-def make_backend(store: Store, options: MembershipOptions, timeout: timedelta, make_stock: Callable[[str], Any]) -> Any:
+def make_backend(
+    store: Store, options: MembershipOptions, timeout: timedelta, make_stock: Callable[[str, int], Any]
+) -> Any:
     """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
 
 def end_all() -> None:

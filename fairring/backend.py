@@ -17,7 +17,7 @@ from fairring.config import Config
 
 atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
 
-StockMaker = Callable[[str], Any]
+StockMaker = Callable[[str, int], Any]
 
 
 def create(options: Any, _backend_options: object) -> Any:
@@ -61,12 +61,13 @@ def _master(store: dist.Store) -> tuple[str, int]:
 
 
 def _stock_maker(options: Any, config: Config, address: str) -> StockMaker:
-    """What makes the stock backend of a device type when the group first needs it."""
+    """What makes the stock backend of a device type when the group first needs it, in the generation that it is in."""
     store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
     ranks, name = list(options.global_ranks_in_group), options.group_id
-    generation = store.add(f"fairring/{rank}/stock", 1)  # a group made again on the same store must not read old keys
+    alone = store.add("fairring/alone", 1) if size == 1 else 0  # such a group has no generation; old keys it may have
 
-    def make(device: str) -> Any:
+    def make(device: str, generation: int) -> Any:
+        generation = alone or generation  # a group made again on the same store must not read old keys
         prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
         settings = _nccl_options(timeout) if device == "cuda" else _gloo_options(timeout, config, address)
         settings.global_ranks_in_group = ranks

@@ -14,6 +14,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 IF_INET6 = Path("/proc/net/if_inet6")
 LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # kept for documents, so nobody's: the way there is the default route
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -29,12 +31,29 @@ def machine() -> str:
 def address_towards(host: str, port: int) -> str:
     """The local IP address from which this machine reaches a host: that of the interface that routing chooses.
 
+    Where the host is this machine under a name that others know it by too, the address of the default route: the name
+    may stand for a loopback address here (Debian writes 127.0.1.1 into /etc/hosts), at which nobody else reaches us.
     Loopback where the host's name is unknown here or no way leads there. No packet is sent.
     """
+    address = _way_to(host, port)
+    if address is None or not _is_loopback(address) or _is_loopback(host):
+        return address or LOOPBACK
+    outward = (_way_to(target, port) for target in ELSEWHERE)
+    return next((found for found in outward if found and not _is_loopback(found)), address)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() in LOOPBACK_NAMES
+
+
+def _way_to(host: str, port: int) -> str | None:
     try:
         targets = socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM)
     except OSError:
-        return LOOPBACK
+        return None
     for family, kind, protocol, _, target in targets:
         try:
             with socket.socket(family, kind, protocol) as probe:
@@ -42,7 +61,7 @@ def address_towards(host: str, port: int) -> str:
                 return _text(family, probe.getsockname())
         except OSError:
             continue
-    return LOOPBACK
+    return None
 
 
 def _text(family: int, name: tuple[str, int] | tuple[str, int, int, int]) -> str:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
@@ -90,6 +91,12 @@ def init_group(rank: int, size: int, port: int, backend: str, timeout_seconds: f
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_seconds)
     )
+
+
+def all_reduce_ones(_rank: int, elements: int) -> float:
+    tensor = torch.ones(elements)
+    dist.all_reduce(tensor)
+    return tensor.sum().item()
 
 
 def _serve(rank: int, pipe: Connection, environment: Mapping[str, str]) -> None:

@@ -23,10 +23,11 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
       .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
-      .def_property("machine", nullptr, [](MembershipOptions& o, std::string text) { o.facts.place.machine = text; })
-      .def_property("hostname", nullptr, [](MembershipOptions& o, std::string text) { o.facts.hostname = text; })
-      .def_property("address", nullptr, [](MembershipOptions& o, std::string text) { o.facts.address = text; })
-      .def_property("settings", nullptr, [](MembershipOptions& o, std::string text) { o.facts.settings = text; })
+      .def_property("machine", nullptr,
+                    [](MembershipOptions& o, const std::string& text) { o.facts.place.machine = text; })
+      .def_property("hostname", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.hostname = text; })
+      .def_property("address", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.address = text; })
+      .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
       .def_property("tensorpipe", nullptr, setPipes);

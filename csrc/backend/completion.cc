@@ -32,6 +32,14 @@ void Completion::startThread() {
   threads_.emplace_back([this] { serve(); });
 }
 
+void Completion::startStandBy() {
+  try {
+    startThread();
+    // NOLINTNEXTLINE(bugprone-empty-catch): no thread or no memory; the next task to begin tries again
+  } catch (const std::exception&) {
+  }
+}
+
 // Waits until the first task is this thread's to run; false when there will be none.
 bool Completion::takeTurn(std::unique_lock<std::mutex>& lock) {
   for (;;) {
@@ -52,7 +60,7 @@ void Completion::serve() {
     ++taken_;
     ++busy_;
     const bool noneStandsBy = busy_ == static_cast<int>(threads_.size());
-    if (noneStandsBy && !stop_) startThread();
+    if (noneStandsBy && !stop_) startStandBy();
     lock.unlock();
     task();
     task = nullptr;  // may be the last owner of tensors or of Python objects: outside the mutex too

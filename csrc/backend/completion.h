@@ -1,9 +1,10 @@
 // Where completed calls are told to the user: future callbacks, copies into tensors that are not contiguous, the end of
 // profiler events. One per process. Tasks may take Python's global lock and may block, which the loop never does.
 //
-// Tasks run one at a time and in order, on one thread, as long as they come to an end. A callback may wait for the
-// future of a later call (PowerSGD's hook does), whose completion is a task too: so one more thread stands by, and
-// takes the next task when those that run have not come back for kPatience.
+// Tasks begin in order. The next begins when the last has come to its end, or has not for kPatience: a callback may
+// wait for the future of a later call (PowerSGD's hook does), whose completion is a task too. So one more thread than
+// are busy stands by, and tasks that take longer than kPatience overlap. Where the system has no more threads, the next
+// task waits for one that comes free.
 #pragma once
 
 #include <chrono>
@@ -33,6 +34,7 @@ class Completion {
   void serve();
   bool takeTurn(std::unique_lock<std::mutex>& lock);
   void startThread();
+  void startStandBy();
 
   std::mutex mutex_;  // guards all below; tasks run outside it
   std::condition_variable changed_;

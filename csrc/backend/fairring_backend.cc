@@ -1,7 +1,10 @@
 #include "backend/fairring_backend.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <ranges>
+#include <tuple>
 #include <utility>
 
 #include "backend/delegation.h"
@@ -10,9 +13,25 @@
 namespace fairring {
 namespace {
 
-// The groups of this process that endAll() has to end. Weak: torch owns them.
+// The groups of this process that endAll() has to end. Weak: torch owns them. A leaf: nothing waits while it is held.
 std::mutex liveMutex;
 std::vector<c10::weak_intrusive_ptr<FairringBackend>> live;
+
+// Ending a group waits for threads, and a forked child has none but its own. So there the groups, their stock backends
+// included, get an owner who never lets go.
+void keepForEver() {
+  for (const auto& group : live) std::ignore = group.lock().release();
+  live.clear();
+}
+
+void prepareForForks() {
+  static const int done = ::pthread_atfork([] { liveMutex.lock(); }, [] { liveMutex.unlock(); },
+                                           [] {
+                                             keepForEver();
+                                             liveMutex.unlock();
+                                           });
+  check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
+}
 
 using WorkRef = c10::intrusive_ptr<FairringWork>;
 
@@ -31,6 +50,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr
                                                         MakeStock makeStock) {
   const int rank = options.rank;
   const int size = options.size;
+  prepareForForks();
   std::shared_ptr<Membership> membership;
   if (size > 1) membership = std::make_shared<Membership>(store, std::move(options));
   auto backend = c10::make_intrusive<FairringBackend>(std::move(membership), rank, size, timeout, std::move(makeStock));
@@ -100,6 +120,15 @@ Reduction FairringBackend::reductionOf(at::ScalarType dtype, const c10d::ReduceO
   return reduction;
 }
 
+std::int64_t FairringBackend::meet() {
+  const std::shared_ptr<Membership> membership = this->membership();
+  try {
+    return membership ? membership->generation(timeout()) : 0;
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
 Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
   refuseIfEnded();
@@ -132,6 +161,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d:
 }
 
 c10d::ErrorType FairringBackend::getError() {
+  if (isForked()) return c10d::ErrorType::COMM_ERROR;
   const std::shared_ptr<Membership> membership = this->membership();
   const Error error = membership ? membership->error() : Error();
   if (!error) return c10d::ErrorType::SUCCESS;
@@ -144,6 +174,7 @@ c10d::ErrorType FairringBackend::getError() {
 }
 
 void FairringBackend::abort() {
+  if (isForked()) return;
   const GilReleased withoutLock;
   if (const std::shared_ptr<Membership> membership = this->membership()) {
     membership->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " aborted its process group ", getGroupUid(),
@@ -153,6 +184,7 @@ void FairringBackend::abort() {
 }
 
 void FairringBackend::shutdown() {
+  if (isForked()) return;
   const GilReleased withoutLock;
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;

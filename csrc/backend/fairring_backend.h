@@ -21,7 +21,8 @@ class FairringBackend : public Fallback {
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
   static c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options,
                                                 std::chrono::milliseconds timeout, MakeStock makeStock);
-  // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit.
+  // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
+  // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
 
   FairringBackend(std::shared_ptr<Membership> membership, int rank, int size, std::chrono::milliseconds timeout,
@@ -37,6 +38,9 @@ class FairringBackend : public Fallback {
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
+
+ protected:
+  std::int64_t meet() override;
 
  private:
   bool isOurs(const Tensors& tensors, const c10d::ReduceOp& op) const;

@@ -1,5 +1,7 @@
 #include "backend/fallback.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "backend/gil.h"
@@ -7,9 +9,17 @@
 namespace fairring {
 
 Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, MakeStock makeStock)
-    : Backend(rank, size), timeout_(timeout), makeStock_(std::make_shared<const MakeStock>(std::move(makeStock))) {}
+    : Backend(rank, size),
+      maker_(::getpid()),
+      timeout_(timeout),
+      makeStock_(std::make_shared<const MakeStock>(std::move(makeStock))) {}
+
+bool Fallback::isForked() const { return ::getpid() != maker_; }
 
 void Fallback::refuseIfEnded() const {
+  // First: in a forked child the mutex may be held by a thread that is not there.
+  TORCH_CHECK_WITH(DistBackendError, !isForked(), "rank ", getRank(), ": this process group was made by process ",
+                   maker_, ", which this one was forked from; its groups can't be used here: make a group of its own");
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_WITH(DistBackendError, makeStock_, "rank ", getRank(),
                    ": this process group has ended; make a new one with init_process_group() or new_group()");
@@ -17,6 +27,7 @@ void Fallback::refuseIfEnded() const {
 
 Fallback::BackendPtr Fallback::stock(c10::DeviceType device) {
   const GilReleased withoutLock;
+  refuseIfEnded();
   const std::lock_guard making(making_);
   refuseIfEnded();
   std::shared_ptr<const MakeStock> makeStock;
@@ -26,7 +37,7 @@ Fallback::BackendPtr Fallback::stock(c10::DeviceType device) {
     if (found != stock_.end()) return found->second;
     makeStock = makeStock_;
   }
-  BackendPtr backend = (*makeStock)(c10::DeviceTypeName(device, /*lower_case=*/true));
+  BackendPtr backend = (*makeStock)(c10::DeviceTypeName(device, /*lower_case=*/true), meet());
   backend->setGroupUid(getGroupUid());
   backend->setGroupDesc(getGroupDesc());
   if (getBoundDeviceId()) backend->setBoundDeviceId(getBoundDeviceId());
@@ -151,6 +162,7 @@ void Fallback::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAl
 std::vector<Fallback::BackendPtr> Fallback::made() const {
   const std::lock_guard lock(mutex_);
   std::vector<BackendPtr> all;
+  all.reserve(stock_.size());
   for (const auto& [device, backend] : stock_) all.push_back(backend);
   return all;
 }

@@ -2,12 +2,15 @@
 // call needs it. What Fairring does itself overrides this (fairring_backend.h); everything else ends here.
 //
 // The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Making one
-// waits for no other rank's call where the stock backend allows that (Gloo in its lazy mode does).
+// waits until all ranks have made the group, and for no call of theirs where the stock backend allows that (Gloo in its
+// lazy mode does).
 // Any thread; a stock backend's calls are as ordered as its caller makes them.
 //
 // Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
 // overridable aliases: only old names are overridden here, so that one source serves all versions.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -28,8 +31,9 @@ class Fallback : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Sizes = std::vector<std::int64_t>;
-  // Makes the stock backend of a device type: "cpu" or "cuda". Takes Python's lock itself.
-  using MakeStock = std::function<BackendPtr(const std::string& device)>;
+  // Makes the stock backend of a device type, "cpu" or "cuda", in the generation of the group in which its ranks have
+  // met. Takes Python's lock itself.
+  using MakeStock = std::function<BackendPtr(const std::string& device, std::int64_t generation)>;
 
   Fallback(int rank, int size, std::chrono::milliseconds timeout, MakeStock makeStock);
 
@@ -71,6 +75,9 @@ class Fallback : public c10d::Backend {
   void shutdown() override;  // and the stock backends; calls that come later are refused
 
  protected:
+  // The generation in which all ranks have met (seating.h), once they have; throws where that takes too long.
+  virtual std::int64_t meet() = 0;
+  bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;
 
@@ -80,6 +87,7 @@ class Fallback : public c10d::Backend {
   BackendPtr stock(c10::DeviceType device);
   std::vector<BackendPtr> made() const;
 
+  const pid_t maker_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
 

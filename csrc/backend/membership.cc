@@ -1,16 +1,23 @@
 #include "backend/membership.h"
 
-#include <c10/util/Exception.h>
+#include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
+#include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
 
 namespace fairring {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kFirstPause{2};  // between two looks at the store
+constexpr std::chrono::milliseconds kLongestPause{256};
+constexpr int kProbeMs = 1'000;
 
 Secret toSecret(const Bytes& bytes, const std::string& group) {
   Secret secret{};
@@ -27,85 +34,145 @@ std::string listed(const std::vector<int>& ranks) {
   return ranks.size() > kShown ? concat(text, " and ", ranks.size() - kShown, " more") : text;
 }
 
+// Whether nobody listens where the facts say. Anything but a refusal is the engine's to find out, and to explain.
+bool isDoorShut(const RankFacts& facts) {
+  try {
+    const Descriptor probe = startConnect(tcpAddress(facts.address, facts.port));
+    pollfd ready{.fd = probe.get(), .events = POLLOUT, .revents = 0};
+    return ::poll(&ready, 1, kProbeMs) > 0 && finishConnect(probe) == ECONNREFUSED;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options)
     : store_(store),
       options_(std::move(options)),
       runtime_(Runtime::acquire(options_.facts.address, options_.ports)),
-      generation_(store_->add(concat("fairring/", options_.rank, "/generation"), 1)) {
-  const Secret secret = agreeOnSecret();
-  const GroupId id = makeGroupId(secret, concat(options_.name, "/", generation_));
+      seating_(*store_, options_.rank) {
+  openDoor(*store_);
+}
+
+Membership::~Membership() {
+  if (!error() && !missed_) seating_.leave();
+  group_.reset();
+  closeDoor();
+}
+
+void Membership::openDoor(c10d::Store& store) {
+  const Secret secret = agreeOnSecret(store);
+  const GroupId id = makeGroupId(secret, concat(options_.name, "/", seating_.generation()));
   entrance_ = std::make_shared<Entrance>(id, secret, options_.rank);
   runtime_->acceptor().add(entrance_);
   RankFacts facts = options_.facts;
   facts.address = runtime_->address();
   facts.port = runtime_->acceptor().port();
-  store_->set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
+  store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
 }
 
-Membership::~Membership() {
-  group_.reset();
-  runtime_->acceptor().remove(entrance_);
-}
+void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }
 
-std::string Membership::key(const std::string& name) const { return concat("fairring/", generation_, "/", name); }
+std::string Membership::key(const std::string& name) const {
+  return concat("fairring/", seating_.generation(), "/", name);
+}
 
 std::string Membership::factsKey(int rank) const { return key(concat(rank, "/facts")); }
 
-Secret Membership::agreeOnSecret() const {
+Secret Membership::agreeOnSecret(c10d::Store& store) const {
   if (!options_.secret.empty()) return toSecret({options_.secret.begin(), options_.secret.end()}, options_.name);
   const Secret mine = randomSecret();
   Bytes offer;
   offer.reserve(mine.size());
   for (const std::byte byte : mine) offer.push_back(std::to_integer<std::uint8_t>(byte));
-  return toSecret(store_->compareSet(key("secret"), Bytes{}, offer), options_.name);
+  return toSecret(store.compareSet(key("secret"), Bytes{}, offer), options_.name);
 }
 
 Group& Membership::group(std::chrono::milliseconds timeout) {
   const std::lock_guard making(making_);
-  {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw Failure(aborted_);
-    if (group_) return *group_;
-  }
-  std::vector<RankFacts> facts = fetchFacts(timeout);
+  refuseIfAborted();
+  if (group_) return *group_;
+  meet(timeout);
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
                          .transport = options_.transport,
                          .makeTensorPipe = makeTensorPipePipes,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes};
-  auto made = std::make_shared<Group>(runtime_->loop(), entrance_, std::move(settings), std::move(facts));
+  auto made = std::make_shared<Group>(runtime_->loop(), entrance_, std::move(settings), facts_);
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
   return *group_;
 }
 
-std::vector<RankFacts> Membership::fetchFacts(std::chrono::milliseconds timeout) const {
-  std::vector<std::string> keys;
-  keys.reserve(static_cast<std::size_t>(options_.size));
-  for (int rank = 0; rank < options_.size; ++rank) keys.push_back(factsKey(rank));
-  // A connection of its own: waiting on a store keeps all others off that store's connection.
-  const c10::intrusive_ptr<c10d::Store> store = store_->clone();
-  try {
-    store->wait(keys, timeout);
-  } catch (const c10::Error& e) {
-    throw Failure(makeError(
-        ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
-        " ms rank(s) ", listed(missingRanks(*store)), " of ", options_.size, " had not made the group (generation ",
-        generation_, "): did they start, and can they reach the store? The store said: ", e.what_without_backtrace()));
-  }
-  std::vector<RankFacts> facts;
-  facts.reserve(keys.size());
-  for (const std::string& name : keys) facts.push_back(decodeFacts(store->get_to_str(name)));
-  return facts;
+std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
+  const std::lock_guard making(making_);
+  refuseIfAborted();
+  meet(timeout);
+  return seating_.generation();
 }
 
-std::vector<int> Membership::missingRanks(c10d::Store& store) const {
-  std::vector<int> missing;
+void Membership::refuseIfAborted() const {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw Failure(aborted_);
+}
+
+// Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
+// generation that has been closed, nor of a rank whose facts are there but whose door is not: one that has died.
+void Membership::meet(std::chrono::milliseconds timeout) {
+  if (!facts_.empty()) return;
+  // A connection of its own: waiting on a store keeps all others off that store's connection.
+  const c10::intrusive_ptr<c10d::Store> store = store_->clone();
+  const auto end = Clock::now() + timeout;
+  std::chrono::milliseconds pause = kFirstPause;
+  for (int there = 0;;) {
+    while (there < options_.size && store->check({factsKey(there)})) ++there;
+    if (seating_.isClosed(*store)) {
+      closeDoor();
+      seating_.moveOn(*store);
+      openDoor(*store);
+      there = 0;
+      continue;
+    }
+    std::vector<int> missing = there == options_.size ? fetchFacts(*store) : missingRanks(*store, there);
+    if (missing.empty()) return;
+    if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
+    pauseUnlessAborted(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
+  std::unique_lock lock(mutex_);
+  aborting_.wait_for(lock, pause, [this] { return static_cast<bool>(aborted_); });
+  if (aborted_) throw Failure(aborted_);
+}
+
+Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  missed_ = true;
+  return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
+                   " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
+                   seating_.generation(), "): did they start, do they live, and can they reach the store?");
+}
+
+// Takes the facts of all, unless there are ranks that have died: it returns these.
+std::vector<int> Membership::fetchFacts(c10d::Store& store) {
+  std::vector<RankFacts> facts;
+  std::vector<int> dead;
   for (int rank = 0; rank < options_.size; ++rank) {
+    facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
+    if (rank != options_.rank && isDoorShut(facts.back())) dead.push_back(rank);
+  }
+  if (dead.empty()) facts_ = std::move(facts);
+  return dead;
+}
+
+std::vector<int> Membership::missingRanks(c10d::Store& store, int from) const {
+  std::vector<int> missing;
+  for (int rank = from; rank < options_.size; ++rank) {
     if (!store.check({factsKey(rank)})) missing.push_back(rank);
   }
   return missing;
@@ -118,6 +185,7 @@ void Membership::abort(const Error& error) {
     if (!aborted_) aborted_ = error;
     group = group_;
   }
+  aborting_.notify_all();
   if (group) group->abort(error);
 }
 

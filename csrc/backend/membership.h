@@ -1,18 +1,17 @@
 // This rank's place in one group, from the store to the engine, in two steps.
 //
-// Made with the group, without waiting for any other rank's call: agrees on the group's secret with whoever else is
-// there (the first to come draws it), opens this rank's door, and publishes this rank's facts. The engine follows at
-// the group's first use, when the facts of all ranks are fetched: that waits for ranks that have not made the group
-// yet.
+// Made with the group, without waiting for any other rank: takes a seat in a generation of the group (seating.h),
+// agrees on its secret with whoever else is there (the first to come draws it), opens this rank's door, and publishes
+// this rank's facts. The engine follows at the group's first use, when the facts of all ranks are fetched: that waits
+// for ranks that have not made the group yet, and moves on to a later generation where an accident closed this one.
 //
-// Store keys, under the group's prefix: "fairring/<rank>/generation" counts this rank's memberships, so that a group
-// which is made again on the same store (destroy and init, a restart by torchrun) never reads what the last one left.
-// All others are "fairring/<generation>/...": "secret", and "<rank>/facts".
+// Store keys, under the group's prefix: those of seating.h, and "fairring/<generation>/...": "secret", "<rank>/facts".
 //
 // Any thread; waits without Python's lock (the callers see to it).
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "backend/runtime.h"
+#include "backend/seating.h"
 #include "engine/group.h"
 #include "exchange/hello.h"
 
@@ -46,27 +46,39 @@ class Membership {
 
   // The engine; the first call makes it. Throws Failure: a rank that is not there in time, settings that differ.
   Group& group(std::chrono::milliseconds timeout);
+  // The generation in which all ranks have met; waits for that as group() does.
+  std::int64_t generation(std::chrono::milliseconds timeout);
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   Completion& completion() { return runtime_->completion(); }
 
  private:
-  Secret agreeOnSecret() const;
-  std::vector<RankFacts> fetchFacts(std::chrono::milliseconds timeout) const;
-  std::vector<int> missingRanks(c10d::Store& store) const;
+  void openDoor(c10d::Store& store);
+  void closeDoor();
+  Secret agreeOnSecret(c10d::Store& store) const;
+  void meet(std::chrono::milliseconds timeout);
+  void pauseUnlessAborted(std::chrono::milliseconds pause);
+  Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
+  std::vector<int> fetchFacts(c10d::Store& store);
+  void refuseIfAborted() const;
+  std::vector<int> missingRanks(c10d::Store& store, int from) const;
   std::string key(const std::string& name) const;
   std::string factsKey(int rank) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const MembershipOptions options_;
   const std::shared_ptr<Runtime> runtime_;
-  const std::int64_t generation_;
-  std::shared_ptr<Entrance> entrance_;
 
-  std::mutex making_;         // held while the engine is made, which may wait for other ranks; never taken by abort()
-  mutable std::mutex mutex_;  // guards the two below
+  std::mutex making_;  // guards the three below; held while ranks are waited for; never taken by abort()
+  Seating seating_;
+  std::shared_ptr<Entrance> entrance_;
+  std::vector<RankFacts> facts_;  // of all ranks, once they have met
+
+  mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;
   Error aborted_;
+  std::condition_variable aborting_;
+  bool missed_ = false;  // a rank was waited for in vain
 };
 
 }  // namespace fairring

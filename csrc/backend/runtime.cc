@@ -1,13 +1,33 @@
 #include "backend/runtime.h"
 
+#include "base/error.h"
+
+#include <pthread.h>
+
 #include <mutex>
 
 namespace fairring {
+namespace {
+
+// Guards `current`; apart from the loop's mutex because it is held while threads are started.
+std::mutex mutex;
+std::weak_ptr<Runtime> current;
+
+// A forked child that makes groups of its own needs threads of its own. Registered when the first runtime is made, so
+// after the descriptors' table: fork() takes the mutexes in the opposite order, which is that of acquire().
+void prepareForForks() {
+  static const int done = ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
+                                           [] {
+                                             current.reset();
+                                             mutex.unlock();
+                                           });
+  check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
+}
+
+}  // namespace
 
 std::shared_ptr<Runtime> Runtime::acquire(const std::string& address, ListenPorts ports) {
-  // Guards `current`; apart from the loop's mutex because it is held while threads are started.
-  static std::mutex mutex;
-  static std::weak_ptr<Runtime> current;
+  prepareForForks();
   const std::lock_guard lock(mutex);
   std::shared_ptr<Runtime> runtime = current.lock();
   if (!runtime) {

@@ -48,8 +48,7 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
     return;
   }
   Audience audience = work->finish();
-  const bool last = work.use_count() == 1;
-  if (!audience && !last) return;
+  // Always, though mostly there is nobody to tell: the waiter, who is awake now, may let go of the work at any time.
   completion.post([work = std::move(work), audience = std::move(audience)] { work->tell(audience); });
 }
 

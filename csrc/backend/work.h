@@ -49,7 +49,6 @@ class FairringWork : public c10d::Work {
   struct Audience {  // what the completion thread has to call
     std::function<void()> profiler;
     c10::intrusive_ptr<c10::ivalue::Future> future;
-    explicit operator bool() const { return profiler != nullptr || future != nullptr; }
   };
 
   bool needsCopyBack() const;

@@ -1,7 +1,9 @@
 // A file descriptor that closes itself. One owner; move only.
+// A forked child keeps none of them: they are closed there before fork() returns, for a connection that a child held
+// open would hide its parent's death. Objects that the child inherits are without effect.
 #pragma once
 
-#include <unistd.h>
+#include <unistd.h>  // what owners do with it
 
 #include <utility>
 
@@ -10,15 +12,13 @@ namespace fairring {
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
+  explicit Descriptor(int fd);
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  ~Descriptor();
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }

@@ -1,0 +1,164 @@
+"""What users see when something is wrong: errors that name who, what and what to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import LOOPBACK, RankError, Ranks, all_reduce_ones, init_group
+
+from fairring.config import ConfigError
+
+
+def _init_alone(**variables: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "text"),
+    [
+        ({"FAIRRING_TOTAL_MEMROY": "1GiB"}, r"FAIRRING_TOTAL_MEMROY.*did you mean FAIRRING_TOTAL_MEMORY\?"),
+        ({"FAIRRING_SLICE_SIZE": "big"}, r"FAIRRING_SLICE_SIZE='big'.*2\^63-1"),
+        ({"TP_SOCKET_IFNAME": "nosuch0"}, r"TP_SOCKET_IFNAME='nosuch0'.*there are:.*lo"),
+    ],
+    ids=["unknown", "no size", "no interface"],
+)
+def test_a_setting_that_cant_be_used_is_an_error_at_init(variables: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        _init_alone(**variables)
+
+
+def _expect_error(rank: int, size: int, port: int, timeout_seconds: float) -> str:
+    init_group(rank, size, port, "fairring", timeout_seconds)
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_reduce(torch.ones(3))
+    return str(caught.value)
+
+
+def test_ranks_that_never_make_the_group_are_named(strangers: Ranks) -> None:
+    (text,) = strangers.run(_expect_error, 4, strangers.store.port, 0.5, on=[0])
+    assert "rank 0" in text
+    assert "rank(s) 1, 2, 3 of 4" in text
+    assert "500 ms" in text
+
+
+def test_settings_that_differ_are_an_error_that_shows_both() -> None:
+    ranks = Ranks(2)
+    try:
+        ranks.run(_set_slice_size)
+        texts = ranks.run(_expect_error, 2, ranks.store.port, 30)
+    finally:
+        ranks.kill()
+    for text in texts:
+        assert "FAIRRING_SLICE_SIZE=1048576" in text
+        assert "FAIRRING_SLICE_SIZE=26214400" in text
+
+
+def _set_slice_size(rank: int) -> None:
+    import os
+
+    if rank == 1:
+        os.environ["FAIRRING_SLICE_SIZE"] = "1MiB"
+
+
+def _backend() -> Any:
+    group: Any = dist.group.WORLD
+    return group._get_backend(torch.device("cpu"))
+
+
+def _abort(_rank: int) -> str:
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    _backend().abort()
+    with pytest.raises(dist.DistBackendError) as caught:
+        work.wait()
+    with pytest.raises(RuntimeError):
+        work.get_future().wait()
+    with pytest.raises(dist.DistBackendError):
+        dist.all_reduce(torch.ones(3))
+    return str(caught.value)
+
+
+def test_abort_ends_the_waits_and_the_calls_to_come(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(all_reduce_ones, 3)
+    (text,) = strangers.run(_abort, on=[0])
+    assert "rank 0 aborted" in text
+    assert strangers.close() == [0, 0]
+
+
+def _abort_first_use(rank: int, size: int, port: int) -> float:
+    init_group(rank, size, port, "fairring", 60)
+    began = time.monotonic()
+    timer = threading.Timer(0.5, _backend().abort)  # rank 1 never comes
+    timer.start()
+    with pytest.raises(dist.DistBackendError, match="rank 0 aborted"):
+        dist.all_reduce(torch.ones(3))
+    return time.monotonic() - began
+
+
+def test_abort_frees_a_first_use_that_waits_for_ranks(strangers: Ranks) -> None:
+    (seconds,) = strangers.run(_abort_first_use, 2, strangers.store.port, on=[0])
+    assert seconds < 10
+
+
+def _after_destroy(_rank: int) -> None:
+    backend = _backend()
+    dist.destroy_process_group()
+    with pytest.raises(dist.DistBackendError, match="has ended"):
+        backend.allreduce([torch.ones(1)], dist.AllreduceOptions())
+
+
+def test_a_destroyed_group_refuses_calls(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(_after_destroy)
+
+
+def _die(_rank: int) -> None:
+    import os
+
+    os._exit(1)
+
+
+def test_a_rank_that_dies_ends_the_others_wait_with_its_name(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(all_reduce_ones, 3)
+    waiting = strangers.start(_expect_error_in_group, on=[0])
+    strangers.start(_die, on=[1])
+    (text,) = strangers.finish(waiting)
+    assert "rank 1" in text
+
+
+def _expect_error_in_group(_rank: int) -> str:
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_reduce(torch.ones(1 << 20))
+    return str(caught.value)
+
+
+def test_a_test_can_fail() -> None:
+    ranks = Ranks(1)
+    with pytest.raises(RankError, match="needle"):
+        ranks.run(_raise)
+    ranks.kill()
+
+
+def _raise(_rank: int) -> None:
+    raise ValueError("needle")
+
+
+def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"0123456789abcdef")
+    ranks = Ranks(2, {**LOOPBACK, "FAIRRING_SECRET_FILE": str(path)})
+    try:
+        ranks.init()
+        assert ranks.run(all_reduce_ones, 3) == [6, 6]
+    finally:
+        ranks.kill()

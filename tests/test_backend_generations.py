@@ -1,0 +1,108 @@
+"""Groups that are made again on the same store: ranks find each other whatever became of earlier memberships."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks, all_reduce_ones, init_group
+
+
+@contextmanager
+def _processes(size: int) -> Iterator[Ranks]:
+    """The ranks' processes of one start of a job."""
+    ranks = Ranks(size)
+    try:
+        yield ranks
+    finally:
+        ranks.kill()
+
+
+def _init(rank: int, size: int, port: int) -> None:
+    init_group(rank, size, port, "fairring", 60)
+
+
+def _use(rank: int) -> list[float]:
+    sent = torch.full((3,), float(rank + 5))
+    dist.broadcast(sent, src=0)
+    return [all_reduce_ones(rank, 3), sent[0].item()]
+
+
+def _init_and_use(rank: int, size: int, port: int) -> list[float]:
+    _init(rank, size, port)
+    return _use(rank)
+
+
+def test_a_start_after_one_in_which_only_some_ranks_came(strangers: Ranks) -> None:
+    port = strangers.store.port
+    with _processes(2) as earlier:
+        earlier.run(_init, 2, port, on=[0])
+    assert strangers.run(_init_and_use, 2, port) == [[6.0, 5.0]] * 2
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_starts_after_others_that_were_killed_in_use(strangers: Ranks, deaths: int) -> None:
+    port = strangers.store.port
+    for _ in range(deaths):
+        with _processes(2) as earlier:
+            earlier.run(_init_and_use, 2, port)
+    assert strangers.run(_init_and_use, 2, port) == [[6.0, 5.0]] * 2
+
+
+def test_a_rank_that_waits_moves_on_when_another_starts_again() -> None:
+    with _processes(3) as ranks, _processes(1) as earlier:
+        port = ranks.store.port
+        earlier.run(_init, 3, port, on=[0])
+        ranks.run(_init, 3, port, on=[1])
+        waiting = ranks.start(_use, on=[1])  # rank 2 is missing
+        earlier.kill()
+        ranks.run(_init, 3, port, on=[0])
+        rest = ranks.start(_use, on=[0])
+        rest += ranks.start(_init_and_use, 3, port, on=[2])
+        results = dict(zip(waiting + rest, ranks.finish(waiting + rest), strict=True))
+        assert results == {rank: [9.0, 5.0] for rank in range(3)}
+
+
+def test_who_sits_with_the_dead_once_does_not_twice(strangers: Ranks) -> None:
+    """Rank 0 dies twice before rank 1 comes again, so rank 1 joins a generation in which rank 0 is dead already."""
+    port = strangers.store.port
+    for came in ([0, 1], [0]):
+        with _processes(2) as earlier:
+            earlier.run(_init, 2, port, on=came)
+    with _processes(2) as earlier:
+        earlier.run(_init, 2, port, on=[1])
+        earlier.run(_init, 2, port, on=[0])
+    strangers.run(_init, 2, port, on=[1])
+    strangers.run(_init, 2, port, on=[0])
+    assert strangers.run(_use) == [[6.0, 5.0]] * 2
+
+
+def _retry(rank: int, size: int, port: int) -> None:
+    init_group(rank, size, port, "fairring", 0.5)
+    with pytest.raises(dist.DistBackendError, match="had not made the group"):
+        dist.all_reduce(torch.ones(3))
+    dist.destroy_process_group()
+    _init(rank, size, port)
+
+
+def test_a_process_may_try_again_after_waiting_in_vain(strangers: Ranks) -> None:
+    port = strangers.store.port
+    strangers.run(_retry, 2, port, on=[0])
+    strangers.run(_init, 2, port, on=[1])
+    assert strangers.run(_use) == [[6.0, 5.0]] * 2
+
+
+def _init_twice(rank: int, size: int, port: int) -> None:
+    _init(rank, size, port)
+    dist.destroy_process_group()
+    _init(rank, size, port)
+
+
+def test_a_rank_may_be_ahead_by_groups_that_nobody_used(strangers: Ranks) -> None:
+    port = strangers.store.port
+    for rank in (0, 1):  # one after the other
+        strangers.run(_init_twice, 2, port, on=[rank])
+    assert strangers.run(_use) == [[6.0, 5.0]] * 2

@@ -1,0 +1,75 @@
+"""Groups of some ranks, made again, used by DDP, never destroyed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks, init_group
+
+
+def _subgroup(rank: int) -> list[float]:
+    group: Any = dist.new_group([0, 2])
+    tensor = torch.full((4,), float(rank + 1))
+    if rank != 1:
+        dist.all_reduce(tensor, group=group)
+        dist.destroy_process_group(group)
+    return tensor.tolist()
+
+
+def test_a_group_of_some_ranks_sums_these(three: Ranks) -> None:
+    assert three.run(_subgroup) == [[4.0] * 4, [2.0] * 4, [4.0] * 4]
+
+
+def _train(rank: int, backend: str) -> bytes:
+    torch.manual_seed(rank)  # DDP has to make the ranks equal
+    group = dist.new_group(backend=backend)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 3))
+    torch.nn.init.constant_(model[0].bias, float(rank))
+    model = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.002)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(100 + rank)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 20)).square().sum().backward()
+        optimizer.step()
+    flat = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    return flat.numpy().tobytes()
+
+
+@pytest.mark.smoke
+def test_ddp_trains_as_on_gloo_to_the_last_bit(pair: Ranks) -> None:
+    ours, theirs = pair.run(_train, "fairring"), pair.run(_train, "gloo")
+    assert ours[0] == ours[1]
+    assert ours == theirs  # of two addends there is one sum
+
+
+def _again(rank: int, size: int, port: int) -> list[float]:
+    sums = []
+    for round_number in range(3):
+        init_group(rank, size, port, "fairring", 60)
+        tensor = torch.full((3,), float(rank + round_number))
+        dist.all_reduce(tensor)
+        dist.broadcast(tensor, src=0)
+        sums.append(tensor[0].item())
+        dist.destroy_process_group()
+    return sums
+
+
+def test_a_destroyed_group_can_be_made_again_on_the_same_store(strangers: Ranks) -> None:
+    assert strangers.run(_again, 2, strangers.store.port) == [[1.0, 3.0, 5.0]] * 2
+    assert strangers.close() == [0, 0]
+
+
+def _leave_without_waiting(rank: int) -> None:
+    dist.all_reduce(torch.full((1 << 16,), float(rank)))
+    dist.barrier()
+    dist.all_reduce(torch.full((3,), float(rank)), async_op=True)
+
+
+def test_a_process_that_does_not_destroy_its_group_ends_well(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(_leave_without_waiting)
+    assert strangers.close() == [0, 0]

@@ -1,0 +1,55 @@
+"""How torch finds the backend, and when it is registered."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import fairring
+
+
+def test_the_backend_is_registered_for_cpu_and_cuda() -> None:
+    fairring.register()  # again: does nothing
+    assert dist.is_backend_available("fairring")
+    assert dist.Backend("FAIRRING") == "fairring"
+    assert dist.Backend.backend_capability["fairring"] == ["cpu", "cuda"]
+
+
+@pytest.mark.smoke
+def test_a_script_needs_one_line() -> None:
+    needs_import = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
+    script = f"""
+import torch, torch.distributed as dist
+{"import fairring" if needs_import else ""}
+dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1)
+tensor = torch.arange(4.)
+dist.all_reduce(tensor)
+assert dist.get_backend() == "fairring" and tensor.tolist() == [0, 1, 2, 3]
+dist.destroy_process_group()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tempfile.gettempdir())
+
+
+def test_the_command_line_does_not_import_torch() -> None:
+    script = "import sys; sys.argv[0] = 'fairring'; import fairring.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "words", [["-mfairring"], ["-Im", "fairring"], ["-W", "ignore", "-m", "fairring"]], ids=" ".join
+)
+def test_the_command_line_starts_however_dash_m_is_written(words: list[str]) -> None:
+    run = subprocess.run([sys.executable, *words, "--help"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert "usage: fairring" in run.stdout
+
+
+def test_other_modules_run_by_dash_m_register_it() -> None:
+    script = "import sys; sys.argv[0], sys.orig_argv[1:] = '-m', ['-mfairringlike']; import fairring"
+    run = subprocess.run([sys.executable, "-c", f"{script}; assert 'torch' in sys.modules"], timeout=60)
+    assert run.returncode == 0

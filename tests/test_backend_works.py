@@ -1,0 +1,102 @@
+"""What an asynchronous call gives back: waits, futures, callbacks."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks, all_reduce_ones
+
+kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
+
+
+def _asynchronous(rank: int) -> None:
+    tensors = [torch.full((elements,), float(rank + 1)) for elements in (1, 1000, 1 << 18)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    order = works if rank == 0 else reversed(works)
+    for work in order:
+        assert work.wait()
+        assert work.is_completed()
+        assert work.is_success()
+    assert all(torch.equal(tensor, torch.full_like(tensor, 3.0)) for tensor in tensors)
+    assert works[0].result()[0].data_ptr() == tensors[0].data_ptr()
+
+
+def test_asynchronous_calls_may_be_waited_for_in_any_order(pair: Ranks) -> None:
+    pair.run(_asynchronous)
+
+
+def _futures(rank: int) -> None:
+    tensor = torch.full((5,), float(rank))
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    doubled = future.then(lambda done: done.value()[0] * 2)
+    assert torch.equal(doubled.wait(), torch.full((5,), 2.0))
+    late = dist.all_reduce(torch.ones(1), async_op=True)
+    late.wait()
+    assert late.get_future().wait()[0].item() == 2
+
+
+def test_futures_carry_the_tensors_and_call_back(pair: Ranks) -> None:
+    pair.run(_futures)
+
+
+def _nested(rank: int) -> None:
+    def inner(done: torch.futures.Future[Any]) -> Any:
+        tensor = done.value()[0].clone()
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+    future = dist.all_reduce(torch.full((3,), float(rank)), async_op=True).get_future().then(inner)
+    assert torch.equal(future.wait(), torch.full((3,), 2.0))
+
+
+def test_a_callback_may_wait_for_the_future_of_another_call(pair: Ranks) -> None:
+    pair.run(_nested)
+
+
+def _impatient(_rank: int) -> str:
+    pending = kept["work"] = dist.all_reduce(torch.ones(7), async_op=True)
+    with pytest.raises(dist.DistBackendError) as caught:
+        pending.wait(timedelta(milliseconds=20))
+    return str(caught.value)
+
+
+def _wait_again(_rank: int) -> float:
+    kept["work"].wait()
+    return float(kept["work"].result()[0].sum())
+
+
+def test_a_wait_that_runs_out_names_the_call_and_leaves_it_running(pair: Ranks) -> None:
+    (text,) = pair.run(_impatient, on=[0])
+    assert "rank 0" in text
+    assert "7 " in text
+    assert "20 ms" in text
+    assert pair.run(all_reduce_ones, 7, on=[1]) == [14]
+    assert pair.run(_wait_again, on=[0]) == [14]
+
+
+def _nested_without_memory(rank: int) -> None:
+    _nested(rank)  # what can be made is made
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used_pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (used_pages * resource.getpagesize() + (4 << 20), limits[1]))
+    try:
+        with pytest.raises(RuntimeError):  # the limit is one: no room for a stack
+            threading.Thread(target=int).start()
+        _nested(rank)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_callbacks_go_on_where_no_thread_can_be_made() -> None:
+    ranks = Ranks(2)
+    try:
+        ranks.init()
+        ranks.run(_nested_without_memory)
+    finally:
+        ranks.kill()
