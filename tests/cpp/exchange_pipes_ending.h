@@ -124,12 +124,16 @@ TYPED_TEST_P(PipesEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
 }
 
 // Forks a process with rank 1, which sends a grant as a sign of life and then serves its loop until it is killed.
-inline pid_t forkPeer(Descriptor socket, Join join) {
+inline pid_t forkPeer(const Descriptor& socket, Join join) {
+  const int inherited = ::dup(socket.get());  // a Descriptor is closed in a forked child
   const pid_t process = ::fork();
-  if (process != 0) return process;
+  if (process != 0) {
+    ::close(inherited);
+    return process;
+  }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Seat seat{.rank = 1, .sockets = {}};
-  seat.sockets.emplace(0, std::move(socket));
+  seat.sockets.emplace(0, Descriptor(inherited));
   Mesh mesh(std::move(seat), join);
   mesh.send(0, 0, {grantPart(1)});  // the only rank of this process's mesh
   mesh.until([] { return false; });
@@ -140,7 +144,8 @@ TYPED_TEST_P(PipesEnding, AKilledPeersPipeEndsOnceAndAnErrorNamesIt) {
   const Bytes bytes = pattern(8 * kMiB, 1);
   for (const bool busy : {false, true}) {
     auto [here, there] = Mesh::sockets();
-    const pid_t process = forkPeer(std::move(there), TypeParam::join);
+    const pid_t process = forkPeer(there, TypeParam::join);
+    there.reset();
     ASSERT_GT(process, 0);
     Seat seat{.rank = 0, .sockets = {}};
     seat.sockets.emplace(1, std::move(here));
