@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <exception>
 #include <string>
 
 #include "exchange/tensorpipe_transport.h"
@@ -127,9 +128,18 @@ class TensorPipePipes : public ::testing::Test {
   std::array<Rank, 2> ranks_;
 
  private:
+  // What the task throws is thrown here, not told to the loop's handlers.
   void on(int rank, const Loop::Task& task) {
-    ranks_[rank].loop.post(task);
+    std::exception_ptr thrown;
+    ranks_[rank].loop.post([&] {
+      try {
+        task();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    });
     ranks_[rank].loop.runOnce(std::chrono::milliseconds(0));
+    if (thrown) std::rethrow_exception(thrown);
   }
 };
 
