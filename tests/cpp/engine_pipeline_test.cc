@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "plan/cost_rows.h"
@@ -184,7 +185,7 @@ TEST(Pipeline, RandomCompletionsNeverStallAndCompleteEveryCall) {
     EXPECT_EQ(rig.done.size(), static_cast<std::size_t>(calls)) << "seed " << seed;
     for (const Step step : {kDown, kUp}) {
       const auto slices = rig.machine.slicesIn(step);
-      EXPECT_TRUE(std::is_sorted(slices.begin(), slices.end())) << "seed " << seed;
+      EXPECT_TRUE(std::ranges::is_sorted(slices)) << "seed " << seed;
     }
   }
 }

@@ -150,7 +150,7 @@ TEST_P(LayoutOf, NamesOneOwnerOfEachGroupInTheOrderOfTheGroups) {
         for (int other = 0; other < topology.world(); ++other) {
           if (groupOfRank(topology, other, level.level) != groupOfRank(topology, rank, level.level)) continue;
           const int group = groupOfRank(topology, other, level.level - 1);
-          if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+          if (std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
         }
         for (const Rail& rail : level.rails) {
           std::vector<int> ofOwners;
@@ -170,8 +170,8 @@ TEST_P(LayoutOf, IsTheSameForAllOwnersOfARail) {
         for (const Rail& rail : level.rails) {
           for (const int owner : rail.owners) {
             const auto& theirs = layouts[owner].at(level.level).rails;
-            const auto same = std::find_if(theirs.begin(), theirs.end(),
-                                           [&](const Rail& other) { return other.range == rail.range; });
+            const auto same =
+                std::ranges::find_if(theirs, [&](const Rail& other) { return other.range == rail.range; });
             ASSERT_NE(same, theirs.end()) << "rank " << owner << " does not know the rail";
             ASSERT_EQ(same->owners, rail.owners);
             ASSERT_EQ(same->shards, rail.shards);

@@ -12,8 +12,7 @@ namespace fairring {
 
 inline Topology onSites(const std::vector<std::vector<int>>& ranksOfMachinesOfSites) {
   int largest = 0;
-  for (const auto& site : ranksOfMachinesOfSites)
-    largest = std::max(largest, *std::max_element(site.begin(), site.end()));
+  for (const auto& site : ranksOfMachinesOfSites) largest = std::max(largest, *std::ranges::max_element(site));
   std::vector<Place> places;
   for (int turn = 0; turn < largest; ++turn) {
     for (std::size_t site = 0; site < ranksOfMachinesOfSites.size(); ++site) {
