@@ -70,7 +70,23 @@ print("listening", flush=True)
 while True:
     server.accept()[0].close()
 """
+# The names of the machine that it runs on, or of another one, as its address looks to IPv4 and to IPv6 sockets.
+NAME = """
+import socket, sys
+probe = socket.socket(type=socket.SOCK_DGRAM)
+probe.connect(("10.77.0.1", 9))
+address = sys.argv[1] if sys.argv[1:] else probe.getsockname()[0]
+print(address, *(socket.gethostbyaddr(prefix + address)[0] for prefix in ("", "::ffff:")))
+"""
 CONNECT = "import socket; socket.create_connection(('10.77.0.1', 29501), timeout={seconds})"
+
+
+def forbidding(limit: str) -> list[str]:
+    """Runs a command where the kernel allows no more namespaces of a kind. Skips the test where that can't be had."""
+    command = ["unshare", "-Ur", "sh", "-c", f'echo 0 >/proc/sys/user/{limit} && exec "$@"', "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot make a user namespace to forbid namespaces in")
+    return command
 
 
 @needs_namespaces
@@ -104,6 +120,28 @@ def test_stock_gloo_meets_in_the_lab_without_any_setting() -> None:
     )
     result = lab.run([sys.executable, "-c", program], machines=[1, 1], timeout=TIMEOUT_SECONDS)
     assert result.stdout == ["[2.0, 2.0, 2.0]\n"] * 2, result.stderr
+    # The store asks for the names of those who connect, and warns where there are none.
+    assert "hostname" not in "".join(result.stderr)
+
+
+@needs_namespaces
+def test_machines_have_names_that_nobody_outside_sees() -> None:
+    hosts = Path("/etc/hosts").read_bytes()
+    with lab.Lab(python(NAME), [1, 1]) as cluster:
+        elsewhere = cluster.exec(0, python(NAME, "10.77.0.2"))
+        result = cluster.wait(TIMEOUT_SECONDS)
+    assert result.stdout == ["10.77.0.1 machine0 machine0\n", "10.77.0.2 machine1 machine1\n"], result.stderr
+    assert elsewhere.stdout == "10.77.0.2 machine1 machine1\n", elsewhere.stderr
+    assert Path("/etc/hosts").read_bytes() == hosts
+
+
+@needs_namespaces
+def test_where_mounts_are_forbidden_machines_do_without_names() -> None:
+    forbid = forbidding("max_mnt_namespaces")
+    result = run_command_line(
+        "--network", "namespaces", "--", "sh", "-c", "getent hosts 10.77.0.1 || echo nameless", before=forbid
+    )
+    assert (result.returncode, result.stdout) == (0, "[rank 0] nameless\n"), result.stderr
 
 
 @needs_namespaces
@@ -112,10 +150,18 @@ def test_the_network_needs_no_privileges() -> None:
     # CAP_SETFCAP alone is kept: without it the kernel does not let user 0, of all users, map himself.
     unprivileged = ["setpriv", "--bounding-set", "-all,+setfcap", "--inh-caps", "-all"]
     result = run_command_line(
-        "--machines", "2", "--network", "namespaces", "--", "sh", "-c", "echo $MASTER_ADDR", before=unprivileged
+        "--machines",
+        "2",
+        "--network",
+        "namespaces",
+        "--",
+        "sh",
+        "-c",
+        "echo $(getent hosts $MASTER_ADDR)",
+        before=unprivileged,
     )
     assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.splitlines()) == ["[rank 0] 10.77.0.1", "[rank 1] 10.77.0.1"]
+    assert sorted(result.stdout.splitlines()) == ["[rank 0] 10.77.0.1 machine0", "[rank 1] 10.77.0.1 machine0"]
 
 
 def test_without_namespaces_the_ranks_share_the_network_and_know_their_machines() -> None:
@@ -142,10 +188,7 @@ def test_the_shared_networks_master_port_is_kept_for_rank_0() -> None:
 
 
 def test_a_machine_that_forbids_namespaces_is_told_why_and_what_then() -> None:
-    forbid = ["unshare", "-Ur", "sh", "-c", 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
-    forbid += ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
-    if subprocess.run([*forbid, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("cannot make a user namespace to forbid namespaces in")
+    forbid = [*forbidding("max_user_namespaces"), "setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
     shared = run_command_line("--machines", "2", "--", "sh", "-c", "echo $FAIRRING_MACHINE", before=forbid)
     assert (shared.returncode, sorted(shared.stdout.splitlines())) == (0, ["[rank 0] lab0", "[rank 1] lab1"])
     assert "no emulated network here: unshare" in shared.stderr

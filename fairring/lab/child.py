@@ -33,10 +33,11 @@ sys.exit(import_module("fairring.lab." + module).main(sys.argv[3:]))
 
 @dataclass(frozen=True)
 class Machine:
-    """The namespaces of a machine; None where the lab has none."""
+    """The namespaces of a machine, None where the lab has none, and the lines that its hosts file needs besides."""
 
     user: int | None = None
     net: int | None = None
+    hosts: str = ""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -68,7 +69,7 @@ class Child:
         names = ["" if descriptor is None else str(descriptor) for descriptor in (machine.user, machine.net)]
         pipe = None if setting.inherit_output else subprocess.PIPE
         self._process = subprocess.Popen(
-            lab_python("launch", *names, parent, *command, isolated=True),
+            lab_python("launch", *names, machine.hosts, parent, *command, isolated=True),
             stdin=subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,

@@ -66,6 +66,11 @@ def describe_links(machines: int, rate: int | None) -> list[Link]:
     return [Link(machine, "site0", INTERFACE, machine_address(machine), 16, rate) for machine in range(machines)]
 
 
+def host_lines(links: Sequence[Link]) -> str:
+    """Names for the machines, as lines of a hosts file: also for how an IPv6 socket, such as torch's, sees them."""
+    return "".join(f"{prefix}{link.address} machine{link.machine}\n" for link in links for prefix in ("", "::ffff:"))
+
+
 def machine_address(machine: int) -> str:
     """The machine's IPv4 address; it means something inside the lab only."""
     high, low = divmod(machine, _MACHINES_PER_OCTET)

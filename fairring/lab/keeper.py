@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fairring.lab.child import Machine, lab_python
-from fairring.lab.cluster import LabError, Link
+from fairring.lab.cluster import LabError, Link, host_lines
 
 _LONGEST_MESSAGE = 65536
 
@@ -47,7 +47,7 @@ class Keeper:
             )
         if links is not None:
             try:
-                self._take_namespaces(machines)
+                self._take_namespaces(machines, host_lines(links))
             except LabError:
                 self.close()
                 raise
@@ -74,12 +74,12 @@ class Keeper:
             os.close(descriptor)
         self.machines = []
 
-    def _take_namespaces(self, machines: int) -> None:
+    def _take_namespaces(self, machines: int, hosts: str) -> None:
         answer, descriptors = self._receive()
         if "error" in answer:
             raise NoNetworkError(answer["error"])
         user = descriptors[0] if answer["user"] else None
-        self.machines = [Machine(user, self._receive()[1][0]) for _ in range(machines)]
+        self.machines = [Machine(user, self._receive()[1][0], hosts) for _ in range(machines)]
 
     def _send(self, message: dict[str, Any]) -> None:
         # A keeper that has died shows as the end of its channel, which the lab watches.

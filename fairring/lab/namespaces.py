@@ -8,9 +8,14 @@ import ctypes
 import os
 from pathlib import Path
 
+MOUNT = 0x00020000
 USER = 0x10000000
 NET = 0x40000000
 
+_BIND = 0x1000
+_RECURSIVE = 0x4000
+_RECEIVE_ONLY = 0x80000
+_DETACH = 2
 _SET_PARENT_DEATH_SIGNAL = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,9 +45,34 @@ def unshare_user_and_net() -> None:
             raise OSError(error.errno, f"writing {text!r} to /proc/self/{name}: {error.strerror}") from error
 
 
+def keep_mounts_private() -> None:
+    """What this process's mount namespace mounts stays in it; mounts made outside still come in. Raises OSError."""
+    _mount(None, Path("/"), None, _RECURSIVE | _RECEIVE_ONLY)
+
+
+def mount_tmpfs(directory: Path) -> None:
+    """Raises OSError."""
+    _mount(None, directory, b"tmpfs", 0)
+
+
+def bind(source: Path, target: Path) -> None:
+    """Lets the target's path lead to the source, which need not stay reachable. Raises OSError."""
+    _mount(source, target, None, _BIND)
+
+
+def detach(target: Path) -> None:
+    """Takes away the topmost mount there; what is still in use of it lives on. Raises OSError."""
+    _check(_libc.umount2(bytes(target), _DETACH), f"umount of {target}")
+
+
 def die_with_parent(signum: int) -> None:
     """Asks the kernel to send this process the signal when the thread that made it ends; survives exec."""
     _check(_libc.prctl(_SET_PARENT_DEATH_SIGNAL, signum, 0, 0, 0), "prctl")
+
+
+def _mount(source: Path | None, target: Path, kind: bytes | None, flags: int) -> None:
+    name = b"none" if source is None else bytes(source)
+    _check(_libc.mount(name, bytes(target), kind, ctypes.c_ulong(flags), None), f"mount on {target}")
 
 
 def _check(result: int, call: str) -> None:
