@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
+pytest.importorskip("matplotlib", reason="the demo draws a plot: pip install 'fairring[plot]'")
 import demo
 
 STEPS = 12
