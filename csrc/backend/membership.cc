@@ -161,10 +161,12 @@ Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::mill
 // Takes the facts of all, unless there are ranks that have died: it returns these.
 std::vector<int> Membership::fetchFacts(c10d::Store& store) {
   std::vector<RankFacts> facts;
+  facts.reserve(static_cast<std::size_t>(options_.size));
   std::vector<int> dead;
+  for (int rank = 0; rank < options_.size; ++rank) facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
+  checkAddresses(facts);  // an address that nobody else can reach looks like a shut door
   for (int rank = 0; rank < options_.size; ++rank) {
-    facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
-    if (rank != options_.rank && isDoorShut(facts.back())) dead.push_back(rank);
+    if (rank != options_.rank && isDoorShut(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
   }
   if (dead.empty()) facts_ = std::move(facts);
   return dead;
