@@ -137,7 +137,7 @@ void Membership::meet(std::chrono::milliseconds timeout) {
       continue;
     }
     std::vector<int> missing = there == options_.size ? fetchFacts(*store) : missingRanks(*store, there);
-    if (missing.empty()) return;
+    if (!facts_.empty()) return;
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
     pauseUnlessAborted(pause);
     pause = std::min(2 * pause, kLongestPause);
