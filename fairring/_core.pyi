@@ -14,6 +14,7 @@ class MembershipOptions:
     size: int
     total_memory: int  # bytes
     slice_size: int  # bytes
+    heartbeat_timeout: timedelta
     secret: bytes  # 32, or none: drawn by the group
     machine: str
     hostname: str

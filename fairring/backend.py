@@ -33,6 +33,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.size = options.group_size
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
+    membership.heartbeat_timeout = min(timedelta(seconds=config.heartbeat_timeout), options.timeout)
     membership.tensorpipe = config.tensorpipe
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()

@@ -16,6 +16,7 @@ from pathlib import Path
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 PREFIX = "FAIRRING_"
+LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400.0
 SECRET_BYTES = 16  # the least that a secret file may hold
 TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 
@@ -39,6 +40,7 @@ VARIABLES = (
     Variable("FAIRRING_TRANSPORT", "auto", "Between machines: auto, tcp, or tensorpipe[:uv|shm|ibv]; auto is tcp."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
+    Variable("FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."),
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
     Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interface to listen on and to connect from."),
 )
@@ -46,10 +48,11 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of one rank. Sizes in bytes."""
+    """The settings of one rank. Sizes in bytes, times in seconds."""
 
     total_memory: int = 50 * MIB
     slice_size: int = 25 * MIB
+    heartbeat_timeout: float = 60.0
     tensorpipe: str = ""  # which TensorPipe transport stands between machines; empty: TCP connections of our own
     machine: str | None = None
     secret_file: Path | None = None
@@ -76,7 +79,7 @@ class Config:
         transport = f"tensorpipe:{self.tensorpipe}" if self.tensorpipe else "tcp"
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
-            f"FAIRRING_TRANSPORT={transport} version={version}"
+            f"FAIRRING_TRANSPORT={transport} FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} version={version}"
         )
 
 
@@ -102,6 +105,16 @@ def _size(name: str, text: str) -> int:
             "KiB, MiB, GiB (powers of 1024) or KB, MB, GB (powers of 1000), as in 50MiB"
         )
     return size
+
+
+def _seconds(name: str, text: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*s?", text.strip())
+    seconds = float(match[1]) if match else 0.0
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise ConfigError(
+            f"{name}={text!r} is not a time; give seconds from {LEAST_SECONDS:g} to {MOST_SECONDS:g}, as in 60 or 2.5s"
+        )
+    return seconds
 
 
 def _transport(name: str, text: str) -> str:
@@ -159,6 +172,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TOTAL_MEMORY": ("total_memory", _size),
     "FAIRRING_SLICE_SIZE": ("slice_size", _size),
     "FAIRRING_TRANSPORT": ("tensorpipe", _transport),
+    "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
     "FAIRRING_PORTS": ("ports", _ports),

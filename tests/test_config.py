@@ -21,6 +21,7 @@ def test_defaults_are_those_of_the_table() -> None:
     rows = {row.name: row.default for row in config.VARIABLES}
     assert settings.total_memory == config._size("", rows["FAIRRING_TOTAL_MEMORY"])
     assert settings.slice_size == config._size("", rows["FAIRRING_SLICE_SIZE"])
+    assert settings.heartbeat_timeout == config._seconds("", rows["FAIRRING_HEARTBEAT_TIMEOUT"])
     assert settings.tensorpipe == config._transport("", rows["FAIRRING_TRANSPORT"])
 
 
@@ -48,6 +49,18 @@ def test_every_variable_of_ours_has_a_parser_and_every_parser_a_field() -> None:
 )
 def test_sizes_are_bytes_or_have_a_unit(text: str, size: int) -> None:
     assert read(FAIRRING_TOTAL_MEMORY=text).total_memory == size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("2.5", 2.5), ("0.1s", 0.1), ("3 s", 3), ("86400", 86400)])
+def test_times_are_seconds(text: str, seconds: float) -> None:
+    assert read(FAIRRING_HEARTBEAT_TIMEOUT=text).heartbeat_timeout == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "0.05", "-1", "86401", "1m", "1e3", "soon", "٣"])
+def test_a_time_that_is_none_is_an_error_with_name_value_and_range(text: str) -> None:
+    with pytest.raises(ConfigError, match="FAIRRING_HEARTBEAT_TIMEOUT.*0.1 to 86400") as caught:
+        read(FAIRRING_HEARTBEAT_TIMEOUT=text)
+    assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "25 M", "MiB", "1e6", "9223372036854775808", "0.1B", "1,5GiB", "٣x"])

@@ -22,6 +22,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("size", &MembershipOptions::size)
       .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
+      .def_readwrite("heartbeat_timeout", &MembershipOptions::heartbeatTimeout)
       .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
       .def_property("machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.place.machine = text; })

@@ -145,14 +145,16 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d:
     Completion& completion = membership->completion();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const at::Tensor& buffer = work->buffer(i);
-      group.submit({.data = buffer.data_ptr(),
-                    .elements = static_cast<std::uint64_t>(buffer.numel()),
-                    .reduction = reductionOf(buffer.scalar_type(), options.reduceOp),
-                    .timeout = limit,
-                    .title = title,
-                    .done = [work = WorkRef(work), &completion](const Error& error) mutable {
-                      FairringWork::onDone(std::move(work), error, completion);
-                    }});
+      Call call;
+      call.data = buffer.data_ptr();
+      call.elements = static_cast<std::uint64_t>(buffer.numel());
+      call.reduction = reductionOf(buffer.scalar_type(), options.reduceOp);
+      call.timeout = limit;
+      call.signature.text = title;
+      call.done = [work = WorkRef(work), &completion](const Error& error) mutable {
+        FairringWork::onDone(std::move(work), error, completion);
+      };
+      group.submit(std::move(call));
     }
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));

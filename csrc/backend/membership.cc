@@ -99,8 +99,10 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .transport = options_.transport,
                          .makeTensorPipe = makeTensorPipePipes,
                          .totalMemoryBytes = options_.totalMemoryBytes,
-                         .sliceBytes = options_.sliceBytes};
-  auto made = std::make_shared<Group>(runtime_->loop(), entrance_, std::move(settings), facts_);
+                         .sliceBytes = options_.sliceBytes,
+                         .heartbeatTimeout = options_.heartbeatTimeout,
+                         .failed = nullptr};
+  auto made = std::make_shared<Group>(runtime_->threads(), entrance_, std::move(settings), facts_);
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);

@@ -35,6 +35,7 @@ struct MembershipOptions {
   Transport transport;
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
+  std::chrono::milliseconds heartbeatTimeout{0};
 };
 
 class Membership {

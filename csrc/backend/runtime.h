@@ -1,7 +1,7 @@
-// What all groups of a process share: the loop's thread, the listener, the completion thread. Made with the first
-// group, ended with the last. The listener stands on the address and ports of the first group; later groups use the
-// same one. Not released on its own threads (torch's tables hold every group until it is destroyed, on a thread of the
-// user's).
+// What all groups of a process share: the loop's thread, that of the heartbeats, the listener, the completion thread.
+// Made with the first group, ended with the last. The listener stands on the address and ports of the first group;
+// later groups use the same one. Not released on its own threads (torch's tables hold every group until it is
+// destroyed, on a thread of the user's).
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "backend/completion.h"
 #include "base/loop.h"
+#include "engine/group.h"
 #include "exchange/acceptor.h"
 
 namespace fairring {
@@ -22,12 +23,13 @@ class Runtime {
 
   const std::string& address() const { return address_; }
   Completion& completion() { return completion_; }
-  LoopThread& loop() { return loop_; }
+  Threads threads() { return {loop_, vitals_}; }
   Acceptor& acceptor() { return acceptor_; }
 
  private:
   const std::string address_;
   Completion completion_;  // first made, last ended: the loop posts to it
+  LoopThread vitals_;
   LoopThread loop_;
   Acceptor acceptor_;
 };

@@ -18,7 +18,7 @@ std::vector<int> Farewells::answerable(const std::function<bool(int peer, std::u
   return peers;
 }
 
-void Farewells::said(const std::vector<int>& peers, std::function<void()> left) {
+void Farewells::said(const std::set<int>& peers, std::function<void()> left) {
   awaited_.insert(peers.begin(), peers.end());
   left_ = std::move(left);
   leaveIfAnswered();

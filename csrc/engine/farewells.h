@@ -21,7 +21,7 @@ class Farewells {
   std::vector<int> answerable(const std::function<bool(int peer, std::uint64_t slicesBelow)>& needs);
 
   // Our own goodbye has gone to these peers; `left` is called when all have answered, at once where there is none.
-  void said(const std::vector<int>& peers, std::function<void()> left);
+  void said(const std::set<int>& peers, std::function<void()> left);
   void answered(int peer);  // or its connection is gone
   void giveUp();            // after an error nobody needs anything
 

@@ -14,29 +14,44 @@ constexpr std::chrono::seconds kLeaveTimeout{30};
 
 }  // namespace
 
-Group::Group(LoopThread& loop, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
-    : loop_(loop),
-      member_(std::make_shared<Member>(loop.loop(), std::move(entrance), std::move(settings), std::move(facts))) {
-  loop_.loop().post([member = member_] { member->open(); });
+Group::Group(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
+    : threads_(threads),
+      member_(std::make_shared<Member>(threads, std::move(entrance), std::move(settings), std::move(facts))) {
+  threads_.slices.loop().post([member = member_] { member->open(); });
 }
 
 Group::~Group() {
   const auto left = std::make_shared<std::promise<void>>();
-  loop_.loop().post([member = member_, left] { member->leave([left] { left->set_value(); }); });
+  threads_.slices.loop().post([member = member_, left] { member->leave([left] { left->set_value(); }); });
   left->get_future().wait_for(kLeaveTimeout);
-  loop_.runAndWait([this] { member_->close(); });
+  threads_.slices.runAndWait([this] { member_->close(); });
 }
 
 void Group::submit(Call call) {
-  loop_.loop().post([member = member_, call = std::move(call)]() mutable { member->submit(std::move(call)); });
+  const std::lock_guard lock(order_);
+  const Journal::Entry entry = member_->journal().record(call.signature);
+  threads_.slices.loop().post(
+      [member = member_, call = std::move(call), entry]() mutable { member->submit(std::move(call), entry); });
+}
+
+std::uint64_t Group::enter(OutsideCall call) {
+  const std::lock_guard lock(order_);
+  const std::uint64_t ticket = ++outsideCalls_;
+  const std::uint64_t number = call.compared ? member_->journal().record(call.signature).number : 0;
+  threads_.slices.loop().post([member = member_, ticket, number, call = std::move(call)]() mutable {
+    member->enter(ticket, number, std::move(call));
+  });
+  return ticket;
+}
+
+void Group::finish(std::uint64_t outsideCall) {
+  threads_.slices.loop().post([member = member_, outsideCall] { member->finish(outsideCall); });
 }
 
 void Group::abort(const Error& error) {
-  loop_.loop().post([member = member_, error] { member->fail(error); });
+  threads_.slices.loop().post([member = member_, error] { member->fail(error); });
 }
 
 Error Group::error() const { return member_->error(); }
-
-const Topology& Group::topology() const { return member_->topology(); }
 
 }  // namespace fairring

@@ -1,6 +1,5 @@
 #include "engine/member.h"
 
-#include <algorithm>
 #include <cassert>
 
 #include "plan/cost_rows.h"
@@ -14,13 +13,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kConnectTimeout{60'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
-
-std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
-  std::vector<Place> places;
-  places.reserve(facts.size());
-  for (const RankFacts& one : facts) places.push_back(one.place);
-  return places;
-}
+// For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
+constexpr milliseconds kExplanation{1'000};
 
 PlannerSettings plannerSettings(const GroupSettings& settings) {
   return {
@@ -28,32 +22,36 @@ PlannerSettings plannerSettings(const GroupSettings& settings) {
       builtInRows(settings.transport.pipes == Transport::Pipes::TensorPipe ? settings.transport.tensorpipe : "tcp")};
 }
 
-std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
-
 }  // namespace
 
-Member::Member(Loop& loop, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
-    : loop_(loop),
+Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings,
+               std::vector<RankFacts> facts)
+    : loop_(threads.slices.loop()),
+      vitals_(threads.vitals),
       entrance_(std::move(entrance)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
       planner_(Topology(placesOf(facts)), plannerSettings(settings_)),
-      neighbours_(planner_.topology(), std::move(facts), rank_) {}
+      neighbours_(planner_.topology(), std::move(facts), rank_),
+      verdicts_(neighbours_, rank_, settings_.name),
+      pulse_(rank_, journal_),
+      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
+      outside_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
 void Member::guarded(const std::function<void()>& action) {
   try {
     action();
   } catch (const Failure& failure) {
-    fail(makeError(failure.error().kind(), "group ", settings_.name, ", ", neighbours_.who(rank_), ": ",
-                   failure.what()));
+    fail(verdicts_.own(failure.error()));
   } catch (const std::exception& exception) {
-    fail(makeError(ErrorKind::System, "group ", settings_.name, ", ", neighbours_.who(rank_), ": ", exception.what()));
+    fail(verdicts_.own(makeError(ErrorKind::System, exception.what())));
   }
 }
 
 void Member::open() {
   assert(loop_.isCurrent());
-  control_ = std::make_unique<Control>(loop_, *this);
+  control_ = std::make_unique<Control>(loop_, vitals_, *this,
+                                       Heartbeat{settings_.heartbeatTimeout, [this] { return pulse_.beat(); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
@@ -62,10 +60,10 @@ void Member::open() {
 }
 
 void Member::prepare() {
-  const auto sink = [this](const Error& error) { fail(error); };
-  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, settings_.totalMemoryBytes, sink);
+  const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); }};
+  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, settings_.totalMemoryBytes, troubles);
   if (!neighbours_.rails().empty()) {
-    rails_ = std::make_unique<Rails>(loop_, rank_, sink);
+    rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
     makePipes();
   }
@@ -128,29 +126,32 @@ void Member::introduce(int peer) {
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || !links_ || !links_->missing().empty() || !machine_->unattached().empty()) return;
+  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->unattached().empty()) return;
   if (tensorpipe_ && !pipesOpen_) return;
   open_ = true;
   pipeline_->open();
 }
 
-void Member::submit(Call call) {
+void Member::submit(Call call, const Journal::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
-  const std::uint64_t number = nextCall_++;
-  if (call.timeout.count() > 0) {
-    const auto expired = [this, number, title = call.title, timeout = call.timeout] {
-      deadlines_.erase(number);
-      onDeadline(title, timeout);
-    };
-    deadlines_[number] = loop_.at(Loop::Clock::now() + call.timeout, expired);
-  }
-  call.done = [this, number, done = std::move(call.done)](const Error& error) {
-    const auto deadline = deadlines_.extract(number);
-    if (!deadline.empty()) loop_.cancel(deadline.mapped());
+  deadlines_.begin(entry.number, {entry.number, entry.text, call.timeout});
+  call.done = [this, number = entry.number, done = std::move(call.done)](const Error& error) {
+    deadlines_.end(number);
     done(error);
   };
-  pipeline_->submit(std::move(call));
+  pipeline_->submit(std::move(call), entry.hash);
+}
+
+void Member::enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call) {
+  assert(loop_.isCurrent());
+  if (error_) return call.failed(error_);
+  outside_.begin(ticket, number, std::move(call));
+}
+
+void Member::finish(std::uint64_t ticket) {
+  assert(loop_.isCurrent());
+  outside_.end(ticket);
 }
 
 std::set<int> Member::missing() const {
@@ -164,14 +165,11 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
-void Member::onDeadline(const std::string& title, milliseconds timeout) {
-  const std::set<int> peers = missing();
-  fail(makeError(ErrorKind::Timeout, neighbours_.who(rank_), ": ", title, " in group ", settings_.name,
-                 " did not finish within ", seconds(timeout), "; ",
-                 open_ ? "nothing has come from " : "no connection yet with ",
-                 peers.empty() ? std::string("anybody in time") : neighbours_.who(peers),
-                 ", which is slow or stuck, has not made this call, or waits for another rank in turn. If it is only ",
-                 "slow, give init_process_group a longer timeout"));
+void Member::onDeadline(const TimedCall& call) { fail(verdicts_.late(call, {open_, missing(), pulse_.laggard()})); }
+
+void Member::stopExchanges() {
+  if (machine_) machine_->stop();
+  if (rails_) rails_->stop();
 }
 
 void Member::fail(const Error& error) {
@@ -181,16 +179,17 @@ void Member::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     error_ = error;
   }
-  if (machine_) machine_->stop();
-  if (rails_) rails_->stop();
+  stopExchanges();
   if (tcp_) tcp_->close();
   if (tensorpipe_) tensorpipe_->close();
   if (pipeline_) pipeline_->fail(error);
+  outside_.fail(error);
+  if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
   farewells_.giveUp();
 }
 
-void Member::tellFailure(const std::vector<int>& peers) {
+void Member::tellFailure(const std::set<int>& peers) {
   const std::string text = concat(static_cast<int>(error_.kind()), " ", error_.text()).substr(0, Control::kMaxText);
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
@@ -208,15 +207,32 @@ void Member::onControl(int peer, ControlMessage message) {
     case ControlType::Segment:
       if (!error_) guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
-    case ControlType::Failed: {
-      const std::size_t space = message.text.find(' ');
-      const auto kind = std::strtoul(message.text.c_str(), nullptr, 10);
-      if (space == std::string::npos || kind > static_cast<unsigned>(ErrorKind::System)) return;
-      return fail(Error(static_cast<ErrorKind>(kind), message.text.substr(space + 1)));
-    }
+    case ControlType::Failed: return onFailed(message.text);
+    case ControlType::Pulse:
+      if (!pulse_.heard(peer, message.text)) onDiffers(peer);
+      return;
+    case ControlType::Journal: return fail(verdicts_.differ(peer, journal_.differenceTo(message.text)));
     case ControlType::Goodbye: return onGoodbye(peer, std::strtoull(message.text.c_str(), nullptr, 10));
     case ControlType::Farewell: return farewells_.answered(peer);
   }
+}
+
+void Member::onFailed(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  const auto kind = std::strtoul(text.c_str(), nullptr, 10);
+  if (space == std::string::npos || kind > static_cast<unsigned>(ErrorKind::System)) return;
+  fail(Error(static_cast<ErrorKind>(kind), text.substr(space + 1)));
+}
+
+// The peer is told what calls were made here; it answers with the error, which says what they were there.
+void Member::onDiffers(int peer) {
+  if (error_ || std::exchange(differs_, true)) return;
+  stopExchanges();
+  pipeline_->halt();
+  control_->send(peer, ControlType::Journal, journal_.encode());
+  loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
+    if (const auto member = weak.lock()) member->fail(member->verdicts_.differ(peer, std::nullopt));
+  });
 }
 
 void Member::onControlEnded(int peer, const Error& error) {
@@ -224,9 +240,17 @@ void Member::onControlEnded(int peer, const Error& error) {
   if (error_) return;
   // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
   if (farewells_.hasGone(peer)) return machine_->leave(peer);
-  fail(makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died: its connection to ", neighbours_.who(rank_),
-                 " ended without a goodbye", error ? concat(" (", error.text(), ")") : "",
-                 "; look at that rank's own output for the reason"));
+  fail(verdicts_.died(peer, error));
+}
+
+// Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
+void Member::onSilent(int peer, milliseconds silence) {
+  if (error_ || farewells_.hasGone(peer)) return;
+  const std::uint64_t bytes = tcp_ ? tcp_->bytesSeen(peer) : tensorpipe_ ? tensorpipe_->bytesSeen(peer) : 0;
+  const auto before = bytesAtSilence_.find(peer);
+  const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
+  bytesAtSilence_[peer] = bytes;
+  if (stillSilent) fail(verdicts_.silent(peer, silence));
 }
 
 void Member::onPipeEnded(int peer, const Error& error) {
@@ -235,9 +259,7 @@ void Member::onPipeEnded(int peer, const Error& error) {
     const auto member = weak.lock();
     if (!member || member->error_) return;
     if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(makeError(ErrorKind::Connection, "the data connection between ",
-                           member->neighbours_.who(member->rank_), " and ", member->neighbours_.who(peer),
-                           " broke: ", error ? error.text() : "closed by the other side"));
+    member->fail(member->verdicts_.pipeBroke(peer, error));
   });
 }
 
@@ -259,16 +281,9 @@ void Member::answerGoodbyes() {
 
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
-  if (pipeline_ && pipeline_->hasCalls()) {
-    fail(makeError(ErrorKind::Aborted, neighbours_.who(rank_), " destroyed group ", settings_.name, " while ",
-                   pipeline_->oldestCall()->title,
-                   " was not finished; wait for all works before destroy_process_group"));
-  }
-  if (!error_ && !open_) {
-    fail(makeError(ErrorKind::PeerLeft, neighbours_.who(rank_), " has left group ", settings_.name,
-                   " before all had joined it"));
-  }
-  std::vector<int> peers;
+  if (pipeline_ && pipeline_->hasCalls()) fail(verdicts_.unfinished(pipeline_->oldestCall()->signature.text));
+  if (!error_ && !open_) fail(verdicts_.leftEarly());
+  std::set<int> peers;
   if (!error_) {
     peers = control_->peers();
     control_->sendToAll(ControlType::Goodbye, std::to_string(pipeline_->slicesCompleted()));
@@ -280,13 +295,12 @@ void Member::close() {
   assert(loop_.isCurrent());
   loop_.forgetUncaught(this);
   links_.reset();
-  for (const auto& [call, timer] : deadlines_) loop_.cancel(timer);
+  control_.reset();  // before what it sends the descriptors of
   pipeline_.reset();
   tcp_.reset();
   tensorpipe_.reset();
   rails_.reset();
   machine_.reset();
-  control_.reset();
 }
 
 }  // namespace fairring

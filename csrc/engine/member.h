@@ -1,6 +1,7 @@
 // This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), and the
 // pipeline that works through them. Opens by itself, in the background: calls wait until every neighbour is there.
-// Constructed by a caller; then on the loop only, but for error(). Kept alive by its Group and by its timers.
+// Constructed by a caller; then on the loop only, but for error() and journal(). Kept alive by its Group and by its
+// timers.
 #pragma once
 
 #include <map>
@@ -8,10 +9,15 @@
 #include <mutex>
 #include <set>
 
+#include "engine/deadlines.h"
 #include "engine/farewells.h"
 #include "engine/group.h"
+#include "engine/journal.h"
 #include "engine/neighbours.h"
+#include "engine/outside_calls.h"
 #include "engine/pipeline.h"
+#include "engine/pulse.h"
+#include "engine/verdicts.h"
 #include "exchange/control.h"
 #include "exchange/links.h"
 #include "exchange/rails.h"
@@ -22,20 +28,23 @@ namespace fairring {
 
 class Member final : public ControlReceiver, public std::enable_shared_from_this<Member> {
  public:
-  Member(Loop& loop, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
+  Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
 
   void open();
-  void submit(Call call);
+  void submit(Call call, const Journal::Entry& entry);
+  void enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call);  // number: in the journal, or 0
+  void finish(std::uint64_t ticket);
   void fail(const Error& error);
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
   void leave(std::function<void()> left);
   void close();
 
   Error error() const;
-  const Topology& topology() const { return planner_.topology(); }
+  Journal& journal() { return journal_; }
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;
+  void onSilent(int peer, std::chrono::milliseconds silence) override;
 
  private:
   void prepare();
@@ -44,21 +53,28 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onLinked(Arrival arrival);
   void introduce(int peer);
   void openIfComplete();
-  void tellFailure(const std::vector<int>& peers);
+  void tellFailure(const std::set<int>& peers);
   void onPipeEnded(int peer, const Error& error);
   void onGoodbye(int peer, std::uint64_t slices);
   void answerGoodbyes();
-  void onDeadline(const std::string& title, std::chrono::milliseconds timeout);
+  void onFailed(const std::string& text);
+  void onDiffers(int peer);
+  void onDeadline(const TimedCall& call);
+  void stopExchanges();
   std::set<int> missing() const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
 
   Loop& loop_;
+  LoopThread& vitals_;
   const std::shared_ptr<Entrance> entrance_;
   const GroupSettings settings_;
   const int rank_;
   const Planner planner_;
   const Neighbours neighbours_;
+  const Verdicts verdicts_;
+  Journal journal_;
+  Pulse pulse_;
 
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;
@@ -70,9 +86,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool pipesOpen_ = false;
   bool open_ = false;
 
-  std::map<std::uint64_t, Loop::TimerId> deadlines_;  // by call
-  std::uint64_t nextCall_ = 0;
+  Deadlines deadlines_;  // of our own calls
+  OutsideCalls outside_;
   Farewells farewells_;
+  std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
+  bool differs_ = false;                         // from a peer, which has been asked to say in what
 
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;

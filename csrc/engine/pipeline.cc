@@ -10,34 +10,16 @@ namespace {
 
 constexpr std::size_t kMostLayouts = 256;  // remembered; a training uses a handful of sizes
 
-// FNV-1a over what must be equal on all ranks.
-std::uint64_t signatureOf(const Call& call, std::uint64_t number, const Choice& choice) {
-  std::uint64_t hash = 14695981039346656037U;
-  const auto mix = [&hash](std::uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 0xff)) * 1099511628211U;
-  };
-  mix(number);
-  mix(call.elements);
-  mix(static_cast<std::uint64_t>(call.reduction.dtype));
-  mix(call.reduction.scale != 1.0 || call.reduction.divisor != 1 ? 1 : 0);
-  mix(choice.sliceElements);
-  for (const Step& step : choice.plan)
-    mix(static_cast<std::uint64_t>(step.verb) << 8 | static_cast<unsigned>(step.level));
-  return hash;
-}
-
 }  // namespace
 
 Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
     : planner_(planner), rank_(rank), levels_(levels), ring_(levels.stagingBytes) {}
 
-void Pipeline::submit(Call call) {
+void Pipeline::submit(Call call, std::uint64_t signature) {
   const std::size_t elementBytes = bytesOf(call.reduction.dtype);
   Choice choice = planner_.choose(call.elements, elementBytes);
   auto pending = std::make_shared<Pending>();
-  pending->number = nextCall_++;
-  pending->signature = signatureOf(call, pending->number, choice);
-  pending->title = std::make_shared<std::string>(call.title);
+  pending->signature = signature;
   pending->plan = std::make_shared<Plan>(std::move(choice.plan));
   pending->sliceElements = choice.sliceElements;
   pending->call = std::move(call);
@@ -87,7 +69,6 @@ bool Pipeline::cutNext() {
   slice->signature = pending->signature;
   slice->layout = std::move(layout);
   slice->plan = pending->plan;
-  slice->title = pending->title;
   slice->reduction = call.reduction;
   slice->user = static_cast<std::byte*>(call.data) + pending->cutElements * elementBytes;
   slice->image = levels_.staging + *offset;
@@ -149,10 +130,14 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   call->call.done({});
 }
 
-void Pipeline::fail(const Error& error) {
+void Pipeline::halt() {
   open_ = false;
   inFlight_.clear();
   notBegun_.clear();
+}
+
+void Pipeline::fail(const Error& error) {
+  halt();
   for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
 }
 

@@ -31,9 +31,12 @@ class Pipeline {
 
   Pipeline(const Planner& planner, int rank, Levels levels);
 
-  void submit(Call call);
-  void open();                    // from now on slices move; before, calls only queue
-  void fail(const Error& error);  // ends all calls; the exchanges have been stopped
+  // signature: of this call and all before it, to be compared with the peers'.
+  void submit(Call call, std::uint64_t signature);
+  void open();  // from now on slices move; before, calls only queue
+  // The exchanges have been stopped: nothing moves any more. Calls go on queueing until fail() ends them.
+  void halt();
+  void fail(const Error& error);
 
   bool idle() const { return calls_.empty() && inFlight_.empty(); }
   bool hasCalls() const { return !calls_.empty(); }
@@ -45,9 +48,7 @@ class Pipeline {
   enum class Phase { Waiting, Running, Finished };
   struct Pending {  // a call, until all of its slices are finished
     Call call;
-    std::uint64_t number;
     std::uint64_t signature;
-    std::shared_ptr<const std::string> title;
     std::shared_ptr<const Plan> plan;
     std::uint64_t sliceElements;
     std::uint64_t cutElements = 0;  // that are in slices already
@@ -86,7 +87,6 @@ class Pipeline {
   std::map<std::uint64_t, InFlight> inFlight_;
   std::map<Turn, std::set<std::uint64_t>> notBegun_;  // slices that have such a step before them
   std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<const Layout>> layouts_;
-  std::uint64_t nextCall_ = 0;
   std::uint64_t nextSlice_ = 0;
   std::uint64_t completed_ = 0;
   bool open_ = false;

@@ -40,6 +40,13 @@ RankFacts decodeFacts(const std::string& text) {
   return {{parts[1], parts[2]}, parts[3], parts[4], port, parts[6]};
 }
 
+std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
+  std::vector<Place> places;
+  places.reserve(facts.size());
+  for (const RankFacts& one : facts) places.push_back(one.place);
+  return places;
+}
+
 void checkSettings(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 1; rank < facts.size(); ++rank) {
     check(facts[rank].settings == facts[0].settings, ErrorKind::Configuration,

@@ -20,6 +20,8 @@ struct RankFacts {
 std::string encode(const RankFacts& facts);
 RankFacts decodeFacts(const std::string& text);
 
+std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
+
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where
 // ranks of several machines listen on loopback addresses.
 void checkSettings(const std::vector<RankFacts>& facts);

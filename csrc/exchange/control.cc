@@ -1,192 +1,61 @@
 #include "exchange/control.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <cassert>
-#include <cerrno>
-#include <cstring>
-#include <deque>
 
 namespace fairring {
 
-namespace {
-
-constexpr std::size_t kHeaderBytes = 8;
-constexpr std::size_t kMaxDescriptors = 4;
-
-struct Outgoing {
-  std::string bytes;
-  std::vector<int> descriptors;  // beside the first byte
-  std::size_t sent = 0;
-};
-
-std::string frame(ControlType type, const std::string& text) {
-  const auto length = static_cast<std::uint32_t>(text.size());
-  std::string bytes(kHeaderBytes, '\0');
-  bytes[0] = static_cast<char>(type);
-  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(length >> (8 * i));
-  return bytes + text;
+Control::Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Heartbeat heartbeat)
+    : loop_(loop), vitals_(vitals), self_(std::make_shared<Control*>(this)) {
+  assert(loop_.isCurrent());
+  vitals_.runAndWait(
+      [&] { wire_ = std::make_unique<ControlWire>(vitals_.loop(), std::move(heartbeat), eventsTo(receiver)); });
 }
-
-std::uint32_t lengthIn(const std::string& header) {
-  std::uint32_t length = 0;
-  for (int i = 3; i >= 0; --i) length = length << 8 | static_cast<std::uint8_t>(header[4 + i]);
-  return length;
-}
-
-ssize_t sendWith(int fd, const Outgoing& out) {
-  iovec bytes{const_cast<char*>(out.bytes.data()) + out.sent, out.bytes.size() - out.sent};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
-  if (out.sent == 0 && !out.descriptors.empty()) {
-    const std::size_t size = sizeof(int) * out.descriptors.size();
-    message.msg_control = ancillary.data();
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(header), out.descriptors.data(), size);
-  }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
-}
-
-void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      into.emplace_back(fd);
-    }
-  }
-}
-
-}  // namespace
-
-struct Control::Connection {
-  int peer;
-  Descriptor socket;
-  std::string input;
-  std::vector<Descriptor> descriptors;
-  std::deque<Outgoing> output;
-  bool ended = false;
-};
-
-Control::Control(Loop& loop, ControlReceiver& receiver) : loop_(loop), receiver_(receiver) {}
 
 Control::~Control() {
-  for (auto& [peer, connection] : connections_) {
-    connection->ended = true;
-    loop_.unwatch(connection->socket.get());
-  }
+  vitals_.runAndWait([this] { wire_.reset(); });
+}
+
+ControlWire::Events Control::eventsTo(ControlReceiver& receiver) {
+  const std::weak_ptr<Control*> self = self_;
+  return {
+      [&loop = loop_, &receiver, self](int peer, ControlMessage message) {
+        const auto held = std::make_shared<ControlMessage>(std::move(message));  // tasks can be copied, this can't
+        loop.post([&receiver, self, peer, held] {
+          if (!self.expired()) receiver.onControl(peer, std::move(*held));
+        });
+      },
+      [&loop = loop_, &receiver, self](int peer, const Error& error) {
+        loop.post([&receiver, self, peer, error] {
+          const auto control = self.lock();
+          if (!control) return;
+          (*control)->peers_.erase(peer);
+          receiver.onControlEnded(peer, error);
+        });
+      },
+      [&loop = loop_, &receiver, self](int peer, std::chrono::milliseconds silence) {
+        loop.post([&receiver, self, peer, silence] {
+          if (!self.expired()) receiver.onSilent(peer, silence);
+        });
+      },
+  };
 }
 
 void Control::add(int peer, Descriptor socket) {
   assert(loop_.isCurrent());
-  auto connection = std::make_shared<Connection>();
-  connection->peer = peer;
-  connection->socket = std::move(socket);
-  connections_[peer] = connection;
-  loop_.watch(connection->socket.get(), EPOLLIN,
-              [this, connection](std::uint32_t events) { onReady(*connection, events); });
+  peers_.insert(peer);
+  const auto held = std::make_shared<Descriptor>(std::move(socket));
+  vitals_.loop().post([this, peer, held] { wire_->add(peer, std::move(*held)); });
 }
 
-void Control::send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors) {
-  assert(loop_.isCurrent() && text.size() <= kMaxText && descriptors.size() <= kMaxDescriptors);
-  const auto found = connections_.find(peer);
-  if (found == connections_.end()) return;
-  found->second->output.push_back({frame(type, text), descriptors});
-  flush(*found->second);
+void Control::send(int peer, ControlType type, std::string text, std::vector<int> descriptors) {
+  assert(loop_.isCurrent());
+  vitals_.loop().post([this, peer, type, text = std::move(text), descriptors = std::move(descriptors)] {
+    wire_->send(peer, type, text, descriptors);
+  });
 }
 
 void Control::sendToAll(ControlType type, const std::string& text) {
-  for (const int peer : peers()) send(peer, type, text);
-}
-
-std::vector<int> Control::peers() const {
-  std::vector<int> peers;
-  peers.reserve(connections_.size());
-  for (const auto& [peer, connection] : connections_) peers.push_back(peer);
-  return peers;
-}
-
-void Control::onReady(Connection& connection, std::uint32_t events) {
-  if ((events & EPOLLOUT) != 0) flush(connection);
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-  while (!connection.ended && readSome(connection)) {
-    while (!connection.ended && takeMessage(connection)) {
-    }
-  }
-}
-
-// True when there may be more to read.
-bool Control::readSome(Connection& connection) {
-  std::array<char, 4096> buffer;
-  iovec bytes{buffer.data(), buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = ancillary.data();
-  message.msg_controllen = ancillary.size();
-  const ssize_t got = ::recvmsg(connection.socket.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) {
-    end(connection.peer, got == 0 ? Error() : systemError("recvmsg"));
-    return false;
-  }
-  takeDescriptors(message, connection.descriptors);
-  connection.input.append(buffer.data(), static_cast<std::size_t>(got));
-  return true;
-}
-
-// True when there was one.
-bool Control::takeMessage(Connection& connection) {
-  std::string& input = connection.input;
-  if (input.size() < kHeaderBytes) return false;
-  const std::uint32_t length = lengthIn(input);
-  if (length > kMaxText || connection.descriptors.size() > kMaxDescriptors) {
-    end(connection.peer,
-        makeError(ErrorKind::Connection, "a control message of ", length, " bytes with ", connection.descriptors.size(),
-                  " descriptors; the most are ", kMaxText, " and ", kMaxDescriptors));
-    return false;
-  }
-  if (input.size() < kHeaderBytes + length) return false;
-  ControlMessage message{static_cast<ControlType>(input[0]), input.substr(kHeaderBytes, length), {}};
-  input.erase(0, kHeaderBytes + length);
-  if (message.type == ControlType::Segment) message.descriptors = std::exchange(connection.descriptors, {});
-  receiver_.onControl(connection.peer, std::move(message));
-  return true;
-}
-
-void Control::flush(Connection& connection) {
-  while (!connection.output.empty()) {
-    Outgoing& out = connection.output.front();
-    const ssize_t sent = sendWith(connection.socket.get(), out);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (sent < 0) {  // broken: reading finds the end and tells it
-      connection.output.clear();
-      ::shutdown(connection.socket.get(), SHUT_RDWR);
-      break;
-    }
-    out.sent += static_cast<std::size_t>(sent);
-    if (out.sent == out.bytes.size()) connection.output.pop_front();
-  }
-  loop_.rewatch(connection.socket.get(), connection.output.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
-}
-
-void Control::end(int peer, const Error& error) {
-  const auto node = connections_.extract(peer);
-  Connection& connection = *node.mapped();
-  connection.ended = true;
-  loop_.unwatch(connection.socket.get());
-  receiver_.onControlEnded(peer, error);
+  for (const int peer : peers_) send(peer, type, text);
 }
 
 }  // namespace fairring

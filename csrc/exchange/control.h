@@ -1,72 +1,54 @@
 // The control connections of one group: one to every neighbour, of the machine (unix socket) and of the rails (TCP).
-// They carry what is not payload: how to reach a pipe or a segment, the first error, the goodbye. A connection that
-// ends without a goodbye means that its rank has died; that is the quickest sign of death there is, so nothing large
-// ever queues here.
+// They carry what is not payload: heartbeats, how to reach a pipe or a segment, the first error, the goodbye. A
+// connection that ends without a goodbye means that its rank has died; that is the quickest sign of death there is, so
+// nothing large ever queues here.
 //
-// A message: type u8 | zero 3 B | length u32 little endian | text, at most kMaxText bytes. Descriptors travel beside
-// the first byte of a Segment message.
-// On the loop only. The receiver is called from the loop, never from within send().
+// Two threads: this object and its receiver belong to the group's loop, the bytes to the vitals' loop, which does
+// nothing else and so beats on while sums, the user's Python or a debugger of his keep everything else busy.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "base/descriptor.h"
-#include "base/error.h"
-#include "base/loop.h"
+#include "exchange/control_wire.h"
 
 namespace fairring {
-
-enum class ControlType : std::uint8_t {
-  Contact = 1,   // text: where this rank's TensorPipe listens
-  Segment = 2,   // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
-  Failed = 3,    // text: kind and message of the first error
-  Goodbye = 4,   // text: number of slices completed; nothing will follow
-  Farewell = 5,  // answer to Goodbye: everything needed from you has arrived
-};
-
-struct ControlMessage {
-  ControlType type;
-  std::string text;
-  std::vector<Descriptor> descriptors;  // received
-};
 
 class ControlReceiver {
  public:
   virtual ~ControlReceiver() = default;
   virtual void onControl(int peer, ControlMessage message) = 0;
   virtual void onControlEnded(int peer, const Error& error) = 0;  // at most once per peer; empty error: end of file
+  // Nothing has come from the peer for so long; said again with every beat while that is so.
+  virtual void onSilent(int peer, std::chrono::milliseconds silence) = 0;
 };
 
 class Control {
  public:
-  static constexpr std::size_t kMaxText = 64 << 10;
+  static constexpr std::size_t kMaxText = ControlWire::kMaxText;
 
-  Control(Loop& loop, ControlReceiver& receiver);
+  Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Heartbeat heartbeat);
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
-  ~Control();
+  ~Control();  // sends what send() was given before, as far as the connections take it at once
 
   void add(int peer, Descriptor socket);
-  // To a peer whose connection is gone: nothing happens, its end was reported.
-  void send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors = {});
+  // To a peer whose connection is gone: nothing happens, its end is reported. The descriptors stay open until this
+  // object is gone.
+  void send(int peer, ControlType type, std::string text, std::vector<int> descriptors = {});
   void sendToAll(ControlType type, const std::string& text);
-  std::vector<int> peers() const;  // whose connections stand
+  const std::set<int>& peers() const { return peers_; }  // whose connections stand, as far as is known here
 
  private:
-  struct Connection;
-  void onReady(Connection& connection, std::uint32_t events);
-  bool readSome(Connection& connection);
-  bool takeMessage(Connection& connection);
-  void flush(Connection& connection);
-  void end(int peer, const Error& error);
+  ControlWire::Events eventsTo(ControlReceiver& receiver);
 
   Loop& loop_;
-  ControlReceiver& receiver_;
-  std::map<int, std::shared_ptr<Connection>> connections_;
+  LoopThread& vitals_;
+  std::set<int> peers_;
+  const std::shared_ptr<Control*> self_;  // events that are under way when this object goes find it gone
+  std::unique_ptr<ControlWire> wire_;     // the vitals' loop's
 };
 
 }  // namespace fairring

@@ -6,12 +6,6 @@ namespace fairring {
 
 bool reduces(Verb verb) { return verb != Verb::AllGather; }
 
-Error mismatch(int rank, int peer, const Slice& slice) {
-  return makeError(ErrorKind::Mismatch, "rank ", peer, " made another call than rank ", rank, ", which is in ",
-                   *slice.title, " (slice ", slice.number,
-                   "): all ranks must make the same calls with the same sizes and types in the same order");
-}
-
 Error hasLeft(int rank, int peer) {
   return makeError(ErrorKind::PeerLeft, "rank ", peer,
                    " has left the group (it destroyed it or its program ended), but ", "rank ", rank,

@@ -1,6 +1,6 @@
 // An exchange carries out the steps of one or more levels for slices in flight. One interface for what moves bytes by
 // shared memory, by pipes, and (later) by NCCL.
-// On the loop only. Failures do not come back through a step: they end the whole group, through a FailureSink.
+// On the loop only. Failures do not come back through a step: they end the whole group, through its Troubles.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,23 @@
 
 namespace fairring {
 
-using FailureSink = std::function<void(const Error&)>;
+// How an exchange ends its group. Whatever is called stops the exchange before it returns.
+struct Troubles {
+  std::function<void(const Error&)> failed;
+  std::function<void(int peer)> differs;  // the peer has made other calls than this rank
+};
 
 // A slice as the exchanges see it. Its memory is an image of the slice in staging, every element at its own place,
 // followed by the areas that receive contributions.
 struct Slice {
   std::uint64_t number = 0;     // in the order of the group's calls, from 0; the same on all ranks
-  std::uint64_t signature = 0;  // of the call: equal on all ranks, or they made different calls
+  std::uint64_t signature = 0;  // of the call and all before it: equal on all ranks, or they made different calls
   std::shared_ptr<const Layout> layout;
   std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const std::string> title;  // of the call, for messages
-  Reduction reduction;                       // of the whole call
-  std::byte* user = nullptr;                 // this rank's tensor, from the slice's first element on
-  std::byte* image = nullptr;                // in this rank's staging
-  std::uint64_t stagingOffset = 0;           // of the image within the staging
+  Reduction reduction;              // of the whole call
+  std::byte* user = nullptr;        // this rank's tensor, from the slice's first element on
+  std::byte* image = nullptr;       // in this rank's staging
+  std::uint64_t stagingOffset = 0;  // of the image within the staging
 
   std::uint64_t byteOffset(std::uint64_t element) const { return element * layout->elementBytes; }
   std::uint64_t bytes(const Range& range) const { return range.size() * layout->elementBytes; }
@@ -41,7 +44,6 @@ struct Slice {
 bool reduces(Verb verb);
 
 // What two exchanges have to say alike. rank: this one.
-Error mismatch(int rank, int peer, const Slice& slice);
 Error hasLeft(int rank, int peer);
 
 class Exchange {

@@ -14,7 +14,7 @@ constexpr std::size_t kMostEarlyGrants = 4096;
 
 }  // namespace
 
-Rails::Rails(Loop& loop, int rank, FailureSink fail) : loop_(loop), rank_(rank), fail_(std::move(fail)) {}
+Rails::Rails(Loop& loop, int rank, Troubles troubles) : loop_(loop), rank_(rank), troubles_(std::move(troubles)) {}
 
 Rails::~Rails() { loop_.dropWork(this); }
 
@@ -101,15 +101,13 @@ void Rails::onGrant(int peer, const PartHeader& header) {
   const Key key{header.slice, header.step};
   const auto found = steps_.find(key);
   if (found == steps_.end() && header.slice < admitted_) {
-    return fail_(makeError(ErrorKind::Mismatch, "rank ", peer, " is in a call of another size than rank ", rank_,
-                           " made: it has memory ready for slice ", header.slice, ", which is over or was empty here; ",
-                           "all ranks must make the same calls with the same sizes and types in the same order"));
+    return troubles_.differs(peer);  // the slice is over here, or was never needed
   }
   if (found == steps_.end()) {
     earlyGrants_[key].emplace(peer, header);
     if (earlyGrants_.size() > kMostEarlyGrants) {
-      fail_(makeError(ErrorKind::Connection, "rank ", peer, " granted memory for slice ", header.slice,
-                      ", far beyond what its staging can hold"));
+      troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " granted memory for slice ", header.slice,
+                                 ", far beyond what its staging can hold"));
     }
     return;
   }
@@ -222,7 +220,7 @@ void Rails::finishIfReleased(const Key& key) {
 
 bool Rails::agrees(int peer, const PartHeader& header, const Slice& slice) {
   if (header.signature == slice.signature) return true;
-  fail_(mismatch(rank_, peer, slice));
+  troubles_.differs(peer);
   return false;
 }
 
@@ -245,8 +243,9 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
   Transfer* transfer = expected(peer, header);
   const bool promised = found != steps_.end() && found->second.promised && header.kind == PartKind::Data;
   if (transfer == nullptr || !promised || transfer->placed || transfer->receiveBytes != header.bytes) {
-    fail_(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_, " did not grant: slice ",
-                    header.slice, ", step ", header.step, ", rail ", header.rail, ", ", header.bytes, " bytes"));
+    troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_,
+                               " did not grant: slice ", header.slice, ", step ", header.step, ", rail ", header.rail,
+                               ", ", header.bytes, " bytes"));
     return nullptr;
   }
   transfer->placed = true;
@@ -293,7 +292,7 @@ bool Rails::needs(int peer, std::uint64_t slicesBelow) const {
 void Rails::leave(int peer) {
   left_.insert(peer);
   if (!needs(peer, UINT64_MAX)) return;
-  fail_(hasLeft(rank_, peer));
+  troubles_.failed(hasLeft(rank_, peer));
 }
 
 }  // namespace fairring

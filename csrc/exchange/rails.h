@@ -23,7 +23,7 @@ namespace fairring {
 
 class Rails final : public Exchange, public PipeReceiver {
  public:
-  Rails(Loop& loop, int rank, FailureSink fail);
+  Rails(Loop& loop, int rank, Troubles troubles);
   ~Rails() override;
 
   void use(Pipes& pipes) { pipes_ = &pipes; }  // before the first slice
@@ -87,7 +87,7 @@ class Rails final : public Exchange, public PipeReceiver {
 
   Loop& loop_;
   const int rank_;
-  FailureSink fail_;
+  const Troubles troubles_;
   Pipes* pipes_ = nullptr;
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet

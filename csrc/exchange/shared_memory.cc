@@ -17,11 +17,11 @@ constexpr std::uint64_t kMarksBytes = 64 << 10;  // before the staging; a multip
 
 }  // namespace
 
-SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, FailureSink fail)
+SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles)
     : loop_(loop),
       ranks_(std::move(ranks)),
       rank_(rank),
-      fail_(std::move(fail)),
+      troubles_(std::move(troubles)),
       own_(Segment::create(kMarksBytes + stagingBytes)),
       wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   static_assert(sizeof(Mark) * kMostSlices <= kMarksBytes);
@@ -182,13 +182,14 @@ bool SharedMemory::agrees(const InFlight& state) {
   for (const auto& [rank, peer] : peers_) {
     const Mark& mark = markOf(rank, slice.number);
     if (mark.signature != slice.signature) {
-      fail_(mismatch(rank_, rank, slice));
+      troubles_.differs(rank);
       return false;
     }
     const std::uint64_t stagingBytes = peer.segment.bytes() - kMarksBytes;
     if (mark.stagingOffset > stagingBytes || imageBytes > stagingBytes - mark.stagingOffset) {
-      fail_(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number, " lies at ",
-                      mark.stagingOffset, " of ", stagingBytes, " bytes, which leaves no room for ", imageBytes));
+      troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
+                                 " lies at ", mark.stagingOffset, " of ", stagingBytes,
+                                 " bytes, which leaves no room for ", imageBytes));
       return false;
     }
   }
@@ -282,7 +283,7 @@ bool SharedMemory::needs(int peer, std::uint64_t slicesBelow) const {
 void SharedMemory::leave(int peer) {
   left_.insert(peer);
   if (!needs(peer, UINT64_MAX)) return;
-  fail_(hasLeft(rank_, peer));
+  troubles_.failed(hasLeft(rank_, peer));
 }
 
 }  // namespace fairring

@@ -27,7 +27,7 @@ class SharedMemory final : public Exchange {
   static constexpr std::size_t kMostSlices = 64;  // in flight: as many as there are marks
 
   // ranks: of this machine, ascending, with this one among them. Throws Failure(System) if there is no memory.
-  SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, FailureSink fail);
+  SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles);
   ~SharedMemory() override;
 
   std::byte* staging() const;                                  // of this rank
@@ -84,7 +84,7 @@ class SharedMemory final : public Exchange {
   Loop& loop_;
   const std::vector<int> ranks_;
   const int rank_;
-  FailureSink fail_;
+  const Troubles troubles_;
   Segment own_;
   Descriptor wakeUp_;
   std::map<int, Peer> peers_;

@@ -19,10 +19,12 @@ constexpr milliseconds kLong{60'000};
 
 struct Node {  // what a process has
   LoopThread loop;
+  LoopThread vitals;
   Acceptor acceptor{loop, "127.0.0.1", {}};
   std::shared_ptr<Entrance> entrance;
   std::unique_ptr<Group> group;
 
+  Threads threads() { return {loop, vitals}; }
   ~Node() {
     group.reset();
     acceptor.remove(entrance);
@@ -47,8 +49,10 @@ class Job {
                            .transport = {},
                            .makeTensorPipe = nullptr,
                            .totalMemoryBytes = 1 << 20,
-                           .sliceBytes = 256 << 10};
-    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->loop, nodes[rank]->entrance, settings, facts);
+                           .sliceBytes = 256 << 10,
+                           .heartbeatTimeout = heartbeatTimeout,
+                           .failed = failed};
+    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->entrance, settings, facts);
   }
   void joinAll() {
     for (std::size_t r = 0; r < nodes.size(); ++r) join(r);
@@ -59,13 +63,15 @@ class Job {
                                 .elements = tensor.size(),
                                 .reduction = {.dtype = DType::Float32},
                                 .timeout = timeout,
-                                .title = "all_reduce of " + std::to_string(tensor.size()),
+                                .signature = {"all_reduce of " + std::to_string(tensor.size())},
                                 .done = [done](const Error& error) { done->set_value(error ? error.text() : ""); }});
     return done->get_future();
   }
 
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<RankFacts> facts;
+  milliseconds heartbeatTimeout = kLong;
+  std::function<void(const Error&)> failed;
 };
 
 // Everyone contributes rank + 1.
@@ -120,8 +126,128 @@ TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
   EXPECT_EQ(second.get(), text) << "the first error travels to the neighbours";
 }
 
-TEST(Group, AnErrorStays) {
+TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
+  Job job({"a", "a", "b", "b"});
+  job.heartbeatTimeout = milliseconds(400);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<std::vector<float>> tensors(3, std::vector<float>(100));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < 3; ++r) done.push_back(job.allReduce(r, tensors[r], milliseconds(2'000)));
+  for (auto& one : done) {
+    const std::string text = one.get();
+    EXPECT_NE(text.find("rank 3 (host-of-b) has not made this call (number 2): its last was call 1, all_reduce of 100"),
+              std::string::npos)
+        << text;
+  }
+}
+
+// What makes a stopped process: its threads do nothing any more, and its connections stand.
+class Stopped {
+ public:
+  explicit Stopped(Node& node) {
+    for (LoopThread* thread : {&node.loop, &node.vitals}) thread->loop().post([goOn = goOn_] { goOn.wait(); });
+  }
+  ~Stopped() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+  std::shared_future<void> goOn_ = end_.get_future();
+};
+
+TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
+  for (const auto& machines : {std::vector<std::string>{"a", "a", "b", "b"}, {"a", "a"}, {"a", "b"}}) {
+    Job job(machines);
+    job.heartbeatTimeout = milliseconds(300);
+    job.joinAll();
+    allReduceEverywhere(job, 100);
+    const Stopped stopped(*job.nodes.back());
+    std::vector<std::vector<float>> tensors(machines.size() - 1, std::vector<float>(100));
+    const std::string last = concat("rank ", machines.size() - 1, " (host-of-", machines.back(), ")");
+    for (std::size_t r = 0; r < tensors.size(); ++r) {
+      const std::string text = job.allReduce(r, tensors[r]).get();
+      EXPECT_NE(text.find(last + " has given rank"), std::string::npos) << text;
+      EXPECT_NE(text.find("no sign of life for"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Group, ABusyLoopIsNoDeadRank) {
   Job job({"a", "b"});
+  job.heartbeatTimeout = milliseconds(100);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::promise<void> goOn;
+  job.nodes[1]->loop.loop().post([&] { goOn.get_future().wait(); });
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(100, 1.0F));
+  auto first = job.allReduce(0, tensors[0]);
+  auto second = job.allReduce(1, tensors[1]);
+  EXPECT_EQ(first.wait_for(milliseconds(500)), std::future_status::timeout);
+  goOn.set_value();
+  EXPECT_EQ(first.get(), "");
+  EXPECT_EQ(second.get(), "");
+}
+
+TEST(Group, DifferentCallsAreNamedFromBothSides) {
+  for (const auto& machines : {std::vector<std::string>{"a", "a"}, {"a", "b"}}) {
+    Job job(machines);
+    job.joinAll();
+    allReduceEverywhere(job, 100);
+    std::vector<float> small(10);
+    std::vector<float> large(300'000);
+    auto first = job.allReduce(0, small);
+    auto second = job.allReduce(1, large);
+    const std::string one = first.get();
+    EXPECT_EQ(one, second.get());
+    EXPECT_NE(one.find("call 2 was all_reduce of 10 on rank 0, but all_reduce of 300000 on rank 1"), std::string::npos)
+        << one;
+  }
+}
+
+OutsideCall outside(const std::string& text, std::promise<std::string>& failed) {
+  return {.signature = {text}, .failed = [&failed](const Error& error) { failed.set_value(error.text()); }};
+}
+
+TEST(Group, CallsThatOthersCarryOutAreComparedToo) {
+  Job job({"a", "b"});
+  job.heartbeatTimeout = milliseconds(400);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::promise<std::string> failed[2];
+  job.nodes[0]->group->enter(outside("broadcast of 5 Int64 from 0", failed[0]));
+  job.nodes[1]->group->enter(outside("all_gather of 5 Int64", failed[1]));
+  for (auto& one : failed) {
+    EXPECT_NE(
+        one.get_future().get().find("call 2 was broadcast of 5 Int64 from 0 on rank 0, but all_gather of 5 Int64"),
+        std::string::npos);
+  }
+}
+
+TEST(Group, CallsThatOthersCarryOutEndWithTheGroupsErrorAndTheirTimeout) {
+  Job job({"a", "b"});
+  job.joinAll();
+  std::promise<std::string> over;
+  std::promise<std::string> late;
+  std::promise<std::string> point;
+  const auto ticket = job.nodes[0]->group->enter(outside("barrier", over));
+  job.nodes[0]->group->finish(ticket);
+  job.nodes[1]->group->enter(outside("barrier", over));
+  OutsideCall call = outside("recv from 1", point);
+  call.compared = false;
+  job.nodes[0]->group->enter(std::move(call));
+  call = outside("gather to 0", late);
+  call.timeout = milliseconds(100);
+  job.nodes[0]->group->enter(std::move(call));
+  const std::string text = late.get_future().get();
+  EXPECT_NE(text.find("gather to 0 in group job did not finish within 0.1 s"), std::string::npos) << text;
+  EXPECT_EQ(point.get_future().get(), text);
+  EXPECT_EQ(over.get_future().get(), text) << "rank 1's, which had not ended";
+}
+
+TEST(Group, AnErrorStaysAndIsToldOnce) {
+  Job job({"a", "b"});
+  std::atomic<int> told = 0;
+  job.failed = [&told](const Error&) { ++told; };
   job.joinAll();
   allReduceEverywhere(job, 10);
   job.nodes[0]->group->abort(makeError(ErrorKind::Aborted, "enough"));
@@ -129,6 +255,7 @@ TEST(Group, AnErrorStays) {
   EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
   EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
   EXPECT_EQ(job.allReduce(1, tensor).get(), "enough");
+  EXPECT_EQ(told, 2) << "once by each rank";
 }
 
 TEST(Group, ARankThatLeavesInGoodOrderSpoilsNothingThatWasCompleted) {
@@ -200,8 +327,9 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
                            throw Failure(makeError(ErrorKind::Configuration, "no such device"));
                          },
                          .totalMemoryBytes = 1 << 20,
-                         .sliceBytes = 256 << 10};
-  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->loop, job.nodes[1]->entrance, settings, job.facts);
+                         .sliceBytes = 256 << 10,
+                         .failed = nullptr};
+  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->entrance, settings, job.facts);
   std::vector<float> tensor(10);
   const std::string text = job.allReduce(0, tensor).get();
   EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;

@@ -67,8 +67,9 @@ struct Rig {
     pipeline.submit({.data = tensor.data(),
                      .elements = elements,
                      .reduction = {.dtype = DType::Float32},
-                     .title = "call " + std::to_string(call),
-                     .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }});
+                     .signature = {"call " + std::to_string(call)},
+                     .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }},
+                    0);
     return call;
   }
   void finishAny(std::mt19937& random) {
@@ -134,7 +135,7 @@ TEST(Pipeline, ASliceThatIsNotReleasedHoldsBackTheOneThatWouldUseItsMark) {
   pipeline.open();
   const auto call = [&] {
     pipeline.submit(
-        {.data = rig.tensor.data(), .elements = 1, .reduction = {}, .title = "", .done = [](const Error&) {}});
+        {.data = rig.tensor.data(), .elements = 1, .reduction = {}, .signature = {""}, .done = [](const Error&) {}}, 0);
   };
   for (int i = 0; i < 3; ++i) call();
   EXPECT_EQ(machine.admitted.size(), 2U);
@@ -153,7 +154,8 @@ TEST(Pipeline, NothingMovesBeforeItIsOpened) {
   Rig rig;
   Pipeline closed(rig.planner, 0, {&rig.machine, &rig.rails, 64, rig.memory.data(), 4 * kMiB});
   closed.submit(
-      {.data = rig.tensor.data(), .elements = 8, .reduction = {}, .title = "early", .done = [](const Error&) {}});
+      {.data = rig.tensor.data(), .elements = 8, .reduction = {}, .signature = {"early"}, .done = [](const Error&) {}},
+      0);
   EXPECT_TRUE(rig.machine.admitted.empty());
   closed.open();
   EXPECT_EQ(rig.machine.admitted.size(), 1U);

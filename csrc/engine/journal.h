@@ -1,0 +1,49 @@
+// The collective calls that this rank has made in one group: how many, a running hash of their signatures, and the
+// last ones as text. Two ranks whose hashes differ at a call have made different calls up to there; the texts say which
+// was the first. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/call.h"
+
+namespace fairring {
+
+class Journal {
+ public:
+  static constexpr std::size_t kKept = 64;
+  static constexpr std::size_t kMaxText = 240;  // bytes of a call's text; the rest is cut
+
+  struct Entry {
+    std::uint64_t number = 0;  // 1, 2, ...; 0: no call yet
+    std::uint64_t hash = 0;    // of this call and all before it
+    std::string text;
+  };
+
+  Entry record(const Signature& signature);
+  Entry last() const;
+  // Whether a peer's call is another than ours of that number. False where this rank has not made it, or not kept it.
+  bool differs(std::uint64_t number, std::uint64_t hash) const;
+
+  // The calls that are kept, as text for a peer: less than 32 KiB.
+  std::string encode() const;
+  struct Difference {
+    std::uint64_t number;
+    std::string here;
+    std::string there;
+    bool first;  // of all calls, as far as both have kept them
+  };
+  // The first call at which a peer's encoded journal and this one part; nothing where they agree as far as both reach,
+  // or where the text is not a journal.
+  std::optional<Difference> differenceTo(const std::string& peersJournal) const;
+
+ private:
+  mutable std::mutex mutex_;  // guards entries_
+  std::deque<Entry> entries_;
+};
+
+}  // namespace fairring
