@@ -16,12 +16,6 @@ constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
 constexpr milliseconds kExplanation{1'000};
 
-PlannerSettings plannerSettings(const GroupSettings& settings) {
-  return {
-      settings.totalMemoryBytes, settings.sliceBytes,
-      builtInRows(settings.transport.pipes == Transport::Pipes::TensorPipe ? settings.transport.tensorpipe : "tcp")};
-}
-
 }  // namespace
 
 Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings,
@@ -31,7 +25,8 @@ Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSetting
       entrance_(std::move(entrance)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts)), plannerSettings(settings_)),
+      planner_(Topology(placesOf(facts)),
+               {settings_.totalMemoryBytes, settings_.sliceBytes, builtInRows(settings_.transport.name())}),
       neighbours_(planner_.topology(), std::move(facts), rank_),
       verdicts_(neighbours_, rank_, settings_.name),
       pulse_(rank_, journal_),

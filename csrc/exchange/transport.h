@@ -8,6 +8,8 @@ namespace fairring {
 struct Transport {
   enum class Pipes { Tcp, TensorPipe } pipes = Pipes::Tcp;
   std::string tensorpipe;  // "uv", "shm" or "ibv", where TensorPipe is used
+
+  std::string name() const { return pipes == Pipes::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
 };
 
 }  // namespace fairring
