@@ -20,7 +20,11 @@ namespace fairring {
 enum class PartKind : std::uint16_t {
   Data = 1,   // bytes of a rail
   Grant = 2,  // no bytes: the sender of this header has memory ready for all parts of that slice and step
+  Ask = 3,    // no bytes: the sender has this slice, and holds back small parts of it until it hears of the other's
+  Ready = 4,  // no bytes: the sender has this slice; the answer to Ask
 };
+
+inline bool isKnown(PartKind kind) { return kind >= PartKind::Data && kind <= PartKind::Ready; }
 
 struct PartHeader {  // 40 bytes on the wire, little endian, in this order
   PartKind kind = PartKind::Data;

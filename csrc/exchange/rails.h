@@ -4,10 +4,11 @@
 //   all-gather      to each owner of a rail my shard of it; theirs arrive at their own place
 //   all-reduce      to each owner the whole rail; sum all of them (one step where the two above take two)
 //
-// A part is only sent into memory that its receiver has granted. Contributions have areas of their own, granted when
-// the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that memory
-// is released. Grants of slices that this rank has not begun yet are kept. So a pipe never stops behind a part that
-// can't be placed, whatever order ranks call and wait in.
+// Small parts are sent at once, within a credit, and wait aside where their place is not free (eager.h).
+// Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
+// when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that
+// memory is released. Grants of slices that this rank has not begun yet are kept. So a pipe never stops behind a part
+// that can't be placed, whatever order ranks call and wait in.
 // On the loop only. Invariant: steps_ holds the steps of all admitted slices that are not released.
 #pragma once
 
@@ -16,14 +17,16 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/pipes.h"
+#include "exchange/transfers.h"
 
 namespace fairring {
 
 class Rails final : public Exchange, public PipeReceiver {
  public:
-  Rails(Loop& loop, int rank, Troubles troubles);
+  Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits = {});
   ~Rails() override;
 
   void use(Pipes& pipes) { pipes_ = &pipes; }  // before the first slice
@@ -47,43 +50,46 @@ class Rails final : public Exchange, public PipeReceiver {
     std::size_t step;
     auto operator<=>(const Key&) const = default;
   };
-  struct Transfer {  // what one peer and this rank exchange on one rail
-    int peer;
-    std::size_t rail;  // index into the level's rails
-    Range send;
-    std::uint64_t receiveBytes;
-    std::byte* receiveAt;
-    bool placed = false;
-    bool here = false;
-  };
   struct InFlight {
     std::shared_ptr<Slice> slice;
     std::vector<Transfer> transfers;  // by rail, then by owner
     Events events;
-    std::set<int> granted;       // peers that are ready for our parts
-    std::set<int> unsent;        // peers that our parts have not gone to yet
-    std::size_t missing = 0;     // transfers to arrive
-    std::size_t unreleased = 0;  // messages on their way out
-    bool promised = false;       // our memory, to all peers
+    std::set<int> granted;                // peers that are ready for our parts
+    std::map<int, std::uint64_t> unsent;  // bytes for peers that our parts have not gone to yet
+    std::size_t missing = 0;              // transfers to arrive
+    std::size_t unreleased = 0;           // messages on their way out
+    bool promised = false;                // our memory is free for all that comes
     bool started = false;
     bool summing = false;
     bool ready = false;
   };
 
-  const Step& stepOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step]; }
-  const LevelLayout& railsOf(const Key& key, const InFlight& state) const;
-  std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) const;
-  void grant(const Key& key);
+  struct Neighbour {
+    explicit Neighbour(EagerLimits limits) : credit(limits) {}
+    EagerCredit credit;
+    std::uint64_t told = 0;              // it knows that we have the slices below this number
+    std::optional<std::uint64_t> asked;  // whether we have this slice; not answered yet
+  };
+
+  Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
+  void promise(const Key& key);
+  void adopt(const Key& key);
+  void send(int peer, std::span<const Part> parts, Pipes::Released released);
+  void say(PartKind kind, int peer, std::uint64_t slice, std::uint64_t signature);
+  Neighbour& neighbour(int peer) { return neighbours_.try_emplace(peer, limits_).first->second; }
+  void heard(int peer, std::uint64_t slice);
   void onGrant(int peer, const PartHeader& header);
+  void onAsk(int peer, const PartHeader& header);
+  bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
   void onReleased(const Key& key);
   void advance(const Key& key);
-  void sum(const Key& key);
   void becomeReady(const Key& key);
   void finishIfReleased(const Key& key);
   std::optional<Key> pairedGather(const Key& key) const;
   Transfer* expected(int peer, const PartHeader& header);
   bool agrees(int peer, const PartHeader& header, const Slice& slice);
+  std::byte* refuse(int peer, const PartHeader& header);
 
   Loop& loop_;
   const int rank_;
@@ -91,7 +97,10 @@ class Rails final : public Exchange, public PipeReceiver {
   Pipes* pipes_ = nullptr;
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet
-  std::uint64_t admitted_ = 0;                            // all slices below this number have been admitted
+  const EagerLimits limits_;
+  EarlyParts early_;
+  std::map<int, Neighbour> neighbours_;
+  std::uint64_t admitted_ = 0;  // all slices below this number have been admitted
   std::set<int> left_;
   bool stopped_ = false;
 };

@@ -127,7 +127,7 @@ bool TcpPipes::onHeader(Lane& lane) {
   lane.header = lane.nextHeader;
   lane.headerBytes = 0;
   lane.place = nullptr;
-  const bool known = lane.header.kind == PartKind::Data || lane.header.kind == PartKind::Grant;
+  const bool known = isKnown(lane.header.kind);
   if (!known || lane.header.reserved != 0) {
     end(lane, makeError(ErrorKind::Connection, "a part's header from rank ", lane.peer, " is not of this version"));
     return false;

@@ -34,7 +34,7 @@ std::vector<PartHeader> headersOf(const tensorpipe::Descriptor& message) {
   std::memcpy(headers.data(), bytes.data(), bytes.size());
   std::vector<std::size_t> lengths;
   for (const PartHeader& header : headers) {
-    const bool known = header.kind == PartKind::Data || header.kind == PartKind::Grant;
+    const bool known = isKnown(header.kind);
     if (!known || header.reserved != 0) return {};
     if (header.bytes > 0) lengths.push_back(header.bytes);
   }

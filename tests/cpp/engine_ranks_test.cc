@@ -49,8 +49,8 @@ std::vector<Place> placesOf(const Machines& machines) {
 }
 
 struct Rank {
-  Rank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network)
-      : pipes(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles())) {
+  Rank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, EagerLimits limits)
+      : pipes(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
     rails->use(pipes);
@@ -89,9 +89,9 @@ struct Rank {
 
 class Cluster {
  public:
-  Cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice)
+  Cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice, EagerLimits limits = {})
       : planner(Topology(placesOf(machines)), {staging, slice, builtInRows("tcp")}) {
-    for (int r = 0; r < world(); ++r) ranks.push_back(std::make_unique<Rank>(planner, r, staging, network));
+    for (int r = 0; r < world(); ++r) ranks.push_back(std::make_unique<Rank>(planner, r, staging, network, limits));
     for (int r = 0; r < world(); ++r) {
       for (const int peer : planner.topology().ranksOf(planner.topology().machineOf(r))) {
         if (peer != r) introduce(r, peer);
@@ -165,9 +165,10 @@ class Player {
   }
 
   void makeCalls() {
-    for (std::size_t r = 0; r < tensors.size(); ++r) {
-      while (made_[r] < script_.sizes.size() && finished[r] >= script_.waitBefore[r][made_[r]]) makeCall(r);
-    }
+    for (std::size_t r = 0; r < tensors.size(); ++r) makeCallsOf(r);
+  }
+  void makeCallsOf(std::size_t r) {
+    while (made_[r] < script_.sizes.size() && finished[r] >= script_.waitBefore[r][made_[r]]) makeCall(r);
   }
   bool allFinished() const {
     return std::ranges::all_of(finished, [this](std::size_t count) { return count == script_.sizes.size(); });
@@ -226,6 +227,9 @@ const Machines kLayouts[] = {
     {{3, 1}}, {{1, 3}, true}, {{4, 3, 2}}, {{2, 2, 2}, true}, {{1, 2}}, {{2, 2}, false, 2}, {{1, 1, 1, 2}, false, 2},
 };
 
+// All parts small, none, and some; and credits that last, or suffice for one part, or for none.
+const EagerLimits kEagerLimits[] = {{}, {0, 0}, {4 * kKiB, 8 * kKiB}, {4 * kKiB, 0}, {64 * kKiB, 16 * kKiB}};
+
 TEST(Ranks, SumsAreExactForEverySizeAndLayout) {
   for (const Machines& machines : kLayouts) {
     Cluster cluster(machines, 256 * kKiB, 32 * kKiB);
@@ -243,7 +247,7 @@ TEST(Ranks, RanksMayWaitWhereTheyLikeWithLittleStaging) {
   for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
     const Machines& machines = kLayouts[random() % std::size(kLayouts)];
-    Cluster cluster(machines, 256 * kKiB, 64 * kKiB);
+    Cluster cluster(machines, 256 * kKiB, 64 * kKiB, kEagerLimits[random() % std::size(kEagerLimits)]);
     Script script;
     const std::size_t calls = 2 + random() % 6;
     for (std::size_t c = 0; c < calls; ++c) script.sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
@@ -313,6 +317,30 @@ TEST(Ranks, NoRankSendsMoreThanItsShareOfEachWay) {
       EXPECT_LE(cluster.network.bytesSentBy[r], 2 * held * (machines - 1) / machines + 64 * slices * machines)
           << "rank " << r << " of " << topology.describe();
     }
+  }
+}
+
+// One rank is far behind: what the others send it in advance is bounded by their credit.
+TEST(Ranks, WhoIsBehindHoldsNoMoreThanTheCredit) {
+  for (const EagerLimits& limits : kEagerLimits) {
+    Cluster cluster({{1, 1, 1}}, 512 * kKiB, 32 * kKiB, limits);
+    const std::size_t calls = 60;
+    Script script = inOrder(3, std::vector<std::uint64_t>(calls, 900));
+    std::ranges::fill(script.waitBefore[2], 0);
+    std::mt19937 random(11);
+    Player player(cluster, script);
+    player.makeCallsOf(0);
+    player.makeCallsOf(1);
+    for (int step = 0; step < 20'000; ++step) ASSERT_TRUE(cluster.step(random));
+    const std::uint64_t sent = cluster.network.bytesSentTo[2];
+    EXPECT_LE(sent, 2 * limits.creditBytes);
+    EXPECT_EQ(sent > 0, limits.creditBytes >= 4 * kKiB) << "what fits is sent in advance";
+    for (int step = 0; !player.allFinished(); ++step) {
+      ASSERT_LT(step, 1'000'000) << "stalled";
+      player.makeCallsOf(2);
+      ASSERT_TRUE(cluster.step(random));
+    }
+    for (std::size_t call = 0; call < calls; ++call) ASSERT_EQ(player.tensors[2][call], player.expected(call));
   }
 }
 

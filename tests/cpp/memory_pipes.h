@@ -27,6 +27,7 @@ class MemoryNetwork {
   std::map<int, Loop*> loops;
   std::uint64_t bytesSent = 0;
   std::map<int, std::uint64_t> bytesSentBy;
+  std::map<int, std::uint64_t> bytesSentTo;
 
   std::vector<std::pair<int, int>> pending() const {
     std::vector<std::pair<int, int>> pairs;
@@ -64,6 +65,7 @@ class MemoryPipes final : public Pipes {
     for (const Part& part : parts) {
       network_.bytesSent += part.header.bytes;
       network_.bytesSentBy[rank_] += part.header.bytes;
+      network_.bytesSentTo[peer] += part.header.bytes;
     }
     network_.queues[{rank_, peer}].push_back({{parts.begin(), parts.end()}, std::move(released)});
   }

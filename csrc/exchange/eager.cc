@@ -1,0 +1,62 @@
+#include "exchange/eager.h"
+
+#include <algorithm>
+
+namespace fairring {
+
+namespace {
+
+// That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
+// place there is free again.
+std::uint64_t mostHeld(const EagerLimits& limits) { return limits.creditBytes + 64 * limits.partBytes; }
+
+}  // namespace
+
+bool EagerCredit::take(std::uint64_t slice, std::uint64_t bytes) {
+  if (bytes > limits_.partBytes) return false;
+  if (hasAdmitted(slice)) return true;
+  if (outstanding_ + bytes > limits_.creditBytes) return false;
+  outstanding_ += bytes;
+  bytes_[slice] += bytes;
+  return true;
+}
+
+void EagerCredit::heard(std::uint64_t slice) {
+  admitted_ = std::max(admitted_, slice + 1);
+  while (!bytes_.empty() && bytes_.begin()->first < admitted_) {
+    outstanding_ -= bytes_.begin()->second;
+    bytes_.erase(bytes_.begin());
+  }
+}
+
+std::byte* EarlyParts::place(int peer, const PartHeader& header) {
+  if (header.bytes > limits_.partBytes || bytes_[peer] + header.bytes > mostHeld(limits_)) return nullptr;
+  const auto [entry, isNew] = parts_.try_emplace({header.slice, header.step, peer, header.rail});
+  if (!isNew) return nullptr;
+  bytes_[peer] += header.bytes;
+  entry->second = {header, std::vector<std::byte>(header.bytes), false};
+  return entry->second.bytes.data();
+}
+
+bool EarlyParts::arrived(int peer, const PartHeader& header) {
+  const auto found = parts_.find({header.slice, header.step, peer, header.rail});
+  if (found == parts_.end()) return false;
+  found->second.here = true;
+  return true;
+}
+
+std::vector<std::pair<int, EarlyParts::Early>> EarlyParts::take(std::uint64_t slice, std::size_t step) {
+  std::vector<std::pair<int, Early>> taken;
+  auto next = parts_.lower_bound({slice, step, -1, 0});
+  while (next != parts_.end() && next->first.slice == slice && next->first.step == step) {
+    const auto current = next++;
+    if (!current->second.here) continue;
+    const int peer = current->first.peer;
+    bytes_[peer] -= current->second.header.bytes;
+    taken.emplace_back(peer, std::move(current->second));
+    parts_.erase(current);
+  }
+  return taken;
+}
+
+}  // namespace fairring

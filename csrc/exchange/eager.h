@@ -1,0 +1,71 @@
+// Small parts travel without asking first. The one who sends keeps to a credit per peer: bytes that may stand in the
+// peer's memory before it has made the call that they belong to. The one who receives keeps such parts aside until it
+// has the place for them. There are no messages for credits: whatever a peer says of a slice shows that it has
+// admitted all slices up to that one, so what was sent for these stands in nobody's way any more.
+//
+// Only where the credit does not suffice does the sender ask, and wait: the peer answers once it has the slice.
+// On the loop only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "exchange/pipes.h"
+
+namespace fairring {
+
+struct EagerLimits {
+  std::uint64_t partBytes = 64 << 10;     // to one peer in one step, at most; more needs a grant
+  std::uint64_t creditBytes = 256 << 10;  // per peer
+};
+
+class EagerCredit {  // one peer's, as the sender knows it
+ public:
+  explicit EagerCredit(EagerLimits limits) : limits_(limits) {}
+
+  // Whether so many bytes for a slice may go now; if so, they count as sent.
+  bool take(std::uint64_t slice, std::uint64_t bytes);
+  // The peer has admitted this slice, and so all before it.
+  void heard(std::uint64_t slice);
+  bool hasAdmitted(std::uint64_t slice) const { return slice < admitted_; }
+
+ private:
+  const EagerLimits limits_;
+  std::uint64_t admitted_ = 0;  // slices below this number
+  std::uint64_t outstanding_ = 0;
+  std::map<std::uint64_t, std::uint64_t> bytes_;  // outstanding ones, by slice
+};
+
+class EarlyParts {  // what has come before its place was free
+ public:
+  struct Early {
+    PartHeader header;
+    std::vector<std::byte> bytes;
+    bool here = false;
+  };
+
+  explicit EarlyParts(EagerLimits limits) : limits_(limits) {}
+
+  // Memory for a part; null where it is there already, or the peer exceeds its credit.
+  std::byte* place(int peer, const PartHeader& header);
+  // False where the part is none of these.
+  bool arrived(int peer, const PartHeader& header);
+  // Those of a slice's step that are complete, by peer; they are gone here afterwards.
+  std::vector<std::pair<int, Early>> take(std::uint64_t slice, std::size_t step);
+
+ private:
+  struct Key {
+    std::uint64_t slice;
+    std::size_t step;
+    int peer;
+    std::uint64_t rail;
+    auto operator<=>(const Key&) const = default;
+  };
+  const EagerLimits limits_;
+  std::map<Key, Early> parts_;
+  std::map<int, std::uint64_t> bytes_;  // by peer
+};
+
+}  // namespace fairring

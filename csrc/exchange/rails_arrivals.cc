@@ -1,0 +1,132 @@
+// What comes to the rails from the peers' side.
+#include <algorithm>
+#include <cstring>
+
+#include "exchange/rails.h"
+
+namespace fairring {
+
+namespace {
+
+// More would be a peer that is further ahead than any staging allows.
+constexpr std::size_t kMostEarlyGrants = 4096;
+
+}  // namespace
+
+void Rails::adopt(const Key& key) {
+  const auto found = steps_.find(key);
+  if (found == steps_.end() || !found->second.promised) return;
+  for (const auto& [peer, early] : early_.take(key.slice, key.step)) {
+    if (!agrees(peer, early.header, *found->second.slice)) return;
+    Transfer* transfer = expected(peer, early.header);
+    if (transfer == nullptr || transfer->placed || transfer->receiveBytes != early.header.bytes) {
+      refuse(peer, early.header);
+      return;
+    }
+    std::memcpy(transfer->receiveAt, early.bytes.data(), early.bytes.size());
+    transfer->placed = transfer->here = true;
+    --found->second.missing;
+  }
+  advance(key);
+}
+
+// The peer has this slice: what was held back for want of credit may go.
+void Rails::heard(int peer, std::uint64_t slice) {
+  neighbour(peer).credit.heard(slice);
+  std::vector<Key> held;
+  for (const auto& [key, state] : steps_) {
+    if (key.slice <= slice && state.started && state.unsent.contains(peer)) held.push_back(key);
+  }
+  for (const Key& key : held) {
+    if (maySend(peer, key)) sendTo(peer, key);
+  }
+}
+
+void Rails::onAsk(int peer, const PartHeader& header) {
+  Neighbour& there = neighbour(peer);
+  if (header.slice >= admitted_) {
+    there.asked = std::max(there.asked.value_or(0), header.slice);
+  } else if (there.told <= header.slice) {
+    say(PartKind::Ready, peer, header.slice, header.signature);
+  }
+}
+
+void Rails::onGrant(int peer, const PartHeader& header) {
+  const Key key{header.slice, header.step};
+  const auto found = steps_.find(key);
+  if (found == steps_.end() && header.slice < admitted_) {
+    return troubles_.differs(peer);  // the slice is over here, or was never needed
+  }
+  if (found == steps_.end()) {
+    earlyGrants_[key].emplace(peer, header);
+    if (earlyGrants_.size() > kMostEarlyGrants) {
+      troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " granted memory for slice ", header.slice,
+                                 ", far beyond what its staging can hold"));
+    }
+    return;
+  }
+  InFlight& state = found->second;
+  if (!agrees(peer, header, *state.slice)) return;
+  state.granted.insert(peer);
+  if (state.started && state.unsent.contains(peer)) sendTo(peer, key);
+}
+
+Transfer* Rails::expected(int peer, const PartHeader& header) {
+  const auto found = steps_.find({header.slice, header.step});
+  if (found == steps_.end()) return nullptr;
+  std::vector<Transfer>& transfers = found->second.transfers;
+  const auto transfer = std::ranges::find_if(
+      transfers, [&](const Transfer& candidate) { return candidate.peer == peer && candidate.rail == header.rail; });
+  return transfer == transfers.end() ? nullptr : &*transfer;
+}
+
+std::byte* Rails::refuse(int peer, const PartHeader& header) {
+  troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_,
+                             " has no place for: slice ", header.slice, ", step ", header.step, ", rail ", header.rail,
+                             ", ", header.bytes, " bytes"));
+  return nullptr;
+}
+
+std::byte* Rails::place(int peer, const PartHeader& header) {
+  if (stopped_) return nullptr;
+  const auto found = steps_.find({header.slice, header.step});
+  if (found == steps_.end()) {
+    if (header.slice < admitted_) {
+      troubles_.differs(peer);  // the slice is over here, or was never needed
+      return nullptr;
+    }
+    std::byte* aside = header.kind == PartKind::Data ? early_.place(peer, header) : nullptr;
+    return aside != nullptr ? aside : refuse(peer, header);
+  }
+  if (!agrees(peer, header, *found->second.slice)) return nullptr;
+  Transfer* transfer = expected(peer, header);
+  const bool fits = transfer != nullptr && header.kind == PartKind::Data && transfer->receiveBytes == header.bytes;
+  if (!fits || transfer->placed) return refuse(peer, header);
+  if (!found->second.promised) {
+    std::byte* aside = early_.place(peer, header);
+    return aside != nullptr ? aside : refuse(peer, header);
+  }
+  transfer->placed = true;
+  return transfer->receiveAt;
+}
+
+void Rails::arrived(int peer, const PartHeader& header) {
+  if (stopped_) return;
+  heard(peer, header.slice);
+  const Key key{header.slice, header.step};
+  if (stopped_ || header.kind == PartKind::Ready) return;
+  if (header.kind == PartKind::Grant) return onGrant(peer, header);
+  if (header.kind == PartKind::Ask) return onAsk(peer, header);
+  if (early_.arrived(peer, header)) return adopt(key);
+  Transfer* transfer = expected(peer, header);
+  if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it
+  transfer->here = true;
+  --steps_.at(key).missing;
+  advance(key);
+}
+
+void Rails::ended(int peer, const Error& error) {
+  if (!stopped_) onPipeEnded(peer, error);
+}
+
+}  // namespace fairring
