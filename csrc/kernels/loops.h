@@ -1,4 +1,4 @@
-// The summing loops, compiled once per instruction set from reduce_isa.cc, and which of them this processor can run.
+// The reducing loops, compiled once per instruction set from reduce_isa.cc, and which of them this processor can run.
 // Inside kernels/ and its tests; everyone else calls reduce(). Pure: any thread, no state.
 #pragma once
 
@@ -18,14 +18,14 @@ struct LoopArguments {
   std::size_t elements = 0;
 };
 
-// Sums as reduce() does, with the floating-point control register as it finds it. All give the same bits.
+// Reduces as reduce() does, with the floating-point control register as it finds it. All give the same bits.
 using Loops = void (*)(const LoopArguments&);
 
 // NOLINTBEGIN(readability-identifier-naming): the suffix is the name that the build gives the instruction set
-void sumWith_baseline(const LoopArguments& arguments);
+void reduceWith_baseline(const LoopArguments& arguments);
 #if defined(__x86_64__)  // what the build compiles there besides
-void sumWith_avx2(const LoopArguments& arguments);
-void sumWith_avx512(const LoopArguments& arguments);
+void reduceWith_avx2(const LoopArguments& arguments);
+void reduceWith_avx512(const LoopArguments& arguments);
 #endif
 // NOLINTEND(readability-identifier-naming)
 

@@ -9,11 +9,19 @@ namespace fairring {
 
 std::size_t bytesOf(DType dtype) {
   switch (dtype) {
+    case DType::Bool:
+    case DType::Int8:
+    case DType::UInt8: return 1;
     case DType::BFloat16:
-    case DType::Float16: return 2;
-    case DType::Float32: return 4;
+    case DType::Float16:
+    case DType::Int16:
+    case DType::UInt16: return 2;
+    case DType::Float32:
+    case DType::Int32:
+    case DType::UInt32: return 4;
     case DType::Float64:
-    case DType::Int64: return 8;
+    case DType::Int64:
+    case DType::UInt64: return 8;
   }
   return 0;
 }
@@ -24,13 +32,29 @@ const char* name(DType dtype) {
     case DType::Float64: return "Float64";
     case DType::BFloat16: return "BFloat16";
     case DType::Float16: return "Float16";
+    case DType::Int8: return "Int8";
+    case DType::Int16: return "Int16";
+    case DType::Int32: return "Int32";
     case DType::Int64: return "Int64";
+    case DType::UInt8: return "UInt8";
+    case DType::UInt16: return "UInt16";
+    case DType::UInt32: return "UInt32";
+    case DType::UInt64: return "UInt64";
+    case DType::Bool: return "Bool";
   }
   return "unknown";
 }
 
+bool isFloat(DType dtype) {
+  return dtype == DType::Float32 || dtype == DType::Float64 || dtype == DType::BFloat16 || dtype == DType::Float16;
+}
+
+bool isDefined(Op op, DType dtype) {
+  return !isFloat(dtype) || (op != Op::BitAnd && op != Op::BitOr && op != Op::BitXor);
+}
+
 std::vector<Isa> runnableIsas() {
-  std::vector<Isa> isas{{"baseline", sumWith_baseline}};
+  std::vector<Isa> isas{{"baseline", reduceWith_baseline}};
 #if defined(__x86_64__)
   // What x86-64-v3 and -v4 allow the compiler to use. The registers' being saved by the system is asked for as well.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
@@ -39,14 +63,14 @@ std::vector<Isa> runnableIsas() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  if (avx2) isas.push_back({"avx2", sumWith_avx2});
-  if (avx512) isas.push_back({"avx512", sumWith_avx512});
+  if (avx2) isas.push_back({"avx2", reduceWith_avx2});
+  if (avx512) isas.push_back({"avx512", reduceWith_avx512});
 #endif
   return isas;
 }
 
 void reduce(const Reduction& reduction, void* out, std::span<const void* const> inputs, std::size_t elements) {
-  assert(!inputs.empty() && reduction.divisor != 0);
+  assert(!inputs.empty() && isDefined(reduction.op, reduction.dtype) && reduction.divisor != 0);
   static const Loops best = runnableIsas().back().loops;
   const StandardFloatingPoint standard;
   best({reduction, out, inputs.data(), inputs.size(), elements});

@@ -1,7 +1,13 @@
-// The sum of n arrays into one, in one pass, on the CPU. Pure: any thread, no state.
+// n arrays reduced into one, in one pass, on the CPU. Pure: any thread, no state.
 // For every element the inputs are taken in the order given, so equal inputs give equal bits everywhere and in every
-// run. 16-bit floats are widened to fp32, summed, and rounded once (to nearest even). The floating-point control
-// register is set for the duration of the call (round to nearest, denormals kept), whatever the caller's was.
+// run. The floating-point control register is set for the duration of the call (round to nearest, denormals kept),
+// whatever the caller's was.
+//
+// What the operations mean:
+// - Sum, Product: 16-bit floats are widened to fp32 and rounded once (to nearest even); integers wrap around.
+// - Min, Max: a NaN among the inputs makes the result a NaN; -0 is less than +0.
+// - BitAnd, BitOr, BitXor: not for floats.
+// - Bool: every byte but 0 counts as true, the result is 0 or 1. Sum and Max are "or", Product and Min are "and".
 #pragma once
 
 #include <cstddef>
@@ -10,22 +16,40 @@
 
 namespace fairring {
 
-enum class DType : std::uint8_t { Float32, Float64, BFloat16, Float16, Int64 };
+enum class DType : std::uint8_t {
+  Float32,
+  Float64,
+  BFloat16,
+  Float16,
+  Int8,
+  Int16,
+  Int32,
+  Int64,
+  UInt8,
+  UInt16,
+  UInt32,
+  UInt64,
+  Bool,
+};
+enum class Op : std::uint8_t { Sum, Product, Min, Max, BitAnd, BitOr, BitXor };
 
 std::size_t bytesOf(DType dtype);
 const char* name(DType dtype);
+bool isFloat(DType dtype);
+bool isDefined(Op op, DType dtype);
 
 struct Reduction {
   DType dtype = DType::Float32;
+  Op op = Op::Sum;
   // Each input is multiplied by this before it is added: in fp32 (16-bit and 32-bit floats) or fp64. 1 leaves the
-  // bits as they are. Not for integers.
+  // bits as they are. For sums of floats.
   double scale = 1.0;
-  // Integers: the sum is divided by this, truncating toward zero, after the last input. 1 leaves it. Not for floats.
-  std::int64_t divisor = 1;
+  // The sum is divided by this, truncating toward zero, after the last input. 1 leaves it. For sums of integers.
+  std::int32_t divisor = 1;
 };
 
-// out[i] = sum of inputs[k][i] over k, for i < elements. out may be one of the inputs; it may not overlap one partly.
-// At least one input. Integer sums wrap around.
+// out[i] = inputs[0][i] op inputs[1][i] op ..., for i < elements. out may be one of the inputs; it may not overlap one
+// partly. At least one input. The operation is defined for the dtype.
 void reduce(const Reduction& reduction, void* out, std::span<const void* const> inputs, std::size_t elements);
 
 }  // namespace fairring

@@ -1,0 +1,80 @@
+// The operations on two elements as they are held (elements.h), or on two vectors of such. Integers wrap around.
+// For *_isa.cc alone, in a namespace per instruction set, as elements.h says.
+#pragma once
+
+#include <type_traits>
+
+namespace fairring::FAIRRING_ISA {
+
+struct Add {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return static_cast<Wide>(a + b);
+  }
+};
+
+struct Multiply {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    if constexpr (std::is_integral_v<Wide>) {
+      return static_cast<Wide>(1u * a * b);  // in 32 bits or more and unsigned: two of 16 bits would overflow an int
+    } else {
+      return a * b;
+    }
+  }
+};
+
+struct Least {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return b < a ? b : a;
+  }
+};
+
+struct Greatest {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return a < b ? b : a;
+  }
+};
+
+struct And {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return a & b;
+  }
+};
+
+struct Or {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return a | b;
+  }
+};
+
+struct Xor {
+  template <class Wide>
+  Wide operator()(Wide a, Wide b) const {
+    return a ^ b;
+  }
+};
+
+// What an input goes through before it takes part.
+struct AsIs {
+  template <class Wide>
+  Wide operator()(Wide value) const {
+    return value;
+  }
+};
+
+template <class Factor>
+struct Scaled {
+  Factor factor;
+
+  template <class Wide>
+  Wide operator()(Wide value) const {
+    return value * factor;
+  }
+};
+
+}  // namespace fairring::FAIRRING_ISA
