@@ -103,18 +103,6 @@ def _receive_from_anyone(rank: int, _size: int, group: Any) -> Tensors:
     return [output]
 
 
-def _maximum(rank: int, _size: int, group: Any) -> Tensors:
-    tensor = torch.tensor([rank, -rank, 5])
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
-    return [tensor]
-
-
-def _other_dtype(rank: int, _size: int, group: Any) -> Tensors:
-    tensor = torch.tensor([rank, 1], dtype=torch.int32)
-    dist.all_reduce(tensor, group=group)
-    return [tensor]
-
-
 def _sparse(rank: int, _size: int, group: Any) -> Tensors:
     tensor = torch.sparse_coo_tensor(torch.tensor([[rank, rank + 1]]), torch.tensor([1.0, 2.0]), (8,))
     dist.all_reduce(tensor, group=group)
@@ -155,8 +143,6 @@ _COLLECTIVES: dict[str, Callable[[int, int, Any], Tensors]] = {
     "all_to_all_single": _all_to_all,
     "send and receive": _send_and_receive,
     "receive from anyone": _receive_from_anyone,
-    "all_reduce of the maximum": _maximum,
-    "all_reduce of int32": _other_dtype,
     "all_reduce of a sparse tensor": _sparse,
     "object collectives": _objects,
     "barrier": _barrier,

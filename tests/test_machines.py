@@ -38,12 +38,21 @@ def run(
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("machines", "order"),
-    [([2, 2], "block"), ([2, 2], "round-robin"), ([1, 1], "block"), ([3, 1], "block"), ([3, 2, 1], "round-robin")],
+    [
+        ([1], "block"),
+        ([2], "block"),
+        ([1, 1], "block"),
+        ([2, 2], "block"),
+        ([2, 2], "round-robin"),
+        ([3, 1], "block"),
+        ([3, 2, 1], "round-robin"),
+    ],
 )
-def test_sums_are_exact_on_every_layout(machines: list[int], order: str) -> None:
+def test_results_are_exact_on_every_layout(machines: list[int], order: str) -> None:
     world = sum(machines)
     sizes = len({0, 1, world - 1, world, world + 1}) + 4  # and four around slices
-    assert run(program("exactness"), machines, SMALL_SLICES, order) == [f"checked {5 * 2 * sizes}\n"] * world
+    cases = (4 * 6 + 8 * 8 + 7) * sizes  # operations of floats, integers, bool
+    assert run(program("exactness"), machines, SMALL_SLICES, order) == [f"cases {cases} wrong 0\n"] * world
 
 
 def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None:
@@ -56,6 +65,17 @@ def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None
     ]
     hashes = {line for env, network in variants for line in run(program("bits"), machines, env, network=network)}
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("machines", [[2, 2], [3, 1], [1, 1, 1]], ids=str)
+def test_floats_are_rounded_once_per_level_in_the_promised_order(machines: list[int]) -> None:
+    layout = ",".join(str(ranks) for ranks in machines)
+    assert run(program("rounding", layout), machines, SMALL_SLICES) == ["cases 12 wrong 0\n"] * sum(machines)
+
+
+def test_a_hundred_runs_with_ranks_held_up_at_random_give_the_same_bits() -> None:
+    (said,) = set(run(program("repeats"), [2, 1], SMALL_SLICES))
+    assert said.startswith("runs 100 results 1 ")
 
 
 def test_ddp_trains_to_the_same_parameters_on_all_ranks_and_as_on_gloo() -> None:
@@ -85,7 +105,7 @@ def test_a_call_too_few_ends_in_a_timeout_on_all_ranks_that_names_who_keeps_them
     said = run(program("silent"), [2, 2])
     for text in said[:3]:
         for word in (
-            "all_reduce of 77",
+            "all_reduce SUM of 77",
             "within 3 s",
             "rank 3 (",
             "has not made this call (number 2): its last was call 1",

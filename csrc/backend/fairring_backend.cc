@@ -35,12 +35,19 @@ void prepareForForks() {
 
 using WorkRef = c10::intrusive_ptr<FairringWork>;
 
-std::string titleOf(const std::vector<at::Tensor>& tensors) {
+std::string titleOf(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
   const auto describe = [](const at::Tensor& tensor) {
-    return concat(tensor.numel(), " ", name(ownDType(tensor.scalar_type())));
+    return concat(ownElements(tensor), " ", name(ownDType(tensor.scalar_type())));
   };
-  if (tensors.size() == 1) return concat("all_reduce of ", describe(tensors.front()));
-  return concat("all_reduce of ", tensors.size(), " tensors, the first of ", describe(tensors.front()));
+  if (tensors.size() == 1) return concat("all_reduce ", name(op.op_), " of ", describe(tensors.front()));
+  return concat("all_reduce ", name(op.op_), " of ", tensors.size(), " tensors, the first of ",
+                describe(tensors.front()));
+}
+
+// In a group of one rank: what this rank contributes is the result.
+void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
+  const Input input{buffer.data_ptr(), contribution.scale};
+  if (input.scale != 1.0) reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
 }
 
 }  // namespace
@@ -92,32 +99,32 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
-bool FairringBackend::isOurs(const Tensors& tensors, const c10d::ReduceOp& op) const {
-  return !tensors.empty() && std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-    return serverOfAllReduce(op, tensor.scalar_type(), tensor.device().type(), tensor.layout()) == Server::Fairring;
+bool FairringBackend::isOurs(const Tensors& tensors) const {
+  return !tensors.empty() && std::ranges::all_of(tensors, [](const at::Tensor& tensor) {
+    return serverOfAllReduce(tensor.device().type(), tensor.layout()) == Server::Fairring;
   });
 }
 
 Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const bool ours = tensors.size() == 1 && isOurs(tensors, options.reduceOp);
+  const bool ours = tensors.size() == 1 && isOurs(tensors);
   return ours ? reduceAll(tensors, options) : Fallback::allreduce(tensors, options);
 }
 
 Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
-  const bool ours = isOurs(tensors, options.reduceOp);
-  return ours ? reduceAll(tensors, options) : Fallback::allreduce_coalesced(tensors, options);
+  return isOurs(tensors) ? reduceAll(tensors, options) : Fallback::allreduce_coalesced(tensors, options);
 }
 
-Reduction FairringBackend::reductionOf(at::ScalarType dtype, const c10d::ReduceOp& op) const {
-  Reduction reduction{.dtype = ownDType(dtype)};
-  if (op != c10d::ReduceOp::AVG) return reduction;
-  if (reduction.dtype == DType::Int64) {
-    reduction.divisor = getSize();
-  } else {
-    reduction.scale = 1.0 / getSize();
+std::vector<Contribution> FairringBackend::contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const {
+  std::vector<Contribution> contributions;
+  contributions.reserve(tensors.size());
+  try {
+    for (const at::Tensor& tensor : tensors)
+      contributions.push_back(contributionOf(op, tensor.scalar_type(), getSize()));
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
   }
-  return reduction;
+  return contributions;
 }
 
 std::int64_t FairringBackend::meet() {
@@ -132,10 +139,12 @@ std::int64_t FairringBackend::meet() {
 Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
   refuseIfEnded();
-  const std::string title = titleOf(tensors);
+  const std::vector<Contribution> contributions = contributionsOf(tensors, options.reduceOp);
+  const std::string title = titleOf(tensors, options.reduceOp);
   const auto work = c10::make_intrusive<FairringWork>(WorkLabel{getRank(), countCall(), title}, tensors);
   const std::shared_ptr<Membership> membership = this->membership();
-  if (!membership) {  // one rank: its tensors are the sum
+  if (!membership) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
     work->completeAlone();
     return work;
   }
@@ -147,8 +156,9 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d:
       const at::Tensor& buffer = work->buffer(i);
       Call call;
       call.data = buffer.data_ptr();
-      call.elements = static_cast<std::uint64_t>(buffer.numel());
-      call.reduction = reductionOf(buffer.scalar_type(), options.reduceOp);
+      call.elements = ownElements(buffer);
+      call.reduction = contributions[i].reduction;
+      call.scale = contributions[i].scale;
       call.timeout = limit;
       call.signature.text = title;
       call.done = [work = WorkRef(work), &completion](const Error& error) mutable {

@@ -12,6 +12,7 @@
 
 #include "backend/fallback.h"
 #include "backend/membership.h"
+#include "backend/reduction.h"
 #include "backend/work.h"
 
 namespace fairring {
@@ -43,9 +44,9 @@ class FairringBackend : public Fallback {
   std::int64_t meet() override;
 
  private:
-  bool isOurs(const Tensors& tensors, const c10d::ReduceOp& op) const;
+  bool isOurs(const Tensors& tensors) const;
   WorkPtr reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options);
-  Reduction reductionOf(at::ScalarType dtype, const c10d::ReduceOp& op) const;
+  std::vector<Contribution> contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const;
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 
   mutable std::mutex mutex_;  // guards membership_; never held while anything waits

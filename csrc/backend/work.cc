@@ -16,7 +16,7 @@ std::vector<at::Tensor> contiguousBuffers(const std::vector<at::Tensor>& tensors
   buffers.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
     at::assert_no_internal_overlap(tensor);
-    buffers.push_back(tensor.contiguous());
+    buffers.push_back(tensor.resolve_conj().resolve_neg().contiguous());
   }
   return buffers;
 }
@@ -54,6 +54,7 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
 
 void FairringWork::completeAlone() {
   pending_ = 0;
+  if (needsCopyBack()) copyBack();
   tell(finish());
 }
 

@@ -2,9 +2,9 @@
 // (one per tensor of a coalesced call) and is complete with the last of them; the first error wins.
 //
 // Waiters are woken by the engine's `done` itself, on the loop, and depend on no other thread. Future callbacks and the
-// profiler's end run on the completion thread. Tensors that are not contiguous travel as a contiguous copy; copying
-// back can take long, so it is done on the completion thread, before anyone is woken: whoever sees the Work complete,
-// by whatever means, sees the result.
+// profiler's end run on the completion thread. Tensors that are not contiguous, or stand for the conjugate or the
+// negative of their memory, travel as a plain copy; copying back can take long, so it is done on the completion thread,
+// before anyone is woken: whoever sees the Work complete, by whatever means, sees the result.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace fairring {
 struct WorkLabel {
   int rank = 0;
   std::uint64_t sequenceNumber = 0;
-  std::string title;  // for messages: "all_reduce of 1024 Float32"
+  std::string title;  // for messages: "all_reduce SUM of 1024 Float32"
 };
 
 class FairringWork : public c10d::Work {

@@ -21,7 +21,8 @@ struct Signature {
 struct Call {
   void* data = nullptr;  // stays valid until `done`
   std::uint64_t elements = 0;
-  Reduction reduction;                   // scale of the inputs and divisor of the sum, once for the whole all-reduce
+  Reduction reduction;                   // once for the whole all-reduce
+  double scale = 1.0;                    // of this rank's elements, before they are reduced; differs between ranks
   std::chrono::milliseconds timeout{0};  // 0: none
   Signature signature;
   std::function<void(const Error&)> done;  // on the loop, once; must not block

@@ -70,6 +70,7 @@ bool Pipeline::cutNext() {
   slice->layout = std::move(layout);
   slice->plan = pending->plan;
   slice->reduction = call.reduction;
+  slice->scale = call.scale;
   slice->user = static_cast<std::byte*>(call.data) + pending->cutElements * elementBytes;
   slice->image = levels_.staging + *offset;
   slice->stagingOffset = *offset;

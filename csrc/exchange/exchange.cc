@@ -15,9 +15,6 @@ Error hasLeft(int rank, int peer) {
 Reduction Slice::reductionOf(std::size_t step) const {
   const auto isReducing = [this](std::size_t i) { return reduces((*plan)[i].verb); };
   Reduction result = reduction;
-  for (std::size_t i = 0; i < step; ++i) {
-    if (isReducing(i)) result.scale = 1.0;
-  }
   for (std::size_t i = step + 1; i < plan->size(); ++i) {
     if (isReducing(i)) result.divisor = 1;
   }

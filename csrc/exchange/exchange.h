@@ -31,13 +31,14 @@ struct Slice {
   std::shared_ptr<const Layout> layout;
   std::shared_ptr<const Plan> plan;
   Reduction reduction;              // of the whole call
+  double scale = 1.0;               // of this rank's elements, at level 0
   std::byte* user = nullptr;        // this rank's tensor, from the slice's first element on
   std::byte* image = nullptr;       // in this rank's staging
   std::uint64_t stagingOffset = 0;  // of the image within the staging
 
   std::uint64_t byteOffset(std::uint64_t element) const { return element * layout->elementBytes; }
   std::uint64_t bytes(const Range& range) const { return range.size() * layout->elementBytes; }
-  // What the reducing step does to its inputs: the scale belongs to the first of them, the divisor to the last.
+  // What the reducing step does: the divisor belongs to the last of them.
   Reduction reductionOf(std::size_t step) const;
 };
 

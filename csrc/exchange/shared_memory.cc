@@ -125,7 +125,7 @@ void SharedMemory::fill(InFlight& state) {
       const Range shard = rail->shards[i];
       if (static_cast<int>(i) == rail->self || shard.size() == 0) continue;
       const std::uint64_t offset = slice.byteOffset(shard.begin);
-      copies.push_back({slice.image + offset, {slice.user + offset}, shard.size()});
+      copies.push_back({slice.image + offset, {{slice.user + offset}}, shard.size()});
     }
   }
   const std::uint64_t number = slice.number;
@@ -134,6 +134,7 @@ void SharedMemory::fill(InFlight& state) {
     filled.phase = Phase::Filled;
     markOf(rank_, number).stagingOffset = filled.slice->stagingOffset;
     markOf(rank_, number).signature = filled.slice->signature;
+    markOf(rank_, number).scale = filled.slice->scale;
     tell(&Mark::filled, number);
     advance(number);
   });
@@ -149,7 +150,8 @@ void SharedMemory::sum(InFlight& state) {
     const std::uint64_t offset = slice.byteOffset(shard.begin);
     Sum sum{.out = slice.image + offset, .inputs = {}, .elements = shard.size()};
     for (const int owner : rail->owners) {
-      sum.inputs.push_back((owner == rank_ ? slice.user : imageOf(owner, state)) + offset);
+      const std::byte* from = owner == rank_ ? slice.user : imageOf(owner, state);
+      sum.inputs.push_back({from + offset, markOf(owner, slice.number).scale});
     }
     sums.push_back(std::move(sum));
   }
@@ -229,7 +231,7 @@ void SharedMemory::gatherWhatIsThere(InFlight& state) {
     const Range shard =
         rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
     const std::uint64_t offset = slice.byteOffset(shard.begin);
-    if (shard.size() > 0) copies.push_back({slice.user + offset, {imageOf(rank, state) + offset}, shard.size()});
+    if (shard.size() > 0) copies.push_back({slice.user + offset, {{imageOf(rank, state) + offset}}, shard.size()});
   }
   if (copies.empty()) return;
   ++state.copies;

@@ -50,6 +50,7 @@ class SharedMemory final : public Exchange {
     std::atomic<std::uint64_t> finished;  // it does not read the others' images any more
     std::uint64_t stagingOffset;          // of its image; valid once filled
     std::uint64_t signature;              // of its call; valid once filled
+    double scale;                         // of its elements; valid once filled
   };
   struct Peer {
     Segment segment;

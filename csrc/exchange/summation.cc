@@ -19,18 +19,18 @@ struct Progress {
 };
 
 void run(const Reduction& reduction, const Sum& sum, std::uint64_t elements) {
-  if (sum.inputs.size() == 1 && reduction.scale == 1.0 && reduction.divisor == 1) {
-    if (sum.out != sum.inputs[0]) std::memcpy(sum.out, sum.inputs[0], elements * bytesOf(reduction.dtype));
+  const Input& first = sum.inputs.front();
+  if (sum.inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
+    if (sum.out != first.data) std::memcpy(sum.out, first.data, elements * bytesOf(reduction.dtype));
     return;
   }
-  const std::vector<const void*> inputs(sum.inputs.begin(), sum.inputs.end());
-  reduce(reduction, sum.out, inputs, elements);
+  reduce(reduction, sum.out, sum.inputs, elements);
 }
 
 void skip(Sum& sum, std::uint64_t elements, std::size_t elementBytes) {
   const std::size_t bytes = elements * elementBytes;
   sum.out += bytes;
-  for (const std::byte*& input : sum.inputs) input += bytes;
+  for (Input& input : sum.inputs) input.data = static_cast<const std::byte*>(input.data) + bytes;
   sum.elements -= elements;
 }
 

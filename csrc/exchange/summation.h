@@ -10,9 +10,9 @@
 
 namespace fairring {
 
-struct Sum {  // out = sum of the inputs; one input and nothing to scale: a copy
+struct Sum {  // out = the inputs, reduced; one input and nothing to scale: a copy
   std::byte* out;
-  std::vector<const std::byte*> inputs;
+  std::vector<Input> inputs;
   std::uint64_t elements;
 };
 

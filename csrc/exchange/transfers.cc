@@ -51,7 +51,7 @@ std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<
     const Range range = verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
     Sum sum{.out = slice.image + slice.byteOffset(range.begin), .inputs = {}, .elements = range.size()};
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
-      sum.inputs.push_back(static_cast<int>(owner) == rail.self ? sum.out : (transfer++)->receiveAt);
+      sum.inputs.push_back({static_cast<int>(owner) == rail.self ? sum.out : (transfer++)->receiveAt});
     }
     if (sum.elements > 0) sums.push_back(std::move(sum));
   }

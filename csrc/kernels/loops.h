@@ -13,7 +13,7 @@ namespace fairring {
 struct LoopArguments {
   Reduction reduction;
   void* out = nullptr;
-  const void* const* inputs = nullptr;
+  const Input* inputs = nullptr;
   std::size_t inputCount = 0;
   std::size_t elements = 0;
 };

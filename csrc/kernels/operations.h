@@ -61,6 +61,8 @@ struct Xor {
 
 // What an input goes through before it takes part.
 struct AsIs {
+  explicit AsIs(double) {}
+
   template <class Wide>
   Wide operator()(Wide value) const {
     return value;
@@ -68,13 +70,17 @@ struct AsIs {
 };
 
 template <class Factor>
-struct Scaled {
-  Factor factor;
+class Scaled {
+ public:
+  explicit Scaled(double factor) : factor_(static_cast<Factor>(factor)) {}
 
   template <class Wide>
   Wide operator()(Wide value) const {
-    return value * factor;
+    return value * factor_;
   }
+
+ private:
+  Factor factor_;
 };
 
 }  // namespace fairring::FAIRRING_ISA

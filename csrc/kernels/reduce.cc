@@ -69,7 +69,7 @@ std::vector<Isa> runnableIsas() {
   return isas;
 }
 
-void reduce(const Reduction& reduction, void* out, std::span<const void* const> inputs, std::size_t elements) {
+void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs, std::size_t elements) {
   assert(!inputs.empty() && isDefined(reduction.op, reduction.dtype) && reduction.divisor != 0);
   static const Loops best = runnableIsas().back().loops;
   const StandardFloatingPoint standard;

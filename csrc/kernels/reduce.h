@@ -41,15 +41,19 @@ bool isDefined(Op op, DType dtype);
 struct Reduction {
   DType dtype = DType::Float32;
   Op op = Op::Sum;
-  // Each input is multiplied by this before it is added: in fp32 (16-bit and 32-bit floats) or fp64. 1 leaves the
-  // bits as they are. For sums of floats.
-  double scale = 1.0;
   // The sum is divided by this, truncating toward zero, after the last input. 1 leaves it. For sums of integers.
   std::int32_t divisor = 1;
 };
 
+struct Input {
+  const void* data = nullptr;
+  // It is multiplied by this before it is added: in fp32 (16-bit and 32-bit floats) or fp64. 1 leaves its value as it
+  // is. For sums of floats.
+  double scale = 1.0;
+};
+
 // out[i] = inputs[0][i] op inputs[1][i] op ..., for i < elements. out may be one of the inputs; it may not overlap one
 // partly. At least one input. The operation is defined for the dtype.
-void reduce(const Reduction& reduction, void* out, std::span<const void* const> inputs, std::size_t elements);
+void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs, std::size_t elements);
 
 }  // namespace fairring

@@ -26,65 +26,79 @@ void each(std::size_t count, Step step) {
   }
 }
 
+// An input from some element on.
+template <class Type, class Scale>
+class Source {
+ public:
+  Source(const Input& input, std::size_t at)
+      : from_(static_cast<const typename Type::Element*>(input.data) + at), scale_(input.scale) {}
+
+  template <class Vector>
+  auto read(Vector lanes, std::size_t i) const {
+    return scale_(lanes.load(from_ + i));
+  }
+
+ private:
+  const typename Type::Element* from_;
+  Scale scale_;
+};
+
 template <class Type, class Operation, class Scale>
 class Block {
  public:
-  using Element = Type::Element;
+  using From = Source<Type, Scale>;
+  static constexpr std::size_t kMost = kBlockBytes / sizeof(typename Type::Wide);
 
-  Block(std::size_t count, Scale scale) : count_(count), scale_(scale) {}
+  explicit Block(std::size_t count) : count_(count) {}
 
-  void begin(const Element* in) {
-    each<Type>(count_, [&](auto lanes, std::size_t i) { lanes.put(held_ + i, scale_(lanes.load(in + i))); });
+  void begin(From in) {
+    each<Type>(count_, [&](auto lanes, std::size_t i) { lanes.put(held_ + i, in.read(lanes, i)); });
   }
 
-  void begin(const Element* a, const Element* b) {
+  void begin(From a, From b) {
     each<Type>(count_, [&](auto lanes, std::size_t i) {
-      lanes.put(held_ + i, Operation{}(scale_(lanes.load(a + i)), scale_(lanes.load(b + i))));
+      lanes.put(held_ + i, Operation{}(a.read(lanes, i), b.read(lanes, i)));
     });
   }
 
-  void take(const Element* in) {
+  void take(From in) {
     each<Type>(count_, [&](auto lanes, std::size_t i) {
-      lanes.put(held_ + i, Operation{}(lanes.get(held_ + i), scale_(lanes.load(in + i))));
+      lanes.put(held_ + i, Operation{}(lanes.get(held_ + i), in.read(lanes, i)));
     });
   }
 
-  void finish(Element* out) {
+  void finish(typename Type::Element* out) {
     each<Type>(count_, [&](auto lanes, std::size_t i) { lanes.store(out + i, lanes.get(held_ + i)); });
   }
-
-  static constexpr std::size_t kMost = kBlockBytes / sizeof(typename Type::Wide);
 
  private:
   alignas(64) typename Type::Wide held_[kMost];
   const std::size_t count_;
-  const Scale scale_;
 };
 
 template <class Type, class Operation, class Scale = AsIs>
-void reduceBlocks(const LoopArguments& arguments, Scale scale = {}) {
-  using Element = Type::Element;
+void reduceBlocks(const LoopArguments& arguments) {
   using Work = Block<Type, Operation, Scale>;
   for (std::size_t at = 0; at < arguments.elements; at += Work::kMost) {
     const std::size_t left = arguments.elements - at;
-    Work block(left < Work::kMost ? left : Work::kMost, scale);
-    const auto input = [&](std::size_t k) { return static_cast<const Element*>(arguments.inputs[k]) + at; };
+    Work block(left < Work::kMost ? left : Work::kMost);
+    const auto input = [&](std::size_t k) { return typename Work::From(arguments.inputs[k], at); };
     if (arguments.inputCount == 1) {
       block.begin(input(0));
     } else {
       block.begin(input(0), input(1));
     }
     for (std::size_t k = 2; k < arguments.inputCount; ++k) block.take(input(k));
-    block.finish(static_cast<Element*>(arguments.out) + at);
+    block.finish(static_cast<Type::Element*>(arguments.out) + at);
   }
 }
 
 template <class Type>
-void sumScaled(const LoopArguments& arguments) {
-  using Wide = Type::Wide;
-  const double scale = arguments.reduction.scale;
-  if (scale == 1.0) return reduceBlocks<Type, Add>(arguments);
-  reduceBlocks<Type, Add>(arguments, Scaled<Wide>{static_cast<Wide>(scale)});
+void sumFloats(const LoopArguments& arguments) {
+  for (std::size_t k = 0; k < arguments.inputCount; ++k) {
+    if (arguments.inputs[k].scale != 1.0) return reduceBlocks<Type, Add, Scaled<typename Type::Wide>>(arguments);
+  }
+  reduceBlocks<Type, Add>(arguments);
 }
 
 template <class T>
@@ -107,10 +121,10 @@ void sumIntegers(const LoopArguments& arguments) {
 
 void sum(const LoopArguments& arguments) {
   switch (arguments.reduction.dtype) {
-    case DType::Float32: return sumScaled<Plain<float>>(arguments);
-    case DType::Float64: return sumScaled<Plain<double>>(arguments);
-    case DType::BFloat16: return sumScaled<Brain>(arguments);
-    case DType::Float16: return sumScaled<Half>(arguments);
+    case DType::Float32: return sumFloats<Plain<float>>(arguments);
+    case DType::Float64: return sumFloats<Plain<double>>(arguments);
+    case DType::BFloat16: return sumFloats<Brain>(arguments);
+    case DType::Float16: return sumFloats<Half>(arguments);
     case DType::Int8: return sumIntegers<std::int8_t>(arguments);
     case DType::Int16: return sumIntegers<std::int16_t>(arguments);
     case DType::Int32: return sumIntegers<std::int32_t>(arguments);

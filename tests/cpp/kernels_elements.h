@@ -39,13 +39,13 @@ class Elements {
   std::vector<unsigned char> memory_;
 };
 
-inline std::uint64_t reduceBits(Reduction reduction, const std::vector<std::uint64_t>& inputs) {
+inline std::uint64_t reduceBits(Reduction reduction, const std::vector<std::uint64_t>& inputs, double scale = 1.0) {
   std::vector<Elements> memory;
   for (const std::uint64_t bits : inputs) memory.emplace_back(reduction.dtype, 1).set(0, bits);
-  std::vector<const void*> pointers;
-  for (Elements& one : memory) pointers.push_back(one.data());
+  std::vector<Input> sources;
+  for (Elements& one : memory) sources.push_back({one.data(), scale});
   Elements out(reduction.dtype, 1);
-  reduce(reduction, out.data(), pointers, 1);
+  reduce(reduction, out.data(), sources, 1);
   return out.get(0);
 }
 

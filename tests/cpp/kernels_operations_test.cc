@@ -65,7 +65,9 @@ class RandomBits {
   std::vector<std::uint64_t> special_;
 };
 
-void expectAsInReference(const Reduction& reduction, std::size_t inputs, std::size_t size) {
+// scales: of the inputs, one after the other.
+void expectAsInReference(const Reduction& reduction, std::size_t inputs, std::size_t size,
+                         const std::vector<double>& scales = {1.0}) {
   const DType dtype = reduction.dtype;
   RandomBits bits(dtype);
   std::vector<Elements> memory(inputs, Elements(dtype, size));
@@ -76,14 +78,14 @@ void expectAsInReference(const Reduction& reduction, std::size_t inputs, std::si
       memory[k].set(i, bits.next());
       column[k] = memory[k].get(i);
     }
-    expected.set(i, reference::reduce(reduction, column));
+    expected.set(i, reference::reduce(reduction, column, scales));
   }
-  std::vector<const void*> pointers;
-  for (Elements& input : memory) pointers.push_back(input.data());
+  std::vector<Input> sources;
+  for (std::size_t k = 0; k < inputs; ++k) sources.push_back({memory[k].data(), scales[k % scales.size()]});
   const auto isNan = [&](std::uint64_t one) { return isFloat(dtype) && reference::formatOf(dtype).isNan(one); };
   for (const Isa& isa : runnableIsas()) {
     Elements out(dtype, size);
-    isa.loops({reduction, out.data(), pointers.data(), inputs, size});
+    isa.loops({reduction, out.data(), sources.data(), inputs, size});
     for (std::size_t i = 0; i < size; ++i) {
       if (isNan(out.get(i)) && isNan(expected.get(i))) continue;
       ASSERT_EQ(out.get(i), expected.get(i)) << isa.name << ", " << inputs << " inputs of " << size << ", element " << i
@@ -112,9 +114,9 @@ TEST_P(Operations, MayWriteOverAnyOneOfTheirInputs) {
     for (Elements& input : fresh) input.set(i, bits.next());
   }
   const auto reduceInto = [&](std::vector<Elements>& memory, Elements& out) {
-    std::vector<const void*> pointers;
-    for (Elements& input : memory) pointers.push_back(input.data());
-    reduce(GetParam(), out.data(), pointers, kSize);
+    std::vector<Input> sources;
+    for (Elements& input : memory) sources.push_back({input.data()});
+    reduce(GetParam(), out.data(), sources, kSize);
   };
   Elements expected(GetParam().dtype, kSize);
   reduceInto(fresh, expected);
@@ -131,15 +133,16 @@ INSTANTIATE_TEST_SUITE_P(Kernels, ScaledSums, testing::ValuesIn(kNumbers),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST_P(ScaledSums, GiveWhatTheReferenceGives) {
-  Reduction reduction{.dtype = GetParam()};
   for (const int ranks : {2, 3, 7}) {
+    Reduction reduction{.dtype = GetParam()};
+    std::vector<double> scales{1.0};
     if (isFloat(GetParam())) {
-      reduction.scale = 1.0 / ranks;
+      scales = {1.0 / ranks, 1.0, -3.0};
     } else {
       reduction.divisor = ranks;
     }
     for (std::size_t inputs = 1; inputs <= 4; ++inputs) {
-      for (const std::size_t size : kSizes) expectAsInReference(reduction, inputs, size);
+      for (const std::size_t size : kSizes) expectAsInReference(reduction, inputs, size, scales);
     }
   }
 }

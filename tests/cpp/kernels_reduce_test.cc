@@ -40,14 +40,14 @@ class ReduceEveryDType : public testing::TestWithParam<DType> {
   // inPlace: the input that is also the output; -1 for none
   void expectExactSums(std::size_t inputs, std::size_t size, int inPlace, int scale) {
     std::vector<Elements> memory(inputs, Elements(GetParam(), size));
-    std::vector<const void*> pointers;
+    std::vector<Input> sources;
     for (std::size_t k = 0; k < inputs; ++k) {
       for (std::size_t i = 0; i < size; ++i) memory[k].set(i, encode(GetParam(), smallInteger(k, i)));
-      pointers.push_back(memory[k].data());
+      sources.push_back({memory[k].data(), static_cast<double>(scale)});
     }
     Elements apart(GetParam(), size);
     Elements& out = inPlace < 0 ? apart : memory[inPlace];
-    reduce({.dtype = GetParam(), .scale = static_cast<double>(scale)}, out.data(), pointers, size);
+    reduce({.dtype = GetParam()}, out.data(), sources, size);
     for (std::size_t i = 0; i < size; ++i) {
       int sum = 0;
       for (std::size_t k = 0; k < inputs; ++k) sum += scale * smallInteger(k, i);
@@ -116,14 +116,13 @@ TEST(Reduce, TakesFloatsInTheOrderGiven) {
 TEST(Reduce, DoesNotContractAScaledSumIntoOneRounding) {
   constexpr float kOneAndABit = 1 + 0x1p-12F;  // its square needs 25 bits
   const float product = kOneAndABit * kOneAndABit;
-  const std::uint64_t sum =
-      reduceBits({.dtype = DType::Float32, .scale = kOneAndABit}, {floatBits(-1), floatBits(kOneAndABit)});
+  const std::uint64_t sum = reduceBits({.dtype = DType::Float32}, {floatBits(-1), floatBits(kOneAndABit)}, kOneAndABit);
   EXPECT_EQ(sum, floatBits(product - kOneAndABit));
 }
 
 TEST(Reduce, ScalesBeforeItAddsSoThatAnAverageOfLargeHalvesIsFinite) {
   constexpr std::uint64_t kLargestHalf = 0x7bff;
-  EXPECT_EQ(reduceBits({.dtype = DType::Float16, .scale = 0.5}, {kLargestHalf, kLargestHalf}), kLargestHalf);
+  EXPECT_EQ(reduceBits({.dtype = DType::Float16}, {kLargestHalf, kLargestHalf}, 0.5), kLargestHalf);
   EXPECT_EQ(reduceBits({DType::Float16}, {kLargestHalf, kLargestHalf}), 0x7c00);
 }
 
@@ -141,7 +140,7 @@ TEST_P(ReduceSixteenBits, ReturnsEveryBitPatternOfOneInputUnchanged) {
       for (std::size_t first = 0; first < kPatterns; first += count) {
         const std::size_t size = std::min(count, kPatterns - first);
         Elements out(GetParam(), size);
-        const void* input = static_cast<unsigned char*>(in.data()) + 2 * first;
+        const Input input{static_cast<unsigned char*>(in.data()) + 2 * first};
         isa.loops({{.dtype = GetParam()}, out.data(), &input, 1, size});
         for (std::size_t i = 0; i < size; ++i) {
           const std::uint64_t bits = first + i;
@@ -180,9 +179,9 @@ TEST(Reduce, RoundsSixteenBitSumsOnceToNearestEven) {
   for (const Rounding& row : table) {
     EXPECT_EQ(reduceBits({row.dtype}, row.inputs), row.sum) << name(row.dtype) << std::hex << " " << row.inputs[0];
   }
-  EXPECT_EQ(reduceBits({.dtype = DType::Float16, .scale = 0.5}, {0x0001}),
+  EXPECT_EQ(reduceBits({.dtype = DType::Float16}, {0x0001}, 0.5),
             0x0000);  // half of the smallest denormal: to even
-  EXPECT_EQ(reduceBits({.dtype = DType::Float16, .scale = 0.5}, {0x0003}), 0x0002);
+  EXPECT_EQ(reduceBits({.dtype = DType::Float16}, {0x0003}, 0.5), 0x0002);
 }
 
 TEST(Reduce, WrapsIntegerSums) {

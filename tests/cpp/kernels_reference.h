@@ -83,12 +83,12 @@ inline Exact combine(Op op, Exact a, Exact b) {
   return less == (op == Op::Min) ? a : b;
 }
 
-inline std::uint64_t reduceFloats(const Reduction& reduction, const std::vector<std::uint64_t>& inputs) {
+inline std::uint64_t reduceFloats(const Reduction& reduction, const std::vector<std::uint64_t>& inputs,
+                                  const std::vector<double>& scales) {
   const Format format = formatOf(reduction.dtype);
   const Format wide = reduction.dtype == DType::Float64 ? format : formatOf(DType::Float32);
   const auto round = [&wide](Exact value) { return decode(wide, encode(wide, value)); };
-  const Exact scale = round(reduction.scale);
-  const auto input = [&](std::size_t k) { return round(decode(format, inputs[k]) * scale); };
+  const auto input = [&](std::size_t k) { return round(decode(format, inputs[k]) * round(scales[k % scales.size()])); };
   Exact result = input(0);
   for (std::size_t k = 1; k < inputs.size(); ++k) result = round(combine(reduction.op, result, input(k)));
   return encode(format, result);
@@ -133,9 +133,11 @@ inline std::uint64_t reduceTruths(Op op, const std::vector<std::uint64_t>& input
   return truths >= (any ? 1 : inputs.size()) ? 1 : 0;
 }
 
-inline std::uint64_t reduce(const Reduction& reduction, const std::vector<std::uint64_t>& inputs) {
+// scales: of the inputs, one after the other; for sums of floats.
+inline std::uint64_t reduce(const Reduction& reduction, const std::vector<std::uint64_t>& inputs,
+                            const std::vector<double>& scales) {
   if (reduction.dtype == DType::Bool) return reduceTruths(reduction.op, inputs);
-  return isFloat(reduction.dtype) ? reduceFloats(reduction, inputs) : reduceIntegers(reduction, inputs);
+  return isFloat(reduction.dtype) ? reduceFloats(reduction, inputs, scales) : reduceIntegers(reduction, inputs);
 }
 
 }  // namespace fairring::reference

@@ -1,0 +1,117 @@
+#include "backend/reduction.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+using TorchOp = c10d::ReduceOp::RedOpType;
+using TorchDType = at::ScalarType;
+
+struct Operation {
+  TorchOp torch;
+  const char* name;
+  Op op;
+};
+
+constexpr std::array kOperations = {
+    Operation{TorchOp::SUM, "SUM", Op::Sum},
+    Operation{TorchOp::AVG, "AVG", Op::Sum},
+    Operation{TorchOp::PRODUCT, "PRODUCT", Op::Product},
+    Operation{TorchOp::MIN, "MIN", Op::Min},
+    Operation{TorchOp::MAX, "MAX", Op::Max},
+    Operation{TorchOp::BAND, "BAND", Op::BitAnd},
+    Operation{TorchOp::BOR, "BOR", Op::BitOr},
+    Operation{TorchOp::BXOR, "BXOR", Op::BitXor},
+    Operation{TorchOp::PREMUL_SUM, "PREMUL_SUM", Op::Sum},
+};
+
+constexpr std::array kDTypes = {
+    std::pair{TorchDType::Float, DType::Float32},
+    std::pair{TorchDType::Double, DType::Float64},
+    std::pair{TorchDType::BFloat16, DType::BFloat16},
+    std::pair{TorchDType::Half, DType::Float16},
+    std::pair{TorchDType::Char, DType::Int8},
+    std::pair{TorchDType::Short, DType::Int16},
+    std::pair{TorchDType::Int, DType::Int32},
+    std::pair{TorchDType::Long, DType::Int64},
+    std::pair{TorchDType::Byte, DType::UInt8},
+    std::pair{TorchDType::UInt16, DType::UInt16},
+    std::pair{TorchDType::UInt32, DType::UInt32},
+    std::pair{TorchDType::UInt64, DType::UInt64},
+    std::pair{TorchDType::Bool, DType::Bool},
+    std::pair{TorchDType::ComplexHalf, DType::Float16},
+    std::pair{TorchDType::ComplexFloat, DType::Float32},
+    std::pair{TorchDType::ComplexDouble, DType::Float64},
+};
+
+// Why an operation is not defined for a dtype that has others, and what to do; null if it is.
+const char* objection(const Operation& operation, TorchDType dtype, DType own) {
+  if (operation.torch == TorchOp::PREMUL_SUM && !isFloat(own)) {
+    return "only floats have a factor: multiply the tensor, then take SUM";
+  }
+  if (operation.torch == TorchOp::AVG && own == DType::Bool) return "convert the tensor to a number type first";
+  if (at::isComplexType(dtype) && operation.op != Op::Sum) {
+    return "complex tensors have SUM, AVG and PREMUL_SUM; for another operation on each part take torch.view_as_real";
+  }
+  if (!isDefined(operation.op, own)) {
+    return "only integers and bool have bit operations: view the tensor as integers of its width first";
+  }
+  return nullptr;
+}
+
+double factorOf(const c10d::ReduceOp& op) {
+  check(
+      op.supplement_.defined(), ErrorKind::Usage,
+      "all_reduce with PREMUL_SUM, but without a factor: make it with torch.distributed._make_nccl_premul_sum(factor)");
+  // Nothing but PREMUL_SUM has a supplement, and it has no other than this.
+  const auto& supplement = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
+  return supplement.tensor_factor.defined() ? supplement.tensor_factor.item().toDouble() : supplement.double_factor;
+}
+
+const Operation* find(TorchOp op) { return std::ranges::find(kOperations, op, &Operation::torch); }
+
+}  // namespace
+
+const char* name(TorchOp op) {
+  const Operation* operation = find(op);
+  return operation == std::end(kOperations) ? "an unknown operation" : operation->name;
+}
+
+DType ownDType(TorchDType dtype) {
+  const auto* row = std::ranges::find(kDTypes, dtype, [](const auto& pair) { return pair.first; });
+  check(row != std::end(kDTypes), ErrorKind::Usage, "all_reduce is not defined for tensors of ", dtype,
+        " on the CPU: convert the tensor to another dtype first, such as bfloat16 or float32");
+  return row->second;
+}
+
+std::uint64_t ownElements(const at::Tensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
+}
+
+Contribution contributionOf(const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
+  const Operation* operation = find(op);
+  check(operation != std::end(kOperations), ErrorKind::Usage, "all_reduce with operation number ",
+        static_cast<int>(op.op_), ", which torch.distributed.ReduceOp does not define: take one of those that it does");
+  const DType own = ownDType(dtype);
+  const char* reason = objection(*operation, dtype, own);
+  check(reason == nullptr, ErrorKind::Usage, "all_reduce with ", operation->name, " is not defined for tensors of ",
+        dtype, ": ", reason);
+  Contribution contribution{.reduction = {.dtype = own, .op = operation->op}};
+  if (operation->torch == TorchOp::PREMUL_SUM) contribution.scale = factorOf(op);
+  if (operation->torch == TorchOp::AVG) {
+    if (isFloat(own)) {
+      contribution.scale = 1.0 / ranks;
+    } else {
+      contribution.reduction.divisor = ranks;
+    }
+  }
+  return contribution;
+}
+
+}  // namespace fairring

@@ -1,0 +1,32 @@
+// From torch's operations and dtypes to ours, and what is not defined: an error that says what to do, alike on all
+// ranks, before anything is sent. Pure.
+//
+// A complex tensor is one of twice as many floats, for the operations that treat both parts alike.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "kernels/reduce.h"
+
+namespace fairring {
+
+const char* name(c10d::ReduceOp::RedOpType op);  // as torch's users write it: "SUM"
+
+// The dtype of what is reduced. Throws Failure(Usage) for those that can't be.
+DType ownDType(at::ScalarType dtype);
+std::uint64_t ownElements(const at::Tensor& tensor);
+
+// What to do with the tensor in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
+// integers; PREMUL_SUM multiplies by this rank's factor.
+struct Contribution {
+  Reduction reduction;
+  double scale = 1.0;
+};
+
+// Throws Failure(Usage) where the operation is not defined for the dtype.
+Contribution contributionOf(const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+
+}  // namespace fairring
