@@ -125,6 +125,16 @@ void Membership::refuseIfAborted() const {
 // generation that has been closed, nor of a rank whose facts are there but whose door is not: one that has died.
 void Membership::meet(std::chrono::milliseconds timeout) {
   if (!facts_.empty()) return;
+  try {
+    awaitFacts(timeout);
+  } catch (const c10::DistError& error) {
+    throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
+                            " lost the store while it waited for the other ranks (", error.what_without_backtrace(),
+                            "): the process that holds it, rank 0 or torchrun, has ended; its output says why"));
+  }
+}
+
+void Membership::awaitFacts(std::chrono::milliseconds timeout) {
   // A connection of its own: waiting on a store keeps all others off that store's connection.
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
   const auto end = Clock::now() + timeout;
@@ -166,7 +176,9 @@ std::vector<int> Membership::fetchFacts(c10d::Store& store) {
   facts.reserve(static_cast<std::size_t>(options_.size));
   std::vector<int> dead;
   for (int rank = 0; rank < options_.size; ++rank) facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
-  checkAddresses(facts);  // an address that nobody else can reach looks like a shut door
+  // First: who finds these wrong leaves, and an address that nobody else can reach looks like a shut door.
+  checkSettings(facts);
+  checkAddresses(facts);
   for (int rank = 0; rank < options_.size; ++rank) {
     if (rank != options_.rank && isDoorShut(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
   }

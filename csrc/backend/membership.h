@@ -58,6 +58,7 @@ class Membership {
   void closeDoor();
   Secret agreeOnSecret(c10d::Store& store) const;
   void meet(std::chrono::milliseconds timeout);
+  void awaitFacts(std::chrono::milliseconds timeout);
   void pauseUnlessAborted(std::chrono::milliseconds pause);
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
   std::vector<int> fetchFacts(c10d::Store& store);
