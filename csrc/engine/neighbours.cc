@@ -47,7 +47,11 @@ std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
   return wanted;
 }
 
-std::string Neighbours::who(int rank) const { return concat("rank ", rank, " (", facts(rank).hostname, ")"); }
+// Also of ranks that peers speak of, which need not exist.
+std::string Neighbours::who(int rank) const {
+  const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < facts_.size();
+  return concat("rank ", rank, " (", exists ? facts(rank).hostname : "which there is not", ")");
+}
 
 std::string Neighbours::who(const std::set<int>& ranks) const {
   std::string text;
