@@ -1,0 +1,82 @@
+"""What a process holds: threads, descriptors, shared memory, children. Two are compared around a group's life."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Counted by kind, without numbers: a socket is "socket", whichever it is. memory: bytes of its own, not shared."""
+
+    threads: Counter[str]
+    descriptors: Counter[str]
+    maps: Counter[str]  # of memory that other processes can share
+    shared_files: Counter[str]  # in /dev/shm
+    children: Counter[str]
+    memory: int
+
+    def beyond(self, before: Holdings) -> dict[str, dict[str, int]]:
+        """What this holds and `before` did not, by field; empty when there is nothing."""
+        fields = ("threads", "descriptors", "maps", "shared_files", "children")
+        more = {field: dict(getattr(self, field) - getattr(before, field)) for field in fields}
+        return {field: counts for field, counts in more.items() if counts}
+
+
+def take(pid: int | str = "self") -> Holdings:
+    process = Path("/proc") / str(pid)
+    return Holdings(
+        threads=Counter(_texts(process / "task", "comm")),
+        descriptors=Counter(_descriptors(process / "fd")),
+        maps=Counter(_shared_maps((process / "maps").read_text())),
+        shared_files=Counter(path.name for path in Path("/dev/shm").iterdir()),
+        children=Counter(word for text in _texts(process / "task", "children") for word in text.split()),
+        memory=int(_field((process / "status").read_text(), "RssAnon")) * KIB,
+    )
+
+
+def _texts(folder: Path, name: str) -> list[str]:
+    texts = []
+    for entry in folder.iterdir():
+        with suppress(OSError):  # a thread that ends meanwhile
+            texts.append((entry / name).read_text().strip())
+    return texts
+
+
+def _descriptors(folder: Path) -> list[str]:
+    kinds = []
+    for entry in folder.iterdir():
+        with suppress(OSError):  # the one that lists the folder
+            kinds.append(re.sub(r":\[\d+\]|\d+", "", str(entry.readlink())))
+    return kinds
+
+
+def _shared_maps(text: str) -> list[str]:
+    paths = [fields[5] for fields in (line.split(maxsplit=5) for line in text.splitlines()) if len(fields) == 6]
+    return [path for path in paths if path.startswith(("/memfd:", "/dev/shm/"))]
+
+
+def _field(text: str, name: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name}:")]
+    return line.split()[1]
+
+
+def listening_ports(pid: int) -> set[int]:
+    """TCP ports on which the process listens, in whichever network namespace it is."""
+    sockets = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            sockets.add(str(entry.readlink()))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
