@@ -32,6 +32,7 @@ class Case:
     present: tuple[int, ...] | None = None  # ranks that come at all; None: all
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float = 60  # of the group, seconds
+    module: str = "failures.bodies"
 
     @property
     def size(self) -> int:
@@ -64,7 +65,7 @@ class Play:
             rank: stage.fork(
                 self.nurseries[rank],
                 ("failures.rank", "live"),
-                ("failures.bodies", case.body, rank, case.size, case.timeout),
+                (case.module, case.body, rank, case.size, case.timeout),
                 env,
             )
             for rank in self.ranks
@@ -150,6 +151,9 @@ class Play:
 
     def log(self, rank: int) -> str:
         return self.stage.log(self.nurseries[rank])
+
+    def said(self, rank: int, word: str) -> bool:
+        return self._said(self.pids[rank], word)
 
     def words(self, rank: int, word: str) -> tuple[Any, ...]:
         """What the rank said with this word."""

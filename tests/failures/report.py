@@ -1,6 +1,6 @@
 """Plays all cases and prints the table of what each rank reported, and after how many seconds, as Markdown.
 
-Usage: python tests/failures/report.py [case ...]
+Then what a rank held before, with, and after many groups. Usage: python tests/failures/report.py [case ...]
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from failures.cases import as_in_the_table
+from failures.churn import GROUPS, ROUNDS
 from failures.judge import faults
 from failures.play import Case, Outcome, Play
-from failures.stage import Stage
+from failures.stage import Stage, StageError
 
 _KILLED = -9
+_LONGEST = 1000
+_MIB = 1 << 20
 
 
 def main() -> None:
@@ -24,10 +27,15 @@ def main() -> None:
     wrong = []
     for case in as_in_the_table():
         if not sys.argv[1:] or case.name in sys.argv[1:]:
-            outcomes = Play(stage, case).run()
+            try:
+                outcomes = Play(stage, case).run()
+            except StageError as error:
+                wrong.append(f"{case.name}: {error}"[:_LONGEST])
+                continue
             wrong += [f"{case.name}: {fault}" for fault in faults(case, outcomes)]
-            for row in _rows(case, outcomes):
-                print(row, flush=True)
+            print(*_rows(case, outcomes), sep="\n", flush=True)
+    if not sys.argv[1:]:
+        _print_holdings(stage)
     stage.close()
     for fault in wrong:
         print(fault, file=sys.stderr)
@@ -46,6 +54,22 @@ def _rows(case: Case, outcomes: dict[int, Outcome]) -> list[str]:
         title = (case.title, case.layout) if number == 0 else ("", "")
         rows.append(f"| {title[0]} | {title[1]} | {', '.join(map(str, ranks))} | {after} | {words} |")
     return rows
+
+
+def _print_holdings(stage: Stage) -> None:
+    """Of rank 1, which does not hold the store."""
+    print("\n| | threads | descriptors | shared maps | own memory |\n|---|---|---|---|---|")
+    titles = {"warm": "after the first rounds", "full": "with all groups", "empty": "after the last round"}
+    rows = {"many_groups": f"{GROUPS} groups, three rounds", "many_inits": f"{ROUNDS} times init and destroy"}
+    for body, title in rows.items():
+        play = Play(stage, Case(body, title, body, {}, module="failures.churn"))
+        play.run()
+        for word, when in titles.items():
+            if not play.said(1, word):
+                continue
+            held = play.words(1, word)[1]
+            counts = (held.threads.total(), held.descriptors.total(), held.maps.total())
+            print(f"| {title}, {when} | {counts[0]} | {counts[1]} | {counts[2]} | {held.memory / _MIB:.1f} MiB |")
 
 
 def _words(outcome: Outcome) -> str:
