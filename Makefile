@@ -3,6 +3,7 @@
 #   make test      all tests: C++ under sanitizers, Python on this torch, and a smoke test on the oldest torch
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
+#   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make lint | format | bench | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
 SHELL := bash
@@ -29,7 +30,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench lint format clean system
+.PHONY: demo failures test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -41,6 +42,10 @@ bench: build
 	  $(BIN)/fairring lab --machines $${layout%x*} --ranks $${layout#*x} --rate 1gbit --only-rank 0 -- \
 	    $(BIN)/python benchmarks/all_reduce.py --sizes 4KiB,64KiB,1MiB,4MiB,25MiB --json bench-results/$$layout.json; \
 	done
+
+# Some minutes: the table has silences of ten seconds and timeouts in it.
+failures: build
+	@$(BIN)/python tests/failures/report.py
 
 test: test-cpp test-$(OLDEST_TORCH) test-python
 
