@@ -76,6 +76,7 @@ def test_strangers_change_nothing_from_before_the_group_until_after_it(stage: St
         play.end()
     assert not faults(case, outcomes), "\n".join(faults(case, outcomes))
     for rank in play.ranks:
+        assert outcomes[rank].log.count("was refused") == 1, outcomes[rank].log
         before, after = play.words(rank, "serving")[1], play.words(rank, "served")[1]
         assert isinstance(before, Holdings)
         assert isinstance(after, Holdings)

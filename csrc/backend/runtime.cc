@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <mutex>
@@ -37,6 +38,9 @@ std::shared_ptr<Runtime> Runtime::acquire(const std::string& address, ListenPort
   return runtime;
 }
 
-Runtime::Runtime(const std::string& address, ListenPorts ports) : address_(address), acceptor_(loop_, address, ports) {}
+Runtime::Runtime(const std::string& address, ListenPorts ports)
+    : address_(address), acceptor_(loop_, address, ports, [this](const std::string& text) {
+        completion_.post([text] { TORCH_WARN("fairring: ", text); });  // writing may block
+      }) {}
 
 }  // namespace fairring

@@ -24,8 +24,8 @@ void Entrance::put(Arrival arrival) {
   waiting_.push_back(std::move(arrival));
 }
 
-Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports)
-    : loop_(loop), address_(std::move(address)) {
+Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports, Report report)
+    : loop_(loop), address_(std::move(address)), report_(std::move(report)) {
   listenWithin(ports);
   loop_.runAndWait([this] { watchListeners(); });
 }
@@ -120,15 +120,21 @@ void Acceptor::greet(Descriptor socket) {
 void Acceptor::finish(std::uint64_t guest, const Error& error) {
   const auto node = guests_.extract(guest);
   resume();
-  if (error) {
-    ++strangers_;
-    return;
-  }
   Handshake& handshake = *node.mapped().handshake;
+  if (error) return refuse(handshake, error);
   const Greeting greeting = handshake.greeting();
   const auto entrance = entrances_.find(greeting.group);
   if (entrance == entrances_.end()) return;  // the group left in the meantime
   entrance->second->put({static_cast<int>(greeting.from), greeting.purpose, handshake.takeSocket()});
+}
+
+// Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.
+void Acceptor::refuse(Handshake& handshake, const Error& error) {
+  ++strangers_;
+  if (!report_ || !handshake.spoke()) return;
+  std::exchange(report_, nullptr)(concat(
+      "a connection from ", peerOf(handshake.takeSocket()), " to ", address_, " port ", port_, " was refused: ",
+      error.text(), ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
 }
 
 std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {

@@ -1,7 +1,8 @@
 // The one listener of a process: lets in what proves that it belongs to one of the process's groups.
 // A TCP port on the job's interface for other machines, and an abstract unix socket for ranks of this machine (through
 // which descriptors can be passed). Every connection goes through the keyed challenge of hello.h first; what fails it,
-// or is not through within kHelloTimeout, is dropped and counted. At most kHalfOpen are in that state at once;
+// or is not through within kHelloTimeout, is dropped and counted, and the first of them that said anything is reported.
+// At most kHalfOpen are in that state at once;
 // while there are, others wait in the system's backlog, and who has been silent for kPatience makes room for them. So a
 // crowd of silent strangers delays a peer but can't keep it out.
 // The Acceptor is made and destroyed on any thread; the rest runs on the loop.
@@ -58,8 +59,10 @@ class Acceptor {
   static constexpr std::chrono::milliseconds kHelloTimeout{10'000};
   static constexpr std::chrono::milliseconds kPatience{1'000};
 
+  using Report = std::function<void(const std::string& text)>;  // on the loop; must not block
+
   // Listens on `address` ("10.0.0.3", "fe80::1%eth0"). Throws Failure(Configuration) with what to do if it can't.
-  Acceptor(LoopThread& loop, std::string address, ListenPorts ports);
+  Acceptor(LoopThread& loop, std::string address, ListenPorts ports, Report report = nullptr);
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   ~Acceptor();
@@ -81,6 +84,7 @@ class Acceptor {
   void dropSilentGuests();
   void greet(Descriptor socket);
   void finish(std::uint64_t guest, const Error& error);
+  void refuse(Handshake& handshake, const Error& error);
   std::optional<Secret> secretOf(const Greeting& greeting) const;
 
   LoopThread& loop_;
@@ -97,6 +101,7 @@ class Acceptor {
   std::map<std::uint64_t, Guest> guests_;  // half-open, the oldest first
   std::uint64_t nextGuest_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
+  Report report_;                        // until it has been called
   std::atomic<std::uint64_t> strangers_{0};
 };
 

@@ -43,6 +43,7 @@ void Handshake::readMessage() {
     return finish(makeError(ErrorKind::Connection, "the connection was closed during the challenge: ",
                             "the other side does not know this group, or has another secret"));
   }
+  spoke_ = true;
   state_ = hello_.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
   if (state_ == Hello::State::Refused) {
     return finish(makeError(ErrorKind::Connection, "the other side did not pass the keyed challenge"));

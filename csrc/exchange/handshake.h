@@ -25,6 +25,7 @@ class Handshake {
   ~Handshake();
 
   const Greeting& greeting() const { return hello_.greeting(); }
+  bool spoke() const { return spoke_; }                   // a byte has come: more than a look at whether we listen
   Descriptor takeSocket() { return std::move(socket_); }  // after success, once
 
  private:
@@ -40,6 +41,7 @@ class Handshake {
   Finished finished_;
   Loop::TimerId timer_;
   bool connected_ = false;
+  bool spoke_ = false;
   std::vector<std::byte> unsent_;
 };
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -69,6 +70,19 @@ Descriptor listenOn(const SocketAddress& address) {
     throw Failure(systemError("listen"));
   }
   return socket;
+}
+
+std::string peerOf(const Descriptor& socket) {
+  SocketAddress peer;
+  peer.length = sizeof peer.storage;
+  auto* address = reinterpret_cast<sockaddr*>(&peer.storage);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getpeername(socket.get(), address, &peer.length) != 0) return "a socket that is gone";
+  if (address->sa_family == AF_UNIX) return "this machine";
+  const int failed = ::getnameinfo(address, peer.length, host.data(), host.size(), port.data(), port.size(),
+                                   NI_NUMERICHOST | NI_NUMERICSERV);
+  return failed != 0 ? "somewhere" : concat(host.data(), " port ", port.data());
 }
 
 int portOf(const Descriptor& listener) {
