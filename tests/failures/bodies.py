@@ -206,26 +206,31 @@ def leaves_one_out_and_ends(rank: Rank) -> None:
 
 
 def sets_slice_size(rank: Rank) -> None:
-    """The last rank has another slice size. Nobody ends, and takes the store along, before all have learned it."""
+    """The last rank has another slice size."""
     if rank.number == rank.size - 1:
         os.environ["FAIRRING_SLICE_SIZE"] = "1MiB"
-    try:
-        comes(rank)
-    finally:
-        rank.say("learned")
-        rank.hear("end")
+    _come_and_learn(rank)
 
 
 def sets_nonsense(rank: Rank) -> None:
     """The last rank has a value that is none; the others wait for it."""
     if rank.number == rank.size - 1:
         os.environ["FAIRRING_SLICE_SIZE"] = "big"
-    comes(rank)
+    _come_and_learn(rank)
 
 
 def sets_unknown(rank: Rank) -> None:
     os.environ["FAIRRING_SLICE_SIEZ"] = "1MiB"
     comes(rank)
+
+
+def _come_and_learn(rank: Rank) -> None:
+    """Nobody ends, and takes the store along, before all have learned what is wrong."""
+    try:
+        comes(rank)
+    finally:
+        rank.say("learned")
+        rank.hear("end")
 
 
 def _keep_on(rank: Rank) -> int:

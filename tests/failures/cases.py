@@ -262,6 +262,7 @@ _OWN = [
         "FAIRRING_SLICE_SIZE=big on rank 3 (timeout 3 s)",
         "sets_nonsense",
         {**all_(r"rank\(s\) 3 of 4"), 3: (r"FAIRRING_SLICE_SIZE='big'", r"KiB")},
+        learned,
         timeout=3,
     ),
     Case("unknown", "unknown FAIRRING_ variable", "sets_unknown", all_(r"did you mean FAIRRING_SLICE_SIZE\?")),

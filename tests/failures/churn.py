@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,7 @@ def many_inits(rank: Rank) -> None:
         _say_holdings(rank, {2: "warm", ROUNDS - 1: "empty"}.get(number, ""))
 
 
-def _use(rank: Rank, group: dist.ProcessGroup | None) -> None:
+def _use(rank: Rank, group: Any) -> None:
     tensor = torch.full((ELEMENTS,), float(rank.number))
     dist.all_reduce(tensor, group=group)
     assert bool((tensor == rank.size * (rank.size - 1) / 2).all())
