@@ -25,7 +25,7 @@ LAYOUTS = {"2x2": (0, 1, 2, 3), "1x2": (0, 1), "2x1": (0, 2), "3x1": (0, 2, 4)}
 MACHINE_OF = (0, 0, 1, 1, 2)  # of a nursery
 OUTSIDER = 4  # the nursery on a machine that 2x2 does not use
 START_SECONDS = 120
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 90
 FIRST_PORT = 29600
 
 
