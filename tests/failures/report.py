@@ -76,7 +76,7 @@ def _words(outcome: Outcome) -> str:
     if outcome.code == _KILLED:
         return "(killed)"
     if outcome.kind is None:
-        return "right sums" if outcome.seconds is not None else "(ended)"
+        return "no error" if outcome.seconds is not None else "(ended)"
     return " ".join(f"{outcome.kind}: {outcome.text}".split()).replace("|", "\\|")
 
 
