@@ -24,9 +24,15 @@ class MembershipOptions:
     tensorpipe: str
 
 def make_backend(
-    store: Store, options: MembershipOptions, timeout: timedelta, make_stock: Callable[[str, int], Any]
+    store: Store,
+    options: MembershipOptions,
+    timeout: timedelta,
+    make_stock: Callable[[str, int, Store], tuple[Any, list[int]]],
 ) -> Any:
     """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
+
+def epoll_descriptors() -> list[int]:
+    """Those of this process."""
 
 def end_all() -> None:
     """Ends the groups of this process that have not been destroyed. Waits for what their peers still need."""

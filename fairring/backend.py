@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import importlib.metadata
 import socket
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,9 @@ from fairring.config import Config
 
 atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
 
-StockMaker = Callable[[str, int], Any]
+StockMaker = Callable[[str, int, dist.Store], tuple[Any, list[int]]]
+
+_making_a_device = threading.Lock()
 
 
 def create(options: Any, _backend_options: object) -> Any:
@@ -62,38 +65,58 @@ def _master(store: dist.Store) -> tuple[str, int]:
 
 
 def _stock_maker(options: Any, config: Config, address: str) -> StockMaker:
-    """What makes the stock backend of a device type when the group first needs it, in the generation that it is in."""
-    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
-    ranks, name = list(options.global_ranks_in_group), options.group_id
-    alone = store.add("fairring/alone", 1) if size == 1 else 0  # such a group has no generation; old keys it may have
+    """What makes the stock backend of a device type when the group first needs it, in the generation that it is in.
 
-    def make(device: str, generation: int) -> Any:
+    It is called with the store that the backend is to use, and returns the backend and its epoll descriptors.
+    """
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    ranks, name = list(options.global_ranks_in_group), options.group_id
+    alone = (
+        options.store.add("fairring/alone", 1) if size == 1 else 0
+    )  # such a group has no generation; old keys it may have
+
+    def make(device: str, generation: int, store: dist.Store) -> tuple[Any, list[int]]:
         generation = alone or generation  # a group made again on the same store must not read old keys
         prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
-        settings = _nccl_options(timeout) if device == "cuda" else _gloo_options(timeout, config, address)
+        cuda = device == "cuda"
+        settings, epolls = (_nccl_options(timeout), []) if cuda else _gloo_options(timeout, config, address)
         settings.global_ranks_in_group = ranks
         settings.group_name = name
-        stock = dist.ProcessGroupNCCL if device == "cuda" else dist.ProcessGroupGloo
-        return stock(prefixed, rank, size, settings)
+        stock = dist.ProcessGroupNCCL if cuda else dist.ProcessGroupGloo
+        return stock(prefixed, rank, size, settings), epolls
 
     return make
 
 
-def _gloo_options(timeout: timedelta, config: Config, address: str) -> Any:
-    """Gloo by itself takes the interface of the host name, which in namespaces and containers often leads nowhere.
+def _gloo_options(timeout: timedelta, config: Config, address: str) -> tuple[Any, list[int]]:
+    """Options, and the epoll descriptors of the devices in them.
+
+    Gloo by itself takes the interface of the host name, which in namespaces and containers often leads nowhere.
 
     Lazy: its connections are made when two ranks first need one. Otherwise making it would wait for all ranks, and two
     of four ranks that only send to each other would wait for the others' next call.
     """
     gloo: Any = dist.ProcessGroupGloo  # its options have no types of their own
-    device = gloo.create_device
     settings = gloo._Options()
     settings._timeout = timeout
-    if config.gloo_interfaces:
-        settings._devices = [device(interface=name, lazy_init=True) for name in config.gloo_interfaces]
-    else:
-        settings._devices = [device(hostname=address, lazy_init=True)]
-    return settings
+    interfaces = config.gloo_interfaces
+    places = [{"interface": name} for name in interfaces] if interfaces else [{"hostname": address}]
+    made = [_gloo_device(**place) for place in places]
+    settings._devices = [device for device, _ in made]
+    return settings, [epoll for _, epolls in made for epoll in epolls]
+
+
+def _gloo_device(**place: str) -> tuple[Any, list[int]]:
+    """A device, and the epoll descriptor by which it watches its sockets.
+
+    None where something else in the process made one at the same time: it might be the other's.
+    """
+    gloo: Any = dist.ProcessGroupGloo
+    with _making_a_device:
+        before = set(_core.epoll_descriptors())
+        device = gloo.create_device(**place, lazy_init=True)
+        new = set(_core.epoll_descriptors()) - before
+    return device, list(new) if len(new) == 1 else []
 
 
 def _nccl_options(timeout: timedelta) -> Any:

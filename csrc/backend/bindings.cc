@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "backend/device_sockets.h"
 #include "backend/fairring_backend.h"
 
 namespace py = pybind11;
@@ -34,5 +35,6 @@ PYBIND11_MODULE(_core, module) {
       .def_property("tensorpipe", nullptr, setPipes);
   module.def("make_backend", &FairringBackend::make, py::arg("store"), py::arg("options"), py::arg("timeout"),
              py::arg("make_stock"), py::call_guard<py::gil_scoped_release>());
+  module.def("epoll_descriptors", &fairring::epollDescriptors);
   module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
 }

@@ -35,15 +35,6 @@ void prepareForForks() {
 
 using WorkRef = c10::intrusive_ptr<FairringWork>;
 
-std::string titleOf(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op) {
-  const auto describe = [](const at::Tensor& tensor) {
-    return concat(ownElements(tensor), " ", name(ownDType(tensor.scalar_type())));
-  };
-  if (tensors.size() == 1) return concat("all_reduce ", name(op.op_), " of ", describe(tensors.front()));
-  return concat("all_reduce ", name(op.op_), " of ", tensors.size(), " tensors, the first of ",
-                describe(tensors.front()));
-}
-
 // In a group of one rank: what this rank contributes is the result.
 void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
   const Input input{buffer.data_ptr(), contribution.scale};
@@ -54,13 +45,20 @@ void contributeAlone(const at::Tensor& buffer, const Contribution& contribution)
 
 c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr<c10d::Store>& store,
                                                         MembershipOptions options, std::chrono::milliseconds timeout,
-                                                        MakeStock makeStock) {
+                                                        StockBackends::Make makeStock) {
   const int rank = options.rank;
   const int size = options.size;
   prepareForForks();
+  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, std::move(makeStock))};
   std::shared_ptr<Membership> membership;
-  if (size > 1) membership = std::make_shared<Membership>(store, std::move(options));
-  auto backend = c10::make_intrusive<FairringBackend>(std::move(membership), rank, size, timeout, std::move(makeStock));
+  if (size > 1) {
+    membership = std::make_shared<Membership>(store, std::move(options), [parts] {
+      parts.link->groupFailed();
+      parts.stocks->breakOff();
+    });
+    parts.link->connect(*membership);
+  }
+  auto backend = c10::make_intrusive<FairringBackend>(std::move(membership), rank, size, timeout, std::move(parts));
   const std::lock_guard lock(liveMutex);
   std::erase_if(live, [](const auto& group) { return group.expired(); });
   live.emplace_back(backend);
@@ -79,11 +77,13 @@ void FairringBackend::endAll() {
 }
 
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, int rank, int size,
-                                 std::chrono::milliseconds timeout, MakeStock makeStock)
-    : Fallback(rank, size, timeout, std::move(makeStock)), membership_(std::move(membership)) {}
+                                 std::chrono::milliseconds timeout, Parts parts)
+    : Fallback(rank, size, timeout, std::move(parts)), membership_(std::move(membership)) {}
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
+  Fallback::shutdown();
+  link()->close();
   membership_.reset();
 }
 
@@ -107,12 +107,13 @@ bool FairringBackend::isOurs(const Tensors& tensors) const {
 
 Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const bool ours = tensors.size() == 1 && isOurs(tensors);
-  return ours ? reduceAll(tensors, options) : Fallback::allreduce(tensors, options);
+  return ours ? reduceAll(operation::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
 }
 
 Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
-  return isOurs(tensors) ? reduceAll(tensors, options) : Fallback::allreduce_coalesced(tensors, options);
+  if (!isOurs(tensors)) return Fallback::allreduce_coalesced(tensors, options);
+  return reduceAll(operation::kAllReduceCoalesced, tensors, options);
 }
 
 std::vector<Contribution> FairringBackend::contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const {
@@ -136,19 +137,30 @@ std::int64_t FairringBackend::meet() {
   }
 }
 
-Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options) {
+void FairringBackend::openEngine(std::chrono::milliseconds timeout) {
+  const std::shared_ptr<Membership> membership = this->membership();
+  try {
+    if (membership) membership->group(timeout);
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
+Fallback::WorkPtr FairringBackend::reduceAll(const Operation& operation, const Tensors& tensors,
+                                             const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
   refuseIfEnded();
   const std::vector<Contribution> contributions = contributionsOf(tensors, options.reduceOp);
-  const std::string title = titleOf(tensors, options.reduceOp);
-  const auto work = c10::make_intrusive<FairringWork>(WorkLabel{getRank(), countCall(), title}, tensors);
+  const Signature signature = signatureOf(operation, {.tensors = tensors, .reduction = options.reduceOp});
+  const WorkLabel label{getRank(), countCall(), signature.text};
+  const auto work = c10::make_intrusive<FairringWork>(label, operation, tensors);
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) {
     for (std::size_t i = 0; i < tensors.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
     work->completeAlone();
     return work;
   }
-  const std::chrono::milliseconds limit = options.timeout == c10d::kUnsetTimeout ? timeout() : options.timeout;
+  const std::chrono::milliseconds limit = limitOf(options.timeout);
   try {
     Group& group = membership->group(limit);
     Completion& completion = membership->completion();
@@ -160,7 +172,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Tensors& tensors, const c10d:
       call.reduction = contributions[i].reduction;
       call.scale = contributions[i].scale;
       call.timeout = limit;
-      call.signature.text = title;
+      call.signature = signature;
       call.done = [work = WorkRef(work), &completion](const Error& error) mutable {
         FairringWork::onDone(std::move(work), error, completion);
       };
@@ -200,6 +212,7 @@ void FairringBackend::shutdown() {
   const GilReleased withoutLock;
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;
+  link()->close();
   const std::lock_guard lock(mutex_);
   ending.swap(membership_);
 }

@@ -21,13 +21,13 @@ class FairringBackend : public Fallback {
  public:
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
   static c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options,
-                                                std::chrono::milliseconds timeout, MakeStock makeStock);
+                                                std::chrono::milliseconds timeout, StockBackends::Make makeStock);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
 
   FairringBackend(std::shared_ptr<Membership> membership, int rank, int size, std::chrono::milliseconds timeout,
-                  MakeStock makeStock);
+                  Parts parts);
   ~FairringBackend() override;
 
   const std::string getBackendName() const override { return "fairring"; }
@@ -42,10 +42,11 @@ class FairringBackend : public Fallback {
 
  protected:
   std::int64_t meet() override;
+  void openEngine(std::chrono::milliseconds timeout) override;
 
  private:
   bool isOurs(const Tensors& tensors) const;
-  WorkPtr reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr reduceAll(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   std::vector<Contribution> contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const;
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 

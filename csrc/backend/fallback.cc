@@ -8,11 +8,11 @@
 
 namespace fairring {
 
-Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, MakeStock makeStock)
-    : Backend(rank, size),
-      maker_(::getpid()),
-      timeout_(timeout),
-      makeStock_(std::make_shared<const MakeStock>(std::move(makeStock))) {}
+using c10d::Backend;
+namespace op = operation;
+
+Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts)
+    : Backend(rank, size), maker_(::getpid()), parts_(std::move(parts)), timeout_(timeout) {}
 
 bool Fallback::isForked() const { return ::getpid() != maker_; }
 
@@ -20,172 +20,160 @@ void Fallback::refuseIfEnded() const {
   // First: in a forked child the mutex may be held by a thread that is not there.
   TORCH_CHECK_WITH(DistBackendError, !isForked(), "rank ", getRank(), ": this process group was made by process ",
                    maker_, ", which this one was forked from; its groups can't be used here: make a group of its own");
-  const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, makeStock_, "rank ", getRank(),
+  TORCH_CHECK_WITH(DistBackendError, !parts_.stocks->hasEnded(), "rank ", getRank(),
                    ": this process group has ended; make a new one with init_process_group() or new_group()");
 }
 
-Fallback::BackendPtr Fallback::stock(c10::DeviceType device) {
-  const GilReleased withoutLock;
-  refuseIfEnded();
-  const std::lock_guard making(making_);
-  refuseIfEnded();
-  std::shared_ptr<const MakeStock> makeStock;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = stock_.find(device);
-    if (found != stock_.end()) return found->second;
-    makeStock = makeStock_;
-  }
-  BackendPtr backend = (*makeStock)(c10::DeviceTypeName(device, /*lower_case=*/true), meet());
-  backend->setGroupUid(getGroupUid());
-  backend->setGroupDesc(getGroupDesc());
-  if (getBoundDeviceId()) backend->setBoundDeviceId(getBoundDeviceId());
-  {
-    const std::lock_guard lock(mutex_);
-    if (makeStock_) stock_[device] = backend;
-  }
-  refuseIfEnded();
-  return backend;
-}
-
-Fallback::BackendPtr Fallback::collective(const at::Tensor& tensor) {
-  countCall();
-  return stock(tensor.device().type());
-}
-
-Fallback::BackendPtr Fallback::collective(const Tensors& tensors) {
-  TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": a collective without tensors");
-  return collective(tensors.front());
-}
-
 Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return collective(tensors)->broadcast(tensors, options);
+  return delegate(collective(op::kBroadcast, {.tensors = tensors, .root = options.rootRank}, options.timeout), tensors,
+                  [&](Backend& stock) { return stock.broadcast(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return collective(tensors)->allreduce(tensors, options);
+  return delegate(collective(op::kAllReduce, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout),
+                  tensors, [&](Backend& stock) { return stock.allreduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return collective(tensors)->allreduce_sparse(tensors, options);
+  return delegate(
+      collective(op::kAllReduceSparse, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout), tensors,
+      [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return collective(tensors)->allreduce_coalesced(tensors, options);
+  return delegate(
+      collective(op::kAllReduceCoalesced, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout),
+      tensors, [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return collective(tensors)->reduce(tensors, options);
+  const Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
+  return delegate(collective(op::kReduce, common, options.timeout), tensors,
+                  [&](Backend& stock) { return stock.reduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return collective(inputs)->allgather(outputs, inputs, options);
+  const Common common{.tensors = outputs.empty() ? inputs : outputs.front()};
+  return delegate(collective(op::kAllGather, common, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
-  return collective(input)->_allgather_base(output, input, options);
+  return delegate(collective(op::kAllGatherIntoTensor, {.tensors = {output}}, options.timeout), {input},
+                  [&](Backend& stock) { return stock._allgather_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
-  return collective(inputs)->allgather_coalesced(outputs, inputs, options);
+  return delegate(collective(op::kAllGatherCoalesced, {.tensors = inputs}, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.allgather_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  return collective(inputs)->allgather_into_tensor_coalesced(outputs, inputs, options);
+  return delegate(collective(op::kAllGatherIntoTensorCoalesced, {.tensors = outputs}, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.allgather_into_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return collective(inputs)->gather(outputs, inputs, options);
+  return delegate(collective(op::kGather, {.tensors = inputs, .root = options.rootRank}, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return collective(outputs)->scatter(outputs, inputs, options);
+  return delegate(collective(op::kScatter, {.tensors = outputs, .root = options.rootRank}, options.timeout),
+                  inputs.empty() ? Tensors{} : inputs.front(),
+                  [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ReduceScatterOptions& options) {
-  return collective(outputs)->reduce_scatter(outputs, inputs, options);
+  const Common common{.tensors = inputs.empty() ? outputs : inputs.front(), .reduction = options.reduceOp};
+  return delegate(collective(op::kReduceScatter, common, options.timeout), common.tensors,
+                  [&](Backend& stock) { return stock.reduce_scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
-  return collective(input)->_reduce_scatter_base(output, input, options);
+  const Common common{.tensors = {input}, .reduction = options.reduceOp};
+  return delegate(collective(op::kReduceScatterTensor, common, options.timeout), common.tensors,
+                  [&](Backend& stock) { return stock._reduce_scatter_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::ReduceScatterOptions& options) {
-  return collective(inputs)->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  const Common common{.tensors = inputs, .reduction = options.reduceOp};
+  return delegate(collective(op::kReduceScatterTensorCoalesced, common, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
                                           const c10d::AllToAllOptions& options) {
-  return collective(input)->alltoall_base(output, input, outputSizes, inputSizes, options);
+  const Common common{.tensors = {input}, .dtypesOnly = true};
+  return delegate(collective(op::kAllToAllSingle, common, options.timeout), common.tensors,
+                  [&](Backend& stock) { return stock.alltoall_base(output, input, outputSizes, inputSizes, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return collective(inputs)->alltoall(outputs, inputs, options);
+  return delegate(collective(op::kAllToAll, {.tensors = inputs, .dtypesOnly = true}, options.timeout), inputs,
+                  [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                const c10d::GatherOptions& options) {
-  return collective(input)->gather_into_tensor(output, input, options);
+  return delegate(collective(op::kGatherIntoTensor, {.tensors = {input}, .root = options.rootRank}, options.timeout),
+                  {input}, [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
 }
 #endif
 
 Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
-  return stock(tensors.at(0).device().type())->send(tensors, destination, tag);
+  return delegate(pointToPoint(op::kSend, tensors, destination), tensors,
+                  [&](Backend& stock) { return stock.send(tensors, destination, tag); });
 }
 
 Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
-  return stock(tensors.at(0).device().type())->recv(tensors, source, tag);
+  return delegate(pointToPoint(op::kReceive, tensors, source), tensors,
+                  [&](Backend& stock) { return stock.recv(tensors, source, tag); });
 }
 
 Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
-  return stock(tensors.at(0).device().type())->recvAnysource(tensors, tag);
+  return delegate(pointToPoint(op::kReceiveAnySource, tensors, std::nullopt), tensors,
+                  [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
 }
 
 Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
-  countCall();
-  return stock(options.device ? options.device->type() : at::kCPU)->barrier(options);
+  const at::DeviceType device = options.device ? options.device->type() : at::kCPU;
+  return delegate({op::kBarrier, signatureOf(op::kBarrier, {}), limitOf(options.timeout), device}, {},
+                  [&](Backend& stock) { return stock.barrier(options); });
 }
 
+// Returns when it is over, as its name in torch does, so there is a Work only for its errors.
 void Fallback::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
   countCall();
-  stock(at::kCPU)->monitoredBarrier(options, waitAllRanks);
-}
-
-std::vector<Fallback::BackendPtr> Fallback::made() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<BackendPtr> all;
-  all.reserve(stock_.size());
-  for (const auto& [device, backend] : stock_) all.push_back(backend);
-  return all;
+  Delegated call{op::kMonitoredBarrier, signatureOf(op::kMonitoredBarrier, {}), limitOf(options.timeout), at::kCPU};
+  const DelegatedWork::Ref work = enter(call, {});
+  try {
+    stock(at::kCPU)->monitoredBarrier(options, waitAllRanks);
+    DelegatedWork::done(work);
+  } catch (...) {
+    DelegatedWork::refused(work, std::current_exception());
+  }
 }
 
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  for (const auto& backend : made()) backend->setTimeout(timeout);
+  for (const auto& backend : parts_.stocks->made()) backend->setTimeout(timeout);
 }
 
-void Fallback::abort() {
-  for (const auto& backend : made()) backend->abort();
-}
+void Fallback::abort() { parts_.stocks->breakOff(); }
 
 void Fallback::shutdown() {
   const GilReleased withoutLock;
-  decltype(stock_) ending;
-  std::shared_ptr<const MakeStock> makeStock;
-  {
-    const std::lock_guard lock(mutex_);
-    ending.swap(stock_);
-    makeStock.swap(makeStock_);
-  }
-  for (const auto& [device, backend] : ending) backend->shutdown();
+  parts_.stocks->end();
 }
 
 }  // namespace fairring

@@ -3,8 +3,9 @@
 //
 // The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Making one
 // waits until all ranks have made the group, and for no call of theirs where the stock backend allows that (Gloo in its
-// lazy mode does).
-// Any thread; a stock backend's calls are as ordered as its caller makes them.
+// lazy mode does). A call on CPU tensors is watched by the group's engine from its beginning to its end, and given to
+// the user as a Work of ours (delegated_work.h); one on CUDA tensors is the stock backend's alone, for its Work is
+// bound to the caller's stream. Any thread; a stock backend's calls are as ordered as its caller makes them.
 //
 // Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
 // overridable aliases: only old names are overridden here, so that one source serves all versions.
@@ -15,27 +16,32 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
+
+#include "backend/delegated_work.h"
+#include "backend/group_link.h"
+#include "backend/operation.h"
+#include "backend/signature.h"
+#include "backend/stock_backends.h"
 
 namespace fairring {
 
 class Fallback : public c10d::Backend {
  public:
-  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Sizes = std::vector<std::int64_t>;
-  // Makes the stock backend of a device type, "cpu" or "cuda", in the generation of the group in which its ranks have
-  // met. Takes Python's lock itself.
-  using MakeStock = std::function<BackendPtr(const std::string& device, std::int64_t generation)>;
+  struct Parts {  // what outlives the backend where a stock backend is stuck
+    std::shared_ptr<GroupLink> link;
+    std::shared_ptr<StockBackends> stocks;
+  };
 
-  Fallback(int rank, int size, std::chrono::milliseconds timeout, MakeStock makeStock);
+  Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts);
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -77,25 +83,34 @@ class Fallback : public c10d::Backend {
  protected:
   // The generation in which all ranks have met (seating.h), once they have; throws where that takes too long.
   virtual std::int64_t meet() = 0;
+  virtual void openEngine(std::chrono::milliseconds timeout) = 0;  // where the group has one; throws likewise
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;
+  std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
+  const std::shared_ptr<GroupLink>& link() const { return parts_.link; }
 
  private:
-  BackendPtr collective(const at::Tensor& tensor);  // counts the call
-  BackendPtr collective(const Tensors& tensors);
+  using BackendPtr = StockBackends::BackendPtr;
+  using Begin = std::function<WorkPtr(c10d::Backend&)>;
+  struct Delegated {
+    const Operation& operation;
+    Signature signature;
+    std::chrono::milliseconds timeout;
+    at::DeviceType device;
+    bool compared = true;
+  };
+
+  Delegated collective(const Operation& operation, const Common& common, std::chrono::milliseconds timeout) const;
+  Delegated pointToPoint(const Operation& operation, const Tensors& tensors, std::optional<int> peer) const;
+  WorkPtr delegate(Delegated call, const Tensors& inputs, const Begin& begin);
+  DelegatedWork::Ref enter(Delegated& call, const Tensors& inputs);
   BackendPtr stock(c10::DeviceType device);
-  std::vector<BackendPtr> made() const;
 
   const pid_t maker_;
+  const Parts parts_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
-
-  std::mutex making_;         // held while a stock backend is made; never taken by abort()
-  mutable std::mutex mutex_;  // guards all below; never held while anything waits
-  std::shared_ptr<const MakeStock>
-      makeStock_;  // null once ended: it holds a Python object, which must not outlive Python
-  std::map<c10::DeviceType, BackendPtr> stock_;
 };
 
 }  // namespace fairring

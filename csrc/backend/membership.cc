@@ -47,10 +47,11 @@ bool isDoorShut(const RankFacts& facts) {
 
 }  // namespace
 
-Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options)
+Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
     : store_(store),
       options_(std::move(options)),
       runtime_(Runtime::acquire(options_.facts.address, options_.ports)),
+      onFailed_(std::move(onFailed)),
       seating_(*store_, options_.rank) {
   openDoor(*store_);
 }
@@ -101,7 +102,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
                          .heartbeatTimeout = options_.heartbeatTimeout,
-                         .failed = nullptr};
+                         .failed = [this](const Error& error) { announce(error); }};
   auto made = std::make_shared<Group>(runtime_->threads(), entrance_, std::move(settings), facts_);
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
@@ -148,12 +149,34 @@ void Membership::awaitFacts(std::chrono::milliseconds timeout) {
       there = 0;
       continue;
     }
+    refuseIfFailed(*store);
     std::vector<int> missing = there == options_.size ? fetchFacts(*store) : missingRanks(*store, there);
     if (!facts_.empty()) return;
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
     pauseUnlessAborted(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+void Membership::refuseIfFailed(c10d::Store& store) const {
+  if (!store.check({key("error")})) return;
+  throw Failure(makeError(ErrorKind::PeerLeft, "rank ", options_.rank, " of group ", options_.name,
+                          ": the group failed before this rank had met the others: ", store.get_to_str(key("error"))));
+}
+
+void Membership::announce(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(announced_, true)) return;
+  }
+  completion().post([store = store_, key = key("error"), text = error.text(), onFailed = onFailed_] {
+    onFailed();
+    try {
+      store->clone()->set(key, text);  // the store's own connection may be waited on
+      // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
+    } catch (const std::exception&) {
+    }
+  });
 }
 
 void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
@@ -194,6 +217,17 @@ std::vector<int> Membership::missingRanks(c10d::Store& store, int from) const {
   return missing;
 }
 
+std::optional<std::uint64_t> Membership::enter(OutsideCall call) {
+  const std::lock_guard lock(mutex_);
+  if (!group_) return std::nullopt;
+  return group_->enter(std::move(call));
+}
+
+void Membership::finish(std::uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  if (group_) group_->finish(ticket);
+}
+
 void Membership::abort(const Error& error) {
   std::shared_ptr<Group> group;
   {
@@ -202,7 +236,11 @@ void Membership::abort(const Error& error) {
     group = group_;
   }
   aborting_.notify_all();
-  if (group) group->abort(error);
+  if (group) {
+    group->abort(error);
+  } else {
+    announce(error);
+  }
 }
 
 Error Membership::error() const {

@@ -5,15 +5,22 @@
 // this rank's facts. The engine follows at the group's first use, when the facts of all ranks are fetched: that waits
 // for ranks that have not made the group yet, and moves on to a later generation where an accident closed this one.
 //
-// Store keys, under the group's prefix: those of seating.h, and "fairring/<generation>/...": "secret", "<rank>/facts".
+// The first error of the group is announced, once, on the completion thread: to whoever made the membership, and to the
+// store, where ranks look that still wait for others.
+//
+// Store keys, under the group's prefix: those of seating.h, and "fairring/<generation>/...": "secret", "<rank>/facts",
+// "error".
 //
 // Any thread; waits without Python's lock (the callers see to it).
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -40,7 +47,9 @@ struct MembershipOptions {
 
 class Membership {
  public:
-  Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options);
+  using OnFailed = std::function<void()>;  // on the completion thread; may outlive the membership
+
+  Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();  // leaves in good order; waits for what peers still need from here
@@ -49,6 +58,9 @@ class Membership {
   Group& group(std::chrono::milliseconds timeout);
   // The generation in which all ranks have met; waits for that as group() does.
   std::int64_t generation(std::chrono::milliseconds timeout);
+  // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
+  std::optional<std::uint64_t> enter(OutsideCall call);
+  void finish(std::uint64_t ticket);
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   Completion& completion() { return runtime_->completion(); }
@@ -59,6 +71,8 @@ class Membership {
   Secret agreeOnSecret(c10d::Store& store) const;
   void meet(std::chrono::milliseconds timeout);
   void awaitFacts(std::chrono::milliseconds timeout);
+  void refuseIfFailed(c10d::Store& store) const;
+  void announce(const Error& error);
   void pauseUnlessAborted(std::chrono::milliseconds pause);
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
   std::vector<int> fetchFacts(c10d::Store& store);
@@ -70,6 +84,7 @@ class Membership {
   const c10::intrusive_ptr<c10d::Store> store_;
   const MembershipOptions options_;
   const std::shared_ptr<Runtime> runtime_;
+  const OnFailed onFailed_;
 
   std::mutex making_;  // guards the three below; held while ranks are waited for; never taken by abort()
   Seating seating_;
@@ -79,6 +94,7 @@ class Membership {
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;
   Error aborted_;
+  bool announced_ = false;
   std::condition_variable aborting_;
   bool missed_ = false;  // a rank was waited for in vain
 };

@@ -7,26 +7,17 @@
 // before anyone is woken: whoever sees the Work complete, by whatever means, sees the result.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "backend/completion.h"
+#include "backend/tracked_work.h"
 #include "base/error.h"
 
 namespace fairring {
 
-struct WorkLabel {
-  int rank = 0;
-  std::uint64_t sequenceNumber = 0;
-  std::string title;  // for messages: "all_reduce SUM of 1024 Float32"
-};
-
-class FairringWork : public c10d::Work {
+class FairringWork : public TrackedWork {
  public:
-  FairringWork(WorkLabel label, std::vector<at::Tensor> tensors);
+  FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors);
 
   // The contiguous memory that stands for tensor `index` until the call is done.
   const at::Tensor& buffer(std::size_t index) const { return buffers_[index]; }
@@ -36,36 +27,21 @@ class FairringWork : public c10d::Work {
   static void onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion);
   void completeAlone();  // all of it, on the caller's thread: a group of one rank
 
-  bool isCompleted() override;
-  bool isSuccess() const override;
-  std::exception_ptr exception() const override;
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void synchronize() override;
   std::vector<at::Tensor> result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  std::uint64_t getSequencenumber() const override;
 
  private:
-  struct Audience {  // what the completion thread has to call
-    std::function<void()> profiler;
-    c10::intrusive_ptr<c10::ivalue::Future> future;
-  };
-
   bool needsCopyBack() const;
   void copyBack();
-  Audience finish();  // wakes the waiters; returns those who still have to be told
-  void tell(const Audience& audience) const;
+  Audience finish();
 
-  const WorkLabel label_;
+  c10::IValue value() override;
+  c10::TypePtr valueType() const override;
+
   const std::vector<at::Tensor> tensors_;
   const std::vector<at::Tensor> buffers_;
-  // Guarded by mutex_ of the base class, as completed_ is.
+  // Guarded by mutex_ of the base class.
   std::size_t pending_;
   Error error_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when it is asked for
 };
-
-// What the user sees of an Error: torch.distributed.DistBackendError with its text.
-std::exception_ptr toException(const Error& error);
 
 }  // namespace fairring

@@ -125,6 +125,7 @@ void Member::openIfComplete() {
   if (tensorpipe_ && !pipesOpen_) return;
   open_ = true;
   pipeline_->open();
+  if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
 void Member::submit(Call call, const Journal::Entry& entry) {
@@ -182,6 +183,7 @@ void Member::fail(const Error& error) {
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
   farewells_.giveUp();
+  if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
 void Member::tellFailure(const std::set<int>& peers) {
@@ -277,7 +279,11 @@ void Member::answerGoodbyes() {
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
   if (pipeline_ && pipeline_->hasCalls()) fail(verdicts_.unfinished(pipeline_->oldestCall()->signature.text));
-  if (!error_ && !open_) fail(verdicts_.leftEarly());
+  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text));
+  if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
+    leaving_ = std::move(left);
+    return;
+  }
   std::set<int> peers;
   if (!error_) {
     peers = control_->peers();

@@ -89,6 +89,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Deadlines deadlines_;  // of our own calls
   OutsideCalls outside_;
   Farewells farewells_;
+  std::function<void()> leaving_;                // leave() waits for the connections to be there
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what
 

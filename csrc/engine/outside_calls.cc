@@ -1,5 +1,6 @@
 #include "engine/outside_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fairring {
@@ -12,6 +13,11 @@ void OutsideCalls::begin(std::uint64_t ticket, std::uint64_t number, OutsideCall
 void OutsideCalls::end(std::uint64_t ticket) {
   deadlines_.end(ticket);
   calls_.erase(ticket);
+}
+
+const OutsideCall* OutsideCalls::anyCompared() const {
+  const auto found = std::ranges::find_if(calls_, [](const auto& entry) { return entry.second.compared; });
+  return found == calls_.end() ? nullptr : &found->second;
 }
 
 void OutsideCalls::fail(const Error& error) {

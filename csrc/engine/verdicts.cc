@@ -74,11 +74,6 @@ Error Verdicts::unfinished(const std::string& call) const {
                    " was not finished; wait for all works before destroy_process_group");
 }
 
-Error Verdicts::leftEarly() const {
-  return makeError(ErrorKind::PeerLeft, neighbours_.who(rank_), " has left group ", group_,
-                   " before all had joined it");
-}
-
 Error Verdicts::own(const Error& error) const {
   return makeError(error.kind(), "group ", group_, ", ", neighbours_.who(rank_), ": ", error.text());
 }

@@ -28,8 +28,7 @@ class Verdicts {
   Error pipeBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<Journal::Difference>& difference) const;
   Error unfinished(const std::string& call) const;  // when the group was destroyed
-  Error leftEarly() const;
-  Error own(const Error& error) const;  // of this rank's doing, with its name and the group's
+  Error own(const Error& error) const;              // of this rank's doing, with its name and the group's
 
  private:
   std::string laggards(const Pulse::Progress& laggard, std::uint64_t number) const;

@@ -1,0 +1,50 @@
+// The names of c10d's operations, once: c10d's own number, the word for messages and comparisons, the profiler's title.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace fairring {
+
+struct Operation {
+  c10d::OpType type;
+  const char* verb;
+  const char* title;  // lives for ever: c10d keeps the pointer
+};
+
+namespace operation {
+
+using Type = c10d::OpType;
+
+inline constexpr Operation kBroadcast{Type::BROADCAST, "broadcast", "fairring:broadcast"};
+inline constexpr Operation kAllReduce{Type::ALLREDUCE, "all_reduce", "fairring:all_reduce"};
+inline constexpr Operation kAllReduceSparse{Type::_ALLREDUCE_SPARSE, "sparse all_reduce", "fairring:all_reduce_sparse"};
+inline constexpr Operation kAllReduceCoalesced{Type::ALLREDUCE_COALESCED, "all_reduce_coalesced",
+                                               "fairring:all_reduce_coalesced"};
+inline constexpr Operation kReduce{Type::REDUCE, "reduce", "fairring:reduce"};
+inline constexpr Operation kAllGather{Type::ALLGATHER, "all_gather", "fairring:all_gather"};
+inline constexpr Operation kAllGatherIntoTensor{Type::_ALLGATHER_BASE, "all_gather_into_tensor",
+                                                "fairring:all_gather_into_tensor"};
+inline constexpr Operation kAllGatherCoalesced{Type::ALLGATHER_COALESCED, "all_gather_coalesced",
+                                               "fairring:all_gather_coalesced"};
+inline constexpr Operation kAllGatherIntoTensorCoalesced{Type::ALLGATHER_INTO_TENSOR_COALESCED,
+                                                         "all_gather_into_tensor_coalesced",
+                                                         "fairring:all_gather_into_tensor_coalesced"};
+inline constexpr Operation kGather{Type::GATHER, "gather", "fairring:gather"};
+inline constexpr Operation kGatherIntoTensor{Type::GATHER, "gather_into_tensor", "fairring:gather_into_tensor"};
+inline constexpr Operation kScatter{Type::SCATTER, "scatter", "fairring:scatter"};
+inline constexpr Operation kReduceScatter{Type::REDUCE_SCATTER, "reduce_scatter", "fairring:reduce_scatter"};
+inline constexpr Operation kReduceScatterTensor{Type::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                                                "fairring:reduce_scatter_tensor"};
+inline constexpr Operation kReduceScatterTensorCoalesced{Type::REDUCE_SCATTER_TENSOR_COALESCED,
+                                                         "reduce_scatter_tensor_coalesced",
+                                                         "fairring:reduce_scatter_tensor_coalesced"};
+inline constexpr Operation kAllToAllSingle{Type::ALLTOALL_BASE, "all_to_all_single", "fairring:all_to_all_single"};
+inline constexpr Operation kAllToAll{Type::ALLTOALL, "all_to_all", "fairring:all_to_all"};
+inline constexpr Operation kSend{Type::SEND, "send", "fairring:send"};
+inline constexpr Operation kReceive{Type::RECV, "recv", "fairring:recv"};
+inline constexpr Operation kReceiveAnySource{Type::RECVANYSOURCE, "recv from any rank", "fairring:recv_anysource"};
+inline constexpr Operation kBarrier{Type::BARRIER, "barrier", "fairring:barrier"};
+inline constexpr Operation kMonitoredBarrier{Type::BARRIER, "monitored_barrier", "fairring:monitored_barrier"};
+
+}  // namespace operation
+}  // namespace fairring

@@ -1,0 +1,27 @@
+// What a call must have in common with its peers' calls: from c10d's arguments to the engine's Signature. Only what is
+// equal on all ranks of every legal program goes in, so the caller names the tensors that are: the outputs of an
+// all-gather, whose inputs may be uneven; of an all-to-all only the dtype. Pure.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "backend/operation.h"
+#include "engine/call.h"
+
+namespace fairring {
+
+struct Common {
+  std::vector<at::Tensor> tensors = {};  // dtypes and numbers of elements
+  bool dtypesOnly = false;
+  std::optional<std::int64_t> root = std::nullopt;
+  std::optional<c10d::ReduceOp::RedOpType> reduction = std::nullopt;
+};
+
+Signature signatureOf(const Operation& operation, const Common& common);
+
+}  // namespace fairring

@@ -1,0 +1,95 @@
+#include "backend/tracked_work.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+namespace fairring {
+
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+std::exception_ptr toException(const Error& error) {
+  return std::make_exception_ptr(c10::DistBackendError(error.text()));
+}
+
+TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs)
+    : Work(label.rank, operation.type, operation.title, inputs), label_(std::move(label)) {}
+
+std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure) {
+  Audience audience;
+  {
+    const std::lock_guard lock(mutex_);
+    if (completed_) return std::nullopt;
+    completed_ = true;
+    exception_ = std::move(failure);
+    audience = {std::exchange(recordFunctionEndCallback_, nullptr), future_, result_};
+  }
+  cv_.notify_all();
+  return audience;
+}
+
+void TrackedWork::tell(const Audience& audience) {
+  if (audience.profiler) audience.profiler();
+  const std::exception_ptr failure = exception();
+  if (audience.future) {
+    if (failure) {
+      audience.future->setError(failure);
+    } else {
+      audience.future->markCompleted(value());
+    }
+  }
+  if (!audience.result) return;
+  const c10d::WorkResult result = failure ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+  audience.result->markCompleted(c10::IValue(static_cast<std::int64_t>(result)));
+}
+
+FuturePtr TrackedWork::ask(FuturePtr& place, const c10::TypePtr& type) {
+  std::unique_lock lock(mutex_);
+  if (place) return place;
+  const FuturePtr future = place = c10::make_intrusive<c10::ivalue::Future>(type);
+  const bool late = completed_;
+  lock.unlock();
+  // Nobody else will tell it; it has no callbacks yet.
+  if (late) tell(&place == &future_ ? Audience{nullptr, future, nullptr} : Audience{nullptr, nullptr, future});
+  return future;
+}
+
+FuturePtr TrackedWork::getFuture() { return ask(future_, valueType()); }
+
+FuturePtr TrackedWork::getFutureResult() { return ask(result_, c10::IntType::get()); }
+
+bool TrackedWork::isCompleted() {
+  const std::lock_guard lock(mutex_);
+  return completed_;
+}
+
+bool TrackedWork::isSuccess() const {
+  const std::lock_guard lock(mutex_);
+  return completed_ && !exception_;
+}
+
+std::exception_ptr TrackedWork::exception() const {
+  const std::lock_guard lock(mutex_);
+  return completed_ ? exception_ : nullptr;
+}
+
+bool TrackedWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  const auto over = [this] { return completed_; };
+  if (timeout <= kNoTimeout) {
+    cv_.wait(lock, over);
+  } else if (!cv_.wait_for(lock, timeout, over)) {
+    throw c10::DistBackendError(concat("rank ", label_.rank, ": ", label_.title, " (call ", label_.sequenceNumber,
+                                       " of its group) was not complete after the ", timeout.count(),
+                                       " ms given to wait(); it goes on: wait again, or for longer"));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void TrackedWork::synchronize() { wait(kNoTimeout); }
+
+std::uint64_t TrackedWork::getSequencenumber() const { return label_.sequenceNumber; }
+
+}  // namespace fairring

@@ -1,0 +1,67 @@
+// What every Work of ours does alike: waits, futures, errors, the profiler's end. Who carries the call out ends it
+// once, from any thread; waiters are woken there and then, and whoever else wants to know (future callbacks, profiler)
+// is told by tell(), which may take Python's lock and so runs where that may block.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "backend/operation.h"
+#include "base/error.h"
+
+namespace fairring {
+
+struct WorkLabel {
+  int rank = 0;
+  std::uint64_t sequenceNumber = 0;
+  std::string title;  // for messages: "all_reduce of 1024 Float32"
+};
+
+class TrackedWork : public c10d::Work {
+ public:
+  TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  std::uint64_t getSequencenumber() const override;
+
+ protected:
+  struct Audience {  // who still has to be told
+    std::function<void()> profiler;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    c10::intrusive_ptr<c10::ivalue::Future> result;
+  };
+
+  const WorkLabel& label() const { return label_; }
+  // The call is over; wakes the waiters. Nothing where it was over before.
+  std::optional<Audience> end(std::exception_ptr failure);
+  void tell(const Audience& audience);
+
+  // What the future holds, once the call has ended well, and the type of it.
+  virtual c10::IValue value() = 0;
+  virtual c10::TypePtr valueType() const = 0;
+
+ private:
+  // The future in that place, made when it is first asked for.
+  c10::intrusive_ptr<c10::ivalue::Future> ask(c10::intrusive_ptr<c10::ivalue::Future>& place, const c10::TypePtr& type);
+
+  const WorkLabel label_;
+  // Guarded by mutex_ of the base class, as completed_ and exception_ are.
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> result_;
+};
+
+// What the user sees of an Error: torch.distributed.DistBackendError with its text.
+std::exception_ptr toException(const Error& error);
+
+}  // namespace fairring
