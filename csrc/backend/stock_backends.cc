@@ -20,21 +20,23 @@ void shutAll(const std::vector<int>& epolls) {
 }  // namespace
 
 StockBackends::StockBackends(StorePtr store, Make make)
-    : store_(std::move(store)), make_(std::make_shared<const Make>(std::move(make))) {}
+    : make_(std::make_shared<const Make>(std::move(make))), store_(std::move(store)) {}
 
 StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const std::function<std::int64_t()>& meet,
                                              const std::function<void(c10d::Backend&)>& prepare) {
   const std::lock_guard making(making_);
   std::shared_ptr<const Make> make;
+  StorePtr shared;
   {
     const std::lock_guard lock(mutex_);
     const auto found = made_.find(device);
     if (found != made_.end()) return found->second.backend;
     make = make_;
+    shared = store_;
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
   const std::int64_t generation = meet();
-  const auto store = c10::make_intrusive<AbortableStore>(store_->clone(), broken_);
+  const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_);
   auto [backend, epolls] = (*make)(c10::DeviceTypeName(device, /*lower_case=*/true), generation, store);
   prepare(*backend);
   const auto devices = device == c10::DeviceType::CPU ? backend->getBackendOptions() : nullptr;
@@ -77,10 +79,12 @@ void StockBackends::breakOff() {
 void StockBackends::end() {
   std::map<c10::DeviceType, Made> ending;
   std::shared_ptr<const Make> make;
+  StorePtr store;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(made_);
     make.swap(make_);
+    store.swap(store_);
   }
   for (auto& [device, made] : ending) {
     made.backend->shutdown();
