@@ -101,15 +101,18 @@ void sumFloats(const LoopArguments& arguments) {
   reduceBlocks<Type, Add>(arguments);
 }
 
+// Floats divide in vectors, and to the same integers: a quotient that is none stays away from the next by more than
+// the rounding, where the dividend has fewer bits than the fraction.
 template <class T>
 void divide(const LoopArguments& arguments) {
-  const std::int64_t divisor = arguments.reduction.divisor;
-  if (divisor == 1) return;
-  // A wider type than T's keeps signed values signed; the 64-bit ones are divided as they are.
-  using Dividend = std::conditional_t<sizeof(T) == 8, T, std::int64_t>;
+  using Float = std::conditional_t<sizeof(T) == 4, double, float>;
+  using Dividend = std::conditional_t<sizeof(T) == 8, T, Float>;
+  if (arguments.reduction.divisor == 1) return;
+  const auto divisor = static_cast<Dividend>(arguments.reduction.divisor);
   T* out = static_cast<T*>(arguments.out);
-  for (std::size_t i = 0; i < arguments.elements; ++i) {
-    out[i] = static_cast<T>(static_cast<Dividend>(out[i]) / static_cast<Dividend>(divisor));
+  const std::size_t elements = arguments.elements;  // bytes that are written might be those of the arguments
+  for (std::size_t i = 0; i < elements; ++i) {
+    out[i] = static_cast<T>(static_cast<Dividend>(out[i]) / divisor);
   }
 }
 

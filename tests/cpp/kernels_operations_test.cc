@@ -147,6 +147,23 @@ TEST_P(ScaledSums, GiveWhatTheReferenceGives) {
   }
 }
 
+TEST(ScaledSums, DivideEveryIntegerOfSixteenBitsByAnyNumberOfRanks) {
+  constexpr std::size_t kValues = 1 << 16;
+  for (const DType dtype : {DType::Int16, DType::UInt16}) {
+    Elements in(dtype, kValues);
+    for (std::size_t i = 0; i < kValues; ++i) in.set(i, i);
+    const Input input{in.data()};
+    for (const int ranks : {2, 3, 5, 6, 7, 11, 1000, 32767, 65535, 1 << 20, (1 << 24) + 1}) {
+      Elements out(dtype, kValues);
+      reduce({.dtype = dtype, .divisor = ranks}, out.data(), {&input, 1}, kValues);
+      for (std::size_t i = 0; i < kValues; ++i) {
+        const int value = dtype == DType::Int16 ? static_cast<std::int16_t>(i) : static_cast<int>(i);
+        ASSERT_EQ(out.get(i), static_cast<std::uint16_t>(value / ranks)) << value << " by " << ranks;
+      }
+    }
+  }
+}
+
 TEST(Operations, OnBitsAreNotDefinedForFloats) {
   for (const DType dtype : kDTypes) {
     EXPECT_TRUE(isDefined(Op::Sum, dtype) && isDefined(Op::Product, dtype));
