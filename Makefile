@@ -4,7 +4,8 @@
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
-#   make lint | format | bench | clean
+#   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
+#   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -30,7 +31,8 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench lint format clean system
+.PHONY: demo failures test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format \
+  clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -46,6 +48,13 @@ bench: build
 # Some minutes: the table has silences of ten seconds and timeouts in it.
 failures: build
 	@$(BIN)/python tests/failures/report.py
+
+# Needs Google Benchmark, which nothing else does. BENCH takes its options: BENCH=--benchmark_filter=SUM
+bench-kernels: .venv/.tools
+	@$(BIN)/cmake -S . -B build/bench -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DCMAKE_BUILD_TYPE=Release -DFAIRRING_MODULE=OFF -DFAIRRING_BENCHMARKS=ON
+	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
+	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
 
 test: test-cpp test-$(OLDEST_TORCH) test-python
 
@@ -117,7 +126,7 @@ smoke: wheel
 
 # --- lint
 
-CPP_FILES = $(shell find csrc tests/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+CPP_FILES = $(shell find csrc tests/cpp benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PYTHON_DIRS = setup.py $(wildcard fairring examples benchmarks tests)
 
 build/lint/compile_commands.json: .venv/.tools
