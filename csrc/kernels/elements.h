@@ -31,8 +31,8 @@ struct Logical {  // a Bool: 0 or 1, whatever stands in memory
 
 // A float by the place of its bits in the order of all floats, as an integer, so that the least and the greatest are
 // those of integers: -0 before +0, and beyond the infinities the NaNs. All of these are brought to one end of the
-// order, where they win: kNans is their number for one sign, positive for the lower end, negative for the upper.
-template <class Signed, Signed kNans>
+// order, where they win: Nans is their number for one sign, positive for the lower end, negative for the upper.
+template <class Signed, Signed Nans>
 struct Ranked {
   using Element = Signed;
   using Wide = Signed;
@@ -43,10 +43,10 @@ struct Ranked {
     return static_cast<Signed>(bits ^ ((bits >> (8 * sizeof(Signed) - 1)) & kMagnitude));
   }
   static Wide widen(Element bits) {
-    return static_cast<Signed>(static_cast<Unsigned>(mirror(bits)) + static_cast<Unsigned>(kNans));
+    return static_cast<Signed>(static_cast<Unsigned>(mirror(bits)) + static_cast<Unsigned>(Nans));
   }
   static Element narrow(Wide place) {
-    return mirror(static_cast<Signed>(static_cast<Unsigned>(place) - static_cast<Unsigned>(kNans)));
+    return mirror(static_cast<Signed>(static_cast<Unsigned>(place) - static_cast<Unsigned>(Nans)));
   }
 };
 
@@ -103,10 +103,10 @@ struct Half {  // IEEE binary16, by integer arithmetic: where the processor can'
 template <class Type>
 struct Lanes {
   static constexpr std::size_t kCount = 1;
-  static auto load(const typename Type::Element* from) { return Type::widen(*from); }
-  static void store(typename Type::Element* to, typename Type::Wide wide) { *to = Type::narrow(wide); }
-  static auto get(const typename Type::Wide* from) { return *from; }
-  static void put(typename Type::Wide* to, typename Type::Wide wide) { *to = wide; }
+  static auto load(const Type::Element* from) { return Type::widen(*from); }
+  static void store(Type::Element* to, Type::Wide wide) { *to = Type::narrow(wide); }
+  static auto get(const Type::Wide* from) { return *from; }
+  static void put(Type::Wide* to, Type::Wide wide) { *to = wide; }
 };
 
 #if defined(__F16C__)

@@ -31,7 +31,7 @@ template <class Type, class Scale>
 class Source {
  public:
   Source(const Input& input, std::size_t at)
-      : from_(static_cast<const typename Type::Element*>(input.data) + at), scale_(input.scale) {}
+      : from_(static_cast<const Type::Element*>(input.data) + at), scale_(input.scale) {}
 
   template <class Vector>
   auto read(Vector lanes, std::size_t i) const {
@@ -39,7 +39,7 @@ class Source {
   }
 
  private:
-  const typename Type::Element* from_;
+  const Type::Element* from_;
   Scale scale_;
 };
 
@@ -67,12 +67,12 @@ class Block {
     });
   }
 
-  void finish(typename Type::Element* out) {
+  void finish(Type::Element* out) {
     each<Type>(count_, [&](auto lanes, std::size_t i) { lanes.store(out + i, lanes.get(held_ + i)); });
   }
 
  private:
-  alignas(64) typename Type::Wide held_[kMost];
+  alignas(64) Type::Wide held_[kMost];
   const std::size_t count_;
 };
 
@@ -158,14 +158,14 @@ void multiply(const LoopArguments& arguments) {
   }
 }
 
-// kEnd: to which end of the order NaNs go, so that they win.
-template <class Operation, int kEnd>
+// End: to which end of the order NaNs go, so that they win.
+template <class Operation, int End>
 void choose(const LoopArguments& arguments) {
   switch (arguments.reduction.dtype) {
-    case DType::Float32: return reduceBlocks<Ranked<std::int32_t, kEnd * 0x7fffff>, Operation>(arguments);
-    case DType::Float64: return reduceBlocks<Ranked<std::int64_t, kEnd * 0xfffffffffffff>, Operation>(arguments);
-    case DType::BFloat16: return reduceBlocks<Ranked<std::int16_t, kEnd * 0x7f>, Operation>(arguments);
-    case DType::Float16: return reduceBlocks<Ranked<std::int16_t, kEnd * 0x3ff>, Operation>(arguments);
+    case DType::Float32: return reduceBlocks<Ranked<std::int32_t, End * 0x7fffff>, Operation>(arguments);
+    case DType::Float64: return reduceBlocks<Ranked<std::int64_t, End * 0xfffffffffffff>, Operation>(arguments);
+    case DType::BFloat16: return reduceBlocks<Ranked<std::int16_t, End * 0x7f>, Operation>(arguments);
+    case DType::Float16: return reduceBlocks<Ranked<std::int16_t, End * 0x3ff>, Operation>(arguments);
     case DType::Int8: return reduceBlocks<Plain<std::int8_t>, Operation>(arguments);
     case DType::Int16: return reduceBlocks<Plain<std::int16_t>, Operation>(arguments);
     case DType::Int32: return reduceBlocks<Plain<std::int32_t>, Operation>(arguments);

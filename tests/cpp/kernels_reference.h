@@ -46,11 +46,12 @@ inline Exact decode(Format format, std::uint64_t bits) {
   const std::uint64_t fraction = magnitude & ((std::uint64_t{1} << format.fractionBits) - 1);
   Exact value = 0;
   if (magnitude >= format.infinity()) {
-    value = fraction == 0 ? Exact(__builtin_inf()) : Exact(__builtin_nan(""));
+    value = fraction == 0 ? static_cast<Exact>(__builtin_inf()) : static_cast<Exact>(__builtin_nan(""));
   } else if (exponent == 0) {
-    value = Exact(fraction) * power(1 - format.bias() - format.fractionBits);
+    value = static_cast<Exact>(fraction) * power(1 - format.bias() - format.fractionBits);
   } else {
-    value = (Exact(fraction) + power(format.fractionBits)) * power(exponent - format.bias() - format.fractionBits);
+    value = (static_cast<Exact>(fraction) + power(format.fractionBits)) *
+            power(exponent - format.bias() - format.fractionBits);
   }
   return (bits & format.sign()) != 0 ? -value : value;
 }
