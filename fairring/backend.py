@@ -71,9 +71,8 @@ def _stock_maker(options: Any, config: Config, address: str) -> StockMaker:
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     ranks, name = list(options.global_ranks_in_group), options.group_id
-    alone = (
-        options.store.add("fairring/alone", 1) if size == 1 else 0
-    )  # such a group has no generation; old keys it may have
+    # A group of one rank has no generation, but may find old keys.
+    alone = options.store.add("fairring/alone", 1) if size == 1 else 0
 
     def make(device: str, generation: int, store: dist.Store) -> tuple[Any, list[int]]:
         generation = alone or generation  # a group made again on the same store must not read old keys

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ _CALLS: dict[str, Start] = {
 
 def _semantics(rank: int) -> None:
     tensor = torch.full((3,), rank, dtype=torch.int32)
-    work = dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True)
+    work: Any = dist.all_reduce(tensor, op=dist.ReduceOp.MAX, async_op=True)
     future, result = work.get_future(), work.get_future_result()
     doubled = future.then(lambda done: done.value()[0] * 2)
     assert work.wait(timedelta(seconds=30))
@@ -75,7 +76,7 @@ def _semantics(rank: int) -> None:
     late = dist.barrier(async_op=True)
     late.wait()
     assert late.get_future().wait() == []
-    works = [dist.broadcast(torch.full((2,), float(rank)), src=0, async_op=True) for _ in range(20)]
+    works: list[Any] = [dist.broadcast(torch.full((2,), float(rank)), src=0, async_op=True) for _ in range(20)]
     for each in reversed(works):
         each.wait()
     assert works[3].result()[0].tolist() == [0.0, 0.0]
@@ -92,7 +93,7 @@ def _any_source(rank: int) -> None:
         dist.send(torch.ones(4), 0, tag=7)
         return
     tensor = torch.zeros(4)
-    work = dist.irecv(tensor, tag=7)
+    work: Any = dist.irecv(tensor, tag=7)
     work.wait()
     assert work._source_rank() == 1
     assert work.is_completed()
@@ -202,7 +203,7 @@ def _warm_up(_rank: int) -> None:
 
 
 def _threads_and_descriptors() -> tuple[int, int]:
-    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/task").iterdir())), len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _fail_again_and_again(rank: int, port: int, rounds: int) -> list[tuple[int, int]]:

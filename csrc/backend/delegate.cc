@@ -26,6 +26,10 @@ std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) 
   return callsOwn == c10d::kUnsetTimeout ? timeout() : callsOwn;
 }
 
+WorkLabel Fallback::labelOf(const Signature& signature) const {
+  return {getRank(), calls_.load(), signature.text, parts_.hooks};
+}
+
 Fallback::BackendPtr Fallback::stock(c10::DeviceType device) {
   return parts_.stocks->get(
       device, [this] { return meet(); },
@@ -33,14 +37,19 @@ Fallback::BackendPtr Fallback::stock(c10::DeviceType device) {
         backend.setGroupUid(getGroupUid());
         backend.setGroupDesc(getGroupDesc());
         if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
+#ifdef C10D_BACKEND_HAS_HOOKS
+        // Its Works for CUDA tensors go to the user as they are.
+        if (!backend.supportsCompletionHooks()) return;
+        backend.registerCompletionHook(
+            0, [hooks = parts_.hooks](const CompletionHookArgs& args) { hooks->completed(args.completionKey); });
+#endif
       });
 }
 
 DelegatedWork::Ref Fallback::enter(Delegated& call, const Tensors& inputs) {
   if (const Error error = parts_.link->error()) std::rethrow_exception(toException(error));
   if (call.compared) openEngine(call.timeout);  // all ranks make this call; of the others only two, if any
-  const WorkLabel label{getRank(), getSequenceNumberForGroup(), call.signature.text};
-  auto work = c10::make_intrusive<DelegatedWork>(label, call.operation, inputs, parts_.link);
+  auto work = c10::make_intrusive<DelegatedWork>(labelOf(call.signature), call.operation, inputs, parts_.link);
   DelegatedWork::enter(work, {std::move(call.signature), call.compared, call.timeout, nullptr});
   return work;
 }

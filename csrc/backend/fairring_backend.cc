@@ -49,11 +49,13 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr
   const int rank = options.rank;
   const int size = options.size;
   prepareForForks();
-  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, std::move(makeStock))};
+  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, std::move(makeStock)),
+              std::make_shared<Hooks>()};
   std::shared_ptr<Membership> membership;
   if (size > 1) {
     membership = std::make_shared<Membership>(store, std::move(options), [parts] {
       parts.link->groupFailed();
+      parts.hooks->aborting();
       parts.stocks->breakOff();
     });
     parts.link->connect(*membership);
@@ -152,8 +154,8 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Operation& operation, const T
   refuseIfEnded();
   const std::vector<Contribution> contributions = contributionsOf(tensors, options.reduceOp);
   const Signature signature = signatureOf(operation, {.tensors = tensors, .reduction = options.reduceOp});
-  const WorkLabel label{getRank(), countCall(), signature.text};
-  const auto work = c10::make_intrusive<FairringWork>(label, operation, tensors);
+  countCall();
+  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), operation, tensors);
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) {
     for (std::size_t i = 0; i < tensors.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);

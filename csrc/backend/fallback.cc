@@ -169,6 +169,18 @@ void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   for (const auto& backend : parts_.stocks->made()) backend->setTimeout(timeout);
 }
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+void Fallback::registerAbortHook(std::int64_t id, AbortHook hook) { parts_.hooks->onAbort(id, std::move(hook)); }
+
+void Fallback::unregisterAbortHook(std::int64_t id) { parts_.hooks->forgetAbort(id); }
+
+void Fallback::registerCompletionHook(std::int64_t id, CompletionHook hook) {
+  parts_.hooks->onCompletion(id, std::move(hook));
+}
+
+void Fallback::unregisterCompletionHook(std::int64_t id) { parts_.hooks->forgetCompletion(id); }
+#endif
+
 void Fallback::abort() { parts_.stocks->breakOff(); }
 
 void Fallback::shutdown() {

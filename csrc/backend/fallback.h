@@ -39,6 +39,7 @@ class Fallback : public c10d::Backend {
   struct Parts {  // what outlives the backend where a stock backend is stuck
     std::shared_ptr<GroupLink> link;
     std::shared_ptr<StockBackends> stocks;
+    std::shared_ptr<Hooks> hooks;
   };
 
   Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts);
@@ -77,6 +78,15 @@ class Fallback : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
   void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+#endif
+
   void abort() override;     // ends the stock backends' calls
   void shutdown() override;  // and the stock backends; calls that come later are refused
 
@@ -88,6 +98,7 @@ class Fallback : public c10d::Backend {
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
+  WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   const std::shared_ptr<GroupLink>& link() const { return parts_.link; }
 
  private:

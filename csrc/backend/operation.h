@@ -1,7 +1,7 @@
 // The names of c10d's operations, once: c10d's own number, the word for messages and comparisons, the profiler's title.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace fairring {
 
@@ -15,6 +15,14 @@ namespace operation {
 
 using Type = c10d::OpType;
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+inline constexpr Type kManyGathered = Type::ALLGATHER_INTO_TENSOR_COALESCED;
+inline constexpr Type kManyReduced = Type::REDUCE_SCATTER_TENSOR_COALESCED;
+#else  // before 2.15 these had no numbers of their own
+inline constexpr Type kManyGathered = Type::ALLGATHER_COALESCED;
+inline constexpr Type kManyReduced = Type::_REDUCE_SCATTER_BASE;
+#endif
+
 inline constexpr Operation kBroadcast{Type::BROADCAST, "broadcast", "fairring:broadcast"};
 inline constexpr Operation kAllReduce{Type::ALLREDUCE, "all_reduce", "fairring:all_reduce"};
 inline constexpr Operation kAllReduceSparse{Type::_ALLREDUCE_SPARSE, "sparse all_reduce", "fairring:all_reduce_sparse"};
@@ -26,8 +34,7 @@ inline constexpr Operation kAllGatherIntoTensor{Type::_ALLGATHER_BASE, "all_gath
                                                 "fairring:all_gather_into_tensor"};
 inline constexpr Operation kAllGatherCoalesced{Type::ALLGATHER_COALESCED, "all_gather_coalesced",
                                                "fairring:all_gather_coalesced"};
-inline constexpr Operation kAllGatherIntoTensorCoalesced{Type::ALLGATHER_INTO_TENSOR_COALESCED,
-                                                         "all_gather_into_tensor_coalesced",
+inline constexpr Operation kAllGatherIntoTensorCoalesced{kManyGathered, "all_gather_into_tensor_coalesced",
                                                          "fairring:all_gather_into_tensor_coalesced"};
 inline constexpr Operation kGather{Type::GATHER, "gather", "fairring:gather"};
 inline constexpr Operation kGatherIntoTensor{Type::GATHER, "gather_into_tensor", "fairring:gather_into_tensor"};
@@ -35,8 +42,7 @@ inline constexpr Operation kScatter{Type::SCATTER, "scatter", "fairring:scatter"
 inline constexpr Operation kReduceScatter{Type::REDUCE_SCATTER, "reduce_scatter", "fairring:reduce_scatter"};
 inline constexpr Operation kReduceScatterTensor{Type::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
                                                 "fairring:reduce_scatter_tensor"};
-inline constexpr Operation kReduceScatterTensorCoalesced{Type::REDUCE_SCATTER_TENSOR_COALESCED,
-                                                         "reduce_scatter_tensor_coalesced",
+inline constexpr Operation kReduceScatterTensorCoalesced{kManyReduced, "reduce_scatter_tensor_coalesced",
                                                          "fairring:reduce_scatter_tensor_coalesced"};
 inline constexpr Operation kAllToAllSingle{Type::ALLTOALL_BASE, "all_to_all_single", "fairring:all_to_all_single"};
 inline constexpr Operation kAllToAll{Type::ALLTOALL, "all_to_all", "fairring:all_to_all"};

@@ -18,6 +18,7 @@ TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std:
 
 std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure) {
   Audience audience;
+  const bool well = !failure;
   {
     const std::lock_guard lock(mutex_);
     if (completed_) return std::nullopt;
@@ -26,6 +27,7 @@ std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure
     audience = {std::exchange(recordFunctionEndCallback_, nullptr), future_, result_};
   }
   cv_.notify_all();
+  if (well) label_.hooks->completed(key_);
   return audience;
 }
 

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "backend/hooks.h"
 #include "backend/operation.h"
 #include "base/error.h"
 
@@ -20,6 +22,7 @@ struct WorkLabel {
   int rank = 0;
   std::uint64_t sequenceNumber = 0;
   std::string title;  // for messages: "all_reduce of 1024 Float32"
+  std::shared_ptr<const Hooks> hooks;
 };
 
 class TrackedWork : public c10d::Work {
@@ -34,6 +37,9 @@ class TrackedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;
+#ifdef C10D_BACKEND_HAS_HOOKS
+  std::uint64_t getCompletionKey() const override { return key_; }
+#endif
 
  protected:
   struct Audience {  // who still has to be told
@@ -56,6 +62,7 @@ class TrackedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> ask(c10::intrusive_ptr<c10::ivalue::Future>& place, const c10::TypePtr& type);
 
   const WorkLabel label_;
+  const std::uint64_t key_ = Hooks::nextKey();
   // Guarded by mutex_ of the base class, as completed_ and exception_ are.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_;

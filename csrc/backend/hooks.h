@@ -1,0 +1,46 @@
+// Whom a group tells of calls that ended well and of its own failure: PyTorch's flight recorder, where there is one
+// (torch 2.15 on; before, nobody registers). Shared by the backend and its Works.
+//
+// Any thread. Completion hooks are short and take no lock of Python's (c10d's contract), so they run where a call ends,
+// the loop included. Abort hooks may be Python's: they run where a group's failure is dealt with, which may block.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace fairring {
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+using AbortHook = c10d::AbortHook;
+using CompletionHook = c10d::CompletionHook;
+using CompletionHookArgs = c10d::CompletionHookArgs;
+#else
+struct CompletionHookArgs {
+  std::uint64_t completionKey = 0;
+};
+using AbortHook = std::function<void()>;
+using CompletionHook = std::function<void(const CompletionHookArgs&)>;
+#endif
+
+class Hooks {
+ public:
+  void onAbort(std::int64_t id, AbortHook hook);
+  void onCompletion(std::int64_t id, CompletionHook hook);
+  void forgetAbort(std::int64_t id);
+  void forgetCompletion(std::int64_t id);
+
+  void aborting() const;
+  void completed(std::uint64_t key) const;  // a call that ended well
+
+  static std::uint64_t nextKey();  // unique in the process, for ever
+
+ private:
+  mutable std::mutex mutex_;  // guards the two; hooks run outside it, but for the completion hooks
+  std::map<std::int64_t, AbortHook> abort_;
+  std::map<std::int64_t, CompletionHook> completion_;
+};
+
+}  // namespace fairring

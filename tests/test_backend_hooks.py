@@ -1,0 +1,97 @@
+"""What PyTorch's own observers see of a group: the profiler, and from torch 2.15 on the flight recorder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks
+from torch.profiler import ProfilerActivity, profile
+
+kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
+
+c10d: Any = torch._C._distributed_c10d
+needs_hooks = pytest.mark.skipif(not hasattr(c10d, "FlightRecorderHook"), reason="this torch has no hooks")
+
+
+def _profiled(rank: int) -> set[str]:
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        dist.all_reduce(torch.ones(3))
+        work: Any = dist.all_reduce(torch.ones(3), async_op=True)
+        work.wait()
+        work.get_future().wait()
+        dist.all_gather([torch.ones(2), torch.ones(2)], torch.ones(2))
+        dist.barrier()
+        (dist.send if rank == 0 else dist.recv)(torch.ones(2), 1 - rank)
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: None).wait()
+    return {event.name for event in profiler.events() or [] if event.name.startswith("fairring:")}
+
+
+def test_the_profiler_shows_our_titles(pair: Ranks) -> None:
+    for rank, names in enumerate(pair.run(_profiled)):
+        point_to_point = "fairring:send" if rank == 0 else "fairring:recv"
+        assert names == {"fairring:all_reduce", "fairring:all_gather", "fairring:barrier", point_to_point}
+
+
+def _call(_rank: int) -> None:
+    dist.all_reduce(torch.ones(3))
+    dist.all_gather([torch.ones(2), torch.ones(2)], torch.ones(2))
+    dist.barrier()
+
+
+def _begin(_rank: int) -> None:
+    kept["works"] = [dist.all_reduce(torch.ones(3), async_op=True), dist.barrier(async_op=True)]
+
+
+def _end(_rank: int) -> None:
+    for work in kept.pop("works"):
+        work.wait()
+
+
+def _recorded(_rank: int) -> list[tuple[str, bool]]:
+    trace = json.loads(c10d._dump_fr_trace_json(backend="fairring"))
+    return [(entry["profiling_name"], entry["state"] == "completed") for entry in trace["entries"]]
+
+
+@needs_hooks
+def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
+    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"})  # torch then attaches it by itself
+    try:
+        ranks.init()
+        ranks.run(_call)
+        before = [("fairring:all_reduce", True), ("fairring:all_gather", True), ("fairring:barrier", True)]
+        assert ranks.run(_recorded) == [before] * 2
+        ranks.run(_begin, on=[0])
+        assert ranks.run(_recorded, on=[0]) == [[*before, ("fairring:all_reduce", False), ("fairring:barrier", False)]]
+        ranks.run(_begin, on=[1])
+        ranks.run(_end)
+        after = [*before, ("fairring:all_reduce", True), ("fairring:barrier", True)]
+        assert ranks.run(_recorded) == [after] * 2
+    finally:
+        ranks.kill()
+
+
+def _abort_with_a_hook(_rank: int) -> list[str]:
+    group: Any = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    assert backend.supports_abort_hooks
+    seen: list[str] = []
+    backend.register_abort_hook(1, lambda: seen.append("kept"))
+    backend.register_abort_hook(2, lambda: seen.append("taken back"))
+    backend.unregister_abort_hook(2)
+    dist.all_reduce(torch.ones(3))
+    backend.abort()
+    with pytest.raises(dist.DistBackendError):
+        dist.all_reduce(torch.ones(3))
+    dist.destroy_process_group()  # whose completion thread has then told all
+    return seen
+
+
+@needs_hooks
+def test_an_abort_tells_its_hooks(strangers: Ranks) -> None:
+    strangers.init()
+    for seen in strangers.run(_abort_with_a_hook):
+        assert seen == ["kept"]
