@@ -58,7 +58,7 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::condition_variable changed_;
   std::shared_ptr<const Make> make_;  // null once ended: it holds a Python object, which must not outlive Python
-  StorePtr store_;  // null once ended: torch may keep the group longer than its store
+  StorePtr store_;                    // null once ended: torch may keep the group longer than its store
   std::map<c10::DeviceType, Made> made_;
 };
 
