@@ -40,7 +40,9 @@ VARIABLES = (
     Variable("FAIRRING_TRANSPORT", "auto", "Between machines: auto, tcp, or tensorpipe[:uv|shm|ibv]; auto is tcp."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
-    Variable("FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."),
+    Variable(
+        "FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."
+    ),
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
     Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interface to listen on and to connect from."),
 )

@@ -58,7 +58,7 @@ def test_times_are_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["0", "0.05", "-1", "86401", "1m", "1e3", "soon", "٣"])
 def test_a_time_that_is_none_is_an_error_with_name_value_and_range(text: str) -> None:
-    with pytest.raises(ConfigError, match="FAIRRING_HEARTBEAT_TIMEOUT.*0.1 to 86400") as caught:
+    with pytest.raises(ConfigError, match=r"FAIRRING_HEARTBEAT_TIMEOUT.*0\.1 to 86400") as caught:
         read(FAIRRING_HEARTBEAT_TIMEOUT=text)
     assert repr(text) in str(caught.value)
 

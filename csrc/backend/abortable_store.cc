@@ -6,12 +6,34 @@
 #include <utility>
 
 namespace fairring {
+namespace {
 
-AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<std::atomic<bool>> aborted)
-    : Store(store->getTimeout()), store_(std::move(store)), aborted_(std::move(aborted)) {}
+constexpr std::chrono::milliseconds kFirstPause{1};  // between two looks at the store
+constexpr std::chrono::milliseconds kLongestPause{64};
+
+}  // namespace
+
+void Alarm::ring() {
+  const std::lock_guard lock(mutex_);
+  rings_ = true;
+  rung_.notify_all();
+}
+
+bool Alarm::rings() const {
+  const std::lock_guard lock(mutex_);
+  return rings_;
+}
+
+bool Alarm::ringsWithin(std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  return rung_.wait_for(lock, time, [this] { return rings_; });
+}
+
+AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm)
+    : Store(store->getTimeout()), store_(std::move(store)), alarm_(std::move(alarm)) {}
 
 c10::intrusive_ptr<c10d::Store> AbortableStore::clone() {
-  return c10::make_intrusive<AbortableStore>(store_->clone(), aborted_);
+  return c10::make_intrusive<AbortableStore>(store_->clone(), alarm_);
 }
 
 AbortableStore::Value AbortableStore::compareSet(const std::string& key, const Value& expected, const Value& desired) {
@@ -36,15 +58,11 @@ void AbortableStore::setTimeout(const std::chrono::milliseconds& timeout) {
 void AbortableStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + timeout;
-  for (;;) {
-    TORCH_CHECK_WITH(DistStoreError, !*aborted_, "the group has failed while ", keys.front(), " was waited for");
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    const bool last = timeout != kNoTimeout && left <= kPiece;
-    try {
-      return store_->wait(keys, last ? std::max(left, std::chrono::milliseconds(1)) : kPiece);
-    } catch (const c10::DistStoreError&) {
-      if (last) throw;
-    }
+  for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
+    TORCH_CHECK_WITH(DistStoreError, timeout == kNoTimeout || Clock::now() < end, "after ", timeout.count(), " ms ",
+                     keys.front(), " was not in the store");
+    TORCH_CHECK_WITH(DistStoreError, !alarm_->ringsWithin(pause), "the group has failed while ", keys.front(),
+                     " was waited for in the store");
   }
 }
 

@@ -1,25 +1,37 @@
 // The job's store for a stock backend, whose waits end when the group fails: Gloo waits there for a peer's address, up
-// to its timeout, and can't be interrupted. A wait is a row of short ones on a connection of its own, for a store's
-// client serves one caller at a time.
+// to its timeout, and can't be interrupted. So a wait looks again and again, at growing intervals, as it does where
+// ranks meet (membership.h): short waits of the store's own would each end in a warning of c10d's.
 #pragma once
 
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace fairring {
 
+class Alarm {
+ public:
+  void ring();
+  bool rings() const;
+  bool ringsWithin(std::chrono::milliseconds time) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable rung_;
+  bool rings_ = false;
+};
+
 class AbortableStore : public c10d::Store {
  public:
   using Keys = std::vector<std::string>;
   using Value = std::vector<std::uint8_t>;
-  static constexpr std::chrono::milliseconds kPiece{250};  // how long a wait goes on after abort()
 
-  // On that store's connection. `aborted` is shared with the copies.
-  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<std::atomic<bool>> aborted);
+  // On that store's connection. `alarm` is shared with the copies, and with who aborts.
+  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm);
 
   c10::intrusive_ptr<c10d::Store> clone() override;  // on a connection of its own
   void set(const std::string& key, const Value& value) override { store_->set(key, value); }
@@ -39,7 +51,7 @@ class AbortableStore : public c10d::Store {
 
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<std::atomic<bool>> aborted_;
+  const std::shared_ptr<Alarm> alarm_;
 };
 
 }  // namespace fairring

@@ -55,8 +55,9 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr
   if (size > 1) {
     membership = std::make_shared<Membership>(store, std::move(options), [parts] {
       parts.link->groupFailed();
-      parts.hooks->aborting();
-      parts.stocks->breakOff();
+      // Begun in this order; but a hook that takes long (the flight recorder writes a file) holds nobody up.
+      parts.link->post([hooks = parts.hooks] { hooks->aborting(); });
+      parts.link->post([stocks = parts.stocks] { stocks->breakOff(); });
     });
     parts.link->connect(*membership);
   }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "backend/store_probe.h"
 #include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
 
@@ -172,6 +173,7 @@ void Membership::announce(const Error& error) {
   completion().post([store = store_, key = key("error"), text = error.text(), onFailed = onFailed_] {
     onFailed();
     try {
+      if (isStoreGone(*store)) return;
       store->clone()->set(key, text);  // the store's own connection may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {

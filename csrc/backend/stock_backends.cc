@@ -5,7 +5,6 @@
 #include <system_error>
 #include <thread>
 
-#include "backend/abortable_store.h"
 #include "backend/device_sockets.h"
 
 namespace fairring {
@@ -41,7 +40,7 @@ StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const std::
   prepare(*backend);
   const auto devices = device == c10::DeviceType::CPU ? backend->getBackendOptions() : nullptr;
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, make_ && !*broken_, "the group ended while its stock backend was made");
+  TORCH_CHECK_WITH(DistBackendError, make_ && !broken_->rings(), "the group ended while its stock backend was made");
   made_[device] = {backend, devices, std::move(epolls)};
   return backend;
 }
@@ -63,7 +62,7 @@ void StockBackends::breakOff() {
   std::vector<BackendPtr> others;
   {
     const std::lock_guard lock(mutex_);
-    *broken_ = true;
+    broken_->ring();
     for (const auto& [device, made] : made_) {
       if (device == c10::DeviceType::CPU) {
         shutAll(made.epolls);  // here, for a reference kept beyond the lock could be the last, and waits to be dropped
@@ -106,7 +105,7 @@ void StockBackends::endGloo(Made made) {
     return;
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return *ended || *broken_; });
+  changed_.wait(lock, [&] { return *ended || broken_->rings(); });
   for (auto waited = kRound; !*ended && waited <= kPatience; waited += kRound) {
     lock.unlock();
     shutAll(made.epolls);

@@ -8,7 +8,6 @@
 // Any thread. get() and end() may wait, without Python's lock.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -20,6 +19,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
+
+#include "backend/abortable_store.h"
 
 namespace fairring {
 
@@ -52,7 +53,7 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
 
   void endGloo(Made made);
 
-  const std::shared_ptr<std::atomic<bool>> broken_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<Alarm> broken_ = std::make_shared<Alarm>();
 
   std::mutex making_;         // held while one is made; never taken by breakOff()
   mutable std::mutex mutex_;  // guards all below; never held while anything waits

@@ -50,7 +50,7 @@ def main() -> None:
 def _live(address: str, nursery: Connection, order: tuple[str, str, tuple[Any, ...], dict[str, str], str]) -> None:
     nursery.close()
     module, function, arguments, environment, log = order
-    # With PyTorch's flight recorder on, a group that fails is dumped, and the recorder keeps the group's store for ever.
+    # PyTorch's flight recorder dumps a group that fails, and keeps its store for ever.
     os.environ.update({"TORCH_FR_BUFFER_SIZE": "0", **environment})
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
