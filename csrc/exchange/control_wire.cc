@@ -70,13 +70,11 @@ void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
   }
 }
 
-// The process at the other end of a unix socket, if it can be watched from here: none in another pid namespace.
-Descriptor processOf(int socket) {
+// The process at the other end of a unix socket; 0 where it can't be told: over TCP, or from another pid namespace.
+pid_t processOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return {};
-  const long fd = ::syscall(SYS_pidfd_open, peer.pid, 0);
-  return fd < 0 ? Descriptor() : Descriptor(static_cast<int>(fd));
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
 }  // namespace
@@ -123,12 +121,17 @@ void ControlWire::add(int peer, Descriptor socket) {
 
 // The end of the connection says as much, unless some other process has inherited the peer's end of it.
 void ControlWire::watchProcess(const std::shared_ptr<Connection>& connection) {
-  connection->process = processOf(connection->socket.get());
-  if (!connection->process) return;
-  loop_.watch(connection->process.get(), EPOLLIN, [this, connection](std::uint32_t) {
+  const pid_t process = processOf(connection->socket.get());
+  if (process <= 0) return;
+  const auto hasEnded = [this, connection](std::uint32_t) {
     readAll(*connection);  // its last words
     if (!connection->ended) end(*connection, Error());
-  });
+  };
+  const long fd = ::syscall(SYS_pidfd_open, process, 0);
+  if (fd < 0 && errno == ESRCH) return hasEnded(EPOLLIN);
+  if (fd < 0) return;
+  connection->process = Descriptor(static_cast<int>(fd));
+  loop_.watch(connection->process.get(), EPOLLIN, hasEnded);
 }
 
 // A process that was stopped itself finds everybody silent when it goes on: it listens first.

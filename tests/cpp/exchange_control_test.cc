@@ -128,39 +128,27 @@ TEST(Control, AMessageThatIsTooLongEndsTheConnection) {
   one.await("ended a control message of 65537 bytes with 0 descriptors; the most are 65536 and 4");
 }
 
-// In the child: connects, leaves the connection to a child of its own, and ends.
-[[noreturn]] void connectAndBequeath(const SocketAddress& address, int untilClosed) {
-  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  if (::connect(socket, reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) ::_exit(1);
-  if (::fork() != 0) ::_exit(0);
-  char byte = 0;
-  [[maybe_unused]] const auto got = ::read(untilClosed, &byte, 1);
-  ::_exit(0);
-}
-
+// The child connects, and ends; its end of the connection lives on here.
 TEST(Control, TheEndOfAProcessIsNoticedThoughItsSocketIsStillOpen) {
-  std::array<int, 2> life{};
-  ASSERT_EQ(::pipe(life.data()), 0);
   const SocketAddress address = localAddressOf("127.0.0.1", ::getpid() % 60'000 + 1);
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address.storage), address.length), 0);
   ASSERT_EQ(::listen(listener, 1), 0);
+  const int shared = ::socket(AF_UNIX, SOCK_STREAM, 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close(life[1]);
-    connectAndBequeath(address, life[0]);
+    ::_exit(::connect(shared, reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0 ? 0 : 1);
   }
   const int accepted = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   ASSERT_GE(accepted, 0);
-  ::close(listener);
   Side one(kNever);
   one.add(7, Descriptor(accepted));
   int status = 1;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   one.await("ended ");
-  ::close(life[0]);
-  ::close(life[1]);
+  ::close(shared);
+  ::close(listener);
 }
 
 }  // namespace
