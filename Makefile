@@ -31,8 +31,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format \
-  clean system
+.PHONY: demo failures test test-cpp test-python test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py

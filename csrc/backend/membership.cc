@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "backend/store_probe.h"
 #include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
 
@@ -139,6 +138,10 @@ void Membership::meet(std::chrono::milliseconds timeout) {
 void Membership::awaitFacts(std::chrono::milliseconds timeout) {
   // A connection of its own: waiting on a store keeps all others off that store's connection.
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
+  {
+    const std::lock_guard lock(mutex_);
+    ownStore_ = store;
+  }
   const auto end = Clock::now() + timeout;
   std::chrono::milliseconds pause = kFirstPause;
   for (int there = 0;;) {
@@ -166,15 +169,16 @@ void Membership::refuseIfFailed(c10d::Store& store) const {
 }
 
 void Membership::announce(const Error& error) {
+  c10::intrusive_ptr<c10d::Store> store;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(announced_, true)) return;
+    store = ownStore_;
   }
-  completion().post([store = store_, key = key("error"), text = error.text(), onFailed = onFailed_] {
+  completion().post([store, key = key("error"), text = error.text(), onFailed = onFailed_] {
     onFailed();
     try {
-      if (isStoreGone(*store)) return;
-      store->clone()->set(key, text);  // the store's own connection may be waited on
+      if (store) store->set(key, text);
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }

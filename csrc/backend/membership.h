@@ -95,6 +95,8 @@ class Membership {
   std::shared_ptr<Group> group_;
   Error aborted_;
   bool announced_ = false;
+  // A connection of its own, made while all is well: to make one to a store that has gone takes the store's timeout.
+  c10::intrusive_ptr<c10d::Store> ownStore_;
   std::condition_variable aborting_;
   bool missed_ = false;  // a rank was waited for in vain
 };
