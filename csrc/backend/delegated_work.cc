@@ -61,7 +61,7 @@ void DelegatedWork::follow(const Ref& work, WorkPtr stock) {
   }
 }
 
-void DelegatedWork::refused(const Ref& work, std::exception_ptr failure) {
+void DelegatedWork::refused(const Ref& work, const std::exception_ptr& failure) {
   const auto complaint = complaintOf(failure);
   const Error error = work->link_->error();
   if (complaint && !error) {

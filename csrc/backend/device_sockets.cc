@@ -23,6 +23,9 @@ struct Watched {
   std::uint64_t inode = 0;
 };
 
+constexpr int kDecimal = 10;
+constexpr int kHexadecimal = 16;
+
 // Lines such as "tfd: 7 events: 19 data: 5581 pos:0 ino:4f2a sdev:8".
 std::vector<Watched> watchedBy(int epoll) {
   std::vector<Watched> all;
@@ -30,8 +33,8 @@ std::vector<Watched> watchedBy(int epoll) {
   for (std::string line; std::getline(info, line);) {
     const std::size_t inode = line.find("ino:");
     if (!line.starts_with("tfd:") || inode == std::string::npos) continue;
-    constexpr int kHexadecimal = 16;
-    all.push_back({std::atoi(line.c_str() + 4), std::strtoull(line.c_str() + inode + 4, nullptr, kHexadecimal)});
+    const auto descriptor = static_cast<int>(std::strtol(line.c_str() + 4, nullptr, kDecimal));
+    all.push_back({descriptor, std::strtoull(line.c_str() + inode + 4, nullptr, kHexadecimal)});
   }
   return all;
 }
@@ -53,7 +56,8 @@ std::vector<int> epollDescriptors() {
   std::error_code gone;  // descriptors come and go meanwhile
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", gone)) {
     const std::filesystem::path target = std::filesystem::read_symlink(entry.path(), gone);
-    if (!gone && target == "anon_inode:[eventpoll]") found.push_back(std::atoi(entry.path().filename().c_str()));
+    if (gone || target != "anon_inode:[eventpoll]") continue;
+    found.push_back(static_cast<int>(std::strtol(entry.path().filename().c_str(), nullptr, kDecimal)));
   }
   return found;
 }

@@ -14,9 +14,9 @@
 namespace fairring {
 
 #ifdef C10D_BACKEND_HAS_HOOKS
-using AbortHook = c10d::AbortHook;
-using CompletionHook = c10d::CompletionHook;
-using CompletionHookArgs = c10d::CompletionHookArgs;
+using c10d::AbortHook;
+using c10d::CompletionHook;
+using c10d::CompletionHookArgs;
 #else
 struct CompletionHookArgs {
   std::uint64_t completionKey = 0;

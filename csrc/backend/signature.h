@@ -16,7 +16,8 @@
 namespace fairring {
 
 struct Common {
-  std::vector<at::Tensor> tensors = {};  // dtypes and numbers of elements
+  // Dtypes and numbers of elements. Without its initializer GCC warns of callers that leave it out.
+  std::vector<at::Tensor> tensors = {};  // NOLINT(readability-redundant-member-init)
   bool dtypesOnly = false;
   std::optional<std::int64_t> root = std::nullopt;
   std::optional<c10d::ReduceOp::RedOpType> reduction = std::nullopt;

@@ -41,8 +41,10 @@ class Side final : public ControlReceiver {
     loop.runAndWait([&] { control->send(7, type, text, descriptors); });
   }
   void onControl(int, ControlMessage message) override { keep(message.type, message.text, message.descriptors.size()); }
-  void onControlEnded(int, const Error& error) override { keep({}, concat("ended ", error ? error.text() : ""), 0); }
-  void onSilent(int, milliseconds) override { keep({}, "silent", 0); }
+  void onControlEnded(int, const Error& error) override {
+    keep(ControlType::Goodbye, concat("ended ", error ? error.text() : ""), 0);
+  }
+  void onSilent(int, milliseconds) override { keep(ControlType::Goodbye, "silent", 0); }
 
   // The first message that is like this; it is forgotten, and those before it are.
   std::size_t await(const std::string& text) {
