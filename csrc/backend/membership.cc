@@ -175,10 +175,10 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
-  completion().post([store, key = key("error"), text = error.text(), onFailed = onFailed_] {
+  completion().post([store, shared = store_, key = key("error"), text = error.text(), onFailed = onFailed_] {
     onFailed();
     try {
-      if (store) store->set(key, text);
+      (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }
