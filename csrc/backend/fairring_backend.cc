@@ -156,8 +156,9 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Operation& operation, const T
   const std::vector<Contribution> contributions = contributionsOf(tensors, options.reduceOp);
   const Signature signature = signatureOf(operation, {.tensors = tensors, .reduction = options.reduceOp});
   countCall();
-  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), operation, tensors);
   const std::shared_ptr<Membership> membership = this->membership();
+  const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
+  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), operation, tensors, runtime);
   if (!membership) {
     for (std::size_t i = 0; i < tensors.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
     work->completeAlone();
@@ -179,7 +180,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const Operation& operation, const T
       call.done = [work = WorkRef(work), &completion](const Error& error) mutable {
         FairringWork::onDone(std::move(work), error, completion);
       };
-      group.submit(std::move(call));
+      group.submit(std::move(call), !options.asyncOp);
     }
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));

@@ -64,6 +64,7 @@ class Membership {
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   Completion& completion() { return runtime_->completion(); }
+  std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
  private:
   void openDoor(c10d::Store& store);

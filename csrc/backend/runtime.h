@@ -8,7 +8,7 @@
 #include <string>
 
 #include "backend/completion.h"
-#include "base/loop.h"
+#include "base/loop_thread.h"
 #include "engine/group.h"
 #include "exchange/acceptor.h"
 

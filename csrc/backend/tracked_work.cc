@@ -16,18 +16,18 @@ std::exception_ptr toException(const Error& error) {
 TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs)
     : Work(label.rank, operation.type, operation.title, inputs), label_(std::move(label)) {}
 
-std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure) {
-  Audience audience;
-  const bool well = !failure;
-  {
-    const std::lock_guard lock(mutex_);
-    if (completed_) return std::nullopt;
-    completed_ = true;
-    exception_ = std::move(failure);
-    audience = {std::exchange(recordFunctionEndCallback_, nullptr), future_, result_};
-  }
+std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure, Ref* self) {
+  // All with the lock: whoever sees the call complete may look at what the hooks wrote, and a waiter that lets go of
+  // `left_` may be the work's end.
+  const std::lock_guard lock(mutex_);
+  if (completed_) return std::nullopt;
+  if (!failure) label_.hooks->completed(key_);
+  completed_ = true;
+  exception_ = std::move(failure);
+  Audience audience = {std::exchange(recordFunctionEndCallback_, nullptr), future_, result_};
+  const bool alone = !audience.profiler && !audience.future && !audience.result;
+  if (self != nullptr && alone && waiters_ > 0) left_ = std::move(*self);
   cv_.notify_all();
-  if (well) label_.hooks->completed(key_);
   return audience;
 }
 
@@ -77,11 +77,25 @@ std::exception_ptr TrackedWork::exception() const {
 }
 
 bool TrackedWork::wait(std::chrono::milliseconds timeout) {
+  const bool limited = timeout > kNoTimeout;
+  const Deadline deadline = limited ? std::chrono::steady_clock::now() + timeout : Deadline::max();
+  Ref left;  // let go of after the lock, and never the last: whoever calls has one
   std::unique_lock lock(mutex_);
   const auto over = [this] { return completed_; };
-  if (timeout <= kNoTimeout) {
-    cv_.wait(lock, over);
-  } else if (!cv_.wait_for(lock, timeout, over)) {
+  if (!completed_) {
+    ++waiters_;
+    lock.unlock();
+    hasten(deadline);
+    lock.lock();
+    if (limited) {
+      cv_.wait_until(lock, deadline, over);
+    } else {
+      cv_.wait(lock, over);
+    }
+    --waiters_;
+    left.swap(left_);
+  }
+  if (!completed_) {
     throw c10::DistBackendError(concat("rank ", label_.rank, ": ", label_.title, " (call ", label_.sequenceNumber,
                                        " of its group) was not complete after the ", timeout.count(),
                                        " ms given to wait(); it goes on: wait again, or for longer"));

@@ -27,6 +27,9 @@ struct WorkLabel {
 
 class TrackedWork : public c10d::Work {
  public:
+  using Ref = c10::intrusive_ptr<TrackedWork>;
+  using Deadline = std::chrono::steady_clock::time_point;
+
   TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs);
 
   bool isCompleted() override;
@@ -49,13 +52,17 @@ class TrackedWork : public c10d::Work {
   };
 
   const WorkLabel& label() const { return label_; }
-  // The call is over; wakes the waiters. Nothing where it was over before.
-  std::optional<Audience> end(std::exception_ptr failure);
+  // The call is over; wakes the waiters. Nothing where it was over before. `self` is let go of by a waiter, where there
+  // is one and nobody else to tell: it is null then.
+  std::optional<Audience> end(std::exception_ptr failure, Ref* self = nullptr);
   void tell(const Audience& audience);
 
   // What the future holds, once the call has ended well, and the type of it.
   virtual c10::IValue value() = 0;
   virtual c10::TypePtr valueType() const = 0;
+
+  // A thread is about to wait for the call until then: whatever it can do for it meanwhile.
+  virtual void hasten(Deadline) {}
 
  private:
   // The future in that place, made when it is first asked for.
@@ -66,6 +73,8 @@ class TrackedWork : public c10d::Work {
   // Guarded by mutex_ of the base class, as completed_ and exception_ are.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_;
+  int waiters_ = 0;
+  Ref left_;  // to itself: for a waiter to let go of
 };
 
 // What the user sees of an Error: torch.distributed.DistBackendError with its text.

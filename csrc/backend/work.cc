@@ -22,8 +22,10 @@ std::vector<at::Tensor> contiguousBuffers(const std::vector<at::Tensor>& tensors
 
 }  // namespace
 
-FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors)
+FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors,
+                           std::weak_ptr<Runtime> runtime)
     : TrackedWork(std::move(label), operation, tensors),
+      runtime_(std::move(runtime)),
       tensors_(std::move(tensors)),
       buffers_(contiguousBuffers(tensors_)),
       pending_(tensors_.size()) {}
@@ -41,9 +43,22 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
     });
     return;
   }
-  Audience audience = work->finish();
-  // Always, though mostly there is nobody to tell: the waiter, who is awake now, may let go of the work at any time.
-  completion.post([work = std::move(work), audience = std::move(audience)] { work->tell(audience); });
+  FairringWork& ended = *work;
+  Ref self = std::move(work);
+  Audience audience = ended.finish(&self);
+  if (!self) return;  // a waiter has it, and may have let go of it
+  completion.post([&ended, self = std::move(self), audience = std::move(audience)] { ended.tell(audience); });
+}
+
+bool FairringWork::isCarriedOut() {
+  const std::lock_guard lock(mutex_);
+  return pending_ == 0;
+}
+
+void FairringWork::hasten(Deadline deadline) {
+  if (const std::shared_ptr<Runtime> runtime = runtime_.lock()) {
+    runtime->threads().slices.loop().serveUntil([this] { return isCarriedOut(); }, deadline);
+  }
 }
 
 void FairringWork::completeAlone() {
@@ -72,8 +87,8 @@ void FairringWork::copyBack() {
   }
 }
 
-FairringWork::Audience FairringWork::finish() {
-  return end(error_ ? toException(error_) : nullptr).value_or(Audience{});
+FairringWork::Audience FairringWork::finish(Ref* self) {
+  return end(error_ ? toException(error_) : nullptr, self).value_or(Audience{});
 }
 
 c10::IValue FairringWork::value() { return tensors_; }

@@ -1,15 +1,17 @@
 // One all-reduce call as the user holds it: tensors, how it ended, a future. It may consist of several engine calls
 // (one per tensor of a coalesced call) and is complete with the last of them; the first error wins.
 //
-// Waiters are woken by the engine's `done` itself, on the loop, and depend on no other thread. Future callbacks and the
-// profiler's end run on the completion thread. Tensors that are not contiguous, or stand for the conjugate or the
-// negative of their memory, travel as a plain copy; copying back can take long, so it is done on the completion thread,
-// before anyone is woken: whoever sees the Work complete, by whatever means, sees the result.
+// Who waits serves the loop meanwhile, if nobody else does (base/role.h); otherwise the engine's `done` wakes him, on
+// the loop, and no other thread stands between. Future callbacks and the profiler's end run on the completion thread.
+// Tensors that are not contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy;
+// copying back can take long, so it is done on the completion thread, before anyone is woken: whoever sees the Work
+// complete, by whatever means, sees the result.
 #pragma once
 
 #include <vector>
 
 #include "backend/completion.h"
+#include "backend/runtime.h"
 #include "backend/tracked_work.h"
 #include "base/error.h"
 
@@ -17,7 +19,9 @@ namespace fairring {
 
 class FairringWork : public TrackedWork {
  public:
-  FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors);
+  // runtime: whose loop carries the call out; none for a group of one rank.
+  FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors,
+               std::weak_ptr<Runtime> runtime);
 
   // The contiguous memory that stands for tensor `index` until the call is done.
   const at::Tensor& buffer(std::size_t index) const { return buffers_[index]; }
@@ -32,11 +36,14 @@ class FairringWork : public TrackedWork {
  private:
   bool needsCopyBack() const;
   void copyBack();
-  Audience finish();
+  Audience finish(Ref* self = nullptr);
+  bool isCarriedOut();
+  void hasten(Deadline deadline) override;
 
   c10::IValue value() override;
   c10::TypePtr valueType() const override;
 
+  const std::weak_ptr<Runtime> runtime_;
   const std::vector<at::Tensor> tensors_;
   const std::vector<at::Tensor> buffers_;
   // Guarded by mutex_ of the base class.

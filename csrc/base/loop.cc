@@ -1,12 +1,13 @@
 #include "base/loop.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <condition_variable>
+#include <vector>
 
 #include "base/error.h"
 
@@ -14,56 +15,129 @@ namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kWakeToken = 0;
+constexpr std::uint64_t kAlarmToken = 0;
+constexpr std::chrono::hours kLongestSleep{24};  // what fits into poll()'s argument
 
 Descriptor opened(int fd, const char* call) {
   if (fd < 0) throw Failure(systemError(call));
   return Descriptor(fd);
 }
 
+// For poll() and epoll_wait(): in milliseconds, rounded up.
+int untilMs(Loop::Clock::time_point when) {
+  const auto now = Loop::Clock::now();
+  if (when <= now) return 0;
+  const auto sleep = std::min<Loop::Clock::duration>(when - now, kLongestSleep);
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(sleep).count());
+}
+
 }  // namespace
 
-Loop::Loop()
-    : epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
-      wakeUp_(opened(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")) {
+Loop::Loop() : epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = kWakeToken;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wakeUp_.get(), &event) != 0) throw Failure(systemError("epoll_ctl"));
+  event.data.u64 = kAlarmToken;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, role_.alarm(), &event) != 0) throw Failure(systemError("epoll_ctl"));
 }
 
 Loop::~Loop() = default;
 
-void Loop::post(Task task) {
-  bool asleep = false;
-  {
-    const std::lock_guard lock(mutex_);
-    posted_.push_back(std::move(task));
-    asleep = std::exchange(asleep_, false);
-  }
-  if (asleep) wake();
-}
-
-void Loop::wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(wakeUp_.get(), &one, sizeof one);  // full means it is awake already
-}
-
 void Loop::runOnce(std::chrono::milliseconds maxWait) {
-  holder_.store(std::this_thread::get_id());
+  if (!role_.take()) return;
+  if (!serve() && maxWait.count() > 0) sleepUntil(Clock::now() + maxWait);
+  role_.give({});
+}
+
+bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadline) {
+  if (!role_.take()) return false;
+  setAttentive(true);
+  auto sleepAt = Clock::now() + patience_;
+  while (!over()) {
+    if (serve() || look()) {
+      sleepAt = Clock::now() + patience_;
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now >= deadline) break;
+    if (now < sleepAt) {
+      ::sched_yield();  // to another rank of this machine, where there are more than cores
+      continue;
+    }
+    setAttentive(false);
+    if (!look()) sleepUntil(deadline);
+    setAttentive(true);
+  }
+  setAttentive(false);
+  look();
+  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .next = firstTimer()});
+  return true;
+}
+
+bool Loop::runHere(const Task& task) {
+  if (!role_.take()) return false;
+  runPosted();
+  invoke(task);
+  while (serve()) {
+  }
+  role_.give({.next = firstTimer()});
+  return true;
+}
+
+void Loop::standIn() {
+  if (!role_.take()) return role_.park();
+  if (serve()) return role_.give({});
+  const auto next = firstTimer();
+  if (!role_.stepAside(next)) return role_.give({});
+  pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
+  ::poll(&events, 1, untilMs(next));
+  role_.comeBack();
+}
+
+bool Loop::serve() {
   bool served = runPosted();
   served = runDueTimers() || served;
   served = runOnePiece() || served;
-  serveDescriptors(served ? std::chrono::milliseconds(0) : maxWait);
-  holder_.store(std::thread::id{});
+  return serveDescriptors(0) || served;
+}
+
+void Loop::sleepUntil(Clock::time_point until) {
+  if (!role_.fallAsleep()) return;
+  serveDescriptors(untilMs(std::min(until, firstTimer())));
+}
+
+Loop::Clock::time_point Loop::firstTimer() const {
+  return timers_.empty() ? Clock::time_point::max() : timers_.begin()->first.first;
+}
+
+bool Loop::look() {
+  bool seen = false;
+  looking_ = true;
+  for (const auto& [owner, lookout] : lookouts_) invoke([&] { seen = lookout.look() || seen; });
+  looking_ = false;
+  return seen;
+}
+
+void Loop::setAttentive(bool attentive) {
+  for (const auto& [owner, lookout] : lookouts_) lookout.attentive(attentive);
+}
+
+void Loop::lookOut(const void* owner, Lookout lookout) {
+  assert(isCurrent());
+  lookouts_[owner] = std::move(lookout);
+}
+
+void Loop::forgetLookout(const void* owner) {
+  assert(isCurrent() && !looking_);
+  lookouts_.erase(owner);
+}
+
+void Loop::setPatience(std::chrono::microseconds patience) {
+  assert(isCurrent());
+  patience_ = patience;
 }
 
 bool Loop::runPosted() {
-  std::vector<Task> tasks;
-  {
-    const std::lock_guard lock(mutex_);
-    tasks.swap(posted_);
-  }
+  const std::vector<Task> tasks = role_.takePosted();
   for (const Task& task : tasks) invoke(task);
   return !tasks.empty();
 }
@@ -91,38 +165,24 @@ bool Loop::runOnePiece() {
   return true;
 }
 
-int Loop::waitMs(std::chrono::milliseconds maxWait) {
-  if (!jobs_.empty()) return 0;
-  auto wait = std::max(maxWait, std::chrono::milliseconds(0));
-  if (!timers_.empty()) {
-    const auto untilTimer = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now());
-    wait = std::clamp(untilTimer, std::chrono::milliseconds(0), wait);
-  }
-  const std::lock_guard lock(mutex_);
-  if (!posted_.empty()) return 0;
-  asleep_ = wait.count() > 0;
-  return static_cast<int>(std::min<std::int64_t>(wait.count(), 60'000));
-}
-
-void Loop::serveDescriptors(std::chrono::milliseconds maxWait) {
+bool Loop::serveDescriptors(int waitMs) {
   std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs(maxWait));
-  {
-    const std::lock_guard lock(mutex_);
-    asleep_ = false;
-  }
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
+  if (waitMs != 0) role_.awake();
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.u64 == kWakeToken) {
-      std::uint64_t drained = 0;
-      [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &drained, sizeof drained);
+    const std::uint64_t token = events[i].data.u64;  // a copy: the event is packed
+    if (token == kAlarmToken) {
+      role_.quietAlarm();
       continue;
     }
     // By token, not by descriptor: an earlier handler of this turn may have closed it, and its number may be new again.
-    const auto token = tokens_.find(events[i].data.u64);
-    if (token == tokens_.end()) continue;
-    const auto ready = watched_.at(token->second).ready;
-    invoke([&] { (*ready)(events[i].events); });
+    const auto watched = tokens_.find(token);
+    if (watched == tokens_.end()) continue;
+    const auto ready = watched_.at(watched->second).ready;
+    const std::uint32_t happened = events[i].events;
+    invoke([&] { (*ready)(happened); });
   }
+  return count > 0;
 }
 
 void Loop::invoke(const Task& task) {
@@ -200,37 +260,6 @@ void Loop::unwatch(int fd) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   tokens_.erase(watched->second.token);
   watched_.erase(watched);
-}
-
-LoopThread::LoopThread()
-    : thread_([this] {
-        while (!stop_) loop_.runOnce(std::chrono::hours(1));
-      }) {}
-
-LoopThread::~LoopThread() {
-  loop_.post([this] { stop_ = true; });
-  thread_.join();
-}
-
-void LoopThread::runAndWait(const Loop::Task& task) {
-  if (loop_.isCurrent()) return task();
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr thrown;
-  loop_.post([&] {
-    try {
-      task();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    const std::lock_guard lock(mutex);
-    done = true;
-    changed.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
-  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace fairring

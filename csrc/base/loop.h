@@ -1,30 +1,27 @@
 // The loop: one queue of posted tasks, timers, file descriptors and long jobs, served turn by turn.
-// It is a role, not a thread: whoever is inside runOnce() holds the role and alone may touch what the loop owns
-// (slices, pipes, control connections); such code asserts isCurrent(). In a process a LoopThread holds the role;
-// a test steps it by hand. Tasks, handlers and pieces of jobs never block.
-// post() and isCurrent() may be called from any thread, everything else only by the holder of the role.
+// It is a role (role.h), not a thread: whoever holds it alone may touch what the loop owns (slices, pipes, control
+// connections); such code asserts isCurrent(). In a process a LoopThread holds the role, or a caller that waits; a test
+// steps the loop by hand. Tasks, handlers and pieces of jobs never block.
+// post(), isCurrent(), take(), runOnce() and serveUntil() are for any thread, everything else for the role's holder.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/role.h"
 
 namespace fairring {
 
 class Loop {
  public:
-  using Clock = std::chrono::steady_clock;
-  using Task = std::function<void()>;
+  using Clock = Role::Clock;
+  using Task = Role::Task;
   using Piece = std::function<bool()>;  // does a part of a long job; false when there is no more to do
   using Ready = std::function<void(std::uint32_t epollEvents)>;
   using TimerId = std::uint64_t;
@@ -34,20 +31,39 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
   ~Loop();
 
-  void post(Task task);
-  bool isCurrent() const { return holder_.load() == std::this_thread::get_id(); }
+  void post(Task task) { role_.post(std::move(task)); }
+  bool isCurrent() const { return role_.isMine(); }
 
   // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
   void forgetUncaught(const void* owner);
 
-  // Serves what is due; where nothing is, waits for it for at most maxWait.
+  // Takes the role for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
   void runOnce(std::chrono::milliseconds maxWait);
+  // Takes the role and serves until `over`, or until then: at first without sleeping, for as long as patience says.
+  // False where somebody else holds the role.
+  bool serveUntil(const std::function<bool()>& over, Clock::time_point deadline);
+  // Takes the role and runs the task behind all that was posted before, and what it leaves due. False as above. Whoever
+  // calls this goes on to serveUntil() at once.
+  bool runHere(const Task& task);
+  // For the thread that serves when nobody else does (loop_thread.h): one turn, or one sleep.
+  void standIn();
 
   // Long work (copies, sums) in pieces, one piece a turn, so that messages are served in between. The job with the
   // smallest urgency goes first: the oldest slice, for what lies behind it waits for it anyway.
   void work(const void* owner, std::uint64_t urgency, Piece piece);
   void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
+
+  // What others do to memory, not to a descriptor: who serves without sleeping looks there, instead of being woken.
+  struct Lookout {
+    std::function<bool()> look;           // true when there was something; served within
+    std::function<void(bool)> attentive;  // whether anybody looks; look() follows once after false
+  };
+  void lookOut(const void* owner, Lookout lookout);
+  void forgetLookout(const void* owner);                 // not from within look()
+  void setPatience(std::chrono::microseconds patience);  // how long who serves for himself looks before he sleeps
+  // Something is under way here: when a caller gives the role up, somebody has to stand in at once.
+  void await(int more) { awaited_ += more; }
 
   TimerId at(Clock::time_point when, Task task);
   void cancel(TimerId timer);
@@ -68,22 +84,19 @@ class Loop {
   };
 
   // True when there was something to do.
+  bool serve();
   bool runPosted();
   bool runDueTimers();
   bool runOnePiece();
+  bool serveDescriptors(int waitMs);
+  bool look();
+  void setAttentive(bool attentive);
   void invoke(const Task& task);
-  void serveDescriptors(std::chrono::milliseconds maxWait);
-  int waitMs(std::chrono::milliseconds maxWait);
-  void wake();
+  void sleepUntil(Clock::time_point until);
+  Clock::time_point firstTimer() const;
 
-  std::atomic<std::thread::id> holder_;
+  Role role_;
   Descriptor epoll_;
-  Descriptor wakeUp_;
-
-  std::mutex mutex_;  // guards posted_ and asleep_
-  std::vector<Task> posted_;
-  bool asleep_ = false;
-
   std::uint64_t nextId_ = 1;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
   std::unordered_map<TimerId, Clock::time_point> timerTimes_;
@@ -91,25 +104,10 @@ class Loop {
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<std::uint64_t, int> tokens_;
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
-};
-
-// Holds the role of one loop from construction to destruction.
-class LoopThread {
- public:
-  LoopThread();
-  LoopThread(const LoopThread&) = delete;
-  LoopThread& operator=(const LoopThread&) = delete;
-  ~LoopThread();
-
-  Loop& loop() { return loop_; }
-  // Runs the task on the loop and returns when it has run; in place when called on the loop itself. What the task
-  // throws is thrown here.
-  void runAndWait(const Loop::Task& task);
-
- private:
-  Loop loop_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::map<const void*, Lookout> lookouts_;
+  std::chrono::microseconds patience_{0};
+  int awaited_ = 0;
+  bool looking_ = false;
 };
 
 }  // namespace fairring

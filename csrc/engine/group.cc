@@ -27,11 +27,12 @@ Group::~Group() {
   threads_.slices.runAndWait([this] { member_->close(); });
 }
 
-void Group::submit(Call call) {
+void Group::submit(Call call, bool waited) {
   const std::lock_guard lock(order_);
   const Journal::Entry entry = member_->journal().record(call.signature);
-  threads_.slices.loop().post(
-      [member = member_, call = std::move(call), entry]() mutable { member->submit(std::move(call), entry); });
+  Loop& loop = threads_.slices.loop();
+  if (waited && loop.runHere([&] { member_->submit(std::move(call), entry); })) return;
+  loop.post([member = member_, call = std::move(call), entry]() mutable { member->submit(std::move(call), entry); });
 }
 
 std::uint64_t Group::enter(OutsideCall call) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/loop.h"
+#include "base/loop_thread.h"
 #include "engine/call.h"
 #include "engine/rank_facts.h"
 #include "exchange/acceptor.h"
@@ -46,7 +46,8 @@ class Group {
   // Leaves in good order: what the peers still need of what was completed here is delivered first.
   ~Group();
 
-  void submit(Call call);
+  // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
+  void submit(Call call, bool waited = false);
   // A call that somebody else carries out begins; finish() says that it is over, however it ended.
   std::uint64_t enter(OutsideCall call);
   void finish(std::uint64_t outsideCall);

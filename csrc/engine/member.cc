@@ -15,6 +15,8 @@ constexpr milliseconds kConnectTimeout{60'000};
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
 constexpr milliseconds kExplanation{1'000};
+// How long a caller that waits looks for what comes before it sleeps: a few times what an exchange takes.
+constexpr std::chrono::microseconds kPatience{50};
 
 }  // namespace
 
@@ -48,6 +50,7 @@ void Member::open() {
   control_ = std::make_unique<Control>(loop_, vitals_, *this,
                                        Heartbeat{settings_.heartbeatTimeout, [this] { return pulse_.beat(); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
+  loop_.setPatience(kPatience);
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
-#include "base/loop.h"
+#include "base/loop_thread.h"
 #include "exchange/handshake.h"
 
 namespace fairring {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/loop_thread.h"
 #include "exchange/control_wire.h"
 
 namespace fairring {

@@ -24,7 +24,7 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
       troubles_(std::move(troubles)),
       own_(Segment::create(kMarksBytes + stagingBytes)),
       wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  static_assert(sizeof(Mark) * kMostSlices <= kMarksBytes);
+  static_assert(sizeof(Mark) * kMostSlices + sizeof(Attention) <= kMarksBytes);
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "marks are shared between processes");
   assert(loop_.isCurrent());
   if (!wakeUp_) throw Failure(systemError("eventfd"));
@@ -33,9 +33,13 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
     [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &count, sizeof count);
     advanceAll();
   });
+  loop_.lookOut(this,
+                {[this] { return look(); },
+                 [this](bool looks) { attentionOf(own_).looks.store(looks ? 1 : 0, std::memory_order_seq_cst); }});
 }
 
 SharedMemory::~SharedMemory() {
+  loop_.forgetLookout(this);
   loop_.unwatch(wakeUp_.get());
   loop_.dropWork(this);
 }
@@ -43,6 +47,9 @@ SharedMemory::~SharedMemory() {
 void SharedMemory::stop() {
   stopped_ = true;
   loop_.dropWork(this);
+  for (const auto& [number, state] : slices_) {
+    if (state.phase != Phase::Gathered) loop_.await(-1);
+  }
   slices_.clear();
 }
 
@@ -69,6 +76,10 @@ SharedMemory::Mark& SharedMemory::markOf(int rank, std::uint64_t slice) const {
   return reinterpret_cast<Mark*>(segment.data())[slice % kMostSlices];
 }
 
+SharedMemory::Attention& SharedMemory::attentionOf(const Segment& segment) const {
+  return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kMostSlices);
+}
+
 const std::byte* SharedMemory::imageOf(int rank, const InFlight& state) const {
   if (rank == rank_) return state.slice->image;
   return peers_.at(rank).segment.data() + kMarksBytes + markOf(rank, state.slice->number).stagingOffset;
@@ -88,9 +99,11 @@ std::set<int> SharedMemory::behind(std::atomic<std::uint64_t> Mark::* mark, std:
 }
 
 void SharedMemory::tell(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) {
-  (markOf(rank_, slice).*mark).store(slice + 1, std::memory_order_release);
+  // In one order with looks: either I see that the peer does not look any more, or its last look sees my mark.
+  (markOf(rank_, slice).*mark).store(slice + 1, std::memory_order_seq_cst);
   const std::uint64_t one = 1;
   for (const auto& [rank, peer] : peers_) {
+    if (attentionOf(peer.segment).looks.load(std::memory_order_seq_cst) != 0) continue;
     [[maybe_unused]] const auto written = ::write(peer.wakeUp.get(), &one, sizeof one);  // full: it is awake already
   }
 }
@@ -100,6 +113,7 @@ void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
   InFlight state;
   state.slice = slice;
   slices_.emplace(slice->number, std::move(state));
+  loop_.await(1);
   for (const int peer : std::set<int>(left_)) leave(peer);
 }
 
@@ -117,7 +131,7 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
 
 // All but my own shard, which nobody else reads.
 void SharedMemory::fill(InFlight& state) {
-  state.phase = Phase::Filling;
+  enter(state, Phase::Filling);
   const Slice& slice = *state.slice;
   std::vector<Sum> copies;
   if (const Rail* rail = railOf(state)) {
@@ -131,7 +145,7 @@ void SharedMemory::fill(InFlight& state) {
   const std::uint64_t number = slice.number;
   sumInPieces(loop_, this, number, {.dtype = slice.reduction.dtype}, std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
-    filled.phase = Phase::Filled;
+    enter(filled, Phase::Filled);
     markOf(rank_, number).stagingOffset = filled.slice->stagingOffset;
     markOf(rank_, number).signature = filled.slice->signature;
     markOf(rank_, number).scale = filled.slice->scale;
@@ -141,7 +155,7 @@ void SharedMemory::fill(InFlight& state) {
 }
 
 void SharedMemory::sum(InFlight& state) {
-  state.phase = Phase::Summing;
+  enter(state, Phase::Summing);
   const Slice& slice = *state.slice;
   std::vector<Sum> sums;
   const Rail* rail = railOf(state);
@@ -165,14 +179,19 @@ void SharedMemory::sum(InFlight& state) {
 }
 
 void SharedMemory::gather(InFlight& state) {
-  state.phase = Phase::Gathering;
+  enter(state, Phase::Gathering);
   if (railOf(state) != nullptr) state.ungathered.insert(ranks_.begin(), ranks_.end());
   tell(&Mark::summed, state.slice->number);
   advance(state.slice->number);
 }
 
-void SharedMemory::raise(InFlight& state, Phase phase) {
+void SharedMemory::enter(InFlight& state, Phase phase) {
   state.phase = phase;
+  state.arrived = 0;
+}
+
+void SharedMemory::raise(InFlight& state, Phase phase) {
+  enter(state, phase);
   const auto ready = std::move(state.events.ready);
   ready();
 }
@@ -210,6 +229,7 @@ void SharedMemory::advance(std::uint64_t number) {
     gatherWhatIsThere(state);
     if (state.copies > 0 || !state.ungathered.empty()) return;
     tell(&Mark::finished, number);
+    loop_.await(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
@@ -254,19 +274,40 @@ void SharedMemory::advanceAll() {
   }
 }
 
-// Whose mark stands between this slice and its next phase.
-std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
-  const std::uint64_t number = state.slice->number;
-  switch (state.phase) {
+// The mark of the others that stands between a slice and its next phase.
+std::atomic<std::uint64_t> SharedMemory::Mark::* SharedMemory::awaited(Phase phase) {
+  switch (phase) {
     case Phase::Admitted:
     case Phase::Filling:
-    case Phase::Filled: return behind(&Mark::filled, number);
-    case Phase::Summing: return {};
+    case Phase::Filled: return &Mark::filled;
+    case Phase::Summing: return nullptr;
     case Phase::Summed:
-    case Phase::Gathering: return behind(&Mark::summed, number);
-    case Phase::Gathered: return behind(&Mark::finished, number);
+    case Phase::Gathering: return &Mark::summed;
+    case Phase::Gathered: return &Mark::finished;
   }
-  return {};
+  return nullptr;
+}
+
+std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
+  const auto mark = awaited(state.phase);
+  return mark == nullptr ? std::set<int>() : behind(mark, state.slice->number);
+}
+
+// True where some peer has moved on since the last look. Allocates nothing: this is what a caller spins on.
+bool SharedMemory::look() {
+  bool moved = false;
+  for (auto& [number, state] : slices_) {
+    if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
+    const auto mark = awaited(state.phase);
+    std::size_t arrived = 0;
+    for (const auto& [rank, peer] : peers_) {
+      arrived += (markOf(rank, number).*mark).load(std::memory_order_seq_cst) > number ? 1 : 0;
+    }
+    moved = moved || arrived > state.arrived;
+    state.arrived = arrived;
+  }
+  if (moved) advanceAll();
+  return moved;
 }
 
 std::set<int> SharedMemory::missing() const {

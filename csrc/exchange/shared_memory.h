@@ -5,7 +5,8 @@
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
 //
 // Each rank's segment begins with marks, one line per slice in flight, which only that rank writes and all read: how
-// far it has come with that slice. Whoever moves on wakes its peers through their eventfds. A slice's line and image
+// far it has come with that slice. Whoever moves on wakes its peers through their eventfds, but for those that look by
+// themselves. A slice's line and image
 // are used again only when all peers have finished with them, so a mark is never overtaken.
 // On a machine with one rank the same steps are copies between the tensor and its image.
 // On the loop only.
@@ -52,6 +53,10 @@ class SharedMemory final : public Exchange {
     std::uint64_t signature;              // of its call; valid once filled
     double scale;                         // of its elements; valid once filled
   };
+  // Behind the marks: whether a rank looks at its peers' marks by itself, and need not be woken.
+  struct alignas(64) Attention {
+    std::atomic<std::uint32_t> looks;
+  };
   struct Peer {
     Segment segment;
     Descriptor wakeUp;
@@ -64,13 +69,17 @@ class SharedMemory final : public Exchange {
     Events events;
     std::size_t copies = 0;    // under way
     std::set<int> ungathered;  // ranks whose shard has not been asked for yet
+    std::size_t arrived = 0;   // peers whose mark for this phase stood when it was last looked at
   };
 
   Mark& markOf(int rank, std::uint64_t slice) const;
+  Attention& attentionOf(const Segment& segment) const;
   const std::byte* imageOf(int rank, const InFlight& state) const;
   const Rail* railOf(const InFlight& state) const;
   std::set<int> behind(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) const;
   std::set<int> waitingFor(const InFlight& state) const;
+  static std::atomic<std::uint64_t> Mark::* awaited(Phase phase);
+  bool look();
   void tell(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice);
 
   void fill(InFlight& state);
@@ -80,7 +89,8 @@ class SharedMemory final : public Exchange {
   void advance(std::uint64_t slice);
   void advanceAll();
   bool agrees(const InFlight& state);
-  void raise(InFlight& state, Phase phase);
+  static void enter(InFlight& state, Phase phase);
+  static void raise(InFlight& state, Phase phase);
 
   Loop& loop_;
   const std::vector<int> ranks_;

@@ -1,4 +1,4 @@
-#include "base/loop.h"
+#include "base/loop_thread.h"
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>

@@ -1,0 +1,39 @@
+#include "base/loop_thread.h"
+
+#include <condition_variable>
+#include <mutex>
+
+namespace fairring {
+
+LoopThread::LoopThread()
+    : thread_([this] {
+        while (!stop_) loop_.standIn();
+      }) {}
+
+LoopThread::~LoopThread() {
+  loop_.post([this] { stop_ = true; });
+  thread_.join();
+}
+
+void LoopThread::runAndWait(const Loop::Task& task) {
+  if (loop_.isCurrent()) return task();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr thrown;
+  loop_.post([&] {
+    try {
+      task();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+}  // namespace fairring

@@ -1,0 +1,157 @@
+#include "base/role.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "base/loop_thread.h"
+
+namespace fairring {
+namespace {
+
+constexpr auto kNever = Loop::Clock::time_point::max();
+
+TEST(Role, OnlyOneThreadHoldsIt) {
+  Role role;
+  EXPECT_TRUE(role.take());
+  EXPECT_TRUE(role.isMine());
+  std::thread([&] {
+    EXPECT_FALSE(role.take());
+    EXPECT_FALSE(role.isMine());
+  }).join();
+  role.give({});
+  EXPECT_FALSE(role.isMine());
+  EXPECT_TRUE(role.take());
+  role.give({});
+}
+
+TEST(Role, NobodySleepsOverWhatHasBeenPosted) {
+  Role role;
+  ASSERT_TRUE(role.take());
+  role.post([] {});
+  EXPECT_FALSE(role.fallAsleep());
+  EXPECT_FALSE(role.stepAside(kNever));
+  EXPECT_EQ(role.takePosted().size(), 1U);
+  EXPECT_TRUE(role.fallAsleep());
+  role.awake();
+  EXPECT_TRUE(role.stepAside(kNever));
+  EXPECT_FALSE(role.isMine());
+}
+
+TEST(Loop, ACallerServesItWhileItsThreadSleeps) {
+  LoopThread thread;
+  std::thread::id served;
+  bool over = false;
+  thread.runAndWait([] {});  // it sleeps from here on, or soon
+  while (!thread.loop().runHere([&] {
+    thread.loop().post([&] {
+      served = std::this_thread::get_id();
+      over = true;
+    });
+  }))
+    std::this_thread::yield();
+  EXPECT_TRUE(over);
+  EXPECT_EQ(served, std::this_thread::get_id());
+}
+
+TEST(Loop, WhatACallerLeavesUndoneItsThreadDoes) {
+  LoopThread thread;
+  std::atomic<bool> done = false;
+  const auto longWork = [&, pieces = 0]() mutable {
+    if (++pieces < 1000) return true;
+    done = true;
+    done.notify_all();
+    return false;
+  };
+  const auto begin = [&] { thread.loop().work(nullptr, 0, longWork); };
+  bool over = false;
+  thread.loop().post([&] {
+    begin();
+    over = true;
+  });
+  while (!thread.loop().serveUntil([&] { return over; }, kNever) && !done) std::this_thread::yield();
+  done.wait(false);
+  SUCCEED();
+}
+
+TEST(Loop, ACallerThatWaitsIsWokenByADescriptor) {
+  LoopThread thread;
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Descriptor mine(ends[0]);
+  const Descriptor other(ends[1]);
+  std::atomic<bool> arrived = false;
+  thread.runAndWait([&] {
+    thread.loop().watch(mine.get(), EPOLLIN, [&](std::uint32_t) {
+      thread.loop().unwatch(mine.get());
+      arrived = true;
+      arrived.notify_all();
+    });
+  });
+  std::thread peer([&] { ASSERT_EQ(::write(other.get(), "x", 1), 1); });
+  if (!thread.loop().serveUntil([&] { return arrived.load(); }, kNever)) arrived.wait(false);
+  peer.join();
+  EXPECT_TRUE(arrived);
+}
+
+TEST(Loop, ACallerStopsServingAtItsDeadline) {
+  LoopThread thread;
+  const auto soon = Loop::Clock::now() + std::chrono::milliseconds(20);
+  while (!thread.loop().serveUntil([] { return false; }, soon)) std::this_thread::yield();
+  EXPECT_GE(Loop::Clock::now(), soon);
+}
+
+TEST(Loop, AMarkThatIsLookedForNeedsNoDescriptor) {
+  LoopThread thread;
+  std::atomic<int> mark = 0;
+  std::atomic<bool> attentive = false;
+  bool seen = false;
+  const int owner = 0;
+  thread.runAndWait([&] {
+    thread.loop().setPatience(std::chrono::seconds(100));
+    thread.loop().lookOut(&owner,
+                          {[&] { return !seen && mark > 0 && (seen = true); }, [&](bool on) { attentive = on; }});
+  });
+  std::thread peer([&] {
+    while (!attentive) std::this_thread::yield();
+    mark = 1;
+  });
+  while (!thread.loop().serveUntil([&] { return seen; }, kNever)) std::this_thread::yield();
+  peer.join();
+  EXPECT_FALSE(attentive);
+  thread.runAndWait([&] { thread.loop().forgetLookout(&owner); });
+}
+
+// Many threads post, wait for what they posted, and serve whenever they can: nothing is lost, and nobody is alone.
+TEST(Loop, ManyCallersAndTheThreadTakeTurns) {
+  LoopThread thread;
+  int sum = 0;  // the role's holder only
+  constexpr int kThreads = 4;
+  constexpr int kCalls = 2000;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < kThreads; ++caller) {
+    callers.emplace_back([&] {
+      for (int call = 0; call < kCalls; ++call) {
+        const auto done = std::make_shared<std::atomic<bool>>(false);  // the task may outlive its caller's wait
+        const auto task = [&, done] {
+          ASSERT_TRUE(thread.loop().isCurrent());
+          ++sum;
+          *done = true;
+          done->notify_all();
+        };
+        if (call % 2 == 0 || !thread.loop().runHere(task)) thread.loop().post(task);
+        if (!thread.loop().serveUntil([&] { return done->load(); }, kNever)) done->wait(false);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, kThreads * kCalls);
+}
+
+}  // namespace
+}  // namespace fairring
