@@ -44,9 +44,7 @@ void DelegatedWork::enter(const Ref& work, OutsideCall call) {
 }
 
 void DelegatedWork::follow(const Ref& work, WorkPtr stock) {
-  // Gloo's reduce-scatters are made of other calls, and have neither a type nor a future.
-  const bool hasFuture = !work->isPointToPoint_ && stock->retrieveOpType() != c10d::OpType::UNKNOWN;
-  const auto future = hasFuture ? stock->getFuture() : nullptr;
+  const auto future = work->isPointToPoint_ ? nullptr : stock->getFuture();
   bool late = false;
   {
     const std::lock_guard lock(work->mutex_);
@@ -56,7 +54,7 @@ void DelegatedWork::follow(const Ref& work, WorkPtr stock) {
   }
   if (future) {
     future->addCallback([work](c10::ivalue::Future& done) { work->stockEnded(done.exception_ptr()); });
-  } else if (late && work->isPointToPoint_) {
+  } else if (late) {
     work->abort();
   }
 }

@@ -2,8 +2,8 @@
 // whichever comes first: Gloo may be stuck long after the group knows that a peer has died. Gloo's own complaint
 // becomes an error that names what the group knows.
 //
-// The end of a stock Work that has a future is learned from that, on the stock backend's thread. Gloo's sends, receives
-// and reduce-scatters have none: there wait() calls through, as it would without us, and only who waits learns the end.
+// The end of a stock Work that has a future is learned from that, on the stock backend's thread. Gloo's sends and
+// receives have none: there wait() calls through, as it would without us, and only who waits learns the end.
 #pragma once
 
 #include <memory>

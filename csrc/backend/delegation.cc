@@ -2,7 +2,7 @@
 
 namespace fairring {
 
-Server serverOfAllReduce(at::DeviceType device, at::Layout layout) {
+Server serverOfReduction(at::DeviceType device, at::Layout layout) {
   return device == at::kCPU && layout == at::kStrided ? Server::Fairring : Server::Stock;
 }
 

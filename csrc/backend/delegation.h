@@ -11,6 +11,6 @@ namespace fairring {
 enum class Server : std::uint8_t { Fairring, Stock };
 
 // Operations and dtypes make no difference: what Fairring can't reduce is not defined in the stock backend either.
-Server serverOfAllReduce(at::DeviceType device, at::Layout layout);
+Server serverOfReduction(at::DeviceType device, at::Layout layout);
 
 }  // namespace fairring

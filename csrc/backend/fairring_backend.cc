@@ -2,12 +2,10 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <ranges>
 #include <tuple>
 #include <utility>
 
-#include "backend/delegation.h"
 #include "backend/gil.h"
 
 namespace fairring {
@@ -31,14 +29,6 @@ void prepareForForks() {
                                              liveMutex.unlock();
                                            });
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
-}
-
-using WorkRef = c10::intrusive_ptr<FairringWork>;
-
-// In a group of one rank: what this rank contributes is the result.
-void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
-  const Input input{buffer.data_ptr(), contribution.scale};
-  if (input.scale != 1.0) reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
 }
 
 }  // namespace
@@ -102,35 +92,6 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
-bool FairringBackend::isOurs(const Tensors& tensors) const {
-  return !tensors.empty() && std::ranges::all_of(tensors, [](const at::Tensor& tensor) {
-    return serverOfAllReduce(tensor.device().type(), tensor.layout()) == Server::Fairring;
-  });
-}
-
-Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const bool ours = tensors.size() == 1 && isOurs(tensors);
-  return ours ? reduceAll(operation::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
-}
-
-Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
-                                                       const c10d::AllreduceCoalescedOptions& options) {
-  if (!isOurs(tensors)) return Fallback::allreduce_coalesced(tensors, options);
-  return reduceAll(operation::kAllReduceCoalesced, tensors, options);
-}
-
-std::vector<Contribution> FairringBackend::contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const {
-  std::vector<Contribution> contributions;
-  contributions.reserve(tensors.size());
-  try {
-    for (const at::Tensor& tensor : tensors)
-      contributions.push_back(contributionOf(op, tensor.scalar_type(), getSize()));
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
-  return contributions;
-}
-
 std::int64_t FairringBackend::meet() {
   const std::shared_ptr<Membership> membership = this->membership();
   try {
@@ -147,45 +108,6 @@ void FairringBackend::openEngine(std::chrono::milliseconds timeout) {
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
-}
-
-Fallback::WorkPtr FairringBackend::reduceAll(const Operation& operation, const Tensors& tensors,
-                                             const c10d::AllreduceOptions& options) {
-  const GilReleased withoutLock;
-  refuseIfEnded();
-  const std::vector<Contribution> contributions = contributionsOf(tensors, options.reduceOp);
-  const Signature signature = signatureOf(operation, {.tensors = tensors, .reduction = options.reduceOp});
-  countCall();
-  const std::shared_ptr<Membership> membership = this->membership();
-  const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
-  const auto work = c10::make_intrusive<FairringWork>(labelOf(signature), operation, tensors, runtime);
-  if (!membership) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
-    work->completeAlone();
-    return work;
-  }
-  const std::chrono::milliseconds limit = limitOf(options.timeout);
-  try {
-    Group& group = membership->group(limit);
-    Completion& completion = membership->completion();
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const at::Tensor& buffer = work->buffer(i);
-      Call call;
-      call.data = buffer.data_ptr();
-      call.elements = ownElements(buffer);
-      call.reduction = contributions[i].reduction;
-      call.scale = contributions[i].scale;
-      call.timeout = limit;
-      call.signature = signature;
-      call.done = [work = WorkRef(work), &completion](const Error& error) mutable {
-        FairringWork::onDone(std::move(work), error, completion);
-      };
-      group.submit(std::move(call), !options.asyncOp);
-    }
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
-  return work;
 }
 
 c10d::ErrorType FairringBackend::getError() {

@@ -1,5 +1,5 @@
-// The process group backend "fairring": all-reduces of dense CPU tensors are ours (delegation.h says which), everything
-// else is the stock backends' (fallback.h).
+// The process group backend "fairring": calls that reduce dense CPU tensors are ours (delegation.h says which; they are
+// in reducing.cc), everything else is the stock backends' (fallback.h).
 //
 // Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
@@ -35,6 +35,12 @@ class FairringBackend : public Fallback {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
 
   c10d::ErrorType getError() override;
   void abort() override;
@@ -45,9 +51,18 @@ class FairringBackend : public Fallback {
   void openEngine(std::chrono::milliseconds timeout) override;
 
  private:
-  bool isOurs(const Tensors& tensors) const;
-  WorkPtr reduceAll(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
-  std::vector<Contribution> contributionsOf(const Tensors& tensors, const c10d::ReduceOp& op) const;
+  struct ReducingCall {
+    const Operation& operation;
+    Common common;  // its tensors are what is reduced
+    c10d::ReduceOp reduction;
+    std::chrono::milliseconds timeout;
+    bool waited;  // the caller waits for it at once
+  };
+
+  WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
+                          const c10d::ReduceScatterOptions& options);
+  WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 
   mutable std::mutex mutex_;  // guards membership_; never held while anything waits

@@ -65,13 +65,19 @@ const char* objection(const Operation& operation, TorchDType dtype, DType own) {
   return nullptr;
 }
 
-double factorOf(const c10d::ReduceOp& op) {
-  check(
-      op.supplement_.defined(), ErrorKind::Usage,
-      "all_reduce with PREMUL_SUM, but without a factor: make it with torch.distributed._make_nccl_premul_sum(factor)");
+double factorOf(const char* call, const c10d::ReduceOp& op) {
+  check(op.supplement_.defined(), ErrorKind::Usage, call,
+        " with PREMUL_SUM, but without a factor: make it with torch.distributed._make_nccl_premul_sum(factor)");
   // Nothing but PREMUL_SUM has a supplement, and it has no other than this.
   const auto& supplement = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
   return supplement.tensor_factor.defined() ? supplement.tensor_factor.item().toDouble() : supplement.double_factor;
+}
+
+DType ownDType(const char* call, TorchDType dtype) {
+  const auto* row = std::ranges::find(kDTypes, dtype, [](const auto& pair) { return pair.first; });
+  check(row != std::end(kDTypes), ErrorKind::Usage, call, " is not defined for tensors of ", dtype,
+        " on the CPU: convert the tensor to another dtype first, such as bfloat16 or float32");
+  return row->second;
 }
 
 const Operation* find(TorchOp op) { return std::ranges::find(kOperations, op, &Operation::torch); }
@@ -83,27 +89,20 @@ const char* name(TorchOp op) {
   return operation == std::end(kOperations) ? "an unknown operation" : operation->name;
 }
 
-DType ownDType(TorchDType dtype) {
-  const auto* row = std::ranges::find(kDTypes, dtype, [](const auto& pair) { return pair.first; });
-  check(row != std::end(kDTypes), ErrorKind::Usage, "all_reduce is not defined for tensors of ", dtype,
-        " on the CPU: convert the tensor to another dtype first, such as bfloat16 or float32");
-  return row->second;
-}
-
 std::uint64_t ownElements(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
 }
 
-Contribution contributionOf(const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
+Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
   const Operation* operation = find(op);
-  check(operation != std::end(kOperations), ErrorKind::Usage, "all_reduce with operation number ",
-        static_cast<int>(op.op_), ", which torch.distributed.ReduceOp does not define: take one of those that it does");
-  const DType own = ownDType(dtype);
+  check(operation != std::end(kOperations), ErrorKind::Usage, call, " with operation number ", static_cast<int>(op.op_),
+        ", which torch.distributed.ReduceOp does not define: take one of those that it does");
+  const DType own = ownDType(call, dtype);
   const char* reason = objection(*operation, dtype, own);
-  check(reason == nullptr, ErrorKind::Usage, "all_reduce with ", operation->name, " is not defined for tensors of ",
-        dtype, ": ", reason);
+  check(reason == nullptr, ErrorKind::Usage, call, " with ", operation->name, " is not defined for tensors of ", dtype,
+        ": ", reason);
   Contribution contribution{.reduction = {.dtype = own, .op = operation->op}};
-  if (operation->torch == TorchOp::PREMUL_SUM) contribution.scale = factorOf(op);
+  if (operation->torch == TorchOp::PREMUL_SUM) contribution.scale = factorOf(call, op);
   if (operation->torch == TorchOp::AVG) {
     if (isFloat(own)) {
       contribution.scale = 1.0 / ranks;

@@ -15,8 +15,6 @@ namespace fairring {
 
 const char* name(c10d::ReduceOp::RedOpType op);  // as torch's users write it: "SUM"
 
-// The dtype of what is reduced. Throws Failure(Usage) for those that can't be.
-DType ownDType(at::ScalarType dtype);
 std::uint64_t ownElements(const at::Tensor& tensor);
 
 // What to do with the tensor in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
@@ -26,7 +24,7 @@ struct Contribution {
   double scale = 1.0;
 };
 
-// Throws Failure(Usage) where the operation is not defined for the dtype.
-Contribution contributionOf(const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+// `call`: what its user called, for errors. Throws Failure(Usage) where the operation is not defined for the dtype.
+Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
 
 }  // namespace fairring

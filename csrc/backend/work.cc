@@ -4,31 +4,52 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fairring {
 namespace {
 
-std::vector<at::Tensor> contiguousBuffers(const std::vector<at::Tensor>& tensors) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  std::vector<at::Tensor> buffers;
-  buffers.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    at::assert_no_internal_overlap(tensor);
-    buffers.push_back(tensor.resolve_conj().resolve_neg().contiguous());
-  }
-  return buffers;
-}
+at::Tensor plain(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg(); }
+
+// Elements of the result that share memory would be written twice.
+void requireDistinctElements(const at::Tensor& result) { at::assert_no_internal_overlap(result); }
 
 }  // namespace
 
-FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors,
-                           std::weak_ptr<Runtime> runtime)
-    : TrackedWork(std::move(label), operation, tensors),
+Reduced Reduced::inPlace(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  requireDistinctElements(tensor);
+  const at::Tensor buffer = plain(tensor).contiguous();
+  return {buffer, buffer, tensor};
+}
+
+Reduced Reduced::ofACopy(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  return {plain(tensor).clone(at::MemoryFormat::Contiguous), {}, {}};
+}
+
+Reduced Reduced::scattered(const std::vector<at::Tensor>& inputs, const at::Tensor& result, std::int64_t from) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  requireDistinctElements(result);
+  std::int64_t elements = 0;
+  for (const at::Tensor& input : inputs) elements += input.numel();
+  const at::Tensor buffer = at::empty({elements}, result.options());
+  std::int64_t at = 0;
+  for (const at::Tensor& input : inputs) {
+    buffer.narrow(0, at, input.numel()).view(input.sizes()).copy_(input);
+    at += input.numel();
+  }
+  return {buffer, buffer.narrow(0, from, result.numel()).view(result.sizes()), result};
+}
+
+FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all,
+                           std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime)
+    : TrackedWork(std::move(label), operation, outputs),
       runtime_(std::move(runtime)),
-      tensors_(std::move(tensors)),
-      buffers_(contiguousBuffers(tensors_)),
-      pending_(tensors_.size()) {}
+      all_(std::move(all)),
+      outputs_(std::move(outputs)),
+      pending_(all_.size()) {}
 
 void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion) {
   {
@@ -68,17 +89,14 @@ void FairringWork::completeAlone() {
 }
 
 bool FairringWork::needsCopyBack() const {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (!buffers_[i].is_same(tensors_[i])) return true;
-  }
-  return false;
+  return std::ranges::any_of(all_, [](const Reduced& one) { return one.needsCopy(); });
 }
 
 void FairringWork::copyBack() {
   try {
     const at::AutoDispatchBelowAutograd noGradient;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      if (!buffers_[i].is_same(tensors_[i])) tensors_[i].copy_(buffers_[i]);
+    for (const Reduced& one : all_) {
+      if (one.needsCopy()) one.result.copy_(one.part);
     }
   } catch (const std::exception& e) {  // on a thread of ours: it has to come out of the user's wait()
     const std::lock_guard lock(mutex_);
@@ -91,10 +109,10 @@ FairringWork::Audience FairringWork::finish(Ref* self) {
   return end(error_ ? toException(error_) : nullptr, self).value_or(Audience{});
 }
 
-c10::IValue FairringWork::value() { return tensors_; }
+c10::IValue FairringWork::value() { return outputs_; }
 
 c10::TypePtr FairringWork::valueType() const { return c10::ListType::create(c10::TensorType::get()); }
 
-std::vector<at::Tensor> FairringWork::result() { return tensors_; }
+std::vector<at::Tensor> FairringWork::result() { return outputs_; }
 
 }  // namespace fairring

@@ -1,4 +1,4 @@
-// One all-reduce call as the user holds it: tensors, how it ended, a future. It may consist of several engine calls
+// One call that reduces as the user holds it: tensors, how it ended, a future. It may consist of several engine calls
 // (one per tensor of a coalesced call) and is complete with the last of them; the first error wins.
 //
 // Who waits serves the loop meanwhile, if nobody else does (base/role.h); otherwise the engine's `done` wakes him, on
@@ -17,14 +17,31 @@
 
 namespace fairring {
 
+// What one engine call reduces, in place, and what of the result this rank's user gets.
+struct Reduced {
+  at::Tensor buffer;  // contiguous
+  at::Tensor part;    // of the buffer
+  at::Tensor result;  // where that goes: the buffer itself, or a tensor of the user's; undefined where he gets nothing
+
+  // An all-reduce: the tensor itself where it is contiguous.
+  static Reduced inPlace(const at::Tensor& tensor);
+  // A reduce, on a rank that is not the root: its tensor stays as it is.
+  static Reduced ofACopy(const at::Tensor& tensor);
+  // A reduce-scatter: a copy of the inputs, of which the result gets as many elements as it has, from that one on.
+  static Reduced scattered(const std::vector<at::Tensor>& inputs, const at::Tensor& result, std::int64_t from);
+
+  bool needsCopy() const { return result.defined() && !result.is_same(buffer); }
+};
+
 class FairringWork : public TrackedWork {
  public:
-  // runtime: whose loop carries the call out; none for a group of one rank.
-  FairringWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> tensors,
+  // outputs: the user's tensors that the future holds. runtime: whose loop carries the call out; none for a group of
+  // one rank.
+  FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all, std::vector<at::Tensor> outputs,
                std::weak_ptr<Runtime> runtime);
 
-  // The contiguous memory that stands for tensor `index` until the call is done.
-  const at::Tensor& buffer(std::size_t index) const { return buffers_[index]; }
+  // The memory of the engine call `index` until it is done.
+  const at::Tensor& buffer(std::size_t index) const { return all_[index].buffer; }
 
   // One engine call is done. On the loop, or on the caller's thread where a group has no engine.
   // Takes the reference, for its holder must not be the last one on the loop: tensors may need Python's lock to die.
@@ -44,8 +61,8 @@ class FairringWork : public TrackedWork {
   c10::TypePtr valueType() const override;
 
   const std::weak_ptr<Runtime> runtime_;
-  const std::vector<at::Tensor> tensors_;
-  const std::vector<at::Tensor> buffers_;
+  const std::vector<Reduced> all_;
+  const std::vector<at::Tensor> outputs_;
   // Guarded by mutex_ of the base class.
   std::size_t pending_;
   Error error_;
