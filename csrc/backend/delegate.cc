@@ -2,6 +2,7 @@
 #include <exception>
 #include <utility>
 
+#include "backend/complete_gloo.h"
 #include "backend/fallback.h"
 #include "backend/gil.h"
 
@@ -61,7 +62,7 @@ Fallback::WorkPtr Fallback::delegate(Delegated call, const Tensors& inputs, cons
   if (call.device != at::kCPU) return begin(*stock(call.device));
   const DelegatedWork::Ref work = enter(call, inputs);
   try {
-    DelegatedWork::follow(work, begin(*stock(at::kCPU)));
+    DelegatedWork::follow(work, begin(*c10::make_intrusive<CompleteGloo>(stock(at::kCPU))));
   } catch (...) {
     DelegatedWork::refused(work, std::current_exception());
   }

@@ -21,6 +21,14 @@ bool isOurs(const Tensors& tensors) {
   });
 }
 
+void refuseSparse(const Operation& operation, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_WITH(ValueError, !tensor.device().is_cpu() || tensor.layout() == at::kStrided, operation.verb,
+                     " is not defined for tensors of layout ", tensor.layout(),
+                     ": make them dense, or take all_reduce");
+  }
+}
+
 // A reduce-scatter's result has as many elements as its part of what is reduced, and their dtype.
 void requireFit(const Operation& operation, const at::Tensor& output, const at::Tensor& input, std::int64_t elements) {
   const bool fits = isOurs({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
@@ -72,6 +80,7 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
 }
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  refuseSparse(op::kReduce, tensors);
   if (tensors.size() != 1 || !isOurs(tensors)) return Fallback::reduce(tensors, options);
   const at::Tensor& tensor = tensors.front();
   const Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
@@ -81,6 +90,7 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
 
 Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
+  for (const Tensors& list : inputs) refuseSparse(op::kReduceScatter, list);
   if (inputs.size() != 1 || !isOurs(inputs.front())) return Fallback::reduce_scatter(outputs, inputs, options);
   const Tensors& parts = inputs.front();
   TORCH_CHECK_WITH(ValueError, outputs.size() == 1 && std::ssize(parts) == getSize(), op::kReduceScatter.verb,
@@ -101,12 +111,14 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
 
 Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
+  refuseSparse(op::kReduceScatterTensor, {input});
   if (!isOurs({input})) return Fallback::_reduce_scatter_base(output, input, options);
   return reduceScattered(op::kReduceScatterTensor, {output}, {input}, options);
 }
 
 Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::ReduceScatterOptions& options) {
+  refuseSparse(op::kReduceScatterTensorCoalesced, inputs);
   if (!isOurs(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
   return reduceScattered(op::kReduceScatterTensorCoalesced, outputs, inputs, options);
 }

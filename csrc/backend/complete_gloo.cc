@@ -1,0 +1,259 @@
+#include "backend/complete_gloo.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+#include <utility>
+
+#include "backend/delivered_work.h"
+#include "backend/operation.h"
+
+namespace fairring {
+namespace {
+
+namespace op = operation;
+using Tensors = CompleteGloo::Tensors;
+using TensorLists = CompleteGloo::TensorLists;
+using Sizes = CompleteGloo::Sizes;
+
+void requireDense(const char* call, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_WITH(ValueError, tensor.device().is_cpu() && tensor.layout() == at::kStrided, call,
+                     ": expected are dense CPU tensors; one is ", tensor.layout(), " on ", tensor.device());
+  }
+}
+
+void requireSameDTypes(const char* call, const Tensors& outputs, const Tensors& inputs) {
+  for (std::size_t i = 0; i < std::min(outputs.size(), inputs.size()); ++i) {
+    TORCH_CHECK_WITH(ValueError, outputs[i].scalar_type() == inputs[i].scalar_type(), call, ": an output of ",
+                     outputs[i].scalar_type(), " for an input of ", inputs[i].scalar_type());
+  }
+}
+
+void requireCount(const char* call, const char* what, std::size_t given, std::size_t expected) {
+  TORCH_CHECK_WITH(ValueError, given == expected, call, ": expected are ", expected, " ", what, ", given are ", given);
+}
+
+void requireElements(const char* call, std::int64_t outputs, std::int64_t inputs) {
+  TORCH_CHECK_WITH(ValueError, outputs == inputs, call, ": the output has room for ", outputs, " elements of ", inputs);
+}
+
+Sizes bytesOfEach(const Tensors& tensors) {
+  Sizes sizes;
+  sizes.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) sizes.push_back(byteCount({tensor}));
+  return sizes;
+}
+
+// From rows of the first dimension to bytes; no sizes: equal ones.
+Sizes splitInBytes(const Sizes& rows, const at::Tensor& tensor, int ranks) {
+  c10d::checkSplitSizes(rows, tensor, ranks);
+  const std::int64_t all = tensor.size(0);
+  const std::int64_t rowBytes = all == 0 ? 0 : byteCount({tensor}) / all;
+  Sizes bytes = rows.empty() ? Sizes(static_cast<std::size_t>(ranks), all / ranks) : rows;
+  for (std::int64_t& size : bytes) size *= rowBytes;
+  return bytes;
+}
+
+// Rank r's part of an output into which the ranks' tensors go one after the other, or one on the other.
+at::Tensor partOf(const at::Tensor& output, std::int64_t rank, std::int64_t ranks) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  const at::Tensor rows = output.is_contiguous() ? output.as_strided({output.numel()}, {1}) : output;
+  const std::int64_t count = rows.size(0) / ranks;
+  TORCH_CHECK_WITH(ValueError, count * ranks == rows.size(0), "an output of ", output.sizes(),
+                   " that is not contiguous can't be divided among ", ranks, " ranks");
+  return rows.narrow(0, rank * count, count);
+}
+
+Tensors joined(const TensorLists& lists) {
+  Tensors all;
+  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+}  // namespace
+
+CompleteGloo::CompleteGloo(c10::intrusive_ptr<Backend> gloo)
+    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)) {}
+
+CompleteGloo::WorkPtr CompleteGloo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const char* call = op::kBroadcast.verb;
+  requireDense(call, tensors);
+  requireCount(call, "tensor", tensors.size(), 1);
+  if (getRank() == options.rootRank) {
+    Tensors bytes{bytesOf(tensors)};
+    return DeliveredWork::follow(gloo_->broadcast(bytes, options), {}, {tensors});
+  }
+  const Inbox inbox(tensors);
+  Tensors bytes{inbox.bytes()};
+  return DeliveredWork::follow(gloo_->broadcast(bytes, options), {inbox}, {tensors});
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allgather(TensorLists& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) {
+  const char* call = op::kAllGather.verb;
+  requireCount(call, "input", inputs.size(), 1);
+  requireCount(call, "list of outputs", outputs.size(), 1);
+  TensorLists rows;
+  for (const at::Tensor& output : outputs.front()) rows.push_back({output});
+  return gatherRows(call, inputs, rows, outputs, options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                    const c10d::AllgatherOptions& options) {
+  const char* call = op::kAllGatherIntoTensor.verb;
+  requireDense(call, {output, input});
+  requireSameDTypes(call, {output}, {input});
+  requireElements(call, output.numel(), input.numel() * getSize());
+  const Inbox inbox({output});
+  at::Tensor to = inbox.bytes();
+  at::Tensor from = bytesOf({input});
+  return DeliveredWork::follow(gloo_->_allgather_base(to, from, options), {inbox}, {{output}});
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                        const c10d::AllgatherOptions& options) {
+  return gatherRows(op::kAllGatherCoalesced.verb, inputs, outputs, outputs, options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                    const c10d::AllgatherOptions& options) {
+  const char* call = op::kAllGatherIntoTensorCoalesced.verb;
+  requireCount(call, "outputs", outputs.size(), inputs.size());
+  requireDense(call, outputs);
+  TensorLists rows(static_cast<std::size_t>(getSize()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    requireElements(call, outputs[i].numel(), inputs[i].numel() * getSize());
+    for (int rank = 0; rank < getSize(); ++rank)
+      rows[static_cast<std::size_t>(rank)].push_back(partOf(outputs[i], rank, getSize()));
+  }
+  return gatherRows(call, inputs, rows, {outputs}, options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::gatherRows(const char* call, const Tensors& inputs, const TensorLists& rows,
+                                               const TensorLists& outputs, const c10d::AllgatherOptions& options) {
+  requireDense(call, inputs);
+  requireCount(call, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
+  Sizes sizes;
+  for (const Tensors& row : rows) {
+    requireDense(call, row);
+    requireCount(call, "tensors from each rank", row.size(), inputs.size());
+    requireSameDTypes(call, row, inputs);
+    sizes.push_back(byteCount(row));
+  }
+  const auto mine = static_cast<std::size_t>(getRank());
+  for (std::size_t i = 0; i < inputs.size(); ++i) requireElements(call, rows[mine][i].numel(), inputs[i].numel());
+  const Inbox inbox(joined(rows));
+  at::Tensor to = inbox.bytes();
+  at::Tensor from = bytesOf(inputs);
+  if (std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end())
+    return DeliveredWork::follow(gloo_->_allgather_base(to, from, options), {inbox}, outputs);
+  from = from.repeat({getSize()});  // as Gloo has no all-gather of unequal sizes: to each rank the same
+  Sizes inputSizes(sizes.size(), sizes[mine]);
+  c10d::AllToAllOptions toAll;
+  toAll.timeout = options.timeout;
+  toAll.asyncOp = options.asyncOp;
+  return DeliveredWork::follow(gloo_->alltoall_base(to, from, sizes, inputSizes, toAll), {inbox}, outputs);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  const char* call = op::kGather.verb;
+  requireDense(call, inputs);
+  std::vector<Inbox> inboxes;
+  TensorLists to(outputs.size());
+  for (std::size_t list = 0; list < outputs.size(); ++list) {
+    requireDense(call, outputs[list]);
+    for (const at::Tensor& output : outputs[list]) {
+      requireSameDTypes(call, {output}, inputs);
+      if (!inputs.empty()) requireElements(call, output.numel(), inputs.front().numel());
+      to[list].push_back(inboxes.emplace_back(Tensors{output}).bytes());
+    }
+  }
+  Tensors from;
+  for (const at::Tensor& input : inputs) from.push_back(bytesOf({input}));
+  return DeliveredWork::follow(gloo_->gather(to, from, options), std::move(inboxes), outputs);
+}
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+CompleteGloo::WorkPtr CompleteGloo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::GatherOptions& options) {
+  const char* call = op::kGatherIntoTensor.verb;
+  requireDense(call, {input});
+  Tensors from{bytesOf({input})};
+  TensorLists to;
+  if (getRank() != options.rootRank) return DeliveredWork::follow(gloo_->gather(to, from, options), {}, {{}});
+  requireDense(call, {output});
+  requireSameDTypes(call, {output}, {input});
+  requireElements(call, output.numel(), input.numel() * getSize());
+  const Inbox inbox({output});
+  Tensors& parts = to.emplace_back();
+  for (int rank = 0; rank < getSize(); ++rank) parts.push_back(partOf(inbox.bytes(), rank, getSize()));
+  return DeliveredWork::follow(gloo_->gather(to, from, options), {inbox}, {{output}});
+}
+#endif
+
+CompleteGloo::WorkPtr CompleteGloo::scatter(Tensors& outputs, TensorLists& inputs,
+                                            const c10d::ScatterOptions& options) {
+  const char* call = op::kScatter.verb;
+  requireDense(call, outputs);
+  requireCount(call, "output", outputs.size(), 1);
+  TensorLists from(inputs.size());
+  for (std::size_t list = 0; list < inputs.size(); ++list) {
+    requireDense(call, inputs[list]);
+    for (const at::Tensor& input : inputs[list]) {
+      requireSameDTypes(call, outputs, {input});
+      requireElements(call, outputs.front().numel(), input.numel());
+      from[list].push_back(bytesOf({input}));
+    }
+  }
+  const Inbox inbox(outputs);
+  Tensors to{inbox.bytes()};
+  return DeliveredWork::follow(gloo_->scatter(to, from, options), {inbox}, {outputs});
+}
+
+CompleteGloo::WorkPtr CompleteGloo::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes,
+                                                  Sizes& inputSizes, const c10d::AllToAllOptions& options) {
+  const char* call = op::kAllToAllSingle.verb;
+  requireDense(call, {output, input});
+  requireSameDTypes(call, {output}, {input});
+  return exchange({output}, bytesOf({input}), splitInBytes(outputSizes, output, getSize()),
+                  splitInBytes(inputSizes, input, getSize()), options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  const char* call = op::kAllToAll.verb;
+  requireDense(call, outputs);
+  requireDense(call, inputs);
+  requireCount(call, "outputs", outputs.size(), static_cast<std::size_t>(getSize()));
+  requireCount(call, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
+  requireSameDTypes(call, outputs, inputs);
+  return exchange(outputs, bytesOf(inputs), bytesOfEach(outputs), bytesOfEach(inputs), options);
+}
+
+// Always with sizes, for Gloo without them is another algorithm, and the ranks must take the same.
+CompleteGloo::WorkPtr CompleteGloo::exchange(const Tensors& outputs, at::Tensor bytes, Sizes outputBytes,
+                                             Sizes inputBytes, const c10d::AllToAllOptions& options) {
+  const auto mine = static_cast<std::size_t>(getRank());
+  TORCH_CHECK_WITH(ValueError, outputBytes[mine] == inputBytes[mine], "rank ", getRank(), " has ", inputBytes[mine],
+                   " B for itself and room for ", outputBytes[mine], " B of its own: they must be the same");
+  const Inbox inbox(outputs);
+  at::Tensor to = inbox.bytes();
+  return DeliveredWork::follow(gloo_->alltoall_base(to, bytes, outputBytes, inputBytes, options), {inbox}, {outputs});
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return gloo_->allreduce(tensors, options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return gloo_->allreduce_sparse(tensors, options);
+}
+
+CompleteGloo::WorkPtr CompleteGloo::allreduce_coalesced(Tensors& tensors,
+                                                        const c10d::AllreduceCoalescedOptions& options) {
+  return gloo_->allreduce_coalesced(tensors, options);
+}
+
+}  // namespace fairring

@@ -1,0 +1,61 @@
+#include "backend/raw_bytes.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace fairring {
+namespace {
+
+// Whether its memory holds its elements and nothing else, in order.
+bool isPlain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
+
+bool isOneRow(const std::vector<at::Tensor>& tensors) { return tensors.size() == 1 && isPlain(tensors.front()); }
+
+// Whatever its strides are where a dimension has one element, or none.
+at::Tensor asBytes(const at::Tensor& contiguous) {
+  return contiguous.as_strided({contiguous.numel()}, {1}).view(at::kByte);
+}
+
+}  // namespace
+
+std::int64_t byteCount(const std::vector<at::Tensor>& tensors) {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) count += static_cast<std::int64_t>(tensor.nbytes());
+  return count;
+}
+
+at::Tensor bytesOf(const std::vector<at::Tensor>& tensors) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  if (isOneRow(tensors)) return asBytes(tensors.front());
+  std::vector<at::Tensor> rows;
+  rows.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) rows.push_back(asBytes(tensor.resolve_conj().resolve_neg().contiguous()));
+  return rows.size() == 1 ? rows.front() : at::cat(rows);
+}
+
+Inbox::Inbox(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  for (const at::Tensor& tensor : tensors_) at::assert_no_internal_overlap(tensor);
+  const bool isOwn = isOneRow(tensors_);
+  bytes_ = isOwn ? asBytes(tensors_.front()) : at::empty({byteCount(tensors_)}, at::kByte);
+  if (isOwn) tensors_.clear();
+}
+
+void Inbox::deliver() const {
+  const at::AutoDispatchBelowAutograd noGradient;
+  std::int64_t at = 0;
+  for (const at::Tensor& tensor : tensors_) {
+    const auto count = static_cast<std::int64_t>(tensor.nbytes());
+    // By way of a row of its own where need be: in the bytes, elements may lie at any address.
+    const at::Tensor row = isPlain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options());
+    asBytes(row).copy_(bytes_.narrow(0, at, count));
+    if (!row.is_same(tensor)) tensor.copy_(row);
+    at += count;
+  }
+}
+
+}  // namespace fairring
