@@ -85,7 +85,7 @@ class TensorPipePipes final : public ContactPipes {
 
 TensorPipePipes::TensorPipePipes(Loop& loop, const ContactPipesSettings& settings, PipeReceiver& receiver)
     : receiver_(receiver),
-      context_(loop, settings.transport),
+      context_(loop, settings.transport, static_cast<int>(settings.peers.size())),
       links_(context_, settings,
              {.linked = [this](int peer, const TensorPipe& pipe) { onLinked(peer, pipe); },
               .failed = [this](int peer, const Error& error) { receiver_.ended(peer, error); }}) {}

@@ -1,23 +1,16 @@
 #include "exchange/tensorpipe_transport.h"
 
-#include <linux/capability.h>
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <tensorpipe/tensorpipe.h>
-#include <unistd.h>
 
-#include <array>
 #include <csignal>
-#include <filesystem>
 
 #include "base/error.h"
+#include "exchange/rdma_offer.h"
 
 namespace fairring {
 
 namespace {
-
-constexpr rlim_t kLockableBytes = 64 << 20;  // with 20 MiB TensorPipe's ibv ends the process, with 64 MiB it works
 
 // While it lives, threads start with all signals blocked. uv's would otherwise end the process by SIGPIPE when it
 // writes to a peer that has gone, and none of TensorPipe's should run the program's handlers.
@@ -44,41 +37,25 @@ std::shared_ptr<tensorpipe::transport::Context> create(const std::string& name) 
   return nullptr;
 }
 
-bool mayLockMemory() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur >= kLockableBytes) return true;
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
-  return ::syscall(SYS_capget, &header, capabilities.data()) == 0 &&
-         (capabilities[0].effective & (1U << CAP_IPC_LOCK)) != 0;
-}
-
 }  // namespace
 
-std::string tensorPipeObstacle(const std::string& transport) try {
+std::string tensorPipeObstacle(const std::string& transport, int peers) try {
   if (transport == "ibv") {
-    std::error_code ignored;
-    if (std::filesystem::directory_iterator("/sys/class/infiniband", ignored) ==
-        std::filesystem::directory_iterator()) {
-      return "TensorPipe's ibv needs an InfiniBand or RoCE device, and this machine has none; choose uv";
-    }
-    if (!mayLockMemory()) {
-      return "TensorPipe's ibv needs to lock 64 MiB of memory, more than this process may; set ulimit -l unlimited";
-    }
+    const RdmaOffer offer = rdmaOffer(peers);
+    if (!offer.obstacle.empty()) return offer.obstacle;
   }
   const auto context = create(transport);
   if (!context) return concat("TensorPipe has no transport \"", transport, "\"; choose uv, shm or ibv");
   const bool viable = context->isViable();
   context->join();
   if (viable) return {};
-  if (transport == "ibv") return "TensorPipe's ibv can't use libibverbs.so.1 or finds no device; install rdma-core";
-  return concat("TensorPipe's ", transport, " does not work on this machine; choose uv");
+  return concat("TensorPipe's ", transport, " does not work on this machine; choose another");
 } catch (const std::exception& refusal) {
   return concat("TensorPipe's ", transport, " does not work here: ", refusal.what());
 }
 
-std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport) {
-  const std::string obstacle = tensorPipeObstacle(transport);
+std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport, int peers) {
+  const std::string obstacle = tensorPipeObstacle(transport, peers);
   check(obstacle.empty(), ErrorKind::Configuration, obstacle);
   return create(transport);
 }
