@@ -21,7 +21,7 @@ class MembershipOptions:
     address: str
     settings: str
     ports: tuple[int, int]
-    tensorpipe: str
+    transport: str  # "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
 
 def make_backend(
     store: Store,

@@ -37,7 +37,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
     membership.heartbeat_timeout = min(timedelta(seconds=config.heartbeat_timeout), options.timeout)
-    membership.tensorpipe = config.tensorpipe
+    membership.transport = config.transport
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
     membership.hostname = socket.gethostname()

@@ -37,7 +37,11 @@ class Variable:
 VARIABLES = (
     Variable("FAIRRING_TOTAL_MEMORY", "50 MiB", "Staging memory of a rank and group: bytes, or a number with a unit."),
     Variable("FAIRRING_SLICE_SIZE", "25 MiB", "Largest slice, the unit that travels through the levels."),
-    Variable("FAIRRING_TRANSPORT", "auto", "Between machines: auto, tcp, or tensorpipe[:uv|shm|ibv]; auto is tcp."),
+    Variable(
+        "FAIRRING_TRANSPORT",
+        "auto",
+        "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp.",
+    ),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
     Variable(
@@ -55,7 +59,7 @@ class Config:
     total_memory: int = 50 * MIB
     slice_size: int = 25 * MIB
     heartbeat_timeout: float = 60.0
-    tensorpipe: str = ""  # which TensorPipe transport stands between machines; empty: TCP connections of our own
+    transport: str = "auto"  # between machines; or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
     machine: str | None = None
     secret_file: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
@@ -78,7 +82,7 @@ class Config:
 
     def agreement(self, version: str) -> str:
         """The settings that all ranks of a group must share, as text to compare and to read."""
-        transport = f"tensorpipe:{self.tensorpipe}" if self.tensorpipe else "tcp"
+        transport = f"tensorpipe:{self.transport}" if self.transport in TENSORPIPE_TRANSPORTS else self.transport
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
             f"FAIRRING_TRANSPORT={transport} FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} version={version}"
@@ -122,7 +126,7 @@ def _seconds(name: str, text: str) -> float:
 def _transport(name: str, text: str) -> str:
     kind, _, detail = text.strip().partition(":")
     if kind in ("auto", "tcp") and not detail and ":" not in text:
-        return ""
+        return kind
     if kind == "tensorpipe" and ":" not in text:
         return "uv"
     if kind == "tensorpipe" and detail in TENSORPIPE_TRANSPORTS:
@@ -173,7 +177,7 @@ def _text(_name: str, text: str) -> str:
 _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TOTAL_MEMORY": ("total_memory", _size),
     "FAIRRING_SLICE_SIZE": ("slice_size", _size),
-    "FAIRRING_TRANSPORT": ("tensorpipe", _transport),
+    "FAIRRING_TRANSPORT": ("transport", _transport),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),

@@ -22,7 +22,7 @@ def test_defaults_are_those_of_the_table() -> None:
     assert settings.total_memory == config._size("", rows["FAIRRING_TOTAL_MEMORY"])
     assert settings.slice_size == config._size("", rows["FAIRRING_SLICE_SIZE"])
     assert settings.heartbeat_timeout == config._seconds("", rows["FAIRRING_HEARTBEAT_TIMEOUT"])
-    assert settings.tensorpipe == config._transport("", rows["FAIRRING_TRANSPORT"])
+    assert settings.transport == config._transport("", rows["FAIRRING_TRANSPORT"])
 
 
 def test_every_variable_of_ours_has_a_parser_and_every_parser_a_field() -> None:
@@ -74,18 +74,18 @@ def test_a_size_that_is_none_is_an_error_with_name_value_and_range(name: str, te
 
 
 @pytest.mark.parametrize(
-    ("text", "tensorpipe"),
+    ("text", "transport"),
     [
-        ("auto", ""),
-        ("tcp", ""),
+        ("auto", "auto"),
+        ("tcp", "tcp"),
         ("tensorpipe", "uv"),
         ("tensorpipe:uv", "uv"),
         ("tensorpipe:shm", "shm"),
         ("tensorpipe:ibv", "ibv"),
     ],
 )
-def test_transports(text: str, tensorpipe: str) -> None:
-    assert read(FAIRRING_TRANSPORT=text).tensorpipe == tensorpipe
+def test_transports(text: str, transport: str) -> None:
+    assert read(FAIRRING_TRANSPORT=text).transport == transport
 
 
 @pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
@@ -151,13 +151,14 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
             {},
             {"FAIRRING_TOTAL_MEMORY": "1GiB"},
             {"FAIRRING_SLICE_SIZE": "1MiB"},
+            {"FAIRRING_TRANSPORT": "tcp"},
             {"FAIRRING_TRANSPORT": "tensorpipe:uv"},
             {"FAIRRING_TRANSPORT": "tensorpipe:shm"},
         )
     }
-    assert len(texts) == 5
+    assert len(texts) == 6
     assert read().agreement("0.1") != read().agreement("0.2")
-    assert read(FAIRRING_MACHINE="a").agreement("0.1") == read(FAIRRING_TRANSPORT="tcp").agreement("0.1")
+    assert read(FAIRRING_MACHINE="a").agreement("0.1") == read(FAIRRING_TRANSPORT="auto").agreement("0.1")
 
 
 def test_only_config_reads_the_environment() -> None:

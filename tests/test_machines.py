@@ -121,6 +121,13 @@ def test_settings_that_differ_between_ranks_are_an_error_that_names_them() -> No
         assert "FAIRRING_SLICE_SIZE=2097152" in text
 
 
+@pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="there are RDMA devices here")
+def test_rdma_that_is_not_there_is_an_error_that_names_who_lacks_it() -> None:
+    for text in run(program("first_error"), [1, 1], {"FAIRRING_TRANSPORT": "tensorpipe:ibv"}):
+        for word in ("FAIRRING_TRANSPORT=tensorpipe:ibv can't be used", "rank 0 (", "no InfiniBand or RoCE device"):
+            assert word in text, text
+
+
 @needs_namespaces
 def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_what_to_do() -> None:
     command = ["sh", "-c", '[ "$RANK" = 0 ] || export TP_SOCKET_IFNAME=lo; exec "$@"', "sh", *program("exactness")]

@@ -12,10 +12,6 @@ using fairring::FairringBackend;
 using fairring::MembershipOptions;
 
 PYBIND11_MODULE(_core, module) {
-  const auto setPipes = [](MembershipOptions& options, const std::string& tensorpipe) {
-    using Pipes = fairring::Transport::Pipes;
-    options.transport = {tensorpipe.empty() ? Pipes::Tcp : Pipes::TensorPipe, tensorpipe};
-  };
   py::class_<MembershipOptions>(module, "MembershipOptions")
       .def(py::init<>())
       .def_readwrite("name", &MembershipOptions::name)
@@ -32,7 +28,7 @@ PYBIND11_MODULE(_core, module) {
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
-      .def_property("tensorpipe", nullptr, setPipes);
+      .def_readwrite("transport", &MembershipOptions::transport);
   module.def("make_backend", &FairringBackend::make, py::arg("store"), py::arg("options"), py::arg("timeout"),
              py::arg("make_stock"), py::call_guard<py::gil_scoped_release>());
   module.def("epoll_descriptors", &fairring::epollDescriptors);

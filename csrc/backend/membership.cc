@@ -6,8 +6,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "engine/transport_choice.h"
+#include "exchange/rdma_offer.h"
 #include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
+#include "exchange/tensorpipe_transport.h"
 
 namespace fairring {
 namespace {
@@ -70,7 +73,29 @@ void Membership::openDoor(c10d::Store& store) {
   RankFacts facts = options_.facts;
   facts.address = runtime_->address();
   facts.port = runtime_->acceptor().port();
+  describeRdma(facts);
   store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
+}
+
+// TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
+void Membership::describeRdma(RankFacts& facts) const {
+  if (options_.transport != "auto" && options_.transport != "ibv") return;
+  const int mostPeers = options_.size - 1;
+  facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
+  facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+}
+
+// A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
+Transport Membership::transport() const {
+  const TransportChoice choice = chooseTransport(options_.transport, facts_);
+  if (!choice.rdmaRefused.empty() && options_.rank == 0) {
+    if (choice.rdmaIsThere) {
+      TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);
+    } else {
+      LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
+    }
+  }
+  return choice.transport;
 }
 
 void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }
@@ -97,7 +122,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   meet(timeout);
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
-                         .transport = options_.transport,
+                         .transport = transport(),
                          .makeTensorPipe = makeTensorPipePipes,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,

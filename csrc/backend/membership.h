@@ -39,7 +39,7 @@ struct MembershipOptions {
   RankFacts facts;     // port is filled in here
   std::string secret;  // 32 bytes, or empty: drawn, and shared through the store
   ListenPorts ports;
-  Transport transport;
+  std::string transport = "auto";  // or "tcp", or TensorPipe's "uv", "shm", "ibv"
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::chrono::milliseconds heartbeatTimeout{0};
@@ -68,7 +68,9 @@ class Membership {
 
  private:
   void openDoor(c10d::Store& store);
+  void describeRdma(RankFacts& facts) const;
   void closeDoor();
+  Transport transport() const;
   Secret agreeOnSecret(c10d::Store& store) const;
   void meet(std::chrono::milliseconds timeout);
   void awaitFacts(std::chrono::milliseconds timeout);

@@ -11,7 +11,7 @@ namespace fairring {
 namespace {
 
 constexpr char kSeparator = '\n';
-constexpr const char* kHead = "fairring facts 1";
+constexpr const char* kHead = "fairring facts 2";
 
 // 0: no port.
 int portIn(const std::string& text) {
@@ -20,24 +20,31 @@ int portIn(const std::string& text) {
   return code == std::errc() && end == text.data() + text.size() && port < 65'536 ? std::max(port, 0) : 0;
 }
 
+// The system's own words may be among them.
+std::string onOneLine(std::string text) {
+  std::ranges::replace(text, kSeparator, ' ');
+  return text;
+}
+
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 }  // namespace
 
 std::string encode(const RankFacts& facts) {
   return concat(kHead, kSeparator, facts.place.machine, kSeparator, facts.place.site, kSeparator, facts.hostname,
-                kSeparator, facts.address, kSeparator, facts.port, kSeparator, facts.settings);
+                kSeparator, facts.address, kSeparator, facts.port, kSeparator, facts.rdmaFabric, kSeparator,
+                onOneLine(facts.rdmaObstacle), kSeparator, facts.settings);
 }
 
 RankFacts decodeFacts(const std::string& text) {
   std::istringstream lines(text);
   std::vector<std::string> parts;
   for (std::string line; std::getline(lines, line, kSeparator);) parts.push_back(line);
-  const bool ours = parts.size() == 7 && parts[0] == kHead;
+  const bool ours = parts.size() == 9 && parts[0] == kHead;
   const int port = ours ? portIn(parts[5]) : 0;
   check(port > 0, ErrorKind::Connection, "the store holds facts of a rank that are not of this version of fairring: '",
         text.substr(0, 80), "'; use the same version on all ranks");
-  return {{parts[1], parts[2]}, parts[3], parts[4], port, parts[6]};
+  return {{parts[1], parts[2]}, parts[3], parts[4], port, parts[8], parts[6], parts[7]};
 }
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {

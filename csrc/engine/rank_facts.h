@@ -13,7 +13,9 @@ struct RankFacts {
   std::string hostname;  // for messages
   std::string address;   // IP address of its listener
   int port = 0;
-  std::string settings;  // that must be equal on all ranks, as text
+  std::string settings;      // that must be equal on all ranks, as text
+  std::string rdmaFabric;    // of its RDMA device; empty: it has none, or was not asked to look
+  std::string rdmaObstacle;  // why that can't carry its rails; empty: it can
 };
 
 // Text each way; decode throws Failure(Connection) on text that is not ours.

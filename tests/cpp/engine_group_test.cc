@@ -39,7 +39,7 @@ class Job {
       auto node = std::make_unique<Node>();
       node->entrance = std::make_shared<Entrance>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
       node->acceptor.add(node->entrance);
-      facts.push_back({{machines[r], ""}, "host-of-" + machines[r], "127.0.0.1", node->acceptor.port(), "same"});
+      facts.push_back({{machines[r], ""}, "host-of-" + machines[r], "127.0.0.1", node->acceptor.port(), "same", "", ""});
       nodes.push_back(std::move(node));
     }
   }
