@@ -12,6 +12,7 @@ class MembershipOptions:
     name: str
     rank: int
     size: int
+    global_ranks: list[int]
     total_memory: int  # bytes
     slice_size: int  # bytes
     heartbeat_timeout: timedelta
@@ -27,7 +28,7 @@ def make_backend(
     store: Store,
     options: MembershipOptions,
     timeout: timedelta,
-    make_stock: Callable[[str, int, Store], tuple[Any, list[int]]],
+    make_stock: Callable[[MembershipOptions, timedelta, str, int, Store], tuple[Any, list[int]]],
 ) -> Any:
     """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
 

@@ -18,7 +18,7 @@ from fairring.config import Config
 
 atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
 
-StockMaker = Callable[[str, int, dist.Store], tuple[Any, list[int]]]
+StockMaker = Callable[[_core.MembershipOptions, timedelta, str, int, dist.Store], tuple[Any, list[int]]]
 
 _making_a_device = threading.Lock()
 
@@ -34,9 +34,10 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.name = options.group_id
     membership.rank = options.group_rank
     membership.size = options.group_size
+    membership.global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
-    membership.heartbeat_timeout = min(timedelta(seconds=config.heartbeat_timeout), options.timeout)
+    membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
     membership.transport = config.transport
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
@@ -45,7 +46,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.settings = config.agreement(importlib.metadata.version("fairring"))
     if config.secret_file:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
-    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(options, config, address))
+    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, address))
 
 
 def _address(config: Config, store: dist.Store) -> str:
@@ -64,25 +65,24 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _stock_maker(options: Any, config: Config, address: str) -> StockMaker:
-    """What makes the stock backend of a device type when the group first needs it, in the generation that it is in.
+def _stock_maker(config: Config, address: str) -> StockMaker:
+    """What makes the stock backend of a device type when a group first needs it, in the generation that it is in.
 
-    It is called with the store that the backend is to use, and returns the backend and its epoll descriptors.
+    The group is the one that is made here, or one that was split from it. It is called with the store that the backend
+    is to use, and returns the backend and its epoll descriptors.
     """
-    rank, size, timeout = options.group_rank, options.group_size, options.timeout
-    ranks, name = list(options.global_ranks_in_group), options.group_id
-    # A group of one rank has no generation, but may find old keys.
-    alone = options.store.add("fairring/alone", 1) if size == 1 else 0
 
-    def make(device: str, generation: int, store: dist.Store) -> tuple[Any, list[int]]:
-        generation = alone or generation  # a group made again on the same store must not read old keys
+    def make(
+        group: _core.MembershipOptions, timeout: timedelta, device: str, generation: int, store: dist.Store
+    ) -> tuple[Any, list[int]]:
+        # A group made again on the same store must not read old keys.
         prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
         cuda = device == "cuda"
         settings, epolls = (_nccl_options(timeout), []) if cuda else _gloo_options(timeout, config, address)
-        settings.global_ranks_in_group = ranks
-        settings.group_name = name
+        settings.global_ranks_in_group = group.global_ranks
+        settings.group_name = group.name
         stock = dist.ProcessGroupNCCL if cuda else dist.ProcessGroupGloo
-        return stock(prefixed, rank, size, settings), epolls
+        return stock(prefixed, group.rank, group.size, settings), epolls
 
     return make
 

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("name", &MembershipOptions::name)
       .def_readwrite("rank", &MembershipOptions::rank)
       .def_readwrite("size", &MembershipOptions::size)
+      .def_readwrite("global_ranks", &MembershipOptions::globalRanks)
       .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
       .def_readwrite("heartbeat_timeout", &MembershipOptions::heartbeatTimeout)
@@ -29,8 +30,13 @@ PYBIND11_MODULE(_core, module) {
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
       .def_readwrite("transport", &MembershipOptions::transport);
-  module.def("make_backend", &FairringBackend::make, py::arg("store"), py::arg("options"), py::arg("timeout"),
-             py::arg("make_stock"), py::call_guard<py::gil_scoped_release>());
+  const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
+                       std::chrono::milliseconds timeout, FairringBackend::MakeStock makeStock) {
+    auto shared = std::make_shared<const FairringBackend::MakeStock>(std::move(makeStock));
+    return FairringBackend::make(store, {options, std::move(shared)}, timeout);
+  };
+  module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_stock"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("epoll_descriptors", &fairring::epollDescriptors);
   module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
 }

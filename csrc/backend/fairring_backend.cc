@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <ranges>
 #include <tuple>
 #include <utility>
@@ -33,16 +34,21 @@ void prepareForForks() {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr<c10d::Store>& store,
-                                                        MembershipOptions options, std::chrono::milliseconds timeout,
-                                                        StockBackends::Make makeStock) {
-  const int rank = options.rank;
-  const int size = options.size;
+c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, Origin origin,
+                                                        std::chrono::milliseconds timeout) {
   prepareForForks();
-  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, std::move(makeStock)),
+  MembershipOptions options = origin.options;
+  const auto makeStock = [make = origin.makeStock, options, timeout](const std::string& device, std::int64_t generation,
+                                                                     StorePtr on) {
+    return (*make)(options, timeout, device, generation, std::move(on));
+  };
+  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, makeStock),
               std::make_shared<Hooks>()};
+  // A group of one rank meets nobody, but a stock backend of its own may find the keys of an earlier one.
+  const std::int64_t alone = options.size == 1 ? store->add("fairring/alone", 1) : 0;
   std::shared_ptr<Membership> membership;
-  if (size > 1) {
+  if (options.size > 1) {
+    options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
     membership = std::make_shared<Membership>(store, std::move(options), [parts] {
       parts.link->groupFailed();
       // Begun in this order; but a hook that takes long (the flight recorder writes a file) holds nobody up.
@@ -51,7 +57,8 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const c10::intrusive_ptr
     });
     parts.link->connect(*membership);
   }
-  auto backend = c10::make_intrusive<FairringBackend>(std::move(membership), rank, size, timeout, std::move(parts));
+  auto backend =
+      c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));
   const std::lock_guard lock(liveMutex);
   std::erase_if(live, [](const auto& group) { return group.expired(); });
   live.emplace_back(backend);
@@ -69,9 +76,12 @@ void FairringBackend::endAll() {
   }
 }
 
-FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, int rank, int size,
+FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
                                  std::chrono::milliseconds timeout, Parts parts)
-    : Fallback(rank, size, timeout, std::move(parts)), membership_(std::move(membership)) {}
+    : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
+      alone_(alone),
+      membership_(std::move(membership)),
+      origin_(std::move(origin)) {}
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
@@ -84,7 +94,39 @@ c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() 
   auto options = c10::make_intrusive<Options>(getBackendName(), timeout());
   options->group_name = getGroupUid();
   options->group_desc = getGroupDesc();
+  const std::lock_guard lock(mutex_);
+  options->global_ranks_in_group = {origin_.options.globalRanks.begin(), origin_.options.globalRanks.end()};
   return options;
+}
+
+// With a device bound to the group, torch's new_group (2.15) takes a backend that can be split for NCCL's, and calls
+// what only that one has.
+bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
+
+c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, const std::vector<int>& ranks,
+                                                         const c10::intrusive_ptr<Options>& options) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  const auto mine = std::ranges::find(ranks, getRank());
+  if (mine == ranks.end()) return nullptr;
+  Origin origin;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lastSplit_ && lastSplit_->first == options->group_name) {
+      if (auto same = lastSplit_->second.lock()) return same;
+    }
+    origin = origin_;
+  }
+  MembershipOptions& child = origin.options;
+  child.name = options->group_name;
+  child.rank = static_cast<int>(mine - ranks.begin());
+  child.size = static_cast<int>(ranks.size());
+  const std::vector<int> parents = std::exchange(child.globalRanks, {});
+  for (const int rank : ranks) child.globalRanks.push_back(parents.at(static_cast<std::size_t>(rank)));
+  auto made = make(store, std::move(origin), options->timeout);
+  const std::lock_guard lock(mutex_);
+  lastSplit_.emplace(options->group_name, made);
+  return made;
 }
 
 std::shared_ptr<Membership> FairringBackend::membership() const {
@@ -95,7 +137,7 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
 std::int64_t FairringBackend::meet() {
   const std::shared_ptr<Membership> membership = this->membership();
   try {
-    return membership ? membership->generation(timeout()) : 0;
+    return membership ? membership->generation(timeout()) : alone_;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
@@ -138,9 +180,11 @@ void FairringBackend::shutdown() {
   const GilReleased withoutLock;
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;
+  std::shared_ptr<const MakeStock> make;  // the last reference takes Python's lock
   link()->close();
   const std::lock_guard lock(mutex_);
   ending.swap(membership_);
+  make.swap(origin_.makeStock);
 }
 
 }  // namespace fairring

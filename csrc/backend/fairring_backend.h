@@ -5,9 +5,13 @@
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 #include <vector>
 
 #include "backend/fallback.h"
@@ -19,19 +23,36 @@ namespace fairring {
 
 class FairringBackend : public Fallback {
  public:
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+  // Makes the stock backend of a device type for the group of these options; the rest as StockBackends::Make has it.
+  using MakeStock = std::function<std::pair<c10::intrusive_ptr<c10d::Backend>, std::vector<int>>(
+      const MembershipOptions& options, std::chrono::milliseconds timeout, const std::string& device,
+      std::int64_t generation, StorePtr store)>;
+  struct Origin {  // what groups that are split from this one inherit
+    MembershipOptions options;
+    std::shared_ptr<const MakeStock> makeStock;  // null once ended, as in StockBackends
+  };
+
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
-  static c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options,
-                                                std::chrono::milliseconds timeout, StockBackends::Make makeStock);
+  static c10::intrusive_ptr<c10d::Backend> make(const StorePtr& store, Origin origin,
+                                                std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
 
-  FairringBackend(std::shared_ptr<Membership> membership, int rank, int size, std::chrono::milliseconds timeout,
-                  Parts parts);
+  // alone: the generation of a group of one rank, which has no membership.
+  FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
+                  std::chrono::milliseconds timeout, Parts parts);
   ~FairringBackend() override;
 
   const std::string getBackendName() const override { return "fairring"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
+
+  // A new group of some of this one's ranks, with its settings, on the store that torch gives it; null where this rank
+  // is none of them. Waits for no other rank. torch asks once per device type, of which one backend serves all.
+  bool supportsSplitting() const override;
+  c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
@@ -65,8 +86,12 @@ class FairringBackend : public Fallback {
   WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 
-  mutable std::mutex mutex_;  // guards membership_; never held while anything waits
+  const std::int64_t alone_;
+
+  mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
+  Origin origin_;
+  std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
 };
 
 }  // namespace fairring

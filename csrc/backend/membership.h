@@ -36,8 +36,9 @@ struct MembershipOptions {
   std::string name;  // the group's, equal on all ranks
   int rank = 0;
   int size = 1;
-  RankFacts facts;     // port is filled in here
-  std::string secret;  // 32 bytes, or empty: drawn, and shared through the store
+  std::vector<int> globalRanks;  // of the group's ranks: for the stock backends
+  RankFacts facts;               // port is filled in here
+  std::string secret;            // 32 bytes, or empty: drawn, and shared through the store
   ListenPorts ports;
   std::string transport = "auto";  // or "tcp", or TensorPipe's "uv", "shm", "ibv"
   std::uint64_t totalMemoryBytes = 0;

@@ -1,0 +1,206 @@
+"""Groups that come from other groups: split, made by some ranks alone, of a mesh, on several backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import LOOPBACK, Ranks, init_group
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    ranks = Ranks(4)
+    ranks.init()
+    yield ranks
+    assert ranks.close() == [0] * 4
+
+
+def _use(group: Any) -> list[int]:
+    """Every kind of call on the group; the global ranks that took part, as an all-gather has them."""
+    size, place = dist.get_world_size(group), dist.get_rank(group)
+    total = torch.tensor([place + 1.0])
+    dist.all_reduce(total, group=group)
+    assert total.item() == sum(range(1, size + 1))
+    parts = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(parts, torch.tensor([dist.get_rank()]), group=group)
+    part = torch.empty(1)
+    dist.reduce_scatter_tensor(part, torch.arange(float(size)), group=group)
+    assert part.item() == size * place
+    if size > 1:
+        received = torch.empty(1)
+        exchange = [
+            dist.P2POp(dist.isend, torch.tensor([float(place)]), group=group, group_peer=(place + 1) % size),
+            dist.P2POp(dist.irecv, received, group=group, group_peer=(place - 1) % size),
+        ]
+        for work in dist.batch_isend_irecv(exchange):
+            work.wait()
+        assert received.item() == (place - 1) % size
+    dist.barrier(group=group)
+    return [int(each.item()) for each in parts]
+
+
+def _split(rank: int) -> list[int]:
+    pairs: Any = dist.split_group(split_ranks=[[0, 1], [3, 2]], timeout=timedelta(seconds=77), group_desc="pairs")
+    backend = pairs._get_backend(CPU)
+    assert backend.name() == "fairring"
+    assert backend.options._timeout == timedelta(seconds=77)
+    assert backend.options.group_name == pairs.group_name
+    assert backend.options.global_ranks_in_group == ([0, 1] if rank < 2 else [3, 2])
+    assert pairs.group_desc == "pairs"
+    members = _use(pairs)
+    single: Any = dist.split_group(parent_pg=pairs, split_ranks=[[1]])
+    assert (single == dist.GroupMember.NON_GROUP_MEMBER) == (dist.get_rank(pairs) == 0)
+    if dist.get_rank(pairs) == 1:
+        assert _use(single) == [rank]
+        dist.destroy_process_group(single)
+    dist.destroy_process_group(pairs)
+    assert _use(dist.group.WORLD) == [0, 1, 2, 3]  # the parent lives on
+    return members
+
+
+def test_a_split_group_is_a_group_of_its_own(four: Ranks) -> None:
+    assert four.run(_split) == [[0, 1], [0, 1], [3, 2], [3, 2]]
+
+
+def _split_twice(rank: int) -> None:
+    groups = [dist.split_group(split_ranks=[[0, 2], [1, 3]]) for _ in range(2)]
+    for group in reversed(groups):
+        assert _use(group) == ([0, 2] if rank % 2 == 0 else [1, 3])
+    some: Any = dist.split_group(split_ranks=[[1, 2]])
+    if rank in (1, 2):
+        assert _use(some) == [1, 2]
+        groups.append(some)
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def test_equal_splits_are_different_groups(four: Ranks) -> None:
+    four.run(_split_twice)
+
+
+def _split_from_cpp(rank: int) -> None:
+    """Backend.split itself, past torch's split_group."""
+    world: Any = dist.group.WORLD
+    backend = world._get_backend(CPU)
+    assert backend.supports_splitting
+    options = backend.options
+    options.group_name = "halves"
+    options._timeout = timedelta(seconds=55)
+    ranks = [0, 1] if rank < 2 else [2, 3]
+    store = dist.PrefixStore(f"halves{ranks[0]}", world.get_group_store())
+    half = backend.split(store, ranks, options)
+    assert half.size() == 2
+    assert half.rank() == rank % 2
+    assert half.options._timeout == timedelta(seconds=55)
+    assert backend.options._timeout == timedelta(seconds=60)
+    tensor = torch.tensor([rank])
+    half.allreduce([tensor], dist.AllreduceOptions()).wait()
+    assert tensor.item() == sum(ranks)
+    half.shutdown()
+
+
+def test_a_backend_can_be_split(four: Ranks) -> None:
+    four.run(_split_from_cpp)
+
+
+def _timeouts(rank: int) -> str:
+    group: Any = dist.split_group(split_ranks=[[0, 1], [2, 3]], timeout=timedelta(seconds=0.5))
+    _use(group)
+    if rank % 2 == 1:
+        return ""
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_reduce(torch.ones(1), group=group)
+    return str(caught.value)
+
+
+def test_a_split_group_has_its_own_timeout_and_failure() -> None:
+    ranks = Ranks(4)
+    try:
+        ranks.init()
+        texts = ranks.run(_timeouts)
+        assert "did not finish within 0.5 s" in texts[0]
+        ranks.run(_use_world)
+    finally:
+        ranks.kill()
+
+
+def _use_world(_rank: int) -> None:
+    assert _use(dist.group.WORLD) == [0, 1, 2, 3]
+
+
+def _alone(rank: int) -> list[int]:
+    mine = [0, 3] if rank in (0, 3) else [1, 2]
+    group: Any = dist.new_group(mine, use_local_synchronization=True)
+    members = _use(group)
+    dist.destroy_process_group(group)
+    return members
+
+
+def test_some_ranks_may_make_a_group_by_themselves(four: Ranks) -> None:
+    assert four.run(_alone) == [[0, 3], [1, 2], [1, 2], [0, 3]]
+
+
+def _mesh(rank: int) -> None:
+    mesh = dist.init_device_mesh("cpu", (4,), mesh_dim_names=("all",))
+    square = mesh._unflatten(0, (2, 2), ("rows", "columns"))
+    assert _use(square["rows"].get_group()) == [rank % 2, rank % 2 + 2]
+    assert _use(square["columns"].get_group()) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    assert _use(square["rows", "columns"]._flatten("flat").get_group()) == [0, 1, 2, 3]
+    grid = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    assert _use(grid["inner"].get_group()) == [rank // 2 * 2, rank // 2 * 2 + 1]
+
+
+def test_the_groups_of_a_device_mesh_work() -> None:
+    ranks = Ranks(4)
+    try:
+        ranks.init()
+        ranks.run(_mesh)
+        assert ranks.close() == [0] * 4
+    finally:
+        ranks.kill()
+
+
+def _by_device(rank: int, size: int, port: int, backend: str) -> str:
+    init_group(rank, size, port, backend, 60)
+    world: Any = dist.group.WORLD
+    _use(world)
+    pair: Any = dist.new_group([0, 1])
+    _use(pair)
+    name: str = world._get_backend(CPU).name()
+    dist.destroy_process_group()
+    return name
+
+
+@pytest.mark.parametrize(
+    ("backend", "serves"),
+    [("cpu:gloo,cuda:fairring", "gloo"), ("cpu:fairring,cuda:nccl", "fairring"), ("cpu:fairring", "fairring")],
+)
+def test_a_group_may_have_a_backend_for_each_device(strangers: Ranks, backend: str, serves: str) -> None:
+    if "nccl" in backend and not torch.cuda.is_available():
+        pytest.skip("NCCL needs a GPU to be made")
+    assert strangers.run(_by_device, 2, strangers.store.port, backend) == [serves] * 2
+
+
+def _watched(_rank: int) -> None:
+    world: Any = dist.group.WORLD
+    assert _use(world) == [0, 1]
+    group: Any = dist.new_group([0, 1])
+    assert _use(group) == [0, 1]
+    dist.destroy_process_group(group)
+
+
+def test_torchs_own_checks_of_every_call_may_be_on() -> None:
+    ranks = Ranks(2, {**LOOPBACK, "TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    try:
+        ranks.init()
+        ranks.run(_watched)
+        assert ranks.close() == [0, 0]
+    finally:
+        ranks.kill()
