@@ -63,33 +63,13 @@ void Member::prepare() {
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
-    makePipes();
+    pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_,
+                                         [this] { openIfComplete(); });
   }
   const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->staging(),
                                 settings_.totalMemoryBytes};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { answerGoodbyes(); };
-}
-
-void Member::makePipes() {
-  if (settings_.transport.pipes == Transport::Pipes::Tcp) {
-    tcp_ = std::make_unique<TcpPipes>(loop_, *rails_);
-    rails_->use(*tcp_);
-    return;
-  }
-  const ContactPipesSettings settings{
-      .transport = settings_.transport.tensorpipe,
-      .bindAddress = neighbours_.facts(rank_).address,
-      .rank = rank_,
-      .peers = {neighbours_.rails().begin(), neighbours_.rails().end()},
-      .secret = entrance_->secret,
-  };
-  tensorpipe_ = settings_.makeTensorPipe(loop_, settings, *rails_);
-  tensorpipe_->whenOpen([this] {
-    pipesOpen_ = true;
-    openIfComplete();
-  });
-  rails_->use(*tensorpipe_);
 }
 
 void Member::linkNeighbours() {
@@ -107,7 +87,7 @@ void Member::onLinked(Arrival arrival) {
     return tellFailure({arrival.peer});
   }
   if (arrival.purpose == Purpose::Lane) {
-    tcp_->add(arrival.peer, std::move(arrival.socket));
+    pipes_->add(arrival.peer, std::move(arrival.socket));
   } else {
     control_->add(arrival.peer, std::move(arrival.socket));
     introduce(arrival.peer);
@@ -118,14 +98,14 @@ void Member::onLinked(Arrival arrival) {
 void Member::introduce(int peer) {
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->descriptors());
-  } else if (tensorpipe_ && rank_ < peer) {
-    control_->send(peer, ControlType::Contact, tensorpipe_->contact());
+  } else if (const auto contact = pipes_->contactFor(peer)) {
+    control_->send(peer, ControlType::Contact, *contact);
   }
 }
 
 void Member::openIfComplete() {
   if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->unattached().empty()) return;
-  if (tensorpipe_ && !pipesOpen_) return;
+  if (pipes_ && !pipes_->isOpen()) return;
   open_ = true;
   pipeline_->open();
   if (leaving_) leave(std::exchange(leaving_, nullptr));
@@ -179,8 +159,7 @@ void Member::fail(const Error& error) {
     error_ = error;
   }
   stopExchanges();
-  if (tcp_) tcp_->close();
-  if (tensorpipe_) tensorpipe_->close();
+  if (pipes_) pipes_->close();
   if (pipeline_) pipeline_->fail(error);
   outside_.fail(error);
   if (settings_.failed) settings_.failed(error);
@@ -202,7 +181,7 @@ Error Member::error() const {
 void Member::onControl(int peer, ControlMessage message) {
   switch (message.type) {
     case ControlType::Contact:
-      if (!error_ && tensorpipe_) guarded([&] { tensorpipe_->connect(peer, message.text); });
+      if (!error_ && pipes_) guarded([&] { pipes_->connect(peer, message.text); });
       return;
     case ControlType::Segment:
       if (!error_) guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
@@ -246,7 +225,7 @@ void Member::onControlEnded(int peer, const Error& error) {
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
   if (error_ || farewells_.hasGone(peer)) return;
-  const std::uint64_t bytes = tcp_ ? tcp_->bytesSeen(peer) : tensorpipe_ ? tensorpipe_->bytesSeen(peer) : 0;
+  const std::uint64_t bytes = pipes_ ? pipes_->bytesSeen(peer) : 0;
   const auto before = bytesAtSilence_.find(peer);
   const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
   bytesAtSilence_[peer] = bytes;
@@ -301,8 +280,7 @@ void Member::close() {
   links_.reset();
   control_.reset();  // before what it sends the descriptors of
   pipeline_.reset();
-  tcp_.reset();
-  tensorpipe_.reset();
+  pipes_.reset();
   rails_.reset();
   machine_.reset();
 }

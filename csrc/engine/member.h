@@ -17,12 +17,12 @@
 #include "engine/outside_calls.h"
 #include "engine/pipeline.h"
 #include "engine/pulse.h"
+#include "engine/rail_pipes.h"
 #include "engine/verdicts.h"
 #include "exchange/control.h"
 #include "exchange/links.h"
 #include "exchange/rails.h"
 #include "exchange/shared_memory.h"
-#include "exchange/tcp_pipes.h"
 
 namespace fairring {
 
@@ -49,7 +49,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
  private:
   void prepare();
   void linkNeighbours();
-  void makePipes();
   void onLinked(Arrival arrival);
   void introduce(int peer);
   void openIfComplete();
@@ -80,10 +79,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<Rails> rails_;
-  std::unique_ptr<TcpPipes> tcp_;
-  std::unique_ptr<ContactPipes> tensorpipe_;
+  std::unique_ptr<RailPipes> pipes_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
-  bool pipesOpen_ = false;
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls

@@ -1,0 +1,44 @@
+#include "engine/rail_pipes.h"
+
+#include <utility>
+
+namespace fairring {
+
+RailPipes::RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
+                     Rails& rails, std::function<void()> opened)
+    : rank_(settings.rank), open_(settings.transport.pipes == Transport::Pipes::Tcp) {
+  if (open_) {
+    tcp_ = std::make_unique<TcpPipes>(loop, rails);
+  } else {
+    const ContactPipesSettings contacts{
+        .transport = settings.transport.tensorpipe,
+        .bindAddress = neighbours.facts(rank_).address,
+        .rank = rank_,
+        .peers = {neighbours.rails().begin(), neighbours.rails().end()},
+        .secret = secret,
+    };
+    tensorpipe_ = settings.makeTensorPipe(loop, contacts, rails);
+    tensorpipe_->whenOpen([this, opened = std::move(opened)] {
+      open_ = true;
+      opened();
+    });
+  }
+  rails.use(pipes());
+}
+
+Pipes& RailPipes::pipes() const {
+  if (tcp_) return *tcp_;
+  return *tensorpipe_;
+}
+
+void RailPipes::add(int peer, Descriptor lane) { tcp_->add(peer, std::move(lane)); }
+
+std::optional<std::string> RailPipes::contactFor(int peer) {
+  return tensorpipe_ && rank_ < peer ? std::optional(tensorpipe_->contact()) : std::nullopt;
+}
+
+void RailPipes::connect(int peer, const std::string& contact) {
+  if (tensorpipe_) tensorpipe_->connect(peer, contact);
+}
+
+}  // namespace fairring
