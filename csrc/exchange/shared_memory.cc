@@ -25,7 +25,8 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
       own_(Segment::create(kMarksBytes + stagingBytes)),
       wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   static_assert(sizeof(Mark) * kMostSlices + sizeof(Attention) <= kMarksBytes);
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "marks are shared between processes");
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free,
+                "marks are shared between processes");
   assert(loop_.isCurrent());
   if (!wakeUp_) throw Failure(systemError("eventfd"));
   loop_.watch(wakeUp_.get(), EPOLLIN, [this](std::uint32_t) {
@@ -78,11 +79,6 @@ SharedMemory::Mark& SharedMemory::markOf(int rank, std::uint64_t slice) const {
 
 SharedMemory::Attention& SharedMemory::attentionOf(const Segment& segment) const {
   return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kMostSlices);
-}
-
-const std::byte* SharedMemory::imageOf(int rank, const InFlight& state) const {
-  if (rank == rank_) return state.slice->image;
-  return peers_.at(rank).segment.data() + kMarksBytes + markOf(rank, state.slice->number).stagingOffset;
 }
 
 const Rail* SharedMemory::railOf(const InFlight& state) const {
@@ -146,9 +142,10 @@ void SharedMemory::fill(InFlight& state) {
   sumInPieces(loop_, this, number, {.dtype = slice.reduction.dtype}, std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
-    markOf(rank_, number).stagingOffset = filled.slice->stagingOffset;
-    markOf(rank_, number).signature = filled.slice->signature;
-    markOf(rank_, number).scale = filled.slice->scale;
+    Mark& mark = markOf(rank_, number);
+    mark.stagingOffset.store(filled.slice->stagingOffset, std::memory_order_relaxed);
+    mark.signature.store(filled.slice->signature, std::memory_order_relaxed);
+    mark.scale.store(filled.slice->scale, std::memory_order_relaxed);
     tell(&Mark::filled, number);
     advance(number);
   });
@@ -164,8 +161,8 @@ void SharedMemory::sum(InFlight& state) {
     const std::uint64_t offset = slice.byteOffset(shard.begin);
     Sum sum{.out = slice.image + offset, .inputs = {}, .elements = shard.size()};
     for (const int owner : rail->owners) {
-      const std::byte* from = owner == rank_ ? slice.user : imageOf(owner, state);
-      sum.inputs.push_back({from + offset, markOf(owner, slice.number).scale});
+      const Image from = owner == rank_ ? Image{slice.user, slice.scale} : state.images.at(owner);
+      sum.inputs.push_back({from.data + offset, from.scale});
     }
     sums.push_back(std::move(sum));
   }
@@ -196,23 +193,26 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
   ready();
 }
 
-// What the others say of their images, before anything is read there.
-bool SharedMemory::agrees(const InFlight& state) {
+// What the others say of their images, before anything is read there. False where it can't be true.
+bool SharedMemory::readMarks(InFlight& state) {
   const Slice& slice = *state.slice;
   const std::uint64_t imageBytes = slice.byteOffset(slice.layout->elements);
   for (const auto& [rank, peer] : peers_) {
     const Mark& mark = markOf(rank, slice.number);
-    if (mark.signature != slice.signature) {
+    const std::uint64_t offset = mark.stagingOffset.load(std::memory_order_relaxed);
+    if (mark.signature.load(std::memory_order_relaxed) != slice.signature) {
       troubles_.differs(rank);
       return false;
     }
     const std::uint64_t stagingBytes = peer.segment.bytes() - kMarksBytes;
-    if (mark.stagingOffset > stagingBytes || imageBytes > stagingBytes - mark.stagingOffset) {
+    if (offset > stagingBytes || imageBytes > stagingBytes - offset) {
       troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
-                                 " lies at ", mark.stagingOffset, " of ", stagingBytes,
-                                 " bytes, which leaves no room for ", imageBytes));
+                                 " lies at ", offset, " of ", stagingBytes, " bytes, which leaves no room for ",
+                                 imageBytes));
       return false;
     }
+    const double scale = mark.scale.load(std::memory_order_relaxed);
+    state.images[rank] = {peer.segment.data() + kMarksBytes + offset, scale};
   }
   return true;
 }
@@ -222,7 +222,7 @@ void SharedMemory::advance(std::uint64_t number) {
   if (found == slices_.end()) return;
   InFlight& state = found->second;
   if (state.phase == Phase::Filled && behind(&Mark::filled, number).empty()) {
-    if (agrees(state)) sum(state);
+    if (readMarks(state)) sum(state);
     return;
   }
   if (state.phase == Phase::Gathering) {
@@ -251,7 +251,8 @@ void SharedMemory::gatherWhatIsThere(InFlight& state) {
     const Range shard =
         rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
     const std::uint64_t offset = slice.byteOffset(shard.begin);
-    if (shard.size() > 0) copies.push_back({slice.user + offset, {{imageOf(rank, state) + offset}}, shard.size()});
+    const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
+    if (shard.size() > 0) copies.push_back({slice.user + offset, {{image + offset}}, shard.size()});
   }
   if (copies.empty()) return;
   ++state.copies;

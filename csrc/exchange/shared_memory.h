@@ -49,9 +49,10 @@ class SharedMemory final : public Exchange {
     std::atomic<std::uint64_t> filled;    // its image may be read
     std::atomic<std::uint64_t> summed;    // its shard of the image is the result
     std::atomic<std::uint64_t> finished;  // it does not read the others' images any more
-    std::uint64_t stagingOffset;          // of its image; valid once filled
-    std::uint64_t signature;              // of its call; valid once filled
-    double scale;                         // of its elements; valid once filled
+    // Valid once filled. Read once, and used as they were then: whoever writes here may write again.
+    std::atomic<std::uint64_t> stagingOffset;  // of its image
+    std::atomic<std::uint64_t> signature;      // of its call
+    std::atomic<double> scale;                 // of its elements
   };
   // Behind the marks: whether a rank looks at its peers' marks by itself, and need not be woken.
   struct alignas(64) Attention {
@@ -61,20 +62,24 @@ class SharedMemory final : public Exchange {
     Segment segment;
     Descriptor wakeUp;
   };
+  struct Image {  // a peer's, as its mark says, checked
+    const std::byte* data;
+    double scale;
+  };
   enum class Phase { Admitted, Filling, Filled, Summing, Summed, Gathering, Gathered };
   struct InFlight {
     std::shared_ptr<Slice> slice;
     Phase phase = Phase::Admitted;
     std::size_t step = 0;
     Events events;
-    std::size_t copies = 0;    // under way
-    std::set<int> ungathered;  // ranks whose shard has not been asked for yet
-    std::size_t arrived = 0;   // peers whose mark for this phase stood when it was last looked at
+    std::map<int, Image> images;  // of the peers, once all have filled theirs
+    std::size_t copies = 0;       // under way
+    std::set<int> ungathered;     // ranks whose shard has not been asked for yet
+    std::size_t arrived = 0;      // peers whose mark for this phase stood when it was last looked at
   };
 
   Mark& markOf(int rank, std::uint64_t slice) const;
   Attention& attentionOf(const Segment& segment) const;
-  const std::byte* imageOf(int rank, const InFlight& state) const;
   const Rail* railOf(const InFlight& state) const;
   std::set<int> behind(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) const;
   std::set<int> waitingFor(const InFlight& state) const;
@@ -88,7 +93,7 @@ class SharedMemory final : public Exchange {
   void gatherWhatIsThere(InFlight& state);
   void advance(std::uint64_t slice);
   void advanceAll();
-  bool agrees(const InFlight& state);
+  bool readMarks(InFlight& state);
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
 

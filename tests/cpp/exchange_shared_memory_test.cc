@@ -1,0 +1,133 @@
+// What a rank reads of its machine's other ranks, when one of them lies.
+#include "exchange/shared_memory.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "plan_machines.h"
+
+namespace fairring {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kStagingBytes = 1 << 16;
+constexpr std::uint64_t kElements = 64;
+
+// Two ranks of one machine in this process, on one loop; what one has mapped, the test may change.
+struct Pair {
+  Loop loop;
+  std::array<std::unique_ptr<SharedMemory>, 2> ranks;
+  std::array<std::vector<float>, 2> tensors;
+  std::array<Error, 2> errors;
+  std::array<int, 2> ready{};
+
+  // The loop's role belongs to whoever is inside runOnce().
+  void onLoop(std::function<void()> task) {
+    loop.post(std::move(task));
+    loop.runOnce(0ms);
+  }
+
+  Pair() {
+    onLoop([this] {
+      for (const int rank : {0, 1}) {
+        const Troubles troubles{[this, rank](const Error& error) { failed(rank, error); }, [](int) {}};
+        ranks[rank] = std::make_unique<SharedMemory>(loop, std::vector{0, 1}, rank, kStagingBytes, troubles);
+      }
+      for (const int rank : {0, 1}) {
+        std::vector<Descriptor> handed;
+        for (const int descriptor : ranks[1 - rank]->descriptors()) handed.emplace_back(::dup(descriptor));
+        ranks[rank]->attach(1 - rank, std::move(handed));
+      }
+    });
+  }
+
+  ~Pair() {
+    onLoop([this] {
+      for (auto& rank : ranks) rank.reset();
+    });
+  }
+
+  void failed(int rank, const Error& error) {
+    errors[rank] = error;
+    ranks[rank]->stop();
+  }
+
+  std::shared_ptr<Slice> sliceOf(int rank) {
+    tensors[rank].assign(kElements, static_cast<float>(rank + 1));
+    const Topology topology = onOneSite({2});
+    Slice slice;
+    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements, sizeof(float)));
+    slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
+    slice.user = reinterpret_cast<std::byte*>(tensors[rank].data());
+    slice.image = ranks[rank]->staging();
+    return std::make_shared<Slice>(slice);
+  }
+
+  std::shared_ptr<Slice> begin(int rank) {
+    auto slice = sliceOf(rank);
+    onLoop([&] {
+      ranks[rank]->admit(slice);
+      ranks[rank]->start(slice, 0, {[this, rank] { ++ready[rank]; }, [] {}});
+    });
+    return slice;
+  }
+
+  void gather(int rank, const std::shared_ptr<Slice>& slice) {
+    onLoop([&] { ranks[rank]->start(slice, 1, {[this, rank] { ++ready[rank]; }, [] {}}); });
+  }
+
+  void run() {
+    for (int turn = 0; turn < 100; ++turn) loop.runOnce(0ms);
+  }
+
+  // The fourth word of the first mark: where the rank says that its image lies.
+  void lie(int rank, std::uint64_t stagingOffset) const {
+    std::byte* marks = ranks[rank]->staging() - (64 << 10);
+    std::memcpy(marks + 3 * sizeof(std::uint64_t), &stagingOffset, sizeof stagingOffset);
+  }
+};
+
+TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
+  Pair pair;
+  const auto first = pair.begin(0);
+  const auto second = pair.begin(1);
+  pair.run();
+  pair.gather(0, first);
+  pair.gather(1, second);
+  pair.run();
+  EXPECT_EQ(pair.ready, (std::array{2, 2}));
+  for (const auto& tensor : pair.tensors) EXPECT_EQ(tensor, std::vector<float>(kElements, 3.0F));
+}
+
+TEST(SharedMemory, AnImageThatLiesOutsideTheSegmentIsAnError) {
+  Pair pair;
+  const auto first = pair.begin(0);
+  pair.run();
+  pair.lie(0, kStagingBytes - 4);
+  const auto second = pair.begin(1);
+  pair.run();
+  EXPECT_EQ(pair.ready[1], 0);
+  EXPECT_NE(pair.errors[1].text().find("rank 0 says its image of slice 0 lies at 65532 of 65536"), std::string::npos);
+}
+
+TEST(SharedMemory, APlaceThatChangesAfterItWasCheckedIsNotLookedAtAgain) {
+  Pair pair;
+  const auto first = pair.begin(0);
+  const auto second = pair.begin(1);
+  pair.run();
+  pair.lie(0, std::uint64_t{1} << 46);
+  pair.gather(0, first);
+  pair.gather(1, second);
+  pair.run();
+  EXPECT_EQ(pair.ready, (std::array{2, 2}));
+  for (const auto& tensor : pair.tensors) EXPECT_EQ(tensor, std::vector<float>(kElements, 3.0F));
+}
+
+}  // namespace
+}  // namespace fairring
