@@ -50,7 +50,8 @@ Error Verdicts::silent(int peer, milliseconds silence) const {
 
 Error Verdicts::pipeBroke(int peer, const Error& error) const {
   return makeError(ErrorKind::Connection, "the data connection between ", neighbours_.who(rank_), " and ",
-                   neighbours_.who(peer), " broke: ", error ? error.text() : "closed by the other side");
+                   neighbours_.who(peer), " broke: ", error ? error.text() : "closed by the other side",
+                   "; both processes live: look at the network or the RDMA device between them");
 }
 
 // The same words on both ranks: the lower one first.

@@ -1,0 +1,162 @@
+"""What the ranks do in the guests. Each prints what it found."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from contributions import DTYPES, contribution, expected, same
+from torch.nn.parallel import DistributedDataParallel
+
+from rdma.cases import LARGE_BYTES, RANKS, SLICE_BYTES, TIMEOUT
+
+PATIENCE = timedelta(minutes=10)
+IPC_LOCK = 14  # linux/capability.h
+LITTLE_MEMLOCK = 8 << 20  # what many systems allow
+
+
+def sizes_and_dtypes() -> None:
+    """Sums of every dtype, and of sizes around the ranks' shards and the slices."""
+    _meet()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    cases, wrong = 0, []
+    for dtype in DTYPES:
+        slice_elements = SLICE_BYTES // dtype.itemsize
+        around = [slice_elements - 1, slice_elements, slice_elements + 1, 5 * slice_elements // 2 + 3]
+        for elements in sorted({0, 1, world - 1, world, world + 1, *around}):
+            parts = [contribution(other, world, elements, dtype, "SUM") for other in range(world)]
+            tensor = parts[rank].clone()
+            dist.all_reduce(tensor)
+            cases += 1
+            if not same(tensor, expected(parts, "SUM")):
+                wrong.append(f"{elements} {dtype}")
+    print(f"cases {cases} wrong {len(wrong)}", *wrong[:5])
+    dist.destroy_process_group()
+
+
+def in_flight() -> None:
+    """Eight calls of 1 MiB at once, and one of 8 MB."""
+    _meet()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    tensors = [torch.arange(1 << 18).remainder(97).add(rank * index).float() for index in range(8)]
+    tensors.append(torch.arange(LARGE_BYTES // 4).remainder(89).add(rank).float())
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        work.wait()
+    ranks = world * (world - 1) // 2
+    expected = [torch.arange(1 << 18).remainder(97).mul(world).add(ranks * index).float() for index in range(8)]
+    expected.append(torch.arange(LARGE_BYTES // 4).remainder(89).mul(world).add(ranks).float())
+    print("wrong", sum(not torch.equal(*pair) for pair in zip(tensors, expected, strict=True)))
+    dist.destroy_process_group()
+
+
+def training() -> None:
+    """A few steps of DDP, and a hash of the parameters. By hand: what torch.optim imports takes a minute in a guest."""
+    _meet()
+    torch.manual_seed(dist.get_rank())  # DDP makes the parameters equal
+    layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.Linear(256, 10)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    inputs = torch.Generator().manual_seed(100 + dist.get_rank())
+    for _ in range(4):
+        x = torch.randn(32, 256, generator=inputs)
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), x[:, :10].argmax(dim=1)).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(0.05 * parameter.grad)
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    print("parameters", digest.hexdigest())
+    dist.destroy_process_group()
+
+
+def first_error_without_memlock() -> None:
+    if os.environ["RANK"] == "1":
+        _lose_memlock()
+    _meet()
+    _print_error(lambda: dist.all_reduce(torch.ones(10)))
+    _part()
+
+
+def sum_without_memlock() -> None:
+    if os.environ["RANK"] == "1":
+        _lose_memlock()
+    _meet()
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    print("sum", tensor[0].item())
+    dist.destroy_process_group()
+
+
+def until_the_peer_is_killed() -> None:
+    _meet()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1 << 18))
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _print_error(lambda: dist.all_reduce(torch.ones(1 << 20)))
+
+
+def until_the_device_goes_down() -> None:
+    _meet()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1 << 18))
+    if dist.get_rank() == 1:
+        subprocess.run(["ip", "link", "set", "eth0", "down"], check=True)
+    _print_error(lambda: dist.all_reduce(torch.ones(1 << 20)))
+    _part()
+
+
+def _meet() -> None:
+    """Makes the group. The other machine may be minutes behind: the time of the group begins when all are there."""
+    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, RANKS, rank == 0, timeout=PATIENCE)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=RANKS, timeout=TIMEOUT)
+
+
+def _print_error(call: Callable[[], object]) -> None:
+    start = time.monotonic()
+    try:
+        call()
+    except dist.DistBackendError as error:
+        print(f"after {time.monotonic() - start:.2f} s: {error}", flush=True)
+    else:
+        print("no error")
+
+
+def _part() -> None:
+    """Rank 0 holds the store, which the other may still need."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"told/{dist.get_rank()}", "")
+    if dist.get_rank() == 0:
+        store.wait([f"told/{rank}" for rank in range(dist.get_world_size())], TIMEOUT)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Data(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+def _lose_memlock() -> None:
+    """As in a container: no CAP_IPC_LOCK, and a small limit."""
+    libc = ctypes.CDLL(None)
+    header, data = _Header(0x20080522, 0), (_Data * 2)()
+    assert libc.capget(ctypes.byref(header), data) == 0
+    data[0].effective &= ~(1 << IPC_LOCK)
+    data[0].permitted &= ~(1 << IPC_LOCK)
+    assert libc.capset(ctypes.byref(header), data) == 0
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (LITTLE_MEMLOCK, LITTLE_MEMLOCK))

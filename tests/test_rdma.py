@@ -1,0 +1,139 @@
+"""The rails over RDMA: one boot of virtual machines with soft-RoCE carries out all cases of rdma/cases.py.
+
+VMS=1 in the environment is the quick variant: both ranks in one machine, where no wire shows what went over it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rdma import capture, image, machines
+from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, TIMEOUT, Case
+
+pytestmark = [pytest.mark.rdma, pytest.mark.timeout(1200)]
+
+REPOSITORY = Path(__file__).parent.parent
+MACHINES = int(os.environ.get("VMS") or 2)
+LIMIT_SECONDS = 900.0
+TCP_SHARE = 0.05  # of the gradients' bytes: what the store, heartbeats and the handshakes may take
+needs_a_wire = pytest.mark.skipif(MACHINES < 2, reason="one machine has no wire between its ranks")
+
+
+@dataclass(frozen=True)
+class Run:
+    out: Path
+    seconds: float
+
+    def said(self, case: str, rank: int) -> str:
+        return (self.out / f"{case}.{rank}.txt").read_text()
+
+    def reports(self, case: str) -> list[dict[str, dict[str, int]]]:
+        return [json.loads((self.out / f"{case}.{machine}.json").read_text()) for machine in range(MACHINES)]
+
+    def codes(self, case: str) -> list[int]:
+        codes = {int(rank): code for report in self.reports(case) for rank, code in report["codes"].items()}
+        return [codes[rank] for rank in range(RANKS)]
+
+    def sent(self, case: str) -> int:
+        """Packets of all devices."""
+        return sum(report["counters"]["sent_pkts"] for report in self.reports(case))
+
+    def wires(self) -> list[dict[str, capture.Traffic]]:
+        return [capture.read(self.out / f"wire{wire}.pcap") for wire in range(2)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    try:
+        made = image.prepare(REPOSITORY / "build" / "rdma")
+    except image.UnavailableError as error:
+        pytest.skip(f"no virtual machines here: {error}")
+    out = tmp_path_factory.mktemp("rdma")
+    run = Run(out, machines.run(made, MACHINES, out, LIMIT_SECONDS))
+    yield run
+    _print_summary(run)
+
+
+def _print_summary(run: Run) -> None:
+    wires = run.wires()
+    print(f"\n{MACHINES} machine(s), {run.seconds:.0f} s from boot to end")
+    print(f"{'case':22} {'packets':>8} {'RDMA writes':>12} {'their MB':>9} {'TCP MB':>7}")
+    for case in CASES:
+        seen = [wire.get(case.name, capture.Traffic()) for wire in wires]
+        frames, written = (sum(getattr(one, name) for one in seen) for name in ("write_frames", "write_bytes"))
+        tcp = sum(one.tcp_bytes for one in seen)
+        print(f"{case.name:22} {run.sent(case.name):8} {frames:12} {written / 1e6:9.2f} {tcp / 1e6:7.2f}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_every_rank_comes_to_its_end(run: Run, case: Case) -> None:
+    expected = [-9 if rank == case.killed else 0 for rank in range(RANKS)]
+    assert run.codes(case.name) == expected, [run.said(case.name, rank) for rank in range(RANKS)]
+
+
+def test_sums_of_all_dtypes_and_of_sizes_around_slices_and_shards_are_exact(run: Run) -> None:
+    for rank in range(RANKS):
+        assert " wrong 0\n" in run.said("sizes and dtypes", rank)
+
+
+@pytest.mark.parametrize("case", ["in flight", "auto"])
+def test_sums_of_several_slices_in_flight_are_exact(run: Run, case: str) -> None:
+    assert [run.said(case, rank).splitlines()[-1] for rank in range(RANKS)] == ["wrong 0"] * RANKS
+
+
+def test_a_training_gives_the_bits_that_it_gives_over_tcp(run: Run) -> None:
+    cases = ("training", "training over TCP")
+    (said,) = {run.said(case, rank).splitlines()[-1] for case in cases for rank in range(RANKS)}
+    assert said.startswith("parameters ")
+
+
+@pytest.mark.parametrize("case", OVER_RDMA)
+def test_the_devices_count_packets(run: Run, case: str) -> None:
+    assert run.sent(case) > 100
+
+
+def test_no_device_counts_packets_where_tcp_was_chosen(run: Run) -> None:
+    for case in ("memlock", "auto without memlock", "training over TCP"):
+        assert run.sent(case) == 0, case
+
+
+@needs_a_wire
+def test_the_wire_shows_rdma_writes_and_no_gradients_on_tcp(run: Run) -> None:
+    wires = run.wires()
+    for case in ("in flight", "auto"):
+        written = wires[0][case].write_bytes
+        assert written > 2 * LARGE_BYTES, case  # 8 MB and 8 x 1 MiB, each way
+        assert wires[1][case].write_bytes == 0
+        assert sum(wire[case].tcp_bytes for wire in wires) < TCP_SHARE * written, case
+    assert sum(wire["training over TCP"].tcp_bytes for wire in wires) > 1_000_000  # so the measure sees gradients
+
+
+def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run) -> None:
+    for rank in range(RANKS):
+        for words in ("FAIRRING_TRANSPORT=tensorpipe:ibv can't be used", "rank 1 (", "8388608 B", "ulimit -l"):
+            assert words in run.said("memlock", rank)
+
+
+def test_auto_takes_tcp_and_says_why_where_a_rank_may_not_lock_memory(run: Run) -> None:
+    assert "TCP between machines, not RDMA: rank 1 (" in run.said("auto without memlock", 0)
+    for rank in range(RANKS):
+        assert f"sum {RANKS}.0" in run.said("auto without memlock", rank)
+
+
+def test_a_killed_peer_is_named(run: Run) -> None:
+    assert "rank 1 (" in run.said("killed", 0)
+    assert "died" in run.said("killed", 0)
+
+
+def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: Run) -> None:
+    for rank in range(RANKS):
+        said = run.said("device down", rank)
+        assert "rank " in said
+        assert "no error" not in said
+        seconds = float(said.split("after ", 1)[1].split(" s:")[0])
+        assert seconds < TIMEOUT.total_seconds() + 10, said
