@@ -23,6 +23,7 @@ class MembershipOptions:
     settings: str
     ports: tuple[int, int]
     transport: str  # "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+    lanes: int
 
 def make_backend(
     store: Store,

@@ -39,6 +39,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.slice_size = config.slice_size
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
     membership.transport = config.transport
+    membership.lanes = config.lanes
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
     membership.hostname = socket.gethostname()

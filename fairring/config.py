@@ -18,6 +18,7 @@ UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 1
 PREFIX = "FAIRRING_"
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400.0
 SECRET_BYTES = 16  # the least that a secret file may hold
+MOST_LANES = 16
 TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 
 
@@ -42,6 +43,7 @@ VARIABLES = (
         "auto",
         "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp.",
     ),
+    Variable("FAIRRING_LANES", "1", "Connections that carry data between two ranks, over tcp: 1 to 16."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
     Variable(
@@ -60,6 +62,7 @@ class Config:
     slice_size: int = 25 * MIB
     heartbeat_timeout: float = 60.0
     transport: str = "auto"  # between machines; or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
+    lanes: int = 1
     machine: str | None = None
     secret_file: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
@@ -85,7 +88,8 @@ class Config:
         transport = f"tensorpipe:{self.transport}" if self.transport in TENSORPIPE_TRANSPORTS else self.transport
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
-            f"FAIRRING_TRANSPORT={transport} FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} version={version}"
+            f"FAIRRING_TRANSPORT={transport} FAIRRING_LANES={self.lanes} "
+            f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} version={version}"
         )
 
 
@@ -134,6 +138,12 @@ def _transport(name: str, text: str) -> str:
     raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, tensorpipe, tensorpipe:uv, :shm or :ibv")
 
 
+def _lanes(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,2}", text.strip()) or not 1 <= int(text) <= MOST_LANES:
+        raise ConfigError(f"{name}={text!r} is not a number of connections; give 1 to {MOST_LANES}")
+    return int(text)
+
+
 def _machine(name: str, text: str) -> str:
     if len(text) > 200 or not text.isprintable():
         raise ConfigError(f"{name}={text!r} is no name for a machine; give 1 to 200 printable characters")
@@ -178,6 +188,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TOTAL_MEMORY": ("total_memory", _size),
     "FAIRRING_SLICE_SIZE": ("slice_size", _size),
     "FAIRRING_TRANSPORT": ("transport", _transport),
+    "FAIRRING_LANES": ("lanes", _lanes),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),

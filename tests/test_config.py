@@ -23,6 +23,7 @@ def test_defaults_are_those_of_the_table() -> None:
     assert settings.slice_size == config._size("", rows["FAIRRING_SLICE_SIZE"])
     assert settings.heartbeat_timeout == config._seconds("", rows["FAIRRING_HEARTBEAT_TIMEOUT"])
     assert settings.transport == config._transport("", rows["FAIRRING_TRANSPORT"])
+    assert settings.lanes == config._lanes("", rows["FAIRRING_LANES"])
 
 
 def test_every_variable_of_ours_has_a_parser_and_every_parser_a_field() -> None:
@@ -94,6 +95,17 @@ def test_other_transports_are_errors(text: str) -> None:
         read(FAIRRING_TRANSPORT=text)
 
 
+def test_lanes() -> None:
+    assert read(FAIRRING_LANES="1").lanes == 1
+    assert read(FAIRRING_LANES=" 16 ").lanes == 16
+
+
+@pytest.mark.parametrize("text", ["0", "17", "-1", "two", "1.5", "٣"])
+def test_other_numbers_of_lanes_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_LANES=.*1 to 16"):
+        read(FAIRRING_LANES=text)
+
+
 def test_ports() -> None:
     assert read().ports == (0, 0)
     assert read(FAIRRING_PORTS="29600-29700").ports == (29600, 29700)
@@ -154,9 +166,10 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
             {"FAIRRING_TRANSPORT": "tcp"},
             {"FAIRRING_TRANSPORT": "tensorpipe:uv"},
             {"FAIRRING_TRANSPORT": "tensorpipe:shm"},
+            {"FAIRRING_LANES": "2"},
         )
     }
-    assert len(texts) == 6
+    assert len(texts) == 7
     assert read().agreement("0.1") != read().agreement("0.2")
     assert read(FAIRRING_MACHINE="a").agreement("0.1") == read(FAIRRING_TRANSPORT="auto").agreement("0.1")
 

@@ -29,7 +29,8 @@ PYBIND11_MODULE(_core, module) {
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
-      .def_readwrite("transport", &MembershipOptions::transport);
+      .def_readwrite("transport", &MembershipOptions::transport)
+      .def_readwrite("lanes", &MembershipOptions::lanes);
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeStock makeStock) {
     auto shared = std::make_shared<const FairringBackend::MakeStock>(std::move(makeStock));

@@ -95,7 +95,9 @@ Transport Membership::transport() const {
       LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
     }
   }
-  return choice.transport;
+  Transport transport = choice.transport;
+  transport.lanes = options_.lanes;
+  return transport;
 }
 
 void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }

@@ -41,6 +41,7 @@ struct MembershipOptions {
   std::string secret;            // 32 bytes, or empty: drawn, and shared through the store
   ListenPorts ports;
   std::string transport = "auto";  // or "tcp", or TensorPipe's "uv", "shm", "ibv"
+  std::uint32_t lanes = 1;         // of TCP: connections to a peer
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::chrono::milliseconds heartbeatTimeout{0};

@@ -1,5 +1,6 @@
 #include "engine/member.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "plan/cost_rows.h"
@@ -11,6 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
+// A lane on which the other machine acknowledges nothing for so long is broken and made anew.
+constexpr milliseconds kLaneSilence{2'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
@@ -63,7 +66,10 @@ void Member::prepare() {
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
-    pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_,
+    const Relinking relinking{
+        [this](int peer, std::uint32_t lane) { links_->restore(peer, lane, settings_.heartbeatTimeout); },
+        settings_.heartbeatTimeout};
+    pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
                                          [this] { openIfComplete(); });
   }
   const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->staging(),
@@ -87,12 +93,20 @@ void Member::onLinked(Arrival arrival) {
     return tellFailure({arrival.peer});
   }
   if (arrival.purpose == Purpose::Lane) {
-    pipes_->add(arrival.peer, std::move(arrival.socket));
+    addLane(std::move(arrival));
   } else {
     control_->add(arrival.peer, std::move(arrival.socket));
     introduce(arrival.peer);
   }
   openIfComplete();
+}
+
+// What breaks within the heartbeats' patience is made anew; half of it leaves time for that.
+void Member::addLane(Arrival arrival) {
+  guarded([&] {
+    prepareForPayload(arrival.socket, std::min(kLaneSilence, settings_.heartbeatTimeout / 2));
+    pipes_->add(arrival.peer, arrival.lane, std::move(arrival.socket));
+  });
 }
 
 void Member::introduce(int peer) {
@@ -218,7 +232,10 @@ void Member::onControlEnded(int peer, const Error& error) {
   farewells_.answered(peer);
   if (error_) return;
   // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
-  if (farewells_.hasGone(peer)) return machine_->leave(peer);
+  if (farewells_.hasGone(peer)) {
+    if (pipes_) pipes_->peerLeaves(peer);
+    return machine_->leave(peer);
+  }
   fail(verdicts_.died(peer, error));
 }
 

@@ -42,7 +42,10 @@ std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
   for (const int peer : rails_) {
     const SocketAddress address = tcpAddress(facts(peer).address, facts(peer).port);
     wanted.push_back({peer, Purpose::Control, address});
-    if (transport.pipes == Transport::Pipes::Tcp) wanted.push_back({peer, Purpose::Lane, address});
+    if (transport.pipes != Transport::Pipes::Tcp) continue;
+    for (std::uint32_t lane = 0; lane < transport.lanes; ++lane) {
+      wanted.push_back({peer, Purpose::Lane, address, lane});
+    }
   }
   return wanted;
 }

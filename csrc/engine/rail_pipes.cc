@@ -5,10 +5,10 @@
 namespace fairring {
 
 RailPipes::RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-                     Rails& rails, std::function<void()> opened)
+                     Rails& rails, Relinking relinking, std::function<void()> opened)
     : rank_(settings.rank), open_(settings.transport.pipes == Transport::Pipes::Tcp) {
   if (open_) {
-    tcp_ = std::make_unique<TcpPipes>(loop, rails);
+    tcp_ = std::make_unique<TcpPipes>(loop, rails, std::move(relinking));
   } else {
     const ContactPipesSettings contacts{
         .transport = settings.transport.tensorpipe,
@@ -31,7 +31,11 @@ Pipes& RailPipes::pipes() const {
   return *tensorpipe_;
 }
 
-void RailPipes::add(int peer, Descriptor lane) { tcp_->add(peer, std::move(lane)); }
+void RailPipes::add(int peer, std::uint32_t lane, Descriptor socket) { tcp_->add(peer, lane, std::move(socket)); }
+
+void RailPipes::peerLeaves(int peer) {
+  if (tcp_) tcp_->peerLeaves(peer);
+}
 
 std::optional<std::string> RailPipes::contactFor(int peer) {
   return tensorpipe_ && rank_ < peer ? std::optional(tensorpipe_->contact()) : std::nullopt;

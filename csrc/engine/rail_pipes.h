@@ -22,15 +22,17 @@ class RailPipes {
  public:
   // Gives them to the rails. `opened` is called when TensorPipe's have reached all peers; others are not waited for.
   // Throws Failure(Configuration) where this machine can't use the transport.
+  // `relinking` makes lanes of TCP's anew that broke.
   RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret, Rails& rails,
-            std::function<void()> opened);
+            Relinking relinking, std::function<void()> opened);
 
   bool isOpen() const { return open_; }
   std::uint64_t bytesSeen(int peer) const { return pipes().bytesSeen(peer); }
   void close() { pipes().close(); }
 
-  void add(int peer, Descriptor lane);              // TCP's
-  std::optional<std::string> contactFor(int peer);  // TensorPipe's, for a peer that has to connect
+  void add(int peer, std::uint32_t lane, Descriptor socket);  // TCP's
+  void peerLeaves(int peer);                                  // and will not come back
+  std::optional<std::string> contactFor(int peer);            // TensorPipe's, for a peer that has to connect
   void connect(int peer, const std::string& contact);
 
  private:

@@ -125,7 +125,7 @@ void Acceptor::finish(std::uint64_t guest, const Error& error) {
   const Greeting greeting = handshake.greeting();
   const auto entrance = entrances_.find(greeting.group);
   if (entrance == entrances_.end()) return;  // the group left in the meantime
-  entrance->second->put({static_cast<int>(greeting.from), greeting.purpose, handshake.takeSocket()});
+  entrance->second->put({static_cast<int>(greeting.from), greeting.purpose, greeting.lane, handshake.takeSocket()});
 }
 
 // Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.

@@ -26,6 +26,7 @@ namespace fairring {
 struct Arrival {  // an authenticated connection
   int peer;       // rank in the group
   Purpose purpose;
+  std::uint32_t lane;  // 0 where it is none
   Descriptor socket;
 };
 

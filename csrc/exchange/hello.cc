@@ -20,8 +20,8 @@ using Digest = std::array<std::byte, 32>;
 using Bytes = std::span<const std::byte>;
 
 constexpr std::string_view kMagic = "FAIRRING";
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kGreetingBytes = 72;
+constexpr std::uint32_t kVersion = 2;
+constexpr std::size_t kGreetingBytes = 76;
 constexpr std::size_t kAnswerBytes = 64;
 constexpr std::size_t kProofBytes = 32;
 
@@ -70,6 +70,7 @@ std::vector<std::byte> encodeGreeting(const Greeting& greeting, Bytes nonce) {
   append(out, bytesOf(kMagic));
   appendU32(out, kVersion);
   appendU32(out, static_cast<std::uint32_t>(greeting.purpose));
+  appendU32(out, greeting.lane);
   appendU32(out, greeting.from);
   appendU32(out, greeting.to);
   append(out, greeting.group);
@@ -135,9 +136,10 @@ Hello::State Hello::onGreeting() {
     return State::Refused;
   }
   greeting_.purpose = static_cast<Purpose>(purpose);
-  greeting_.from = readU32(in.subspan(16));
-  greeting_.to = readU32(in.subspan(20));
-  std::ranges::copy(in.subspan(24, 16), greeting_.group.begin());
+  greeting_.lane = readU32(in.subspan(16));
+  greeting_.from = readU32(in.subspan(20));
+  greeting_.to = readU32(in.subspan(24));
+  std::ranges::copy(in.subspan(28, 16), greeting_.group.begin());
   const auto secret = secretOf_(greeting_);
   if (!secret) return State::Refused;
   secret_ = *secret;

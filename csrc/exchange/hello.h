@@ -1,9 +1,10 @@
 // The keyed challenge that every connection passes before anything else of it is read. Bytes in, bytes out: no sockets.
 // Both sides prove that they know the group's secret, for this connection only (each contributes a fresh nonce), and
-// for one purpose between two named ranks. Messages have fixed sizes, so there are no lengths to lie about.
+// for one purpose between two named ranks, and one lane where there are several. Messages have fixed sizes, so there
+// are no lengths to lie about.
 //
-//   connector -> acceptor   greeting  magic "FAIRRING" | version u32 | purpose u32 | from u32 | to u32 |
-//                                     group id 16 B | nonce 32 B                                              72 bytes
+//   connector -> acceptor   greeting  magic "FAIRRING" | version u32 | purpose u32 | lane u32 | from u32 |
+//                                     to u32 | group id 16 B | nonce 32 B                                     76 bytes
 //   acceptor  -> connector  answer    nonce 32 B | HMAC-SHA256(secret, "acceptor" | greeting | nonce) 32 B    64 bytes
 //   connector -> acceptor   proof     HMAC-SHA256(secret, "connector" | greeting | nonce)                     32 bytes
 //
@@ -34,6 +35,7 @@ std::string keyedName(const Secret& secret, const std::string& label, const std:
 
 struct Greeting {
   Purpose purpose = Purpose::Control;
+  std::uint32_t lane = 0;  // its number among the peer's lanes
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   GroupId group{};

@@ -1,5 +1,6 @@
 #include "exchange/links.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace fairring {
@@ -7,6 +8,8 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryAfter{100};
+// Of one attempt to make a connection anew: the network may come back just after a packet of it was lost.
+constexpr std::chrono::milliseconds kLongestAttempt{1'000};
 
 }  // namespace
 
@@ -20,54 +23,77 @@ Links::~Links() {
 
 void Links::want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout) {
   assert(loop_.isCurrent());
-  for (const Wanted& one : wanted) missing_.emplace(one.peer, one.purpose);
-  entrance_->open([this](Arrival arrival) { take(std::move(arrival)); });
   for (const Wanted& one : wanted) {
-    if (entrance_->rank < one.peer) continue;
-    const Key key{one.peer, one.purpose};
-    Attempt& attempt = attempts_[key];
-    attempt = {.wanted = one, .deadline = Loop::Clock::now() + timeout, .handshake = nullptr, .retry = 0};
-    // Not from within: who asked for the connections is still at it.
-    attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { connect(attempts_.at(key)); });
+    const Key key{one.peer, one.purpose, one.lane};
+    wanted_[key] = one;
+    missing_.insert(key);
+  }
+  entrance_->open([this](Arrival arrival) { take(std::move(arrival)); });
+  for (const auto& [key, one] : wanted_) {
+    if (entrance_->rank > one.peer) begin(key, {.again = false, .deadline = Loop::Clock::now() + timeout});
   }
 }
 
-void Links::connect(Attempt& attempt) {
-  const Key key{attempt.wanted.peer, attempt.wanted.purpose};
-  const Greeting greeting{.purpose = attempt.wanted.purpose,
+void Links::restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout) {
+  assert(loop_.isCurrent());
+  const Key key{peer, Purpose::Lane, lane};
+  if (entrance_->rank < peer || !wanted_.contains(key) || attempts_.contains(key)) return;
+  begin(key, {.again = true, .deadline = Loop::Clock::now() + timeout});
+}
+
+// Not from within: who asked for the connection is still at it.
+void Links::begin(const Key& key, Attempt attempt) {
+  attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { connect(key); });
+  attempts_[key] = std::move(attempt);
+}
+
+void Links::connect(const Key& key) {
+  Attempt& attempt = attempts_.at(key);
+  const Wanted& wanted = wanted_.at(key);
+  const Greeting greeting{.purpose = wanted.purpose,
+                          .lane = wanted.lane,
                           .from = static_cast<std::uint32_t>(entrance_->rank),
-                          .to = static_cast<std::uint32_t>(attempt.wanted.peer),
+                          .to = static_cast<std::uint32_t>(wanted.peer),
                           .group = entrance_->id};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - Loop::Clock::now());
   try {
-    attempt.handshake =
-        std::make_unique<Handshake>(loop_, startConnect(attempt.wanted.address), Hello(greeting, entrance_->secret),
-                                    left, [this, key](const Error& error) { onFinished(key, error); });
+    attempt.handshake = std::make_unique<Handshake>(loop_, startConnect(wanted.address, wanted.source),
+                                                    Hello(greeting, entrance_->secret),
+                                                    attempt.again ? std::min(left, kLongestAttempt) : left,
+                                                    [this, key](const Error& error) { onFinished(key, error); });
   } catch (const Failure& failure) {
     onFinished(key, failure.error());
   }
 }
 
+bool Links::retry(const Attempt& attempt, const Error& error) const {
+  if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
+  return attempt.again || error.kind() == ErrorKind::Connection;
+}
+
 void Links::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
-  const auto next = Loop::Clock::now() + kRetryAfter;
-  if (error && error.kind() == ErrorKind::Connection && next < attempt.deadline) {
-    attempt.retry = loop_.at(next, [this, key] { connect(attempts_.at(key)); });
+  if (retry(attempt, error)) {
+    attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { connect(key); });
     return;
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
-  if (error) return events_.failed(key.first, error);
-  take({key.first, key.second, node.mapped().handshake->takeSocket()});
+  const auto [peer, purpose, lane] = key;
+  if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeSocket()});
+  if (!node.mapped().again) events_.failed(peer, error);
 }
 
 void Links::take(Arrival arrival) {
-  // What nobody waits for (a second connection of the same peer and purpose) is closed by going out of scope.
-  if (missing_.erase({arrival.peer, arrival.purpose}) > 0) events_.linked(std::move(arrival));
+  const Key key{arrival.peer, arrival.purpose, arrival.lane};
+  // A lane may come again before this rank has seen it break. What else nobody waits for is closed by going out of
+  // scope: a second control connection, or a lane that there is not.
+  const bool anew = arrival.purpose == Purpose::Lane && wanted_.contains(key);
+  if (missing_.erase(key) > 0 || anew) events_.linked(std::move(arrival));
 }
 
 std::set<int> Links::missing() const {
   std::set<int> peers;
-  for (const auto& [peer, purpose] : missing_) peers.insert(peer);
+  for (const auto& [peer, purpose, lane] : missing_) peers.insert(peer);
   return peers;
 }
 

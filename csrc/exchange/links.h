@@ -1,5 +1,6 @@
-// Makes the connections of one group: to every neighbour one of each wanted purpose. Of two ranks the higher connects
-// and the lower takes what arrives at its entrance, whenever that may be: nobody waits for another's first call.
+// Makes the connections of one group: to every neighbour those that are wanted, and lanes that broke once more. Of two
+// ranks the higher connects and the lower takes what arrives at its entrance, whenever that may be: nobody waits for
+// another's first call.
 // A connection that is closed during the challenge is tried again for a while: the other side may be crowded.
 // On the loop only.
 #pragma once
@@ -7,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "exchange/acceptor.h"
@@ -17,14 +20,15 @@ namespace fairring {
 struct Wanted {
   int peer;
   Purpose purpose;
-  SocketAddress address;  // used where this rank is the higher one
-  bool operator<(const Wanted& other) const { return std::pair(peer, purpose) < std::pair(other.peer, other.purpose); }
+  SocketAddress address;  // used where this rank is the higher one, as is the next
+  std::uint32_t lane = 0;
+  std::optional<SocketAddress> source = std::nullopt;  // of this machine; none: as routing chooses
 };
 
 class Links {
  public:
   struct Events {
-    std::function<void(Arrival)> linked;
+    std::function<void(Arrival)> linked;  // of a lane again where it was made anew
     std::function<void(int peer, const Error&)> failed;
   };
 
@@ -32,24 +36,30 @@ class Links {
   ~Links();
 
   void want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout);
+  // Makes a connection that was wanted before anew, where this rank is the one to connect: tried for as long as that
+  // takes, whatever refuses it. Where it does not come about nothing is called.
+  void restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout);
   std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
 
  private:
-  using Key = std::pair<int, Purpose>;
+  using Key = std::tuple<int, Purpose, std::uint32_t>;
   struct Attempt {
-    Wanted wanted;
+    bool again;
     Loop::Clock::time_point deadline;
-    std::unique_ptr<Handshake> handshake;
+    std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };
 
-  void connect(Attempt& attempt);
+  void begin(const Key& key, Attempt attempt);
+  void connect(const Key& key);
+  bool retry(const Attempt& attempt, const Error& error) const;
   void onFinished(const Key& key, const Error& error);
   void take(Arrival arrival);
 
   Loop& loop_;
   std::shared_ptr<Entrance> entrance_;
   Events events_;
+  std::map<Key, Wanted> wanted_;
   std::set<Key> missing_;
   std::map<Key, Attempt> attempts_;
 };

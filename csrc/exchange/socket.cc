@@ -15,6 +15,8 @@ namespace fairring {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr int kUnsentBytes = 256 << 10;
+constexpr int kKeepAliveSeconds = 1;
 
 Descriptor newSocket(int family) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -97,9 +99,12 @@ int portOf(const Descriptor& listener) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
-Descriptor startConnect(const SocketAddress& address) {
+Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source) {
   Descriptor socket = newSocket(address.storage.ss_family);
   withoutDelay(socket, address.storage.ss_family);
+  if (source && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&source->storage), source->length) != 0) {
+    throw Failure(systemError("bind"));
+  }
   const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (status != 0 && errno == EAGAIN) throw Failure(makeError(ErrorKind::Connection, systemError("connect").text()));
   if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
@@ -111,6 +116,20 @@ int finishConnect(const Descriptor& socket) {
   socklen_t size = sizeof code;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &size) != 0) return errno;
   return code;
+}
+
+void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience) {
+  sockaddr_storage self{};
+  socklen_t size = sizeof self;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&self), &size) != 0 || self.ss_family == AF_UNIX) return;
+  const auto set = [&](int level, int name, int value) {
+    if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0) throw Failure(systemError("setsockopt"));
+  };
+  set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
 Descriptor acceptFrom(const Descriptor& listener) {

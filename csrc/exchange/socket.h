@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "base/descriptor.h"
@@ -29,8 +31,11 @@ int portOf(const Descriptor& listener);
 std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 40112", "this machine"
 // Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
 // Failure(Connection) where a local listener has too many waiting.
-Descriptor startConnect(const SocketAddress& address);
+Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
+// For a connection that carries payload: what the other machine does not acknowledge for so long breaks it, and so does
+// a silence when it is asked for a sign of life; and little waits in the kernel, unsent, before what is more urgent.
+void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
 
 }  // namespace fairring

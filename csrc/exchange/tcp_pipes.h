@@ -1,23 +1,24 @@
-// Pipes over TCP: one authenticated connection per peer, driven by the loop. What waits for a peer when its socket can
-// take more goes out in one system call, whatever messages it belongs to. Received bytes go straight to their place.
+// Pipes over TCP: one or several authenticated connections, the lanes, per peer, driven by the loop. What waits for a
+// peer goes to whichever of its lanes is free (bundle.h), from where it lies and straight to its place.
 // On the loop only.
 #pragma once
 
 #include <map>
 #include <memory>
 
-#include "base/descriptor.h"
-#include "base/loop.h"
-#include "exchange/pipes.h"
+#include "exchange/bundle.h"
 
 namespace fairring {
 
 class TcpPipes final : public Pipes {
  public:
-  TcpPipes(Loop& loop, PipeReceiver& receiver);
+  TcpPipes(Loop& loop, PipeReceiver& receiver, Relinking relinking = {});
   ~TcpPipes() override;
 
-  void add(int peer, Descriptor socket);  // a connection that has passed the challenge
+  // A connection that has passed the challenge. One that was there under the same index is replaced.
+  void add(int peer, std::uint32_t lane, Descriptor socket);
+  // The peer will not come back: what breaks from now on stays broken.
+  void peerLeaves(int peer);
 
   void send(int peer, std::span<const Part> parts, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
@@ -25,16 +26,12 @@ class TcpPipes final : public Pipes {
   void close() override;
 
  private:
-  struct Lane;
-  void onReady(const std::shared_ptr<Lane>& lane, std::uint32_t events);
-  void read(Lane& lane);
-  bool onHeader(Lane& lane);
-  void write(Lane& lane);
-  void end(Lane& lane, const Error& error);
+  void onEnded(int peer, const Error& error);
 
   Loop& loop_;
   PipeReceiver& receiver_;
-  std::map<int, std::shared_ptr<Lane>> lanes_;
+  const Relinking relinking_;
+  std::map<int, std::shared_ptr<Bundle>> bundles_;  // null: the pipe has ended
 };
 
 }  // namespace fairring

@@ -1,13 +1,15 @@
 // Which pipes the rails use.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace fairring {
 
 struct Transport {
   enum class Pipes { Tcp, TensorPipe } pipes = Pipes::Tcp;
-  std::string tensorpipe;  // "uv", "shm" or "ibv", where TensorPipe is used
+  std::string tensorpipe;   // "uv", "shm" or "ibv", where TensorPipe is used
+  std::uint32_t lanes = 1;  // of TCP: connections to a peer
 
   std::string name() const { return pipes == Pipes::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
 };

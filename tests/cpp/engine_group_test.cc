@@ -365,7 +365,7 @@ TEST(Group, AnAddressThatOtherMachinesCannotReachIsRefused) {
 
 TEST(Group, StrangersChangeNothing) {
   Job job({"a", "b"});
-  const std::string wrong[] = {"GET / HTTP/1.1\r\n\r\n", std::string(72, '\xff'), std::string(100'000, 'x'), "",
+  const std::string wrong[] = {"GET / HTTP/1.1\r\n\r\n", std::string(76, '\xff'), std::string(100'000, 'x'), "",
                                "FAIRRING"};
   std::vector<Descriptor> open;
   const auto bother = [&](const Node& node) {

@@ -8,7 +8,8 @@ namespace fairring {
 namespace {
 
 const Secret kSecret = randomSecret();
-const Greeting kGreeting{.purpose = Purpose::Lane, .from = 3, .to = 1, .group = makeGroupId(kSecret, "world")};
+const Greeting kGreeting{
+    .purpose = Purpose::Lane, .lane = 2, .from = 3, .to = 1, .group = makeGroupId(kSecret, "world")};
 
 Hello acceptor(const Secret& secret = kSecret) {
   return Hello([secret](const Greeting&) { return std::optional(secret); });
@@ -22,6 +23,7 @@ TEST(Hello, BothSidesThatKnowTheSecretPass) {
   EXPECT_EQ(other.feed(connector.takeOutput()), Hello::State::Done);
   EXPECT_EQ(other.greeting().from, 3U);
   EXPECT_EQ(other.greeting().purpose, Purpose::Lane);
+  EXPECT_EQ(other.greeting().lane, 2U);
 }
 
 TEST(Hello, AConnectorWithAnotherSecretIsRefused) {
@@ -51,11 +53,11 @@ TEST(Hello, AReplayedProofIsRefused) {
 }
 
 TEST(Hello, AnyChangedByteIsRefused) {
-  for (std::size_t changed = 0; changed < 72; ++changed) {
+  for (std::size_t changed = 0; changed < 76; ++changed) {
     Hello connector(kGreeting, kSecret);
     Hello other = acceptor();
     auto greeting = connector.takeOutput();
-    ASSERT_EQ(greeting.size(), 72U);
+    ASSERT_EQ(greeting.size(), 76U);
     greeting[changed] ^= std::byte{1};
     if (other.feed(greeting) == Hello::State::Refused) continue;
     EXPECT_EQ(connector.feed(other.takeOutput()), Hello::State::Refused) << "byte " << changed;
@@ -81,7 +83,7 @@ TEST(Hello, GarbageNeverPassesAndNeverAsksForMoreThanAMessage) {
   for (int i = 0; i < 2000; ++i) {
     Hello other = acceptor();
     for (int message = 0; message < 3; ++message) {
-      ASSERT_LE(other.wanted(), 72U);
+      ASSERT_LE(other.wanted(), 76U);
       std::vector<std::byte> bytes(other.wanted());
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
       const Hello::State state = other.feed(bytes);

@@ -124,16 +124,17 @@ TYPED_TEST_P(PipesEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
 }
 
 // Forks a process with rank 1, which sends a grant as a sign of life and then serves its loop until it is killed.
-inline pid_t forkPeer(const Descriptor& socket, Join join) {
-  const int inherited = ::dup(socket.get());  // a Descriptor is closed in a forked child
+inline pid_t forkPeer(const std::vector<Descriptor>& sockets, Join join) {
+  std::vector<int> inherited;  // a Descriptor is closed in a forked child
+  for (const Descriptor& socket : sockets) inherited.push_back(::dup(socket.get()));
   const pid_t process = ::fork();
   if (process != 0) {
-    ::close(inherited);
+    for (const int fd : inherited) ::close(fd);
     return process;
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   Seat seat{.rank = 1, .sockets = {}};
-  seat.sockets.emplace(0, Descriptor(inherited));
+  for (const int fd : inherited) seat.sockets[0].emplace_back(fd);
   Mesh mesh(std::move(seat), join);
   mesh.send(0, 0, {grantPart(1)});  // the only rank of this process's mesh
   mesh.until([] { return false; });
@@ -143,12 +144,16 @@ inline pid_t forkPeer(const Descriptor& socket, Join join) {
 TYPED_TEST_P(PipesEnding, AKilledPeersPipeEndsOnceAndAnErrorNamesIt) {
   const Bytes bytes = pattern(8 * kMiB, 1);
   for (const bool busy : {false, true}) {
-    auto [here, there] = Mesh::sockets();
-    const pid_t process = forkPeer(there, TypeParam::join);
-    there.reset();
-    ASSERT_GT(process, 0);
     Seat seat{.rank = 0, .sockets = {}};
-    seat.sockets.emplace(1, std::move(here));
+    std::vector<Descriptor> theirs;
+    for (int lane = 0; lane < Mesh::kLanes; ++lane) {
+      auto [here, there] = Mesh::sockets();
+      seat.sockets[1].push_back(std::move(here));
+      theirs.push_back(std::move(there));
+    }
+    const pid_t process = forkPeer(theirs, TypeParam::join);
+    theirs.clear();
+    ASSERT_GT(process, 0);
     Mesh mesh(std::move(seat), TypeParam::join);
     ASSERT_TRUE(mesh.opened() && mesh.untilArrived(0, 1));
     for (std::uint64_t slice = 0; busy && slice < 4; ++slice) mesh.send(0, 1, {dataPart(slice, bytes)});

@@ -1,6 +1,6 @@
 // Ranks of one process, connected by an implementation of Pipes and stepped by hand: each has a loop and a receiver
-// that records what it is told. An implementation joins one rank at a time; it finds a connected stream socket to each
-// other rank in its seat, to be its lane or to tell the other how to connect.
+// that records what it is told. An implementation joins one rank at a time; it finds connected stream sockets to each
+// other rank in its seat, to be its lanes or to tell the other how to connect.
 #pragma once
 
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ using Bytes = std::vector<std::byte>;
 
 struct Seat {
   int rank = 0;
-  std::map<int, Descriptor> sockets;  // by peer
+  std::map<int, std::vector<Descriptor>> sockets;  // by peer
 };
 
 struct Joined {
@@ -93,6 +93,8 @@ inline Part grantPart(std::uint64_t slice) {
 
 class Mesh {
  public:
+  static constexpr int kLanes = 3;
+
   struct Rank {
     Loop loop;
     Recorder receiver;
@@ -104,9 +106,11 @@ class Mesh {
     for (int rank = 0; rank < world; ++rank) seats[rank].rank = rank;
     for (int low = 0; low < world; ++low) {
       for (int high = low + 1; high < world; ++high) {
-        auto [a, b] = sockets();
-        seats[low].sockets.emplace(high, std::move(a));
-        seats[high].sockets.emplace(low, std::move(b));
+        for (int lane = 0; lane < kLanes; ++lane) {
+          auto [a, b] = sockets();
+          seats[low].sockets[high].push_back(std::move(a));
+          seats[high].sockets[low].push_back(std::move(b));
+        }
       }
     }
     for (Seat& seat : seats) add(std::move(seat), join);

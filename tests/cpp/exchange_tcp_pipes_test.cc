@@ -12,19 +12,29 @@ namespace fairring {
 
 namespace {
 
+template <std::size_t lanes>
 struct Tcp {
   static std::string obstacle() { return ""; }
   static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
     auto pipes = std::make_unique<TcpPipes>(loop, receiver);
-    for (auto& [peer, socket] : seat.sockets) pipes->add(peer, std::move(socket));
+    for (auto& [peer, sockets] : seat.sockets) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        pipes->add(peer, static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
+      }
+    }
     return {std::move(pipes), [] { return true; }};
   }
 };
 
+using OneLane = Tcp<1>;
+using SeveralLanes = Tcp<Mesh::kLanes>;
+
 }  // namespace
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, PipesDelivery, Tcp);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, PipesEnding, Tcp);
+INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, PipesDelivery, OneLane);
+INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, PipesEnding, OneLane);
+INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, PipesDelivery, SeveralLanes);
+INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, PipesEnding, SeveralLanes);
 
 namespace {
 
@@ -37,7 +47,7 @@ class TcpPipesBytes : public ::testing::Test {
     other_ = Descriptor(fds[0]);
     on([&] {
       pipes_ = std::make_unique<TcpPipes>(loop_, receiver_);
-      pipes_->add(1, Descriptor(fds[1]));
+      pipes_->add(1, 0, Descriptor(fds[1]));
     });
   }
   ~TcpPipesBytes() override {
@@ -59,7 +69,7 @@ class TcpPipesBytes : public ::testing::Test {
 };
 
 TEST_F(TcpPipesBytes, AHeaderOfAnotherKindEndsThePipe) {
-  const std::string garbage(sizeof(PartHeader), 'x');
+  const std::string garbage(sizeof(ChunkHeader), 'x');
   receive(garbage.data(), garbage.size());
   ASSERT_EQ(receiver_.ends.size(), 1U);
   EXPECT_EQ(receiver_.ends[0].error.kind(), ErrorKind::Connection);
@@ -67,15 +77,15 @@ TEST_F(TcpPipesBytes, AHeaderOfAnotherKindEndsThePipe) {
 }
 
 TEST_F(TcpPipesBytes, AHeaderMayComeByteByByte) {
-  const PartHeader header = grantPart(7).header;
+  const ChunkHeader header{.part = grantPart(7).header};
   for (std::size_t i = 0; i < sizeof header; ++i) receive(reinterpret_cast<const char*>(&header) + i, 1);
   ASSERT_EQ(receiver_.arrivals.size(), 1U);
-  EXPECT_EQ(receiver_.arrivals[0].header, header);
+  EXPECT_EQ(receiver_.arrivals[0].header, header.part);
 }
 
 TEST_F(TcpPipesBytes, AnEndInTheMiddleOfAPartDoesNotMakeItArrive) {
   const Bytes bytes = pattern(100, 1);
-  const PartHeader header = dataPart(3, bytes).header;
+  const ChunkHeader header{.part = dataPart(3, bytes).header, .bytes = 100};
   receive(&header, sizeof header);
   receive(bytes.data(), 99);
   other_.reset();

@@ -22,20 +22,21 @@ constexpr Secret kSecret{std::byte{42}};
 
 struct Sockets {
   Loop& loop;
-  std::map<int, Descriptor> byPeer;
+  std::map<int, std::vector<Descriptor>> byPeer;
   ~Sockets() {
-    for (const auto& [peer, socket] : byPeer) loop.unwatch(socket.get());
+    for (const auto& [peer, sockets] : byPeer) loop.unwatch(sockets.front().get());
   }
 };
 
-// Contacts travel over the seat's sockets, from the lower rank to the higher.
+// Contacts travel over the first of the seat's sockets, from the lower rank to the higher.
 Joined joinTensorPipe(const char* transport, Loop& loop, PipeReceiver& receiver, Seat seat) {
   ContactPipesSettings settings{
       .transport = transport, .bindAddress = "127.0.0.1", .rank = seat.rank, .peers = {}, .secret = kSecret};
-  for (const auto& [peer, socket] : seat.sockets) settings.peers.push_back(peer);
+  for (const auto& [peer, sockets] : seat.sockets) settings.peers.push_back(peer);
   auto pipes = makeTensorPipePipes(loop, settings, receiver);
   const auto sockets = std::make_shared<Sockets>(loop, std::move(seat.sockets));
-  for (const auto& [peer, socket] : sockets->byPeer) {
+  for (const auto& [peer, ofPeer] : sockets->byPeer) {
+    const Descriptor& socket = ofPeer.front();
     if (seat.rank < peer) {
       const std::string contact = pipes->contact();
       EXPECT_EQ(::write(socket.get(), contact.data(), contact.size()), static_cast<ssize_t>(contact.size()));

@@ -1,0 +1,74 @@
+#include "exchange/outbox.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace fairring {
+
+void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
+  const auto message = std::make_shared<Message>();
+  for (const Part& part : parts) {
+    const auto outgoing = std::make_shared<Outgoing>();
+    outgoing->header = part.header;
+    outgoing->number = nextNumber_++;
+    outgoing->data = part.data;
+    bytes_ += part.header.bytes;
+    if (part.header.bytes <= kCopiedBytes) {
+      if (part.header.bytes > 0) outgoing->copy.assign(part.data, part.data + part.header.bytes);
+      outgoing->data = outgoing->copy.data();
+    } else {
+      outgoing->message = message;
+      ++message->parts;
+    }
+    (part.header.bytes <= kSmallBytes ? small_ : large_).push_back(outgoing);
+  }
+  if (message->parts > 0) {
+    message->released = std::move(released);
+  } else if (released) {
+    released_.push_back(std::move(released));
+  }
+}
+
+std::uint32_t Outbox::nextBytes(std::uint32_t most) const {
+  if (!again_.empty()) return again_.front().header.bytes;
+  if (!small_.empty()) return static_cast<std::uint32_t>(small_.front()->header.bytes);
+  const Outgoing& part = *large_.front();
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, part.header.bytes - part.cut));
+}
+
+Outbox::Chunk Outbox::take(std::uint32_t most) {
+  assert(!empty() && most >= kLeastChunkBytes && most <= kMostChunkBytes);
+  const std::uint32_t bytes = nextBytes(most);
+  bytes_ -= bytes;
+  ++withLanes_;
+  if (!again_.empty()) {
+    Chunk chunk = std::move(again_.front());
+    again_.pop_front();
+    return chunk;
+  }
+  auto& queue = small_.empty() ? large_ : small_;
+  const std::shared_ptr<Outgoing> part = queue.front();
+  Chunk chunk{.header = {.part = part->header, .number = part->number, .offset = part->cut, .bytes = bytes},
+              .data = part->data + part->cut,
+              .of = part};
+  part->cut += bytes;
+  if (part->cut == part->header.bytes) queue.pop_front();
+  return chunk;
+}
+
+void Outbox::takeBack(const std::deque<Chunk>& chunks) {
+  again_.insert(again_.begin(), chunks.begin(), chunks.end());
+  withLanes_ -= chunks.size();
+  for (const Chunk& chunk : chunks) bytes_ += chunk.header.bytes;
+}
+
+void Outbox::acknowledged(const Chunk& chunk) {
+  --withLanes_;
+  Outgoing& part = *chunk.of;
+  part.acknowledged += chunk.header.bytes;
+  if (!part.message || part.acknowledged < part.header.bytes) return;
+  Message& message = *part.message;
+  if (--message.parts == 0 && message.released) released_.push_back(std::move(message.released));
+}
+
+}  // namespace fairring

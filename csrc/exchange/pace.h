@@ -1,0 +1,40 @@
+// How fast a lane is, by the acknowledgements that come back while it has something to carry. Recent ones count most.
+// Bytes in, times in, a rate out: no clock of its own.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace fairring {
+
+class Pace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Bytes were given to the lane; `outstanding` were there before.
+  void gave(std::uint64_t outstanding, Clock::time_point now) {
+    if (outstanding == 0) since_ = now;
+  }
+  // So many of those outstanding came to the other side.
+  void acked(std::uint64_t bytes, Clock::time_point now) {
+    seconds_ += std::chrono::duration<double>(now - since_).count();
+    bytes_ += static_cast<double>(bytes);
+    since_ = now;
+    if (seconds_ < kMemorySeconds) return;
+    seconds_ /= 2;
+    bytes_ /= 2;
+  }
+  double bytesPerSecond() const { return bytes_ < kEnoughBytes ? kUnknown : bytes_ / std::max(seconds_, 1e-6); }
+
+ private:
+  static constexpr double kUnknown = 125e6;  // of a lane that has carried nothing yet: any, the same for all
+  static constexpr double kEnoughBytes = 256 << 10;
+  static constexpr double kMemorySeconds = 0.1;
+
+  double bytes_ = 0;
+  double seconds_ = 0;
+  Clock::time_point since_;
+};
+
+}  // namespace fairring
