@@ -19,7 +19,7 @@ class MembershipOptions:
     secret: bytes  # 32, or none: drawn by the group
     machine: str
     hostname: str
-    address: str
+    addresses: list[str]  # of the interfaces, the first for all but lanes
     settings: str
     ports: tuple[int, int]
     transport: str  # "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"

@@ -29,7 +29,7 @@ def create(options: Any, _backend_options: object) -> Any:
     options: torch's DistributedBackendOptions. Raises ConfigError for settings that can't be used.
     """
     config = Config.from_environment()
-    address = _address(config, options.store)
+    addresses = _addresses(config, options.store)
     membership = _core.MembershipOptions()
     membership.name = options.group_id
     membership.rank = options.group_rank
@@ -43,20 +43,20 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
     membership.hostname = socket.gethostname()
-    membership.address = address
+    membership.addresses = addresses
     membership.settings = config.agreement(importlib.metadata.version("fairring"))
     if config.secret_file:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
-    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, address))
+    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, addresses[0]))
 
 
-def _address(config: Config, store: dist.Store) -> str:
-    if config.interface:
-        return facts.address_of(config.interface)
+def _addresses(config: Config, store: dist.Store) -> list[str]:
+    if config.interfaces:
+        return [facts.address_of(name) for name in config.interfaces]
     host, port = _master(store)
     if not host:
         host, port = config.master_address or "", config.master_port
-    return facts.address_towards(host, port) if host else facts.LOOPBACK
+    return [facts.address_towards(host, port) if host else facts.LOOPBACK]
 
 
 def _master(store: dist.Store) -> tuple[str, int]:

@@ -50,7 +50,7 @@ VARIABLES = (
         "FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."
     ),
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
-    Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interface to listen on and to connect from."),
+    Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interfaces, as a list with commas."),
 )
 
 
@@ -66,7 +66,7 @@ class Config:
     machine: str | None = None
     secret_file: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
-    interface: str | None = None
+    interfaces: tuple[str, ...] = ()
     gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: torch's own variable, for the stock backend alone
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
     master_port: int = 0
@@ -193,7 +193,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
     "FAIRRING_PORTS": ("ports", _ports),
-    "TP_SOCKET_IFNAME": ("interface", _text),
+    "TP_SOCKET_IFNAME": ("interfaces", _names),
     "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),

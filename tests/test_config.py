@@ -146,7 +146,7 @@ def test_an_empty_variable_is_as_if_unset() -> None:
 
 def test_the_interface_and_the_master_are_torchs_variables() -> None:
     settings = read(TP_SOCKET_IFNAME="eth1", GLOO_SOCKET_IFNAME="eth2, eth3", MASTER_ADDR="node0", MASTER_PORT="29500")
-    assert settings.interface == "eth1"
+    assert settings.interfaces == ("eth1",)
     assert settings.gloo_interfaces == ("eth2", "eth3")
     assert (settings.master_address, settings.master_port) == ("node0", 29500)
 

@@ -25,7 +25,8 @@ PYBIND11_MODULE(_core, module) {
       .def_property("machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.place.machine = text; })
       .def_property("hostname", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.hostname = text; })
-      .def_property("address", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.address = text; })
+      .def_property("addresses", nullptr,
+                    [](MembershipOptions& o, std::vector<std::string> texts) { o.facts.addresses = std::move(texts); })
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })

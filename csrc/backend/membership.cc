@@ -40,7 +40,7 @@ std::string listed(const std::vector<int>& ranks) {
 // Whether nobody listens where the facts say. Anything but a refusal is the engine's to find out, and to explain.
 bool isDoorShut(const RankFacts& facts) {
   try {
-    const Descriptor probe = startConnect(tcpAddress(facts.address, facts.port));
+    const Descriptor probe = startConnect(tcpAddress(facts.address(), facts.port));
     pollfd ready{.fd = probe.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&ready, 1, kProbeMs) > 0 && finishConnect(probe) == ECONNREFUSED;
   } catch (const Failure&) {
@@ -53,7 +53,7 @@ bool isDoorShut(const RankFacts& facts) {
 Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
     : store_(store),
       options_(std::move(options)),
-      runtime_(Runtime::acquire(options_.facts.address, options_.ports)),
+      runtime_(Runtime::acquire(options_.facts.addresses, options_.ports)),
       onFailed_(std::move(onFailed)),
       seating_(*store_, options_.rank) {
   openDoor(*store_);
@@ -71,7 +71,7 @@ void Membership::openDoor(c10d::Store& store) {
   entrance_ = std::make_shared<Entrance>(id, secret, options_.rank);
   runtime_->acceptor().add(entrance_);
   RankFacts facts = options_.facts;
-  facts.address = runtime_->address();
+  facts.addresses = runtime_->acceptor().addresses();
   facts.port = runtime_->acceptor().port();
   describeRdma(facts);
   store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once

@@ -27,19 +27,19 @@ void prepareForForks() {
 
 }  // namespace
 
-std::shared_ptr<Runtime> Runtime::acquire(const std::string& address, ListenPorts ports) {
+std::shared_ptr<Runtime> Runtime::acquire(const std::vector<std::string>& addresses, ListenPorts ports) {
   prepareForForks();
   const std::lock_guard lock(mutex);
   std::shared_ptr<Runtime> runtime = current.lock();
   if (!runtime) {
-    runtime = std::make_shared<Runtime>(address, ports);
+    runtime = std::make_shared<Runtime>(addresses, ports);
     current = runtime;
   }
   return runtime;
 }
 
-Runtime::Runtime(const std::string& address, ListenPorts ports)
-    : address_(address), acceptor_(loop_, address, ports, [this](const std::string& text) {
+Runtime::Runtime(const std::vector<std::string>& addresses, ListenPorts ports)
+    : acceptor_(loop_, addresses, ports, [this](const std::string& text) {
         completion_.post([text] { TORCH_WARN("fairring: ", text); });  // writing may block
       }) {}
 

@@ -1,5 +1,7 @@
 #include "engine/neighbours.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "plan/layout.h"
 
@@ -37,17 +39,29 @@ std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
   std::vector<Wanted> wanted;
   for (const int peer : local_) {
     const RankFacts& there = facts(peer);
-    if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address, there.port)});
+    if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
   }
   for (const int peer : rails_) {
-    const SocketAddress address = tcpAddress(facts(peer).address, facts(peer).port);
-    wanted.push_back({peer, Purpose::Control, address});
-    if (transport.pipes != Transport::Pipes::Tcp) continue;
-    for (std::uint32_t lane = 0; lane < transport.lanes; ++lane) {
-      wanted.push_back({peer, Purpose::Lane, address, lane});
-    }
+    wanted.push_back({peer, Purpose::Control, tcpAddress(facts(peer).address(), facts(peer).port)});
+    if (transport.pipes == Transport::Pipes::Tcp) addLanes(peer, transport.lanes, wanted);
   }
   return wanted;
+}
+
+// The interfaces of both sides in turn, each with the other side's of the same place: both sides count alike.
+void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const {
+  const RankFacts& here = facts(rank_);
+  const RankFacts& there = facts(peer);
+  const std::size_t pairs = std::max(here.addresses.size(), there.addresses.size());
+  for (std::size_t lane = 0; lane < pairs * perPair; ++lane) {
+    const std::string& to = there.addresses[lane % there.addresses.size()];
+    const std::string& from = here.addresses[lane % here.addresses.size()];
+    wanted.push_back({.peer = peer,
+                      .purpose = Purpose::Lane,
+                      .address = tcpAddress(to, there.port),
+                      .lane = static_cast<std::uint32_t>(lane),
+                      .source = pairs > 1 ? std::optional(tcpAddress(from, 0)) : std::nullopt});
+  }
 }
 
 // Also of ranks that peers speak of, which need not exist.
@@ -64,7 +78,7 @@ std::string Neighbours::who(const std::set<int>& ranks) const {
 
 Error Neighbours::unreachable(int peer, const Error& error) const {
   return makeError(ErrorKind::Connection, who(rank_), " can't reach ", who(peer), " at ",
-                   isLocal(peer) ? "the local socket of " : "", facts(peer).address, " port ", facts(peer).port, ": ",
+                   isLocal(peer) ? "the local socket of " : "", facts(peer).address(), " port ", facts(peer).port, ": ",
                    error.text(), "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names ",
                    "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
 }

@@ -31,6 +31,8 @@ class Neighbours {
   Error unreachable(int peer, const Error& error) const;
 
  private:
+  void addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const;
+
   const std::vector<RankFacts> facts_;
   const int rank_;
   const std::vector<int> local_;

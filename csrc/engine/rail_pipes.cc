@@ -12,7 +12,7 @@ RailPipes::RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours
   } else {
     const ContactPipesSettings contacts{
         .transport = settings.transport.tensorpipe,
-        .bindAddress = neighbours.facts(rank_).address,
+        .bindAddress = neighbours.facts(rank_).address(),
         .rank = rank_,
         .peers = {neighbours.rails().begin(), neighbours.rails().end()},
         .secret = secret,

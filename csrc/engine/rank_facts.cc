@@ -11,7 +11,21 @@ namespace fairring {
 namespace {
 
 constexpr char kSeparator = '\n';
+constexpr char kComma = ',';
 constexpr const char* kHead = "fairring facts 2";
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : std::string(1, kComma)) + text;
+  return all;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::istringstream pieces(text);
+  std::vector<std::string> parts;
+  for (std::string piece; std::getline(pieces, piece, separator);) parts.push_back(piece);
+  return parts;
+}
 
 // 0: no port.
 int portIn(const std::string& text) {
@@ -32,19 +46,19 @@ bool isLoopback(const std::string& address) { return address.starts_with("127.")
 
 std::string encode(const RankFacts& facts) {
   return concat(kHead, kSeparator, facts.place.machine, kSeparator, facts.place.site, kSeparator, facts.hostname,
-                kSeparator, facts.address, kSeparator, facts.port, kSeparator, facts.rdmaFabric, kSeparator,
+                kSeparator, joined(facts.addresses), kSeparator, facts.port, kSeparator, facts.rdmaFabric, kSeparator,
                 onOneLine(facts.rdmaObstacle), kSeparator, facts.settings);
 }
 
 RankFacts decodeFacts(const std::string& text) {
-  std::istringstream lines(text);
-  std::vector<std::string> parts;
-  for (std::string line; std::getline(lines, line, kSeparator);) parts.push_back(line);
+  const std::vector<std::string> parts = split(text, kSeparator);
   const bool ours = parts.size() == 9 && parts[0] == kHead;
   const int port = ours ? portIn(parts[5]) : 0;
-  check(port > 0, ErrorKind::Connection, "the store holds facts of a rank that are not of this version of fairring: '",
-        text.substr(0, 80), "'; use the same version on all ranks");
-  return {{parts[1], parts[2]}, parts[3], parts[4], port, parts[8], parts[6], parts[7]};
+  const std::vector<std::string> addresses = port > 0 ? split(parts[4], kComma) : std::vector<std::string>();
+  check(!addresses.empty(), ErrorKind::Connection,
+        "the store holds facts of a rank that are not of this version of fairring: '", text.substr(0, 80),
+        "'; use the same version on all ranks");
+  return {{parts[1], parts[2]}, parts[3], addresses, port, parts[8], parts[6], parts[7]};
 }
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
@@ -66,10 +80,10 @@ void checkAddresses(const std::vector<RankFacts>& facts) {
   const auto elsewhere = std::ranges::find_if(
       facts, [&](const RankFacts& other) { return other.place.machine != facts[0].place.machine; });
   if (elsewhere == facts.end()) return;
-  const bool all = std::ranges::all_of(facts, [](const RankFacts& one) { return isLoopback(one.address); });
+  const bool all = std::ranges::all_of(facts, [](const RankFacts& one) { return isLoopback(one.address()); });
   for (std::size_t rank = 0; rank < facts.size() && !all; ++rank) {
-    check(!isLoopback(facts[rank].address), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname,
-          ") listens on ", facts[rank].address,
+    check(!isLoopback(facts[rank].address()), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname,
+          ") listens on ", facts[rank].address(),
           ", which other machines can't reach; set TP_SOCKET_IFNAME there to the interface of the job's network");
   }
 }

@@ -9,13 +9,15 @@
 namespace fairring {
 
 struct RankFacts {
-  Place place;           // machine and site
-  std::string hostname;  // for messages
-  std::string address;   // IP address of its listener
+  Place place;                         // machine and site
+  std::string hostname;                // for messages
+  std::vector<std::string> addresses;  // IP addresses of its listener: the first for all, further ones for lanes
   int port = 0;
   std::string settings;      // that must be equal on all ranks, as text
   std::string rdmaFabric;    // of its RDMA device; empty: it has none, or was not asked to look
   std::string rdmaObstacle;  // why that can't carry its rails; empty: it can
+
+  const std::string& address() const { return addresses.front(); }
 };
 
 // Text each way; decode throws Failure(Connection) on text that is not ours.

@@ -24,8 +24,8 @@ void Entrance::put(Arrival arrival) {
   waiting_.push_back(std::move(arrival));
 }
 
-Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports, Report report)
-    : loop_(loop), address_(std::move(address)), report_(std::move(report)) {
+Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report)
+    : loop_(loop), addresses_(std::move(addresses)), report_(std::move(report)) {
   listenWithin(ports);
   loop_.runAndWait([this] { watchListeners(); });
 }
@@ -33,15 +33,14 @@ Acceptor::Acceptor(LoopThread& loop, std::string address, ListenPorts ports, Rep
 Acceptor::~Acceptor() {
   loop_.runAndWait([this] {
     if (paused_) loop_.loop().cancel(*paused_);
-    loop_.loop().unwatch(tcp_.get());
-    loop_.loop().unwatch(local_.get());
+    for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
     guests_.clear();
   });
 }
 
 void Acceptor::watchListeners() {
-  for (const Descriptor* listener : {&tcp_, &local_}) {
-    loop_.loop().watch(listener->get(), EPOLLIN, [this, listener](std::uint32_t) { acceptAll(*listener); });
+  for (const Descriptor& listener : listeners_) {
+    loop_.loop().watch(listener.get(), EPOLLIN, [this, &listener](std::uint32_t) { acceptAll(listener); });
   }
 }
 
@@ -52,20 +51,29 @@ void Acceptor::listenWithin(ListenPorts ports) {
   for (int i = 0; i < tries; ++i) {
     if (tryListen(any ? 0 : ports.low + i)) return;
   }
-  throw Failure(makeError(ErrorKind::Configuration, "no free port to listen on at ", address_, " (",
+  throw Failure(makeError(ErrorKind::Configuration, "no free port to listen on at ", addresses_[0], " (",
                           any ? std::string("any port") : concat("FAIRRING_PORTS=", ports.low, "-", ports.high),
                           "): give FAIRRING_PORTS a range with one port per process of this machine"));
 }
 
+// The port that the first address gets has to be free at the others too.
 bool Acceptor::tryListen(int port) {
+  listeners_.clear();
+  for (const std::string& address : addresses_) {
+    Descriptor listener = listenAt(address, listeners_.empty() ? port : port_);
+    if (!listener) return false;
+    if (listeners_.empty()) port_ = portOf(listener);
+    listeners_.push_back(std::move(listener));
+  }
+  listeners_.push_back(listenOn(localAddressOf(addresses_[0], port_)));
+  return static_cast<bool>(listeners_.back());
+}
+
+Descriptor Acceptor::listenAt(const std::string& address, int port) const {
   try {
-    tcp_ = listenOn(tcpAddress(address_, port));
-    if (!tcp_) return false;
-    port_ = portOf(tcp_);
-    local_ = listenOn(localAddressOf(address_, port_));
-    return static_cast<bool>(local_);
+    return listenOn(tcpAddress(address, port));
   } catch (const Failure& failure) {
-    throw Failure(makeError(ErrorKind::Configuration, "cannot listen on ", address_, " port ", port, ": ",
+    throw Failure(makeError(ErrorKind::Configuration, "cannot listen on ", address, " port ", port, ": ",
                             failure.what(), "; set TP_SOCKET_IFNAME to the interface of the job's network"));
   }
 }
@@ -85,8 +93,7 @@ void Acceptor::acceptAll(const Descriptor& listener) {
 }
 
 void Acceptor::pause(std::chrono::milliseconds time) {
-  loop_.loop().unwatch(tcp_.get());
-  loop_.loop().unwatch(local_.get());
+  for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
   paused_ = loop_.loop().at(Loop::Clock::now() + time, [this] { resume(); });
 }
 
@@ -133,7 +140,7 @@ void Acceptor::refuse(Handshake& handshake, const Error& error) {
   ++strangers_;
   if (!report_ || !handshake.spoke()) return;
   std::exchange(report_, nullptr)(concat(
-      "a connection from ", peerOf(handshake.takeSocket()), " to ", address_, " port ", port_, " was refused: ",
+      "a connection from ", peerOf(handshake.takeSocket()), " to ", addresses_[0], " port ", port_, " was refused: ",
       error.text(), ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
 }
 

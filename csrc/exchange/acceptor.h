@@ -1,6 +1,6 @@
 // The one listener of a process: lets in what proves that it belongs to one of the process's groups.
-// A TCP port on the job's interface for other machines, and an abstract unix socket for ranks of this machine (through
-// which descriptors can be passed). Every connection goes through the keyed challenge of hello.h first; what fails it,
+// A TCP port on the job's interfaces, the same on each, for other machines, and an abstract unix socket for ranks of
+// this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of hello.h first; what fails it,
 // or is not through within kHelloTimeout, is dropped and counted, and the first of them that said anything is reported.
 // At most kHalfOpen are in that state at once;
 // while there are, others wait in the system's backlog, and who has been silent for kPatience makes room for them. So a
@@ -62,13 +62,14 @@ class Acceptor {
 
   using Report = std::function<void(const std::string& text)>;  // on the loop; must not block
 
-  // Listens on `address` ("10.0.0.3", "fe80::1%eth0"). Throws Failure(Configuration) with what to do if it can't.
-  Acceptor(LoopThread& loop, std::string address, ListenPorts ports, Report report = nullptr);
+  // Listens on all addresses ("10.0.0.3", "fe80::1%eth0"), one at least; the first stands in the local socket's name.
+  // Throws Failure(Configuration) with what to do if it can't.
+  Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report = nullptr);
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   ~Acceptor();
 
-  const std::string& address() const { return address_; }
+  const std::vector<std::string>& addresses() const { return addresses_; }
   int port() const { return port_; }
   // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
   void add(const std::shared_ptr<Entrance>& entrance);
@@ -78,6 +79,7 @@ class Acceptor {
  private:
   void listenWithin(ListenPorts ports);
   bool tryListen(int port);
+  Descriptor listenAt(const std::string& address, int port) const;
   void acceptAll(const Descriptor& listener);
   void watchListeners();
   void pause(std::chrono::milliseconds time);
@@ -89,9 +91,8 @@ class Acceptor {
   std::optional<Secret> secretOf(const Greeting& greeting) const;
 
   LoopThread& loop_;
-  std::string address_;
-  Descriptor tcp_;
-  Descriptor local_;
+  const std::vector<std::string> addresses_;
+  std::vector<Descriptor> listeners_;  // one per address, then the local one
   int port_ = 0;
   // The rest is the loop's.
   std::map<GroupId, std::shared_ptr<Entrance>> entrances_;

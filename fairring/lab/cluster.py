@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-INTERFACE = "eth0"
+MOST_INTERFACES = 8
 SMALLEST_BIT_RATE = 1_000_000
 # The kernel's token bucket holds bytes/s in 32 bits: 34.3 Gbit/s.
 LARGEST_BIT_RATE = 32_000_000_000
 ORDERS = ("block", "round-robin")
 
 _BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-_SUBNET = "10.77"
+_FIRST_SUBNET = 77  # of 10.77.0.0/16; each interface of a machine has its own
 _MACHINES_PER_OCTET = 250
 
 
@@ -61,20 +61,32 @@ def place_ranks(machines: Sequence[int], order: str) -> list[Place]:
     return [Place(rank, machine, local) for rank, (local, machine) in enumerate(seats)]
 
 
-def describe_links(machines: int, rate: int | None) -> list[Link]:
-    """One link per machine into one bridge. rate: bytes/s in each direction, None = unshaped."""
-    return [Link(machine, "site0", INTERFACE, machine_address(machine), 16, rate) for machine in range(machines)]
+def describe_links(machines: int, rates: Sequence[int | None]) -> list[Link]:
+    """The links of all machines, the first ones first. rates: of each interface of a machine, as in a Link.
+
+    Interfaces of one number share a bridge and a subnet.
+    """
+    return [
+        Link(machine, f"net{number}", interface_name(number), machine_address(machine, number), 16, rate)
+        for number, rate in enumerate(rates)
+        for machine in range(machines)
+    ]
 
 
 def host_lines(links: Sequence[Link]) -> str:
     """Names for the machines, as lines of a hosts file: also for how an IPv6 socket, such as torch's, sees them."""
-    return "".join(f"{prefix}{link.address} machine{link.machine}\n" for link in links for prefix in ("", "::ffff:"))
+    first = [link for link in links if link.interface == interface_name(0)]
+    return "".join(f"{prefix}{link.address} machine{link.machine}\n" for link in first for prefix in ("", "::ffff:"))
 
 
-def machine_address(machine: int) -> str:
-    """The machine's IPv4 address; it means something inside the lab only."""
+def interface_name(number: int) -> str:
+    return f"eth{number}"
+
+
+def machine_address(machine: int, interface: int = 0) -> str:
+    """The IPv4 address of a machine's interface; it means something inside the lab only."""
     high, low = divmod(machine, _MACHINES_PER_OCTET)
-    return f"{_SUBNET}.{high}.{low + 1}"
+    return f"10.{_FIRST_SUBNET + interface}.{high}.{low + 1}"
 
 
 def parse_rate(text: str) -> int | None:
@@ -88,6 +100,18 @@ def parse_rate(text: str) -> int | None:
     if not SMALLEST_BIT_RATE <= bits <= LARGEST_BIT_RATE:
         raise LabError(f"rate {text} is out of bounds; a link can have 1mbit to 32gbit, or none for no limit")
     return round(bits / 8)
+
+
+def parse_rates(text: str, interfaces: int) -> list[int | None]:
+    """The rate of each interface of a machine, from one for all or from a list such as '1gbit,100mbit'."""
+    if not 1 <= interfaces <= MOST_INTERFACES:
+        raise LabError(f"{interfaces} interfaces per machine: there can be 1 to {MOST_INTERFACES}")
+    rates = [parse_rate(part) for part in text.split(",")]
+    if len(rates) == 1:
+        rates *= interfaces
+    if len(rates) != interfaces:
+        raise LabError(f"rate {text}: {len(rates)} rates, but a machine has {interfaces} interface(s)")
+    return rates
 
 
 def parse_machines(ranks: str, machines: int | None) -> tuple[int, ...]:

@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--rate",
         default="1gbit",
-        help="of each machine's link, each way: 100mbit, 2.5gbit, none (default: 1gbit)",
+        help="of each machine's link, each way: 100mbit, 2.5gbit, none (default: 1gbit); 1gbit,100mbit: of each of two",
     )
+    add("--interfaces", type=int, default=1, metavar="N", help="of each machine, with a link each (default: 1)")
     add(
         "--order",
         choices=ORDERS,
@@ -67,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
             command=arguments.command,
             machines=parse_machines(arguments.ranks, arguments.machines),
             rate=arguments.rate,
+            interfaces=arguments.interfaces,
             order=arguments.order,
             network=arguments.network,
             grace=arguments.grace,

@@ -13,14 +13,14 @@ from fairring.lab.cluster import Place
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the ranks meet. interface: the one that reaches the master, for backends that don't find it themselves.
+    """Where the ranks meet. interfaces: of every machine; the first reaches the master.
 
     shared_network: all machines stand in one network namespace, so only a name of their own tells them apart.
     """
 
     address: str
     port: int
-    interface: str
+    interfaces: Sequence[str]
     shared_network: bool
     run_id: str
 
@@ -39,8 +39,8 @@ def rank_environment(
         "PYTHONUNBUFFERED": "1",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         # Stock Gloo and TensorPipe pick the interface by the host name, which no machine of the lab can resolve.
-        "GLOO_SOCKET_IFNAME": meeting.interface,
-        "TP_SOCKET_IFNAME": meeting.interface,
+        "GLOO_SOCKET_IFNAME": meeting.interfaces[0],
+        "TP_SOCKET_IFNAME": ",".join(meeting.interfaces),
     }
     environment.update(inherited)
     if meeting.shared_network:

@@ -60,9 +60,9 @@ class Keeper:
         """The process has been reaped: its number may become somebody else's."""
         self._send({"release": pid})
 
-    def set_link(self, machine: int, up: bool) -> None:
-        """Returns when it is done. Raises LabError."""
-        self._send({"machine": machine, "up": up})
+    def set_link(self, machine: int, up: bool, interface: int | None = None) -> None:
+        """Returns when it is done. interface: None for all. Raises LabError."""
+        self._send({"machine": machine, "up": up, "interface": interface})
         answer, _ = self._receive()
         if "error" in answer:
             raise LabError(f"the link of machine {machine} cannot be set {'up' if up else 'down'}: {answer['error']}")

@@ -77,7 +77,7 @@ class _Keeper:
             self._groups.discard(message["release"])
         elif self._network is not None:
             try:
-                self._network.set_link(message["machine"], message["up"])
+                self._network.set_link(message["machine"], message["up"], message["interface"])
                 self._send({})
             except (OSError, NetlinkError) as error:
                 self._send({"error": _describe(error)})

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import final
 
 from fairring.lab.child import Child, Setting
-from fairring.lab.cluster import LabError, Place, parse_rate, place_ranks
+from fairring.lab.cluster import LabError, Place, parse_rates, place_ranks
 from fairring.lab.environment import rank_environment
 from fairring.lab.output import Printer
 from fairring.lab.result import LabResult
@@ -38,16 +38,17 @@ class LabTimeoutError(LabError):
 
 @dataclass(frozen=True)
 class Cable:
-    """The link of one machine; pulled at the bridge's end, so the machine keeps its address and hears nothing."""
+    """The links of a machine, or one; pulled at the bridge's end, so it keeps its addresses and hears nothing."""
 
     lab: Lab
     machine: int
+    interface: int | None = None
 
     def set_down(self) -> None:
-        self.lab.set_link(self.machine, False)
+        self.lab.set_link(self.machine, False, self.interface)
 
     def set_up(self) -> None:
-        self.lab.set_link(self.machine, True)
+        self.lab.set_link(self.machine, True, self.interface)
 
 
 @final
@@ -57,17 +58,18 @@ class Lab:
 
     command: Sequence[str]
     machines: Sequence[int] = (2, 2)  # ranks of each machine
-    rate: str = "1gbit"  # of each machine's link in each direction; "none" for no limit
+    rate: str = "1gbit"  # of each machine's link in each direction, or a list; "none" for no limit
     order: str = "block"  # or "round-robin": how ranks are dealt to machines
     network: str = "auto"  # "namespaces": an error where they aren't possible; "none": all in the present network
     env: Mapping[str, str] = field(default_factory=dict)  # on top of this process's environment
     grace: float = 30.0  # seconds that the other ranks have to end by themselves after one has failed
     printer: Printer | None = None  # shows the output while it comes; without one all of it is in the result
     only_rank: int | None = None  # with a printer: this rank writes straight to our own output, the others are hidden
+    interfaces: int = 1  # of each machine; each has a link of its own
 
     def __post_init__(self) -> None:
         self._places = place_ranks(self.machines, self.order)
-        self._rate = parse_rate(self.rate)
+        self._rates = parse_rates(self.rate, self.interfaces)
         if self.network not in NETWORKS:
             raise LabError(f"network {self.network!r} is not known; it is one of {', '.join(NETWORKS)}")
         if not self.command:
@@ -95,7 +97,7 @@ class Lab:
     def start(self) -> Lab:
         """Makes the network and starts all ranks."""
         try:
-            self._wiring = Wiring(len(self.machines), self._rate, self.network)
+            self._wiring = Wiring(len(self.machines), self._rates, self.network)
             self._cleanup.callback(self._wiring.close)
             self.watch(self._wiring.keeper.channel.fileno(), self._lost_keeper)
             self._warn_if_unshaped()
@@ -161,13 +163,13 @@ class Lab:
         """A signal that asks the lab to end goes to all ranks; it starts the grace period, and a second INT kills."""
         self.signal(self._stopping.translate(signum, time.monotonic()))
 
-    def link(self, machine: int) -> Cable:
-        return Cable(self, machine)
+    def link(self, machine: int, interface: int | None = None) -> Cable:
+        return Cable(self, machine, interface)
 
-    def set_link(self, machine: int, up: bool) -> None:
+    def set_link(self, machine: int, up: bool, interface: int | None = None) -> None:
         if self._wiring.unshaped_because is not None:
             raise LabError(f"machine {machine} has no link of its own: {self._wiring.unshaped_because}")
-        self._wiring.keeper.set_link(machine, up)
+        self._wiring.keeper.set_link(machine, up, interface)
 
     def exec(self, machine: int, command: Sequence[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a command inside a machine and waits for it, with the environment of this process."""

@@ -56,12 +56,16 @@ class Network:
         namespaces.enter(hub, namespaces.NET)
         self._ports = self._connect(links)
 
-    def set_link(self, machine: int, up: bool) -> None:
-        """Pulls or plugs the machine's cables at the bridge's end: the machine keeps its addresses, as with a cable."""
-        for port in self._ports[machine]:
+    def set_link(self, machine: int, up: bool, interface: int | None = None) -> None:
+        """Pulls or plugs the machine's cables at the bridge's end: the machine keeps its addresses, as with a cable.
+
+        interface: the number of the only one that is meant.
+        """
+        ports = self._ports[machine] if interface is None else [self._ports[machine][interface]]
+        for port in ports:
             self._hub.link("set", index=port, state="up" if up else "down")
         if up:
-            self._await_carrier(self._ports[machine])
+            self._await_carrier(ports)
 
     @staticmethod
     def _enter_hub() -> int | None:
@@ -74,7 +78,7 @@ class Network:
         return None
 
     def _connect(self, links: Sequence[Link]) -> dict[int, list[int]]:
-        """Returns the bridge ports of every machine."""
+        """Returns the bridge ports of every machine, in the order of its interfaces."""
         bridges = {name: self._make_bridge(name) for name in sorted({link.bridge for link in links})}
         ports: dict[int, list[int]] = {}
         for number, link in enumerate(links):

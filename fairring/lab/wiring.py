@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Sequence
 
-from fairring.lab.cluster import INTERFACE, LabError, describe_links, machine_address
+from fairring.lab.cluster import LabError, describe_links, interface_name, machine_address
 from fairring.lab.environment import Meeting
 from fairring.lab.keeper import Keeper, NoNetworkError
 
@@ -20,34 +21,35 @@ _MASTER_PORT = 29500
 
 
 class Wiring:
-    """rate: bytes/s of every link, None = unshaped. network: one of NETWORKS. Raises LabError."""
+    """rates: bytes/s of each machine's interfaces, None = unshaped. network: one of NETWORKS. Raises LabError."""
 
-    def __init__(self, machines: int, rate: int | None, network: str) -> None:
+    def __init__(self, machines: int, rates: Sequence[int | None], network: str) -> None:
         self.unshaped_because: str | None = None
         self._port_holder: socket.socket | None = None
         if network == "none":
             self.unshaped_because = "--network none was asked for"
             self.keeper = Keeper(machines, None)
         else:
-            self.keeper = self._try_namespaces(machines, rate, network)
+            self.keeper = self._try_namespaces(machines, rates, network)
         run_id = f"lab-{os.getpid()}-{time.time_ns():x}"
         if self.unshaped_because is None:
-            self.meeting = Meeting(machine_address(0), _MASTER_PORT, INTERFACE, False, run_id)
+            interfaces = [interface_name(number) for number in range(len(rates))]
+            self.meeting = Meeting(machine_address(0), _MASTER_PORT, interfaces, False, run_id)
         else:
             self._port_holder = socket.socket()
             self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._port_holder.bind(("127.0.0.1", 0))
             port = self._port_holder.getsockname()[1]
-            self.meeting = Meeting("127.0.0.1", port, "lo", True, run_id)
+            self.meeting = Meeting("127.0.0.1", port, ["lo"], True, run_id)
 
     def close(self) -> None:
         self.keeper.close()
         if self._port_holder is not None:
             self._port_holder.close()
 
-    def _try_namespaces(self, machines: int, rate: int | None, network: str) -> Keeper:
+    def _try_namespaces(self, machines: int, rates: Sequence[int | None], network: str) -> Keeper:
         try:
-            return Keeper(machines, describe_links(machines, rate))
+            return Keeper(machines, describe_links(machines, rates))
         except NoNetworkError as error:
             reason = (
                 f"no emulated network here: {error}. It needs root with CAP_SYS_ADMIN, or user namespaces "

@@ -20,7 +20,7 @@ constexpr milliseconds kLong{60'000};
 struct Node {  // what a process has
   LoopThread loop;
   LoopThread vitals;
-  Acceptor acceptor{loop, "127.0.0.1", {}};
+  Acceptor acceptor{loop, {"127.0.0.1"}, {}};
   std::shared_ptr<Entrance> entrance;
   std::unique_ptr<Group> group;
 
@@ -39,7 +39,8 @@ class Job {
       auto node = std::make_unique<Node>();
       node->entrance = std::make_shared<Entrance>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
       node->acceptor.add(node->entrance);
-      facts.push_back({{machines[r], ""}, "host-of-" + machines[r], "127.0.0.1", node->acceptor.port(), "same", "", ""});
+      facts.push_back(
+          {{machines[r], ""}, "host-of-" + machines[r], {"127.0.0.1"}, node->acceptor.port(), "same", "", ""});
       nodes.push_back(std::move(node));
     }
   }
@@ -359,7 +360,7 @@ TEST(Group, SettingsThatDifferAreRefusedAndNameTheRank) {
 
 TEST(Group, AnAddressThatOtherMachinesCannotReachIsRefused) {
   Job job({"a", "b"});
-  job.facts[1].address = "10.1.2.3";
+  job.facts[1].addresses = {"10.1.2.3"};
   EXPECT_THROW(job.join(0), Failure);
 }
 
@@ -389,10 +390,10 @@ TEST(Group, StrangersChangeNothing) {
 
 TEST(Group, TwoThatListenInOneRangeTakeDifferentPortsAndAFullRangeIsAnError) {
   LoopThread loop;
-  const Acceptor first(loop, "127.0.0.1", {});
+  const Acceptor first(loop, {"127.0.0.1"}, {});
   const int port = first.port();
-  EXPECT_THROW(Acceptor(loop, "127.0.0.1", {port, port}), Failure);
-  EXPECT_THROW(Acceptor(loop, "203.0.113.7", {}), Failure);
+  EXPECT_THROW(Acceptor(loop, {"127.0.0.1"}, {port, port}), Failure);
+  EXPECT_THROW(Acceptor(loop, {"203.0.113.7"}, {}), Failure);
 }
 
 }  // namespace

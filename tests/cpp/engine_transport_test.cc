@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kFabric = "RoCE 10.77.0.0/24";
 
 RankFacts factsOf(const std::string& machine, const std::string& fabric = kFabric, const std::string& obstacle = "") {
-  return {{machine, ""}, "host-of-" + machine, "10.77.0.1", 1234, "same", fabric, obstacle};
+  return {{machine, ""}, "host-of-" + machine, {"10.77.0.1"}, 1234, "same", fabric, obstacle};
 }
 
 TEST(TransportChoice, AutoTakesRdmaWhereEveryRankCan) {

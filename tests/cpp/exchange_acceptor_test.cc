@@ -48,7 +48,7 @@ class Door : public ::testing::Test {
   }
 
   LoopThread loop_;
-  Acceptor acceptor_{loop_, "127.0.0.1", {}};
+  Acceptor acceptor_{loop_, {"127.0.0.1"}, {}};
   const Secret secret_ = randomSecret();
   const std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>(makeGroupId(secret_, "group"), secret_, kSelf);
 };
