@@ -1,6 +1,5 @@
 #include "engine/member.h"
 
-#include <algorithm>
 #include <cassert>
 
 #include "plan/cost_rows.h"
@@ -12,8 +11,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
-// A lane on which the other machine acknowledges nothing for so long is broken and made anew.
-constexpr milliseconds kLaneSilence{2'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
@@ -72,7 +69,7 @@ void Member::prepare() {
     pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
                                          [this] { openIfComplete(); });
   }
-  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->staging(),
+  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->marks().staging(),
                                 settings_.totalMemoryBytes};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { answerGoodbyes(); };
@@ -93,7 +90,7 @@ void Member::onLinked(Arrival arrival) {
     return tellFailure({arrival.peer});
   }
   if (arrival.purpose == Purpose::Lane) {
-    addLane(std::move(arrival));
+    guarded([&] { pipes_->add(std::move(arrival)); });
   } else {
     control_->add(arrival.peer, std::move(arrival.socket));
     introduce(arrival.peer);
@@ -101,24 +98,17 @@ void Member::onLinked(Arrival arrival) {
   openIfComplete();
 }
 
-// What breaks within the heartbeats' patience is made anew; half of it leaves time for that.
-void Member::addLane(Arrival arrival) {
-  guarded([&] {
-    prepareForPayload(arrival.socket, std::min(kLaneSilence, settings_.heartbeatTimeout / 2));
-    pipes_->add(arrival.peer, arrival.lane, std::move(arrival.socket));
-  });
-}
-
 void Member::introduce(int peer) {
   if (neighbours_.isLocal(peer)) {
-    control_->send(peer, ControlType::Segment, "", machine_->descriptors());
+    control_->send(peer, ControlType::Segment, "", machine_->marks().descriptors());
   } else if (const auto contact = pipes_->contactFor(peer)) {
     control_->send(peer, ControlType::Contact, *contact);
   }
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->unattached().empty()) return;
+  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->marks().unattached().empty())
+    return;
   if (pipes_ && !pipes_->isOpen()) return;
   open_ = true;
   pipeline_->open();
@@ -150,7 +140,7 @@ void Member::finish(std::uint64_t ticket) {
 std::set<int> Member::missing() const {
   if (!open_) {
     std::set<int> peers = links_->missing();
-    peers.merge(machine_->unattached());
+    peers.merge(std::set<int>(machine_->marks().unattached()));
     return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
   }
   std::set<int> peers = machine_->missing();
@@ -198,7 +188,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!error_ && pipes_) guarded([&] { pipes_->connect(peer, message.text); });
       return;
     case ControlType::Segment:
-      if (!error_) guarded([&] { machine_->attach(peer, std::move(message.descriptors)); });
+      if (!error_) guarded([&] { machine_->marks().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed: return onFailed(message.text);
     case ControlType::Pulse:

@@ -49,7 +49,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
  private:
   void prepare();
   void linkNeighbours();
-  void addLane(Arrival arrival);
   void onLinked(Arrival arrival);
   void introduce(int peer);
   void openIfComplete();

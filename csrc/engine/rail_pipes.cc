@@ -1,12 +1,23 @@
 #include "engine/rail_pipes.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fairring {
 
+namespace {
+
+// A lane on which the other machine acknowledges nothing for so long is broken and made anew, within the heartbeats'
+// patience: half of it leaves time for that.
+constexpr std::chrono::milliseconds kLaneSilence{2'000};
+
+}  // namespace
+
 RailPipes::RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
                      Rails& rails, Relinking relinking, std::function<void()> opened)
-    : rank_(settings.rank), open_(settings.transport.pipes == Transport::Pipes::Tcp) {
+    : rank_(settings.rank),
+      laneSilence_(std::min(kLaneSilence, settings.heartbeatTimeout / 2)),
+      open_(settings.transport.pipes == Transport::Pipes::Tcp) {
   if (open_) {
     tcp_ = std::make_unique<TcpPipes>(loop, rails, std::move(relinking));
   } else {
@@ -31,7 +42,10 @@ Pipes& RailPipes::pipes() const {
   return *tensorpipe_;
 }
 
-void RailPipes::add(int peer, std::uint32_t lane, Descriptor socket) { tcp_->add(peer, lane, std::move(socket)); }
+void RailPipes::add(Arrival lane) {
+  prepareForPayload(lane.socket, laneSilence_);
+  tcp_->add(lane.peer, lane.lane, std::move(lane.socket));
+}
 
 void RailPipes::peerLeaves(int peer) {
   if (tcp_) tcp_->peerLeaves(peer);

@@ -30,15 +30,16 @@ class RailPipes {
   std::uint64_t bytesSeen(int peer) const { return pipes().bytesSeen(peer); }
   void close() { pipes().close(); }
 
-  void add(int peer, std::uint32_t lane, Descriptor socket);  // TCP's
-  void peerLeaves(int peer);                                  // and will not come back
-  std::optional<std::string> contactFor(int peer);            // TensorPipe's, for a peer that has to connect
+  void add(Arrival lane);                           // TCP's; throws Failure(Connection)
+  void peerLeaves(int peer);                        // and will not come back
+  std::optional<std::string> contactFor(int peer);  // TensorPipe's, for a peer that has to connect
   void connect(int peer, const std::string& contact);
 
  private:
   Pipes& pipes() const;
 
   const int rank_;
+  const std::chrono::milliseconds laneSilence_;
   std::unique_ptr<TcpPipes> tcp_;
   std::unique_ptr<ContactPipes> tensorpipe_;
   bool open_;

@@ -11,37 +11,23 @@
 
 namespace fairring {
 
-namespace {
-
-constexpr std::uint64_t kMarksBytes = 64 << 10;  // before the staging; a multiple of any page size in use
-
-}  // namespace
-
 SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles)
     : loop_(loop),
       ranks_(std::move(ranks)),
       rank_(rank),
       troubles_(std::move(troubles)),
-      own_(Segment::create(kMarksBytes + stagingBytes)),
-      wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  static_assert(sizeof(Mark) * kMostSlices + sizeof(Attention) <= kMarksBytes);
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free,
-                "marks are shared between processes");
+      marks_(ranks_, rank, stagingBytes) {
   assert(loop_.isCurrent());
-  if (!wakeUp_) throw Failure(systemError("eventfd"));
-  loop_.watch(wakeUp_.get(), EPOLLIN, [this](std::uint32_t) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &count, sizeof count);
+  loop_.watch(marks_.wakeUp(), EPOLLIN, [this](std::uint32_t) {
+    marks_.quiet();
     advanceAll();
   });
-  loop_.lookOut(this,
-                {[this] { return look(); },
-                 [this](bool looks) { attentionOf(own_).looks.store(looks ? 1 : 0, std::memory_order_seq_cst); }});
+  loop_.lookOut(this, {[this] { return look(); }, [this](bool looking) { marks_.setLooking(looking); }});
 }
 
 SharedMemory::~SharedMemory() {
   loop_.forgetLookout(this);
-  loop_.unwatch(wakeUp_.get());
+  loop_.unwatch(marks_.wakeUp());
   loop_.dropWork(this);
 }
 
@@ -54,54 +40,9 @@ void SharedMemory::stop() {
   slices_.clear();
 }
 
-std::byte* SharedMemory::staging() const { return own_.data() + kMarksBytes; }
-
-std::vector<int> SharedMemory::descriptors() const { return {own_.descriptor(), wakeUp_.get()}; }
-
-void SharedMemory::attach(int peer, std::vector<Descriptor> descriptors) {
-  check(descriptors.size() == 2 && unattached().contains(peer), ErrorKind::Connection, "rank ", peer, " handed over ",
-        descriptors.size(), " descriptors, expected are 2 of a rank of this machine");
-  ::fcntl(descriptors[1].get(), F_SETFL, O_NONBLOCK);  // whatever it is, writing to it never holds up the loop
-  peers_[peer] = {Segment::attach(std::move(descriptors[0]), own_.bytes()), std::move(descriptors[1])};
-}
-
-std::set<int> SharedMemory::unattached() const {
-  std::set<int> peers(ranks_.begin(), ranks_.end());
-  peers.erase(rank_);
-  for (const auto& [rank, peer] : peers_) peers.erase(rank);
-  return peers;
-}
-
-SharedMemory::Mark& SharedMemory::markOf(int rank, std::uint64_t slice) const {
-  const Segment& segment = rank == rank_ ? own_ : peers_.at(rank).segment;
-  return reinterpret_cast<Mark*>(segment.data())[slice % kMostSlices];
-}
-
-SharedMemory::Attention& SharedMemory::attentionOf(const Segment& segment) const {
-  return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kMostSlices);
-}
-
 const Rail* SharedMemory::railOf(const InFlight& state) const {
   const LevelLayout& level = state.slice->layout->at(0);
   return level.rails.empty() ? nullptr : &level.rails.front();
-}
-
-std::set<int> SharedMemory::behind(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) const {
-  std::set<int> ranks;
-  for (const auto& [rank, peer] : peers_) {
-    if ((markOf(rank, slice).*mark).load(std::memory_order_acquire) <= slice) ranks.insert(rank);
-  }
-  return ranks;
-}
-
-void SharedMemory::tell(std::atomic<std::uint64_t> Mark::* mark, std::uint64_t slice) {
-  // In one order with looks: either I see that the peer does not look any more, or its last look sees my mark.
-  (markOf(rank_, slice).*mark).store(slice + 1, std::memory_order_seq_cst);
-  const std::uint64_t one = 1;
-  for (const auto& [rank, peer] : peers_) {
-    if (attentionOf(peer.segment).looks.load(std::memory_order_seq_cst) != 0) continue;
-    [[maybe_unused]] const auto written = ::write(peer.wakeUp.get(), &one, sizeof one);  // full: it is awake already
-  }
 }
 
 void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
@@ -142,11 +83,8 @@ void SharedMemory::fill(InFlight& state) {
   sumInPieces(loop_, this, number, {.dtype = slice.reduction.dtype}, std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
-    Mark& mark = markOf(rank_, number);
-    mark.stagingOffset.store(filled.slice->stagingOffset, std::memory_order_relaxed);
-    mark.signature.store(filled.slice->signature, std::memory_order_relaxed);
-    mark.scale.store(filled.slice->scale, std::memory_order_relaxed);
-    tell(&Mark::filled, number);
+    marks_.say(number, {filled.slice->stagingOffset, filled.slice->signature, filled.slice->scale});
+    marks_.tell(&Marks::Mark::filled, number);
     advance(number);
   });
 }
@@ -178,7 +116,7 @@ void SharedMemory::sum(InFlight& state) {
 void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
   if (railOf(state) != nullptr) state.ungathered.insert(ranks_.begin(), ranks_.end());
-  tell(&Mark::summed, state.slice->number);
+  marks_.tell(&Marks::Mark::summed, state.slice->number);
   advance(state.slice->number);
 }
 
@@ -197,22 +135,21 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
 bool SharedMemory::readMarks(InFlight& state) {
   const Slice& slice = *state.slice;
   const std::uint64_t imageBytes = slice.byteOffset(slice.layout->elements);
-  for (const auto& [rank, peer] : peers_) {
-    const Mark& mark = markOf(rank, slice.number);
-    const std::uint64_t offset = mark.stagingOffset.load(std::memory_order_relaxed);
-    if (mark.signature.load(std::memory_order_relaxed) != slice.signature) {
+  const std::uint64_t stagingBytes = marks_.stagingBytes();
+  for (const int rank : ranks_) {
+    if (rank == rank_) continue;
+    const Marks::Said said = marks_.said(rank, slice.number);
+    if (said.signature != slice.signature) {
       troubles_.differs(rank);
       return false;
     }
-    const std::uint64_t stagingBytes = peer.segment.bytes() - kMarksBytes;
-    if (offset > stagingBytes || imageBytes > stagingBytes - offset) {
+    if (said.stagingOffset > stagingBytes || imageBytes > stagingBytes - said.stagingOffset) {
       troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
-                                 " lies at ", offset, " of ", stagingBytes, " bytes, which leaves no room for ",
-                                 imageBytes));
+                                 " lies at ", said.stagingOffset, " of ", stagingBytes,
+                                 " bytes, which leaves no room for ", imageBytes));
       return false;
     }
-    const double scale = mark.scale.load(std::memory_order_relaxed);
-    state.images[rank] = {peer.segment.data() + kMarksBytes + offset, scale};
+    state.images[rank] = {marks_.stagingOf(rank) + said.stagingOffset, said.scale};
   }
   return true;
 }
@@ -221,19 +158,19 @@ void SharedMemory::advance(std::uint64_t number) {
   const auto found = slices_.find(number);
   if (found == slices_.end()) return;
   InFlight& state = found->second;
-  if (state.phase == Phase::Filled && behind(&Mark::filled, number).empty()) {
+  if (state.phase == Phase::Filled && marks_.behind(&Marks::Mark::filled, number).empty()) {
     if (readMarks(state)) sum(state);
     return;
   }
   if (state.phase == Phase::Gathering) {
     gatherWhatIsThere(state);
     if (state.copies > 0 || !state.ungathered.empty()) return;
-    tell(&Mark::finished, number);
+    marks_.tell(&Marks::Mark::finished, number);
     loop_.await(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
-  if (state.phase == Phase::Gathered && behind(&Mark::finished, number).empty()) {
+  if (state.phase == Phase::Gathered && marks_.behind(&Marks::Mark::finished, number).empty()) {
     const auto released = std::move(state.events.released);
     slices_.erase(number);
     released();
@@ -242,7 +179,7 @@ void SharedMemory::advance(std::uint64_t number) {
 
 void SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
-  const std::set<int> late = behind(&Mark::summed, slice.number);
+  const std::set<int> late = marks_.behind(&Marks::Mark::summed, slice.number);
   std::vector<Sum> copies;
   for (const int rank : std::set<int>(state.ungathered)) {
     if (late.contains(rank)) continue;
@@ -276,22 +213,22 @@ void SharedMemory::advanceAll() {
 }
 
 // The mark of the others that stands between a slice and its next phase.
-std::atomic<std::uint64_t> SharedMemory::Mark::* SharedMemory::awaited(Phase phase) {
+Marks::Progress SharedMemory::awaited(Phase phase) {
   switch (phase) {
     case Phase::Admitted:
     case Phase::Filling:
-    case Phase::Filled: return &Mark::filled;
+    case Phase::Filled: return &Marks::Mark::filled;
     case Phase::Summing: return nullptr;
     case Phase::Summed:
-    case Phase::Gathering: return &Mark::summed;
-    case Phase::Gathered: return &Mark::finished;
+    case Phase::Gathering: return &Marks::Mark::summed;
+    case Phase::Gathered: return &Marks::Mark::finished;
   }
   return nullptr;
 }
 
 std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
   const auto mark = awaited(state.phase);
-  return mark == nullptr ? std::set<int>() : behind(mark, state.slice->number);
+  return mark == nullptr ? std::set<int>() : marks_.behind(mark, state.slice->number);
 }
 
 // True where some peer has moved on since the last look. Allocates nothing: this is what a caller spins on.
@@ -299,11 +236,7 @@ bool SharedMemory::look() {
   bool moved = false;
   for (auto& [number, state] : slices_) {
     if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
-    const auto mark = awaited(state.phase);
-    std::size_t arrived = 0;
-    for (const auto& [rank, peer] : peers_) {
-      arrived += (markOf(rank, number).*mark).load(std::memory_order_seq_cst) > number ? 1 : 0;
-    }
+    const std::size_t arrived = marks_.arrived(awaited(state.phase), number);
     moved = moved || arrived > state.arrived;
     state.arrived = arrived;
   }

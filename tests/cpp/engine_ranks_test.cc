@@ -61,7 +61,7 @@ struct Rank {
     });
     pipeline = std::make_unique<Pipeline>(
         planner, rank,
-        Pipeline::Levels{machine.get(), rails.get(), SharedMemory::kMostSlices, machine->staging(), staging});
+        Pipeline::Levels{machine.get(), rails.get(), SharedMemory::kMostSlices, machine->marks().staging(), staging});
   }
   Troubles troubles() {
     return {[this](const Error& error) { errors.push_back(error.text()); }, [this](int peer) { differs.insert(peer); }};
@@ -123,9 +123,9 @@ class Cluster {
  private:
   void introduce(int rank, int peer) {
     std::vector<Descriptor> descriptors;
-    for (const int fd : ranks[static_cast<std::size_t>(peer)]->machine->descriptors())
+    for (const int fd : ranks[static_cast<std::size_t>(peer)]->machine->marks().descriptors())
       descriptors.emplace_back(::dup(fd));
-    ranks[static_cast<std::size_t>(rank)]->machine->attach(peer, std::move(descriptors));
+    ranks[static_cast<std::size_t>(rank)]->machine->marks().attach(peer, std::move(descriptors));
   }
 };
 

@@ -41,8 +41,8 @@ struct Pair {
       }
       for (const int rank : {0, 1}) {
         std::vector<Descriptor> handed;
-        for (const int descriptor : ranks[1 - rank]->descriptors()) handed.emplace_back(::dup(descriptor));
-        ranks[rank]->attach(1 - rank, std::move(handed));
+        for (const int descriptor : ranks[1 - rank]->marks().descriptors()) handed.emplace_back(::dup(descriptor));
+        ranks[rank]->marks().attach(1 - rank, std::move(handed));
       }
     });
   }
@@ -65,7 +65,7 @@ struct Pair {
     slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements, sizeof(float)));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
     slice.user = reinterpret_cast<std::byte*>(tensors[rank].data());
-    slice.image = ranks[rank]->staging();
+    slice.image = ranks[rank]->marks().staging();
     return std::make_shared<Slice>(slice);
   }
 
@@ -88,7 +88,7 @@ struct Pair {
 
   // The fourth word of the first mark: where the rank says that its image lies.
   void lie(int rank, std::uint64_t stagingOffset) const {
-    std::byte* marks = ranks[rank]->staging() - (64 << 10);
+    std::byte* marks = ranks[rank]->marks().staging() - (64 << 10);
     std::memcpy(marks + 3 * sizeof(std::uint64_t), &stagingOffset, sizeof stagingOffset);
   }
 };

@@ -1,0 +1,95 @@
+#include "exchange/marks.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::uint64_t kMarksBytes = 64 << 10;  // before the staging; a multiple of any page size in use
+
+}  // namespace
+
+Marks::Marks(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes)
+    : stagingBytes_(stagingBytes),
+      own_(Segment::create(kMarksBytes + stagingBytes)),
+      wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      unattached_(ranks.begin(), ranks.end()) {
+  static_assert(sizeof(Mark) * kLines + sizeof(Attention) <= kMarksBytes);
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free,
+                "marks are shared between processes");
+  if (!wakeUp_) throw Failure(systemError("eventfd"));
+  unattached_.erase(rank);
+}
+
+Marks::Mark& Marks::lineOf(const Segment& segment, std::uint64_t slice) {
+  return reinterpret_cast<Mark*>(segment.data())[slice % kLines];
+}
+
+Marks::Attention& Marks::attentionOf(const Segment& segment) {
+  return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kLines);
+}
+
+std::byte* Marks::stagingOf(const Segment& segment) { return segment.data() + kMarksBytes; }
+
+std::vector<int> Marks::descriptors() const { return {own_.descriptor(), wakeUp_.get()}; }
+
+void Marks::attach(int peer, std::vector<Descriptor> descriptors) {
+  check(descriptors.size() == 2 && unattached_.contains(peer), ErrorKind::Connection, "rank ", peer, " handed over ",
+        descriptors.size(), " descriptors, expected are 2 of a rank of this machine");
+  ::fcntl(descriptors[1].get(), F_SETFL, O_NONBLOCK);  // whatever it is, writing to it never holds up the loop
+  peers_[peer] = {Segment::attach(std::move(descriptors[0]), own_.bytes()), std::move(descriptors[1])};
+  unattached_.erase(peer);
+}
+
+void Marks::say(std::uint64_t slice, const Said& said) {
+  Mark& mark = lineOf(own_, slice);
+  mark.stagingOffset.store(said.stagingOffset, std::memory_order_relaxed);
+  mark.signature.store(said.signature, std::memory_order_relaxed);
+  mark.scale.store(said.scale, std::memory_order_relaxed);
+}
+
+Marks::Said Marks::said(int peer, std::uint64_t slice) const {
+  const Mark& mark = lineOf(peers_.at(peer).segment, slice);
+  return {mark.stagingOffset.load(std::memory_order_relaxed), mark.signature.load(std::memory_order_relaxed),
+          mark.scale.load(std::memory_order_relaxed)};
+}
+
+void Marks::tell(Progress progress, std::uint64_t slice) {
+  // In one order with `looks`: either I see that the peer does not look any more, or its last look sees my mark.
+  (lineOf(own_, slice).*progress).store(slice + 1, std::memory_order_seq_cst);
+  const std::uint64_t one = 1;
+  for (const auto& [rank, peer] : peers_) {
+    if (attentionOf(peer.segment).looks.load(std::memory_order_seq_cst) != 0) continue;
+    [[maybe_unused]] const auto written = ::write(peer.wakeUp.get(), &one, sizeof one);  // full: it is awake already
+  }
+}
+
+std::set<int> Marks::behind(Progress progress, std::uint64_t slice) const {
+  std::set<int> ranks;
+  for (const auto& [rank, peer] : peers_) {
+    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_acquire) <= slice) ranks.insert(rank);
+  }
+  return ranks;
+}
+
+std::size_t Marks::arrived(Progress progress, std::uint64_t slice) const {
+  std::size_t count = 0;
+  for (const auto& [rank, peer] : peers_) {
+    count += (lineOf(peer.segment, slice).*progress).load(std::memory_order_seq_cst) > slice ? 1 : 0;
+  }
+  return count;
+}
+
+void Marks::quiet() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &count, sizeof count);
+}
+
+void Marks::setLooking(bool looking) { attentionOf(own_).looks.store(looking ? 1 : 0, std::memory_order_seq_cst); }
+
+}  // namespace fairring

@@ -1,0 +1,84 @@
+// The memory of a machine's ranks: each one's segment, which begins with marks, one line per slice in flight, that only
+// its rank writes and all read: how far it has come with that slice. Behind them lies its staging.
+// Who moves a mark wakes the peers by their eventfds, but for those that look by themselves just now.
+// On the loop only.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "exchange/segment.h"
+
+namespace fairring {
+
+class Marks {
+ public:
+  static constexpr std::size_t kLines = 64;  // slice n uses line n mod 64
+
+  // How far a rank has come: the number of the last slice of this line that did, plus one.
+  struct alignas(64) Mark {
+    std::atomic<std::uint64_t> filled;    // its image may be read
+    std::atomic<std::uint64_t> summed;    // its shard of the image is the result
+    std::atomic<std::uint64_t> finished;  // it does not read the others' images any more
+    // Valid once filled. Read once, and used as they were then: whoever writes here may write again.
+    std::atomic<std::uint64_t> stagingOffset;  // of its image
+    std::atomic<std::uint64_t> signature;      // of its call
+    std::atomic<double> scale;                 // of its elements
+  };
+  using Progress = std::atomic<std::uint64_t> Mark::*;
+
+  // What a peer says of one slice. Throws nothing: whether it can be true is for the reader to check.
+  struct Said {
+    std::uint64_t stagingOffset;
+    std::uint64_t signature;
+    double scale;
+  };
+
+  // ranks: of this machine, with this one among them. Throws Failure(System) if there is no memory.
+  Marks(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes);
+
+  std::vector<int> descriptors() const;                        // to be handed to each peer: the segment and the eventfd
+  void attach(int peer, std::vector<Descriptor> descriptors);  // as received; Failure(Connection) if they are not right
+  const std::set<int>& unattached() const { return unattached_; }  // peers that have not handed theirs over
+
+  std::byte* staging() const { return stagingOf(own_); }
+  std::byte* stagingOf(int peer) const { return stagingOf(peers_.at(peer).segment); }
+  std::uint64_t stagingBytes() const { return stagingBytes_; }  // of every rank
+
+  void say(std::uint64_t slice, const Said& said);  // before `filled` is told
+  Said said(int peer, std::uint64_t slice) const;   // once it has filled
+  void tell(Progress progress, std::uint64_t slice);
+  std::set<int> behind(Progress progress, std::uint64_t slice) const;  // peers
+  std::size_t arrived(Progress progress, std::uint64_t slice) const;   // how many peers are not behind
+
+  int wakeUp() const { return wakeUp_.get(); }  // readable when some peer has moved on
+  void quiet();
+  // While this rank looks, nobody wakes it. One look has to follow when it stops.
+  void setLooking(bool looking);
+
+ private:
+  // Behind the marks.
+  struct alignas(64) Attention {
+    std::atomic<std::uint32_t> looks;
+  };
+  struct Peer {
+    Segment segment;
+    Descriptor wakeUp;
+  };
+
+  static Mark& lineOf(const Segment& segment, std::uint64_t slice);
+  static Attention& attentionOf(const Segment& segment);
+  static std::byte* stagingOf(const Segment& segment);
+
+  const std::uint64_t stagingBytes_;
+  Segment own_;
+  Descriptor wakeUp_;
+  std::set<int> unattached_;
+  std::map<int, Peer> peers_;
+};
+
+}  // namespace fairring
