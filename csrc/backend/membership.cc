@@ -235,6 +235,7 @@ std::vector<int> Membership::fetchFacts(c10d::Store& store) {
   // First: who finds these wrong leaves, and an address that nobody else can reach looks like a shut door.
   checkSettings(facts);
   checkAddresses(facts);
+  chooseTransport(options_.transport, facts);
   for (int rank = 0; rank < options_.size; ++rank) {
     if (rank != options_.rank && isDoorShut(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
   }
