@@ -5,6 +5,7 @@
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
+#   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
@@ -33,7 +34,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures test test-cpp test-python test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+.PHONY: demo failures features test test-cpp test-python test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -49,6 +50,10 @@ bench: build
 # Some minutes: the table has silences of ten seconds and timeouts in it.
 failures: build
 	@$(BIN)/python tests/failures/report.py
+
+# About two minutes: over two hundred features, each on both backends.
+features: build
+	@$(BIN)/python tests/features/report.py
 
 # Needs Google Benchmark, which nothing else does. BENCH takes its options: BENCH=--benchmark_filter=SUM
 bench-kernels: .venv/.tools
