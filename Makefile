@@ -5,6 +5,7 @@
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
+#   make test-libraries  third-party programs on gloo and fairring; not in make test, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make lint | format | clean
@@ -34,7 +35,11 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-cpp test-python test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+<<<<<<< HEAD
+.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+=======
+.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+>>>>>>> d6f2a37 (Train with Lightning, Accelerate and transformers on both)
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -121,9 +126,22 @@ test-cpp: build build/asan/build.ninja build/tsan/build.ninja
 test-python: build
 	$(BIN)/pytest
 
+<<<<<<< HEAD
 # Skipped, with the reason, where qemu can't be installed.
 test-rdma: build
 	@$(STAGE) "rails over RDMA, in $(VMS) virtual machine(s)" env VMS=$(VMS) $(BIN)/pytest -m rdma -s tests/test_rdma.py
+=======
+# A virtual environment on top of .venv: it sees what is installed there, this package and torch among it.
+.venv-libraries/.libraries: requirements/libraries.txt .venv/.installed
+	$(BIN)/python -m venv $(@D)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' > \
+	  "$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+	$(@D)/bin/python -m pip install --requirement requirements/libraries.txt
+	@touch $@
+
+test-libraries: build .venv-libraries/.libraries
+	@$(STAGE) "third-party programs" .venv-libraries/bin/python -m pytest tests/libraries
+>>>>>>> d6f2a37 (Train with Lightning, Accelerate and transformers on both)
 
 # The wheel of the oldest torch, installed and tried from a directory from which the checkout's package isn't seen.
 test-$(OLDEST_TORCH):

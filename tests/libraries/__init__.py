@@ -1,0 +1,1 @@
+"""Third-party programs, unchanged, on gloo and on fairring. `make test-libraries` installs them and runs this."""
