@@ -35,11 +35,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-<<<<<<< HEAD
 .PHONY: demo failures features test test-cpp test-python test-libraries test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
-=======
-.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
->>>>>>> d6f2a37 (Train with Lightning, Accelerate and transformers on both)
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -126,11 +122,10 @@ test-cpp: build build/asan/build.ninja build/tsan/build.ninja
 test-python: build
 	$(BIN)/pytest
 
-<<<<<<< HEAD
 # Skipped, with the reason, where qemu can't be installed.
 test-rdma: build
 	@$(STAGE) "rails over RDMA, in $(VMS) virtual machine(s)" env VMS=$(VMS) $(BIN)/pytest -m rdma -s tests/test_rdma.py
-=======
+
 # A virtual environment on top of .venv: it sees what is installed there, this package and torch among it.
 .venv-libraries/.libraries: requirements/libraries.txt .venv/.installed
 	$(BIN)/python -m venv $(@D)
@@ -141,7 +136,6 @@ test-rdma: build
 
 test-libraries: build .venv-libraries/.libraries
 	@$(STAGE) "third-party programs" .venv-libraries/bin/python -m pytest tests/libraries
->>>>>>> d6f2a37 (Train with Lightning, Accelerate and transformers on both)
 
 # The wheel of the oldest torch, installed and tried from a directory from which the checkout's package isn't seen.
 test-$(OLDEST_TORCH):

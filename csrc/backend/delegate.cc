@@ -59,13 +59,18 @@ Fallback::WorkPtr Fallback::delegate(Delegated call, const Tensors& inputs, cons
   const GilReleased withoutLock;
   refuseIfEnded();
   if (call.compared) countCall();
-  if (call.device != at::kCPU) return begin(*stock(call.device));
+  if (call.device != at::kCPU) {
+    const BackendPtr there = stock(call.device);
+    coalescing_.add(there);
+    return begin(*there);
+  }
   const DelegatedWork::Ref work = enter(call, inputs);
   try {
     DelegatedWork::follow(work, begin(*c10::make_intrusive<CompleteGloo>(stock(at::kCPU))));
   } catch (...) {
     DelegatedWork::refused(work, std::current_exception());
   }
+  coalescing_.add(WorkPtr(work));
   return work;
 }
 

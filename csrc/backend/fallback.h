@@ -22,6 +22,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "backend/coalescing.h"
 #include "backend/delegated_work.h"
 #include "backend/group_link.h"
 #include "backend/operation.h"
@@ -73,6 +74,10 @@ class Fallback : public c10d::Backend {
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
 #endif
 
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { coalescing_.start(); }
+  WorkPtr endCoalescing() override { return coalescing_.end(); }
+
   void setTimeout(std::chrono::milliseconds timeout) override;
   std::chrono::milliseconds timeout() const { return timeout_.load(); }
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
@@ -100,6 +105,7 @@ class Fallback : public c10d::Backend {
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   const std::shared_ptr<GroupLink>& link() const { return parts_.link; }
+  Coalescing& coalescing() { return coalescing_; }
 
  private:
   using BackendPtr = StockBackends::BackendPtr;
@@ -122,6 +128,7 @@ class Fallback : public c10d::Backend {
   const Parts parts_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
+  Coalescing coalescing_;
 };
 
 }  // namespace fairring

@@ -154,6 +154,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   if (!membership) {
     for (std::size_t i = 0; i < contributions.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
     work->completeAlone();
+    coalescing().add(WorkPtr(work));
     return work;
   }
   try {
@@ -175,6 +176,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+  coalescing().add(WorkPtr(work));
   return work;
 }
 

@@ -1,0 +1,37 @@
+// The calls between a group's startCoalescing and its endCoalescing, which together are one Work: over when all are,
+// with the first error of theirs in the order of the calls. Each goes its own way at once; they are only waited for
+// together. CUDA's calls are NCCL's, which launches them together itself.
+// Any thread.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <set>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace fairring {
+
+class Coalescing {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+  void start();  // throws ValueError where it has been started
+  // A call of the group's, or a stock backend that will carry one out and coalesces by itself. Nothing where no
+  // coalescing has been started.
+  void add(const WorkPtr& work);
+  void add(const BackendPtr& stock);
+  WorkPtr end();  // null where there were no calls; throws ValueError where it has not been started
+
+ private:
+  struct Calls {
+    std::vector<WorkPtr> works;
+    std::set<BackendPtr> stocks;
+  };
+
+  std::mutex mutex_;  // guards what is below
+  std::optional<Calls> calls_;
+};
+
+}  // namespace fairring
