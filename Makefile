@@ -52,7 +52,7 @@ bench: build
 failures: build
 	@$(BIN)/python tests/failures/report.py
 
-# About two minutes: over two hundred features, each on both backends.
+# Some minutes: over two hundred features, each on both backends.
 features: build
 	@$(BIN)/python tests/features/report.py
 
