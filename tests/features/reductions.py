@@ -229,7 +229,7 @@ def reduce_average(rank: Rank) -> None:
     """reduce of floats and int64: AVG"""
     parts = [4 * part for part in all_made(rank.size, 37)]
     for dtype in (torch.float32, torch.int64):
-        tensor = parts[rank.number].to(dtype)
+        tensor = parts[rank.number].to(dtype, copy=True)
         dist.reduce(tensor, dst=1, op=Op.AVG)
         if rank.number == 1:
             close(tensor.float(), torch.stack(parts).sum(0) / rank.size)
