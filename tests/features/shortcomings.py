@@ -41,10 +41,6 @@ GLOO = {
 }
 
 FAIRRING = {
-    "coalesced.coalesced_all_reduces": _COALESCING,
-    "coalesced.coalesced_all_gathers": _COALESCING,
-    "coalesced.coalesced_reduce_scatters": _COALESCING,
-    "coalesced.coalesced_messages": _COALESCING,
     "messages.groups_in_opposite_order": "a message waits for its group's Gloo, which both ranks must make",
     "lifecycles.leaving_after_a_send": "ranks that have left count as never come",
     "data_parallel.synchronous_batch_norm": _GPUS_ALONE,
