@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/work.h"
 
 namespace fairring {
 
@@ -94,32 +95,25 @@ std::uint64_t Planner::largestSliceBytes(const Plan& plan) const {
   return 0;
 }
 
-double Planner::stepSeconds(const Step& step, std::uint64_t sliceBytes) const {
+StepWork Planner::busiestWork(const Step& step, std::uint64_t sliceBytes) const {
   const CostRow& row = settings_.rows[step.level];
-  const bool sums = step.verb != Verb::AllGather;
-  double busiest = 0;
+  StepWork busiest;
+  double most = 0;
   for (const Load& load : loads_) {
-    const auto [rails, owners] = load.levels[step.level];
-    if (step.level > 0 && owners == 1) continue;
-    const auto held = static_cast<double>(load.heldBytes(step.level, sliceBytes));
-    const auto peers = static_cast<double>(owners - 1);
-    double bytes = held;  // level 0 moves the slice between the tensor and staging, with or without peers
-    double summed = sums && owners > 1 ? held : 0;
-    if (step.verb == Verb::AllReduce) {
-      bytes = peers * held;
-      summed = static_cast<double>(owners) * held;
-    } else if (step.level > 0) {
-      bytes = held * peers / static_cast<double>(owners);
-    }
-    busiest = std::max(busiest, row.latencySeconds + row.perMessageSeconds * static_cast<double>(rails) * peers +
-                                    bytes / row.bytesPerSecond + summed / row.summedBytesPerSecond);
+    if (step.level > 0 && load.levels[step.level].owners == 1) continue;
+    const StepWork work = workOf(step, load, sliceBytes);
+    const double seconds = secondsOf(work, row);
+    if (seconds > most) busiest = work;
+    most = std::max(most, seconds);
   }
   return busiest;
 }
 
 std::vector<double> Planner::levelSeconds(const Plan& plan, std::uint64_t sliceBytes) const {
   std::vector<double> seconds(Topology::kLevels, 0.0);
-  for (const Step& step : plan) seconds[step.level] += stepSeconds(step, sliceBytes);
+  for (const Step& step : plan) {
+    seconds[step.level] += secondsOf(busiestWork(step, sliceBytes), settings_.rows[step.level]);
+  }
   return seconds;
 }
 
@@ -135,22 +129,51 @@ double Planner::predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint6
   return seconds;
 }
 
-Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
-  const std::uint64_t bytes = elements * elementBytes;
-  const Candidate* best = &candidates_.front();  // the constructor left at least one
-  double bestSeconds = std::numeric_limits<double>::infinity();
-  std::uint64_t bestSliceBytes = 0;
-  for (const Candidate& candidate : candidates_) {
-    for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes)) {
-      const double seconds = predictSeconds(candidate.plan, bytes, sliceBytes);
-      const bool fewerSteps = candidate.plan.size() < best->plan.size();
-      if (seconds > bestSeconds || (seconds == bestSeconds && !fewerSteps)) continue;
-      best = &candidate;
-      bestSeconds = seconds;
-      bestSliceBytes = sliceBytes;
-    }
+Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
+  Sized best{0, std::numeric_limits<double>::infinity()};
+  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes)) {
+    const double seconds = predictSeconds(candidate.plan, bytes, sliceBytes);
+    if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
-  return {best->plan, bestSliceBytes / elementBytes};
+  return best;
+}
+
+Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) const {
+  const auto [sliceBytes, seconds] = bestSize(candidate, bytes);
+  const std::uint64_t slices = std::max<std::uint64_t>(1, ceilOf(bytes, sliceBytes));
+  Forecast forecast{.plan = candidate.plan,
+                    .sliceBytes = sliceBytes,
+                    .slices = slices,
+                    .stagingBytes = roundUp(worstStagingBytes(candidate.plan, loads_, sliceBytes), kStagingGrainBytes),
+                    .seconds = seconds,
+                    .levels = std::vector<StepWork>(Topology::kLevels)};
+  for (std::uint64_t slice = 0; slice < slices; ++slice) {
+    const std::uint64_t size = std::min(sliceBytes, bytes - slice * sliceBytes);
+    for (const Step& step : candidate.plan) forecast.levels[step.level] += busiestWork(step, size);
+  }
+  return forecast;
+}
+
+std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
+  std::vector<Forecast> forecasts;
+  for (const Candidate& candidate : candidates_) forecasts.push_back(forecastOf(candidate, bytes));
+  std::ranges::stable_sort(forecasts, [](const Forecast& a, const Forecast& b) {
+    return a.seconds != b.seconds ? a.seconds < b.seconds : a.plan.size() < b.plan.size();
+  });
+  return forecasts;
+}
+
+Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
+  const Candidate* best = nullptr;
+  Sized size{};
+  for (const Candidate& candidate : candidates_) {  // the constructor left at least one
+    const Sized here = bestSize(candidate, elements * elementBytes);
+    const bool fewerSteps = best != nullptr && candidate.plan.size() < best->plan.size();
+    if (best != nullptr && (here.seconds > size.seconds || (here.seconds == size.seconds && !fewerSteps))) continue;
+    best = &candidate;
+    size = here;
+  }
+  return {best->plan, size.sliceBytes / elementBytes};
 }
 
 }  // namespace fairring

@@ -35,6 +35,14 @@ struct CostRow {                // of one level's transport; sources in docs/alg
   double summedBytesPerSecond;  // gamma: the kernel's speed, bytes of input
 };
 
+struct StepWork {  // of one rank, in one step of a slice or in several
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;        // sent, and as many received; at level 0 moved between the tensor and staging
+  std::uint64_t summedBytes = 0;  // of input
+
+  StepWork& operator+=(const StepWork& other);
+};
+
 struct PlannerSettings {
   std::uint64_t totalMemoryBytes;  // FAIRRING_TOTAL_MEMORY: staging of one rank and group
   std::uint64_t sliceBytes;        // FAIRRING_SLICE_SIZE: upper bound of a slice
@@ -44,6 +52,15 @@ struct PlannerSettings {
 struct Choice {
   Plan plan;
   std::uint64_t sliceElements;  // of every slice but the last, a multiple of 64 bytes
+};
+
+struct Forecast {  // of one call by one plan, at the slice size that suits it best
+  Plan plan;
+  std::uint64_t sliceBytes;
+  std::uint64_t slices;
+  std::uint64_t stagingBytes;  // of one slice, on the rank that needs most
+  double seconds;
+  std::vector<StepWork> levels;  // all that the busiest rank does at each level
 };
 
 class Planner {
@@ -60,6 +77,9 @@ class Planner {
   // Expected seconds of one call, all its slices, the busiest rank's.
   double predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const;
 
+  // Every plan that the memory allows, the best first: what choose() takes.
+  std::vector<Forecast> forecast(std::uint64_t bytes) const;
+
   const Topology& topology() const { return topology_; }
 
  private:
@@ -67,9 +87,15 @@ class Planner {
     Plan plan;
     std::uint64_t largestSliceBytes;
   };
+  struct Sized {
+    std::uint64_t sliceBytes;
+    double seconds;
+  };
 
   std::uint64_t largestSliceBytes(const Plan& plan) const;  // that the memory allows; 0: none
-  double stepSeconds(const Step& step, std::uint64_t sliceBytes) const;
+  Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
+  Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;
+  StepWork busiestWork(const Step& step, std::uint64_t sliceBytes) const;              // of the rank that takes longest
   std::vector<double> levelSeconds(const Plan& plan, std::uint64_t sliceBytes) const;  // of one slice, by level
 
   Topology topology_;

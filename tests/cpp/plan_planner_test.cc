@@ -95,6 +95,32 @@ TEST(Choice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
   EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(1, 4).plan), "RS0 RS1 AR2 AG1 AG0");
 }
 
+TEST(Forecast, CountsWhatTheBusiestRankSendsAtEachLevel) {
+  const Planner planner(onOneSite({2, 2, 2, 2}), settings(1024 * kMiB));
+  for (const Forecast& forecast : planner.forecast(64 * 800)) {
+    const bool oneShot = forecast.plan == kOneShot;
+    EXPECT_EQ(forecast.slices, 1);
+    EXPECT_EQ(forecast.levels[0].messages, 2);          // one peer, down and up
+    EXPECT_EQ(forecast.levels[0].bytes, 2 * 64 * 800);  // in and out of staging
+    EXPECT_EQ(forecast.levels[1].messages, oneShot ? 3 : 6);
+    // Half of the call, bounded for every slice size by 64 bytes more: all of it to three, or three quarters twice.
+    EXPECT_EQ(forecast.levels[1].bytes, (64 * 400 + 64) * 3 * (oneShot ? 4 : 2) / 4);
+  }
+}
+
+TEST(Forecast, HasTheChoiceFirstAndItsPrediction) {
+  const Planner planner(onOneSite({4, 4, 4}), settings());
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, std::uint64_t{4}, 64 * kMiB / 1024, kMiB, 25 * kMiB, 400 * kMiB}) {
+    const std::vector<Forecast> forecasts = planner.forecast(bytes);
+    ASSERT_EQ(forecasts.size(), 2);
+    EXPECT_EQ(forecasts[0].plan, planner.choose(bytes, 1).plan);
+    EXPECT_EQ(forecasts[0].sliceBytes, planner.choose(bytes, 1).sliceElements);
+    EXPECT_LE(forecasts[0].seconds, forecasts[1].seconds);
+    EXPECT_DOUBLE_EQ(forecasts[0].seconds, planner.predictSeconds(forecasts[0].plan, bytes, forecasts[0].sliceBytes));
+  }
+}
+
 TEST(SliceSize, IsTheWholeCallForSmallCallsRoundedUpTo64Bytes) {
   const Planner planner(onOneSite({2, 2}), settings());
   EXPECT_EQ(planner.choose(1, 4).sliceElements, 16);
