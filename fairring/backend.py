@@ -40,6 +40,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
     membership.transport = config.transport
     membership.lanes = config.lanes
+    membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
     membership.hostname = socket.gethostname()

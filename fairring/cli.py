@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = {"lab": "fairring.lab.command"}
+COMMANDS = {"lab": "fairring.lab.command", "check": "fairring.check.command"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairring import cost_rows
+from fairring.cost_rows import CostRows
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 UNITS = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 PREFIX = "FAIRRING_"
@@ -49,6 +52,7 @@ VARIABLES = (
     Variable(
         "FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."
     ),
+    Variable("FAIRRING_COST_ROWS", "built in", "File of `fairring check --save`: what the planner reckons with."),
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
     Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interfaces, as a list with commas."),
 )
@@ -63,6 +67,7 @@ class Config:
     heartbeat_timeout: float = 60.0
     transport: str = "auto"  # between machines; or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
     lanes: int = 1
+    cost_rows: CostRows | None = None
     machine: str | None = None
     secret_file: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
@@ -86,10 +91,11 @@ class Config:
     def agreement(self, version: str) -> str:
         """The settings that all ranks of a group must share, as text to compare and to read."""
         transport = f"tensorpipe:{self.transport}" if self.transport in TENSORPIPE_TRANSPORTS else self.transport
+        rows = self.cost_rows.digest() if self.cost_rows else "built-in"
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
             f"FAIRRING_TRANSPORT={transport} FAIRRING_LANES={self.lanes} "
-            f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} version={version}"
+            f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
 
@@ -162,6 +168,15 @@ def _secret_file(name: str, text: str) -> Path:
     return path
 
 
+def _cost_rows(name: str, text: str) -> CostRows:
+    try:
+        return cost_rows.read(Path(text))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{name}={text!r} holds no cost rows ({error}); give a file that `fairring check --save` wrote"
+        ) from error
+
+
 def _ports(name: str, text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text.strip())
     low, high = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -190,6 +205,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TRANSPORT": ("transport", _transport),
     "FAIRRING_LANES": ("lanes", _lanes),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
+    "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
     "FAIRRING_PORTS": ("ports", _ports),

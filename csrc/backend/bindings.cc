@@ -6,6 +6,7 @@
 
 #include "backend/device_sockets.h"
 #include "backend/fairring_backend.h"
+#include "backend/inspection.h"
 
 namespace py = pybind11;
 using fairring::FairringBackend;
@@ -28,6 +29,10 @@ PYBIND11_MODULE(_core, module) {
       .def_property("addresses", nullptr,
                     [](MembershipOptions& o, std::vector<std::string> texts) { o.facts.addresses = std::move(texts); })
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
+      .def_property("cost_rows", nullptr,
+                    [](MembershipOptions& o, const std::vector<fairring::RowNumbers>& rows) {
+                      o.rows = fairring::costRowsOf(rows);
+                    })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
       .def_readwrite("transport", &MembershipOptions::transport)
@@ -39,6 +44,19 @@ PYBIND11_MODULE(_core, module) {
   };
   module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_stock"),
              py::call_guard<py::gil_scoped_release>());
+  module.def("inspect", &fairring::inspect, py::arg("backend"));
+  module.def("rdma_devices", &fairring::rdmaDevicesHere);
+  module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
+  module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("transport"));
+  using fairring::PlanQuestion;
+  py::class_<PlanQuestion>(module, "PlanQuestion")
+      .def(py::init<>())
+      .def_readwrite("machines", &PlanQuestion::machines)
+      .def_readwrite("total_memory", &PlanQuestion::totalMemoryBytes)
+      .def_readwrite("slice_size", &PlanQuestion::sliceBytes)
+      .def_readwrite("rows", &PlanQuestion::rows)
+      .def_readwrite("bytes", &PlanQuestion::bytes);
+  module.def("forecast", &fairring::forecast, py::arg("question"));
   module.def("epoll_descriptors", &fairring::epollDescriptors);
   module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
 }

@@ -175,6 +175,16 @@ void FairringBackend::abort() {
   Fallback::abort();
 }
 
+std::vector<RankFacts> FairringBackend::factsOfAll() const {
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->factsOfAll(timeout()) : std::vector<RankFacts>();
+}
+
+TransportChoice FairringBackend::transportFor(const std::vector<RankFacts>& facts) const {
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->transportFor(facts) : TransportChoice();
+}
+
 void FairringBackend::shutdown() {
   if (isForked()) return;
   const GilReleased withoutLock;

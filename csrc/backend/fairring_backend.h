@@ -67,6 +67,10 @@ class FairringBackend : public Fallback {
   void abort() override;
   void shutdown() override;
 
+  // For `fairring check`. Waits for all ranks as the first use of the group does; nothing in a group of one rank.
+  std::vector<RankFacts> factsOfAll() const;
+  TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
+
  protected:
   std::int64_t meet() override;
   void openEngine(std::chrono::milliseconds timeout) override;

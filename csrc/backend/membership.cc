@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "engine/transport_choice.h"
 #include "exchange/rdma_offer.h"
 #include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
@@ -86,18 +85,14 @@ void Membership::describeRdma(RankFacts& facts) const {
 }
 
 // A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
-Transport Membership::transport() const {
-  const TransportChoice choice = chooseTransport(options_.transport, facts_);
-  if (!choice.rdmaRefused.empty() && options_.rank == 0) {
-    if (choice.rdmaIsThere) {
-      TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);
-    } else {
-      LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
-    }
+void Membership::tellTransport() const {
+  const TransportChoice choice = transportFor(facts_);
+  if (choice.rdmaRefused.empty() || options_.rank != 0) return;
+  if (choice.rdmaIsThere) {
+    TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);
+  } else {
+    LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
   }
-  Transport transport = choice.transport;
-  transport.lanes = options_.lanes;
-  return transport;
 }
 
 void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }
@@ -122,12 +117,14 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   refuseIfAborted();
   if (group_) return *group_;
   meet(timeout);
+  tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
-                         .transport = transport(),
+                         .transport = transportFor(facts_).transport,
                          .makeTensorPipe = makeTensorPipePipes,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
+                         .rows = options_.rows,
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .failed = [this](const Error& error) { announce(error); }};
   auto made = std::make_shared<Group>(runtime_->threads(), entrance_, std::move(settings), facts_);
@@ -135,6 +132,19 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
   return *group_;
+}
+
+std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout) {
+  const std::lock_guard making(making_);
+  refuseIfAborted();
+  meet(timeout);
+  return facts_;
+}
+
+TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) const {
+  TransportChoice choice = chooseTransport(options_.transport, facts);
+  choice.transport.lanes = options_.lanes;
+  return choice;
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {

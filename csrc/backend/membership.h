@@ -28,6 +28,7 @@
 #include "backend/runtime.h"
 #include "backend/seating.h"
 #include "engine/group.h"
+#include "engine/transport_choice.h"
 #include "exchange/hello.h"
 
 namespace fairring {
@@ -44,6 +45,7 @@ struct MembershipOptions {
   std::uint32_t lanes = 1;         // of TCP: connections to a peer
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
+  std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
 };
 
@@ -58,6 +60,9 @@ class Membership {
 
   // The engine; the first call makes it. Throws Failure: a rank that is not there in time, settings that differ.
   Group& group(std::chrono::milliseconds timeout);
+  // What all ranks have said of themselves; waits as group() does.
+  std::vector<RankFacts> factsOfAll(std::chrono::milliseconds timeout);
+  TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // The generation in which all ranks have met; waits for that as group() does.
   std::int64_t generation(std::chrono::milliseconds timeout);
   // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
@@ -72,7 +77,7 @@ class Membership {
   void openDoor(c10d::Store& store);
   void describeRdma(RankFacts& facts) const;
   void closeDoor();
-  Transport transport() const;
+  void tellTransport() const;
   Secret agreeOnSecret(c10d::Store& store) const;
   void meet(std::chrono::milliseconds timeout);
   void awaitFacts(std::chrono::milliseconds timeout);

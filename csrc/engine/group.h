@@ -27,6 +27,7 @@ struct GroupSettings {
   MakeContactPipes makeTensorPipe;  // where the transport is TensorPipe
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
+  std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{60'000};
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
 };

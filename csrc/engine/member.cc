@@ -18,6 +18,10 @@ constexpr milliseconds kExplanation{1'000};
 // How long a caller that waits looks for what comes before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kPatience{50};
 
+std::vector<CostRow> rowsOf(const GroupSettings& settings) {
+  return settings.rows.empty() ? builtInRows(settings.transport.name()) : settings.rows;
+}
+
 }  // namespace
 
 Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings,
@@ -27,8 +31,7 @@ Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSetting
       entrance_(std::move(entrance)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts)),
-               {settings_.totalMemoryBytes, settings_.sliceBytes, builtInRows(settings_.transport.name())}),
+      planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
       neighbours_(planner_.topology(), std::move(facts), rank_),
       verdicts_(neighbours_, rank_, settings_.name),
       pulse_(rank_, journal_),

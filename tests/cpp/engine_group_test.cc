@@ -51,6 +51,7 @@ class Job {
                            .makeTensorPipe = nullptr,
                            .totalMemoryBytes = 1 << 20,
                            .sliceBytes = 256 << 10,
+                           .rows = {},
                            .heartbeatTimeout = heartbeatTimeout,
                            .failed = failed};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->entrance, settings, facts);

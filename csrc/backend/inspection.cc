@@ -1,0 +1,107 @@
+#include "backend/inspection.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+
+#include "backend/fairring_backend.h"
+#include "engine/transport_choice.h"
+#include "exchange/rdma_devices.h"
+#include "exchange/rdma_offer.h"
+#include "plan/cost_rows.h"
+
+namespace fairring {
+
+namespace py = pybind11;
+
+std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows) {
+  std::vector<CostRow> made;
+  made.reserve(rows.size());
+  for (const RowNumbers& row : rows) made.push_back({row[0], row[1], row[2], row[3]});
+  return made;
+}
+
+std::vector<RowNumbers> builtInRowNumbers(const std::string& transport) {
+  std::vector<RowNumbers> rows;
+  for (const CostRow& row : builtInRows(transport)) {
+    rows.push_back({row.latencySeconds, row.perMessageSeconds, row.bytesPerSecond, row.summedBytesPerSecond});
+  }
+  return rows;
+}
+
+py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return py::none();
+  std::vector<RankFacts> facts;
+  TransportChoice choice;
+  {
+    const py::gil_scoped_release unlocked;
+    facts = ours->factsOfAll();
+    if (!facts.empty()) choice = ours->transportFor(facts);
+  }
+  if (facts.empty()) return py::none();
+  py::list ranks;
+  for (const RankFacts& one : facts) {
+    py::dict rank;
+    rank["machine"] = one.place.machine;
+    rank["hostname"] = one.hostname;
+    rank["addresses"] = one.addresses;
+    rank["port"] = one.port;
+    rank["rdma_fabric"] = one.rdmaFabric;
+    rank["rdma_obstacle"] = one.rdmaObstacle;
+    ranks.append(rank);
+  }
+  py::dict found;
+  found["ranks"] = ranks;
+  found["transport"] = choice.transport.name();
+  found["rdma_refused"] = choice.rdmaRefused;
+  return found;
+}
+
+py::list rdmaDevicesHere() {
+  py::list devices;
+  for (const RdmaDevice& one : rdmaDevices()) {
+    py::dict device;
+    device["name"] = one.name;
+    device["driver"] = one.driver;
+    device["link_layer"] = one.linkLayer;
+    device["interface"] = one.netdev;
+    device["rate"] = one.rate;
+    device["gid"] = one.gid;
+    device["obstacle"] = one.obstacle;
+    devices.append(device);
+  }
+  return devices;
+}
+
+std::string rdmaObstacleHere(int peers) { return rdmaOffer(peers).obstacle; }
+
+py::list forecast(const PlanQuestion& question) {
+  std::vector<Place> places;
+  for (const std::string& machine : question.machines) places.push_back({machine, ""});
+  const Planner planner(Topology(places), {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
+  py::list plans;
+  for (const Forecast& one : planner.forecast(question.bytes)) {
+    py::list levels;
+    for (const int level : planner.topology().levels()) {
+      const StepWork& work = one.levels[static_cast<std::size_t>(level)];
+      py::dict entry;
+      entry["level"] = level;
+      entry["messages"] = work.messages;
+      entry["bytes"] = work.bytes;
+      entry["summed_bytes"] = work.summedBytes;
+      levels.append(entry);
+    }
+    py::dict plan;
+    plan["steps"] = describe(one.plan);
+    plan["slice_bytes"] = one.sliceBytes;
+    plan["slices"] = one.slices;
+    plan["staging_bytes"] = one.stagingBytes;
+    plan["seconds"] = one.seconds;
+    plan["levels"] = levels;
+    plans.append(plan);
+  }
+  return plans;
+}
+
+}  // namespace fairring

@@ -1,0 +1,38 @@
+// What a group and the planner know, for people: the answers of `fairring check` and `fairring plan`, as Python's
+// dicts. Callers hold Python's lock; inspect() lets go of it while it waits for the other ranks.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "plan/planner.h"
+
+namespace fairring {
+
+using RowNumbers = std::array<double, 4>;  // of a CostRow, in its order
+
+std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows);
+std::vector<RowNumbers> builtInRowNumbers(const std::string& transport);
+
+// What all ranks of a group say of themselves, and the transport that follows. Throws what the first use of the group
+// would throw. None where the backend is not ours, has ended, or has one rank.
+pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+pybind11::list rdmaDevicesHere();         // each with its obstacle
+std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be used at all
+
+struct PlanQuestion {
+  std::vector<std::string> machines;  // of each rank
+  std::uint64_t totalMemoryBytes = 0;
+  std::uint64_t sliceBytes = 0;
+  std::vector<RowNumbers> rows;  // by level
+  std::uint64_t bytes = 0;       // of the call
+};
+pybind11::list forecast(const PlanQuestion& question);  // every plan, the best first
+
+}  // namespace fairring

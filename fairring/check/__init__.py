@@ -1,0 +1,1 @@
+"""`fairring check`: what Fairring sees on this machine and between all ranks."""

@@ -1,0 +1,101 @@
+"""What Fairring sees on this machine and, started on every rank, between all of them: `torchrun ... -m fairring check`
+
+Machines, interfaces, RDMA devices and why each is or isn't used, GPUs, the transport of each level with its measured
+latency and bandwidth, the plan for 25 MiB, and warnings with what to do. Rank 0 prints. Without a launcher's variables
+(MASTER_ADDR) it looks at this machine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HELP = "print what Fairring sees here and between all ranks"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--json", action="store_true", help="JSON instead of tables")
+    text = "write the measured cost rows to this file, for FAIRRING_COST_ROWS on all ranks"
+    add("--save", type=Path, metavar="FILE", help=text)
+    text = "how long to wait for other ranks (default: 120)"
+    add("--timeout", type=float, default=120.0, metavar="SECONDS", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fairring import register
+    from fairring.config import Config, ConfigError
+
+    try:
+        config = Config.from_environment()
+        register()
+        report = _together(config, arguments) if config.master_address else _alone(config, arguments)
+    except (ConfigError, RuntimeError, OSError) as error:
+        print(f"fairring check: {error}", file=sys.stderr)
+        return 1
+    if report:
+        _print(report, arguments.json)
+    return 0
+
+
+def _print(report: dict[str, Any], as_json: bool) -> None:
+    from fairring.check import table
+
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        table.show(report)
+
+
+def _alone(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    from fairring import facts
+    from fairring.check import advice, report, system
+
+    if arguments.save:
+        raise OSError("--save needs several ranks to measure between: start it with torchrun")
+    outward = [facts.address_towards(facts.ELSEWHERE[0], 0)]
+    addresses = [facts.address_of(name) for name in config.interfaces] or outward
+    machine = config.machine or facts.machine()
+    here = system.describe(addresses, peers=1)
+    return report.build(config, [here], [machine], "tcp", [], advice.advice([here], [machine], ""))
+
+
+def _together(config: Any, arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """The report on rank 0, None on the others."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    dist.init_process_group("fairring", timeout=timedelta(seconds=arguments.timeout))
+    try:
+        return _between_all(config, arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] | None:
+    import torch
+    import torch.distributed as dist
+
+    from fairring import _core, facts
+    from fairring.check import advice, measure, report, saved_rows, system
+    from fairring.cost_rows import write
+
+    group: Any = dist.group.WORLD
+    seen = _core.inspect(group._get_backend(torch.device("cpu")))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    machines = [one["machine"] for one in seen["ranks"]] if seen else [config.machine or facts.machine()]
+    addresses = seen["ranks"][rank]["addresses"] if seen else [facts.address_towards(config.master_address, 0)]
+    systems: list[Any] = [None] * world
+    dist.all_gather_object(systems, system.describe(addresses, peers=max(1, world - 1)))
+    measured = measure.measure(machines) if world > 1 else []
+    if rank != 0:
+        return None
+    transport, refused = (seen["transport"], seen["rdma_refused"]) if seen else ("tcp", "")
+    if arguments.save:
+        where = f"on {len(set(machines))} machines, {world} ranks, between machines by {transport}"
+        write(arguments.save, saved_rows.rows(measured, _core.built_in_rows(transport)), where)
+    return report.build(config, systems, machines, transport, measured, advice.advice(systems, machines, refused))

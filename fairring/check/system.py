@@ -1,0 +1,89 @@
+"""What this rank's machine has: its interface, its RDMA devices, its GPUs, its limits, its versions. Plain values."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+NETWORK = Path("/sys/class/net")
+IPV6_OFF = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
+PEER_MEMORY = Path("/sys/module/nvidia_peermem")
+
+
+def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
+    """addresses: at which the other ranks reach this one. peers: how many it might have."""
+    import torch
+
+    from fairring import _core
+
+    return {
+        "hostname": socket.gethostname(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memlock": _limit(resource.RLIMIT_MEMLOCK),
+        "open_files": _limit(resource.RLIMIT_NOFILE),
+        "addresses": list(addresses),
+        "interfaces": [interface(interface_of(address)) for address in addresses],
+        "rdma": _core.rdma_devices(),
+        "rdma_obstacle": _core.rdma_obstacle(peers),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "gpudirect": PEER_MEMORY.exists(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    import importlib.metadata
+
+    import torch
+
+    return {
+        "fairring": importlib.metadata.version("fairring"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "linux": platform.release(),
+    }
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface with that IP address; empty where there is none."""
+    from fairring import facts
+    from fairring.config import ConfigError
+
+    for _, name in socket.if_nameindex():
+        try:
+            if facts.address_of(name) == address:
+                return name
+        except ConfigError:
+            continue
+    return ""
+
+
+def interface(name: str) -> dict[str, Any]:
+    """speed in Mbit/s, None where the system does not say (virtual ones)."""
+    home = NETWORK / name if name else Path("/nonexistent")
+    off = Path(IPV6_OFF.format(name))
+    speed = _number(home / "speed")
+    return {
+        "name": name,
+        "mtu": _number(home / "mtu"),
+        "speed": speed if speed and speed > 0 else None,
+        "ipv6": off.exists() and off.read_text().strip() == "0",
+    }
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _limit(which: int) -> int | None:
+    """In the units of `ulimit`'s system call; None: none."""
+    soft, _ = resource.getrlimit(which)
+    return None if soft == resource.RLIM_INFINITY else soft
