@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = {"lab": "fairring.lab.command", "check": "fairring.check.command"}
+COMMANDS = {"lab": "fairring.lab.command", "check": "fairring.check.command", "plan": "fairring.plan"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

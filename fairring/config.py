@@ -110,7 +110,7 @@ def _refuse_unknown(variables: Mapping[str, str]) -> None:
         raise ConfigError(f"unknown variable {name}={variables[name]!r}; {hint} (unset it if it is not for this job)")
 
 
-def _size(name: str, text: str) -> int:
+def size(name: str, text: str) -> int:
     match = re.fullmatch(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]*)", text.strip())
     unit = UNITS.get(match[3].upper(), 0) if match else 0
     fraction = match[2] or "" if match else ""
@@ -200,8 +200,8 @@ def _text(_name: str, text: str) -> str:
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "FAIRRING_TOTAL_MEMORY": ("total_memory", _size),
-    "FAIRRING_SLICE_SIZE": ("slice_size", _size),
+    "FAIRRING_TOTAL_MEMORY": ("total_memory", size),
+    "FAIRRING_SLICE_SIZE": ("slice_size", size),
     "FAIRRING_TRANSPORT": ("transport", _transport),
     "FAIRRING_LANES": ("lanes", _lanes),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),

@@ -19,8 +19,8 @@ def test_defaults_are_those_of_the_table() -> None:
     settings = read()
     assert settings == Config()
     rows = {row.name: row.default for row in config.VARIABLES}
-    assert settings.total_memory == config._size("", rows["FAIRRING_TOTAL_MEMORY"])
-    assert settings.slice_size == config._size("", rows["FAIRRING_SLICE_SIZE"])
+    assert settings.total_memory == config.size("", rows["FAIRRING_TOTAL_MEMORY"])
+    assert settings.slice_size == config.size("", rows["FAIRRING_SLICE_SIZE"])
     assert settings.heartbeat_timeout == config._seconds("", rows["FAIRRING_HEARTBEAT_TIMEOUT"])
     assert settings.transport == config._transport("", rows["FAIRRING_TRANSPORT"])
     assert settings.lanes == config._lanes("", rows["FAIRRING_LANES"])

@@ -1,0 +1,59 @@
+"""`fairring plan`: predictions without a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fairring import cli
+from fairring.plan import at_rate
+
+
+def plans(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert cli.main(["plan", "--json", *words]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_choice_comes_first_and_few_bytes_take_fewer_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    large = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "25MiB")
+    small = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "4KiB")
+    assert [plan["steps"] for plan in large] == ["RS0 RS1 AG1 AG0", "RS0 AR1 AG0"]
+    assert [plan["steps"] for plan in small] == ["RS0 AR1 AG0", "RS0 RS1 AG1 AG0"]
+    for found in (large, small):
+        assert found[0]["seconds"] <= found[1]["seconds"]
+
+
+def test_between_two_machines_each_rank_sends_its_share_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    call = 64 << 20
+    rail = plans(capsys, "--machines", "2", "--ranks", "2", "--bytes", "64MiB")[0]["levels"][1]
+    assert rail["bytes"] == pytest.approx(call / 2, rel=0.001)
+
+
+def test_a_slower_link_takes_longer_and_is_shared_by_the_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--machines", "2", "--ranks", "2", "--bytes", "64MiB", "--rate")
+    fast, slow = (plans(capsys, *words, rate)[0]["seconds"] for rate in ("10gbit", "1gbit"))
+    assert slow > 64 * 2**20 / 125e6 > fast
+    rows = [(0.0, 0.0, 1.0, 1.0), (0.1, 0.2, 1.0, 2.0)]
+    assert at_rate(rows, "1gbit", 4) == [rows[0], (0.1, 0.2, 125e6 / 4, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--bytes", "much"], "is not a size"),
+        (["--rate", "fast"], "is not a rate"),
+        (["--ranks", "x"], "is not a number of ranks"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", *words]) == 1
+    assert reason in capsys.readouterr().err
+
+
+def test_the_table_names_the_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "--machines", "8", "--ranks", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "RS0 RS1 AG1 AG0 (chosen)" in said
