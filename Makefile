@@ -7,6 +7,7 @@
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-libraries  third-party programs on gloo and fairring; not in make test, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
+#   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
 #   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
@@ -22,6 +23,7 @@ OLDEST_TORCH := 2.11
 PYTHON ?= python3
 TORCH ?= $(NEWEST_TORCH)
 VMS ?= 2
+FUZZ_SECONDS ?= 15
 
 # The virtual environment of a torch: .venv of the newest, .venv-2.11 of another.
 venv = .venv$(if $(filter-out $(NEWEST_TORCH),$1),-$1)
@@ -35,7 +37,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -63,7 +65,7 @@ bench-kernels: .venv/.tools
 	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
 	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
 
-test: test-cpp test-$(OLDEST_TORCH) test-python
+test: test-cpp fuzz test-$(OLDEST_TORCH) test-python
 
 # --- set-up
 
@@ -119,6 +121,22 @@ test-cpp: build build/asan/build.ninja build/tsan/build.ninja
 	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests
 	@$(STAGE) "C++ tests: TensorPipe" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex tensorpipe
 
+# What a run finds out stays in build/fuzz/corpus; what is worth keeping goes to tests/fuzz/corpus.
+fuzz: build/fuzz/build.ninja
+	@$(STAGE) "build the fuzz targets" $(BIN)/cmake --build build/fuzz --target fuzzers
+	@for target in $(notdir $(wildcard tests/fuzz/corpus/*)); do \
+	  mkdir -p build/fuzz/corpus/$$target; \
+	  $(STAGE) "fuzz $$target" build/fuzz/tests/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=9000 \
+	    -verbosity=0 -print_funcs=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
+	    build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	done
+
+build/fuzz/build.ninja: .venv/.tools
+	@.ci/system-packages fuzz
+	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_RELEASE='-O2 -g' -DFAIRRING_WERROR=ON -DFAIRRING_MODULE=OFF \
+	  -DFAIRRING_FUZZERS=ON -DFAIRRING_SANITIZE=address,undefined
+
 test-python: build
 	$(BIN)/pytest
 
@@ -148,7 +166,7 @@ smoke: wheel
 
 # --- lint
 
-CPP_FILES = $(shell find csrc tests/cpp benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+CPP_FILES = $(shell find csrc tests/cpp tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PYTHON_DIRS = setup.py $(wildcard fairring examples benchmarks tests)
 
 build/lint/compile_commands.json: .venv/.tools

@@ -46,7 +46,11 @@ VARIABLES = (
         "auto",
         "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp.",
     ),
-    Variable("FAIRRING_LANES", "1", "Connections that carry data between two ranks, over tcp: 1 to 16."),
+    Variable(
+        "FAIRRING_LANES",
+        "1",
+        "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16.",
+    ),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
     Variable(

@@ -112,7 +112,7 @@ Loop::Clock::time_point Loop::firstTimer() const {
 bool Loop::look() {
   bool seen = false;
   looking_ = true;
-  for (const auto& [owner, lookout] : lookouts_) invoke([&] { seen = lookout.look() || seen; });
+  for (const auto& entry : lookouts_) invoke([&] { seen = entry.second.look() || seen; });
   looking_ = false;
   return seen;
 }

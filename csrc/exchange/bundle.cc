@@ -1,8 +1,8 @@
 #include "exchange/bundle.h"
 
+#include <algorithm>
 #include <cassert>
 #include <limits>
-#include <ranges>
 
 namespace fairring {
 
@@ -51,7 +51,7 @@ std::uint64_t Bundle::bytesSeen() const {
 }
 
 bool Bundle::isFlushed() const {
-  return std::ranges::all_of(lanes_ | std::views::values, [](const auto& lane) { return lane->isFlushed(); });
+  return std::ranges::all_of(lanes_, [](const auto& entry) { return entry.second->isFlushed(); });
 }
 
 void Bundle::pump() {

@@ -1,0 +1,72 @@
+// What a peer that has passed the challenge may send over two lanes: whatever the bytes, nothing is written outside of
+// the place that the receiver gave for a part, nor after it has been told that the part is there, and no part comes
+// twice. The input is records: one byte for lane and length, and so many bytes of that lane.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "exchange/intake.h"
+
+using namespace fairring;
+
+namespace {
+
+constexpr std::uint64_t kMostPlace = 1 << 20;
+
+// Gives each part memory of exactly its size, and takes it away when it has come: the sanitizer sees what is written
+// to neither.
+class Receiver final : public PipeReceiver {
+ public:
+  std::byte* place(int, const PartHeader& header) override {
+    if (header.kind != PartKind::Data || header.bytes > kMostPlace) return nullptr;
+    return places_.emplace(header.slice, header.bytes)->second.data();
+  }
+  void arrived(int, const PartHeader& header) override {
+    if (header.bytes == 0) return;
+    const auto found = std::ranges::find_if(
+        places_, [&](const auto& place) { return place.first == header.slice && place.second.size() == header.bytes; });
+    if (found == places_.end()) std::abort();
+    places_.erase(found);
+  }
+  void ended(int, const Error&) override {}
+
+ private:
+  std::multimap<std::uint64_t, std::vector<std::byte>> places_;
+};
+
+// False when the lane takes no more.
+bool feed(Intake& intake, std::span<const std::uint8_t> bytes) {
+  while (!bytes.empty() && !intake.hasEnded()) {
+    std::size_t filled = 0;
+    for (const iovec& room : intake.room()) {
+      const std::size_t size = std::min(room.iov_len, bytes.size());
+      if (size > 0) std::memcpy(room.iov_base, bytes.data(), size);
+      bytes = bytes.subspan(size);
+      filled += size;
+    }
+    if (filled == 0) std::abort();
+    if (intake.filled(filled)) return false;
+  }
+  return !intake.hasEnded();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Receiver receiver;
+  Assembly assembly(1, receiver);
+  std::optional<Intake> lanes[] = {std::optional<Intake>(std::in_place, assembly),
+                                   std::optional<Intake>(std::in_place, assembly)};
+  std::span<const std::uint8_t> input(data, size);
+  while (!input.empty()) {
+    const std::size_t lane = input[0] & 1;
+    const std::size_t length = std::min<std::size_t>(input[0] >> 1 << 2, input.size() - 1);
+    if (!feed(*lanes[lane], input.subspan(1, length))) lanes[lane].emplace(assembly);  // made anew
+    input = input.subspan(1 + length);
+  }
+  return 0;
+}

@@ -1,0 +1,67 @@
+// A whole connection that has passed the challenge, over a socket and with something to send the other way: whatever
+// comes, the pipe goes on or ends once, and nothing else happens.
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "exchange/tcp_pipes.h"
+
+using namespace fairring;
+
+namespace {
+
+constexpr std::uint64_t kMostPlace = 1 << 16;
+
+class Receiver final : public PipeReceiver {
+ public:
+  std::byte* place(int, const PartHeader& header) override {
+    if (header.bytes > kMostPlace) return nullptr;
+    return places_.emplace_back(header.bytes).data();
+  }
+  void arrived(int, const PartHeader&) override {}
+  void ended(int, const Error&) override {
+    if (++ends_ > 1) std::abort();
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> places_;
+  int ends_ = 0;
+};
+
+std::array<Descriptor, 2> connected() {
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair.data()) != 0) std::abort();
+  return {Descriptor(pair[0]), Descriptor(pair[1])};
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static Loop loop;
+  static const std::vector<std::byte> payload(100 << 10);
+  Receiver receiver;
+  auto [here, there] = connected();
+  std::unique_ptr<TcpPipes> pipes;
+  const auto turn = [&](const Loop::Task& task) {
+    loop.post(task);
+    loop.runOnce(std::chrono::milliseconds(0));
+  };
+  turn([&, &socket = here] {
+    pipes = std::make_unique<TcpPipes>(loop, receiver);
+    pipes->add(1, 0, std::move(socket));
+    const std::array<Part, 2> parts{Part{{.slice = 1, .bytes = 100}, payload.data()},
+                                    Part{{.slice = 2, .bytes = payload.size()}, payload.data()}};
+    pipes->send(1, parts, [] {});
+  });
+  turn([] {});
+  const std::size_t half = size / 2;
+  if (::send(there.get(), data, half, MSG_NOSIGNAL) != static_cast<ssize_t>(half)) std::abort();
+  turn([] {});
+  [[maybe_unused]] const auto sent = ::send(there.get(), data + half, size - half, MSG_NOSIGNAL);
+  turn([] {});
+  turn([&] { pipes.reset(); });
+  return 0;
+}

@@ -1,0 +1,81 @@
+"""The connections that carry data between machines: several interfaces, slow ones, and what breaks."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_programs import needs_namespaces
+
+from fairring import lab
+
+pytestmark = needs_namespaces
+
+PROGRAM = [sys.executable, str(Path(__file__).parent / "programs" / "stream.py")]
+TIMEOUT_SECONDS = 150
+OUTAGE_SECONDS = 3.0
+
+
+def stream(
+    machines: Sequence[int],
+    event: Callable[[lab.Lab], None] = lambda _: None,
+    arguments: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """What every rank reports after ten calls and the event, which comes in the middle of them."""
+    command = [*PROGRAM, *arguments]
+    with lab.Lab(command, machines, network="namespaces", env=env or {}, **settings) as running:
+        running.wait_for_output(0, "ready", TIMEOUT_SECONDS)
+        event(running)
+        running.wait_for_output(0, "ten", TIMEOUT_SECONDS)
+        running.signal(signal.SIGUSR1, 0)
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    reports = [json.loads(text.splitlines()[-1]) for text in result.stdout]
+    assert [report["wrong"] for report in reports] == [0] * len(reports)
+    return reports
+
+
+def share(report: dict[str, Any], interface: str) -> float:
+    """Of the bytes that the machine sent."""
+    return float(report["sent"][interface] / sum(report["sent"].values()))
+
+
+def test_two_interfaces_share_the_work() -> None:
+    for report in stream([1, 1], rate="200mbit", interfaces=2):
+        assert 0.3 < share(report, "eth1") < 0.7
+
+
+def test_a_slow_interface_carries_only_what_it_can() -> None:
+    # A hundredth of the other, so that it has the smaller share on a machine that is busy with something else too.
+    for report in stream([1, 1], rate="500mbit,5mbit", interfaces=2):
+        assert 0.0 < share(report, "eth1") < 0.25
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_lanes_that_break_again_and_again_are_made_anew(lanes: int) -> None:
+    stream([1, 1], arguments=["break"], rate="500mbit", env={"FAIRRING_LANES": str(lanes)})
+
+
+def outage(interface: int | None) -> Callable[[lab.Lab], None]:
+    def event(running: lab.Lab) -> None:
+        running.link(1, interface).set_down()
+        time.sleep(OUTAGE_SECONDS)
+        running.link(1, interface).set_up()
+
+    return event
+
+
+def test_a_link_that_was_down_for_three_seconds_changes_nothing() -> None:
+    stream([1, 1], outage(None), rate="200mbit")
+
+
+def test_one_interface_of_two_may_be_down() -> None:
+    stream([1, 1], lambda running: running.link(1, 1).set_down(), rate="200mbit", interfaces=2)
