@@ -331,6 +331,7 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
                          },
                          .totalMemoryBytes = 1 << 20,
                          .sliceBytes = 256 << 10,
+                         .rows = {},
                          .failed = nullptr};
   job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->entrance, settings, job.facts);
   std::vector<float> tensor(10);
