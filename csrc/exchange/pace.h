@@ -25,11 +25,10 @@ class Pace {
     seconds_ /= 2;
     bytes_ /= 2;
   }
-  double bytesPerSecond() const { return bytes_ < kEnoughBytes ? kUnknown : bytes_ / std::max(seconds_, 1e-6); }
+  double bytesPerSecond() const { return bytes_ > 0 ? bytes_ / std::max(seconds_, 1e-6) : kUnknown; }
 
  private:
   static constexpr double kUnknown = 125e6;  // of a lane that has carried nothing yet: any, the same for all
-  static constexpr double kEnoughBytes = 256 << 10;
   static constexpr double kMemorySeconds = 0.1;
 
   double bytes_ = 0;
