@@ -93,9 +93,6 @@ def _gloo_options(timeout: timedelta, config: Config, address: str) -> tuple[Any
     """Options, and the epoll descriptors of the devices in them.
 
     Gloo by itself takes the interface of the host name, which in namespaces and containers often leads nowhere.
-
-    Lazy: its connections are made when two ranks first need one. Otherwise making it would wait for all ranks, and two
-    of four ranks that only send to each other would wait for the others' next call.
     """
     gloo: Any = dist.ProcessGroupGloo  # its options have no types of their own
     settings = gloo._Options()
@@ -115,7 +112,7 @@ def _gloo_device(**place: str) -> tuple[Any, list[int]]:
     gloo: Any = dist.ProcessGroupGloo
     with _making_a_device:
         before = set(_core.epoll_descriptors())
-        device = gloo.create_device(**place, lazy_init=True)
+        device = gloo.create_device(**place, lazy_init=False)
         new = set(_core.epoll_descriptors()) - before
     return device, list(new) if len(new) == 1 else []
 

@@ -239,7 +239,7 @@ def test_groups_that_fail_leave_no_threads_and_no_descriptors_behind() -> None:
         ranks.kill()
 
 
-def _abort_while_gloo_waits(rank: int, size: int, port: int) -> str:
+def _abort_while_a_send_waits(rank: int, size: int, port: int) -> str:
     init_group(rank, size, port, "fairring", 60)
     if rank == 1:
         dist.all_reduce(torch.ones(1))
@@ -249,14 +249,14 @@ def _abort_while_gloo_waits(rank: int, size: int, port: int) -> str:
     timer = threading.Timer(0.3, group._get_backend(torch.device("cpu")).abort)
     timer.start()
     with pytest.raises(dist.DistBackendError) as caught:
-        dist.send(torch.ones(1 << 20), 1)  # whose Gloo is never made
+        dist.send(torch.ones(1 << 20), 1)  # which rank 1 does not receive
     return str(caught.value)
 
 
-def test_abort_frees_a_send_to_a_rank_whose_gloo_is_not_there() -> None:
+def test_abort_frees_a_send_that_nobody_receives() -> None:
     ranks = Ranks(2)
     try:
-        texts = ranks.run(_abort_while_gloo_waits, 2, ranks.store.port)
+        texts = ranks.run(_abort_while_a_send_waits, 2, ranks.store.port)
         assert "rank 0 aborted" in texts[0]
         assert ranks.close() == [0, 0]
     finally:

@@ -61,8 +61,8 @@ def test_strangers_change_nothing_from_before_the_group_until_after_it(stage: St
         for rank in play.ranks:
             store = {stage.port} if rank == 0 else set()
             opened = listening_ports(play.pids[rank]) - store
-            assert len(opened) == 1, f"rank {rank} listens on {opened}"
-            assert opened <= {LOW_PORT, HIGH_PORT}
+            assert len(opened & {LOW_PORT, HIGH_PORT}) == 1, f"rank {rank} listens on {opened}"
+            assert len(opened) <= 2, f"rank {rank} listens on {opened}"  # and Gloo's
         for attacker in attackers:
             stage.await_(lambda pid=attacker: stage.heard[pid], 120, "the strangers")
         play.tell("enough")

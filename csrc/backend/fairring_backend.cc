@@ -32,6 +32,12 @@ void prepareForForks() {
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
 }
 
+std::int64_t generationOf(const std::weak_ptr<Membership>& membership, std::chrono::milliseconds timeout) {
+  const std::shared_ptr<Membership> there = membership.lock();
+  TORCH_CHECK_WITH(DistBackendError, there, "this process group has ended");
+  return there->generation(timeout);
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, Origin origin,
@@ -56,6 +62,11 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, O
       parts.link->post([stocks = parts.stocks] { stocks->breakOff(); });
     });
     parts.link->connect(*membership);
+    const std::weak_ptr<Membership> ranks = membership;
+    parts.stocks->beginGloo([ranks, timeout] { return generationOf(ranks, timeout); },
+                            [ranks] {
+                              if (const auto there = ranks.lock()) there->giveUp();
+                            });
   }
   auto backend =
       c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));

@@ -1,11 +1,11 @@
-// A complete c10d backend made of stock ones: Gloo for CPU tensors, NCCL for CUDA tensors, each made when the first
-// call needs it. What Fairring does itself overrides this (fairring_backend.h); everything else ends here.
+// A complete c10d backend made of stock ones: Gloo for CPU tensors, NCCL for CUDA tensors. What Fairring does itself
+// overrides this (fairring_backend.h); everything else ends here.
 //
-// The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Making one
-// waits until all ranks have made the group, and for no call of theirs where the stock backend allows that (Gloo in its
-// lazy mode does). A call on CPU tensors is watched by the group's engine from its beginning to its end, and given to
-// the user as a Work of ours (delegated_work.h); one on CUDA tensors is the stock backend's alone, for its Work is
-// bound to the caller's stream. Any thread; a stock backend's calls are as ordered as its caller makes them.
+// The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Gloo is made
+// in the background while the group is (stock_backends.h), and the first call that needs it waits for that; NCCL is
+// made by the first call. A call on CPU tensors is watched by the group's engine from its beginning to its end, and
+// given to the user as a Work of ours (delegated_work.h); one on CUDA tensors is the stock backend's alone, for its
+// Work is bound to the caller's stream. Any thread; a stock backend's calls are as ordered as its caller makes them.
 //
 // Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
 // overridable aliases: only old names are overridden here, so that one source serves all versions.

@@ -224,8 +224,15 @@ void Membership::announce(const Error& error) {
 
 void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
   std::unique_lock lock(mutex_);
-  aborting_.wait_for(lock, pause, [this] { return static_cast<bool>(aborted_); });
+  aborting_.wait_for(lock, pause, [this] { return aborted_ || givenUp_; });
   if (aborted_) throw Failure(aborted_);
+  if (givenUp_) throw Failure(makeError(ErrorKind::Aborted, "rank ", options_.rank, " left group ", options_.name));
+}
+
+void Membership::giveUp() {
+  const std::lock_guard lock(mutex_);
+  givenUp_ = true;
+  aborting_.notify_all();
 }
 
 Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout) {

@@ -68,6 +68,7 @@ class Membership {
   // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
   std::optional<std::uint64_t> enter(OutsideCall call);
   void finish(std::uint64_t ticket);
+  void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   Completion& completion() { return runtime_->completion(); }
@@ -104,6 +105,7 @@ class Membership {
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;
   Error aborted_;
+  bool givenUp_ = false;
   bool announced_ = false;
   // A connection of its own, made while all is well: to make one to a store that has gone takes the store's timeout.
   c10::intrusive_ptr<c10d::Store> ownStore_;

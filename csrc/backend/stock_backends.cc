@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "backend/device_sockets.h"
+#include "base/error.h"
 
 namespace fairring {
 namespace {
@@ -21,9 +24,84 @@ void shutAll(const std::vector<int>& epolls) {
 StockBackends::StockBackends(StorePtr store, Make make)
     : make_(std::make_shared<const Make>(std::move(make))), store_(std::move(store)) {}
 
-StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const std::function<std::int64_t()>& meet,
+void StockBackends::beginGloo(Meet meet, std::function<void()> giveUp) {
+  {
+    const std::lock_guard lock(mutex_);
+    beginning_ = true;
+    giveUp_ = std::move(giveUp);
+  }
+  try {
+    std::thread([self = shared_from_this(), meet = std::move(meet)] { self->makeInBackground(meet); }).detach();
+  } catch (const std::system_error&) {  // no threads left: the first call makes it
+    const std::lock_guard lock(mutex_);
+    beginning_ = false;
+  }
+}
+
+void StockBackends::makeInBackground(const Meet& meet) {
+  std::optional<std::int64_t> generation;
+  std::string failure;
+  try {
+    generation = meet();
+    const BackendPtr gloo = make(c10::DeviceType::CPU, [generation] { return *generation; });
+    awaitOthers(gloo->getSize(), *generation);
+  } catch (const c10::Error& error) {
+    failure = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  const std::lock_guard lock(mutex_);
+  // Where the ranks have not met, the first call finds out why.
+  if (generation && !failure.empty()) notMade_ = std::make_exception_ptr(c10::DistBackendError(failure));
+  beginning_ = false;
+  changed_.notify_all();
+}
+
+// Who has connected to all may not go yet: his going would be a failure to those who have not.
+void StockBackends::awaitOthers(int ranks, std::int64_t generation) {
+  try {
+    StorePtr shared;
+    {
+      const std::lock_guard lock(mutex_);
+      shared = store_;
+    }
+    if (!shared) return;
+    AbortableStore store(shared->clone(), broken_);
+    const std::string prefix = concat("fairring/", generation, "/gloo/");
+    if (store.add(prefix + "made", 1) == ranks) store.set(prefix + "all", std::vector<std::uint8_t>{1});
+    store.wait({prefix + "all"});
+    // NOLINTNEXTLINE(bugprone-empty-catch): all were done, and the store went with the rank that has it; or it failed
+  } catch (const std::exception&) {
+  }
+}
+
+void StockBackends::awaitBeginning() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !beginning_ || broken_->rings(); });
+  if (notMade_) std::rethrow_exception(notMade_);
+}
+
+StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const Meet& meet,
                                              const std::function<void(c10d::Backend&)>& prepare) {
+  if (device == c10::DeviceType::CPU) awaitBeginning();
   const std::lock_guard making(making_);
+  const auto find = [&]() -> Made* {
+    const auto found = made_.find(device);
+    return found == made_.end() ? nullptr : &found->second;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    const Made* made = find();
+    if (made && made->prepared) return made->backend;
+  }
+  const BackendPtr backend = make(device, meet);
+  prepare(*backend);
+  const std::lock_guard lock(mutex_);
+  if (Made* made = find()) made->prepared = true;
+  return backend;
+}
+
+StockBackends::BackendPtr StockBackends::make(c10::DeviceType device, const Meet& meet) {
   std::shared_ptr<const Make> make;
   StorePtr shared;
   {
@@ -37,7 +115,6 @@ StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const std::
   const std::int64_t generation = meet();
   const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_);
   auto [backend, epolls] = (*make)(c10::DeviceTypeName(device, /*lower_case=*/true), generation, store);
-  prepare(*backend);
   const auto devices = device == c10::DeviceType::CPU ? backend->getBackendOptions() : nullptr;
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_WITH(DistBackendError, make_ && !broken_->rings(), "the group ended while its stock backend was made");
@@ -75,7 +152,22 @@ void StockBackends::breakOff() {
   for (const BackendPtr& backend : others) backend->abort();
 }
 
+// Peers that go on need this rank's part in the making.
+void StockBackends::endBeginning() {
+  std::unique_lock lock(mutex_);
+  const auto over = [this] { return !beginning_ || broken_->rings(); };
+  std::function<void()> giveUp = std::exchange(giveUp_, nullptr);
+  changed_.wait_for(lock, kPatienceWithRanks, over);
+  if (!beginning_) return;
+  broken_->ring();
+  lock.unlock();
+  if (giveUp) giveUp();
+  lock.lock();
+  changed_.wait_for(lock, kPatience, [this] { return !beginning_; });
+}
+
 void StockBackends::end() {
+  endBeginning();
   std::map<c10::DeviceType, Made> ending;
   std::shared_ptr<const Make> make;
   StorePtr store;

@@ -1,5 +1,12 @@
-// The stock backends of one group: makes them when they are needed, breaks their calls off when the group fails, and
-// ends them in bounded time.
+// The stock backends of one group: makes them, breaks their calls off when the group fails, and ends them in bounded
+// time.
+//
+// Making Gloo waits for all ranks, and connects all of them. So that no call does (isend must not, and two ranks may
+// use two groups in opposite order) it is made in the background from the group's first moment on, whether this rank
+// will need it or not: others may. It is made when all ranks have it; who leaves before waits for that, for
+// kPatienceWithRanks at most. Any other is made by the first call that needs it.
+//
+// Store keys, under the group's prefix: "fairring/<generation>/gloo/...": "made", how many have it, and "all".
 //
 // Gloo ends only when its calls have, and offers no way to break them off. So once the group has failed its connections
 // are shut (device_sockets.h), again and again, for a call that begins late may make new ones. One that is stuck all
@@ -10,6 +17,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,13 +40,17 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   // met, on that store. With it come the epoll descriptors of its devices. Takes Python's lock itself.
   using Make = std::function<std::pair<BackendPtr, std::vector<int>>(const std::string& device, std::int64_t generation,
                                                                      StorePtr store)>;
-  static constexpr std::chrono::seconds kPatience{5};
+  using Meet = std::function<std::int64_t()>;
+  static constexpr std::chrono::seconds kPatience{5};            // with Gloo, at its end
+  static constexpr std::chrono::seconds kPatienceWithRanks{10};  // who have not made the group yet
 
   StockBackends(StorePtr store, Make make);
 
-  // `meet` returns the generation; `prepare` is called once, with the backend that was made.
-  BackendPtr get(c10::DeviceType device, const std::function<std::int64_t()>& meet,
-                 const std::function<void(c10d::Backend&)>& prepare);
+  // Begins to make Gloo. `meet` waits for the ranks and returns the generation; `giveUp` has it end soon, by a throw.
+  // Where it throws, get() begins anew.
+  void beginGloo(Meet meet, std::function<void()> giveUp);
+  // `prepare` is called once, with the backend that was made.
+  BackendPtr get(c10::DeviceType device, const Meet& meet, const std::function<void(c10d::Backend&)>& prepare);
   std::vector<BackendPtr> made() const;
   bool hasEnded() const;
   void breakOff();  // the group has failed: ends the calls under way, and those to come
@@ -49,8 +61,14 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
     BackendPtr backend;
     c10::intrusive_ptr<c10d::Backend::Options> devices;  // Gloo's own, kept so that its descriptors stay its own
     std::vector<int> epolls;
+    bool prepared = false;
   };
 
+  BackendPtr make(c10::DeviceType device, const Meet& meet);
+  void makeInBackground(const Meet& meet);
+  void awaitOthers(int ranks, std::int64_t generation);
+  void awaitBeginning();
+  void endBeginning();
   void endGloo(Made made);
 
   const std::shared_ptr<Alarm> broken_ = std::make_shared<Alarm>();
@@ -61,6 +79,9 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   std::shared_ptr<const Make> make_;  // null once ended: it holds a Python object, which must not outlive Python
   StorePtr store_;                    // null once ended: torch may keep the group longer than its store
   std::map<c10::DeviceType, Made> made_;
+  bool beginning_ = false;  // Gloo is being made in the background
+  std::function<void()> giveUp_;
+  std::exception_ptr notMade_;  // why Gloo could not be made, though the ranks have met
 };
 
 }  // namespace fairring

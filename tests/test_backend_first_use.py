@@ -1,0 +1,167 @@
+"""Sends and receives as the first thing that a group does: they wait for nobody but whom they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks, init_group
+
+FOUR = 4
+
+
+@pytest.fixture
+def fresh() -> Any:
+    """Four ranks whose group has done nothing yet."""
+    ranks = Ranks(FOUR)
+    ranks.init()
+    yield ranks
+    assert ranks.close() == [0] * FOUR
+
+
+def _opposite_order(rank: int) -> list[float]:
+    groups: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
+    if rank > 1:
+        return []
+    order = groups if rank == 0 else groups[::-1]
+    outputs = {group: torch.zeros(3) for group in groups}
+    works: list[Any] = []
+    for group in order:
+        works.append(dist.isend(torch.full((3,), float(10 * groups.index(group) + rank)), 1 - rank, group=group))
+        works.append(dist.irecv(outputs[group], 1 - rank, group=group))
+    for work in works:
+        work.wait()
+    return [outputs[group][0].item() for group in groups]
+
+
+def test_two_ranks_may_use_two_groups_in_opposite_order(fresh: Ranks) -> None:
+    assert fresh.run(_opposite_order)[:2] == [[1.0, 11.0], [0.0, 10.0]]
+
+
+def _opposite_collectives(rank: int) -> list[float]:
+    groups: list[Any] = [dist.new_group() for _ in range(2)]
+    order = groups if rank % 2 == 0 else groups[::-1]
+    tensors = {group: torch.full((3,), float(rank + 10 * groups.index(group))) for group in groups}
+    works: list[Any] = [dist.broadcast(tensors[group], src=2, group=group, async_op=True) for group in order]
+    for work in works:
+        work.wait()
+    return [tensors[group][0].item() for group in groups]
+
+
+def test_all_ranks_may_begin_collectives_of_two_groups_in_opposite_order(fresh: Ranks) -> None:
+    assert fresh.run(_opposite_collectives) == [[2.0, 12.0]] * FOUR
+
+
+def _send_then_sum(rank: int, sender: int) -> float:
+    """The receiver comes to its receive only after a call that needs the sender."""
+    output, work = torch.zeros(2), None
+    if rank == sender:
+        work = dist.isend(torch.full((2,), 7.0), 1 - sender)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    if rank == 1 - sender:
+        work = dist.irecv(output, sender)
+    if work:
+        work.wait()
+    return output[0].item() + total.item()
+
+
+@pytest.mark.parametrize("sender", [0, 1])
+def test_an_isend_does_not_wait_for_its_receive(fresh: Ranks, sender: int) -> None:
+    expected = [4.0] * FOUR
+    expected[1 - sender] += 7.0
+    assert fresh.run(_send_then_sum, sender) == expected
+
+
+def _between_two(rank: int) -> list[float]:
+    other = {1: 3, 3: 1}[rank]
+    outputs = [torch.zeros(2) for _ in range(3)]
+    sends = [dist.isend(torch.full((2,), float(10 * rank + tag)), other, tag=tag) for tag in (0, 5, 9)]
+    receives = [dist.irecv(output, other, tag=tag) for output, tag in zip(outputs, (9, 0, 5), strict=True)]
+    for work in [*receives, *sends]:
+        work.wait()  # type: ignore[union-attr]
+    return [output[0].item() for output in outputs]
+
+
+def test_two_of_four_ranks_may_exchange_messages_with_tags(fresh: Ranks) -> None:
+    assert fresh.run(_between_two, on=[1, 3]) == [[39.0, 30.0, 35.0], [19.0, 10.0, 15.0]]
+
+
+def _from_anyone(rank: int) -> list[int]:
+    if rank == 2:
+        sources = []
+        for _ in range(2):
+            output = torch.zeros(1)
+            sources.append(dist.recv(output))
+            assert output.item() == sources[-1]
+        return sorted(sources)
+    dist.send(torch.tensor([float(rank)]), 2)
+    return []
+
+
+def test_a_rank_may_begin_with_receives_from_anyone(fresh: Ranks) -> None:
+    assert fresh.run(_from_anyone, on=[0, 2, 3])[1] == [0, 3]
+
+
+def _batch(rank: int) -> float:
+    output = torch.zeros(1)
+    exchange = [
+        dist.P2POp(dist.irecv, output, (rank - 1) % FOUR),
+        dist.P2POp(dist.isend, torch.tensor([float(rank)]), (rank + 1) % FOUR),
+    ]
+    for work in dist.batch_isend_irecv(exchange):
+        work.wait()
+    return output.item()
+
+
+def test_a_batch_may_be_the_first_call(fresh: Ranks) -> None:
+    assert fresh.run(_batch) == [3.0, 0.0, 1.0, 2.0]
+
+
+def _send_and_leave(rank: int, elements: int) -> float:
+    output = torch.zeros(elements)
+    if rank == 0:
+        dist.send(torch.ones(elements), 1)
+    elif rank == 1:
+        dist.recv(output, 0)
+    dist.destroy_process_group()
+    return output.sum().item() / elements
+
+
+@pytest.mark.parametrize("elements", [4, 1 << 20])
+def test_a_rank_may_send_and_leave_at_once(fresh: Ranks, elements: int) -> None:
+    senders = fresh.start(_send_and_leave, elements, on=[0, 2, 3])
+    assert fresh.run(_send_and_leave, elements, on=[1]) == [1.0]
+    fresh.finish(senders)
+
+
+def _make_and_destroy(rank: int, size: int, port: int, rounds: int) -> None:
+    for number in range(rounds):
+        store = dist.PrefixStore(str(number), dist.TCPStore("127.0.0.1", port, is_master=False))
+        dist.init_process_group("fairring", store=store, rank=rank, world_size=size)
+        dist.destroy_process_group()
+
+
+def test_groups_that_are_never_used_end_well() -> None:
+    ranks = Ranks(3)
+    try:
+        ranks.run(_make_and_destroy, 3, ranks.store.port, 3)
+        assert ranks.close() == [0] * 3
+    finally:
+        ranks.kill()
+
+
+def _destroy_alone(rank: int, size: int, port: int) -> None:
+    init_group(rank, size, port, "fairring", 60)
+    dist.destroy_process_group()
+
+
+def test_a_group_that_others_never_make_can_be_destroyed() -> None:
+    ranks = Ranks(2)
+    try:
+        ranks.run(_destroy_alone, 3, ranks.store.port)
+        assert ranks.close() == [0, 0]
+    finally:
+        ranks.kill()
