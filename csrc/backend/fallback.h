@@ -99,7 +99,8 @@ class Fallback : public c10d::Backend {
   // The generation in which all ranks have met (seating.h), once they have; throws where that takes too long.
   virtual std::int64_t meet() = 0;
   virtual void openEngine(std::chrono::milliseconds timeout) = 0;  // where the group has one; throws likewise
-  bool isForked() const;                          // whether this is another process than the one that made the group
+  bool isForked() const;  // whether this is another process than the one that made the group
+  void awaitGloo(std::chrono::milliseconds limit) { parts_.stocks->awaitGloo(limit); }
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;

@@ -158,6 +158,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
     return work;
   }
   try {
+    awaitGloo(call.timeout);
     Group& group = membership->group(call.timeout);
     Completion& completion = membership->completion();
     for (std::size_t i = 0; i < contributions.size(); ++i) {

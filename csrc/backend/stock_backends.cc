@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -73,6 +74,12 @@ void StockBackends::awaitOthers(int ranks, std::int64_t generation) {
     // NOLINTNEXTLINE(bugprone-empty-catch): all were done, and the store went with the rank that has it; or it failed
   } catch (const std::exception&) {
   }
+}
+
+void StockBackends::awaitGloo(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const auto longest = std::min<std::chrono::milliseconds>(limit, kPatienceWithRanks);
+  changed_.wait_for(lock, longest, [this] { return !beginning_ || broken_->rings(); });
 }
 
 void StockBackends::awaitBeginning() {

@@ -49,6 +49,9 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   // Begins to make Gloo. `meet` waits for the ranks and returns the generation; `giveUp` has it end soon, by a throw.
   // Where it throws, get() begins anew.
   void beginGloo(Meet meet, std::function<void()> giveUp);
+  // Until Gloo is made, or can't be, or for that long. A rank that dies meanwhile leaves the others' makers stuck until
+  // Gloo's timeout, so calls that don't need Gloo wait a while too.
+  void awaitGloo(std::chrono::milliseconds limit);
   // `prepare` is called once, with the backend that was made.
   BackendPtr get(c10::DeviceType device, const Meet& meet, const std::function<void(c10d::Backend&)>& prepare);
   std::vector<BackendPtr> made() const;
