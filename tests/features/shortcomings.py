@@ -41,8 +41,6 @@ GLOO = {
 }
 
 FAIRRING = {
-    "messages.groups_in_opposite_order": "a message waits for its group's Gloo, which both ranks must make",
-    "lifecycles.leaving_after_a_send": "ranks that have left count as never come",
     "data_parallel.synchronous_batch_norm": _GPUS_ALONE,
     "gradient_hooks.batched_power_sgd": _TORCHS_OWN,
     "tensor_parallel.context_parallelism": _GPUS_ALONE,
