@@ -113,6 +113,18 @@ def test_the_wire_shows_rdma_writes_and_no_gradients_on_tcp(run: Run) -> None:
     assert sum(wire["training over TCP"].tcp_bytes for wire in wires) > 1_000_000  # so the measure sees gradients
 
 
+def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run) -> None:
+    said = run.said("check", 0)
+    report = json.loads(said[said.index("{\n") :])
+    assert report["transport"]["rail"] == "ibv"
+    assert [level["level"] for level in report["levels"]] == ["rail"]
+    assert report["levels"][0]["bytes_per_second"] > 0
+    for rank in report["ranks"]:
+        (device,) = rank["rdma"]
+        assert (device["name"], device["interface"], device["obstacle"]) == ("rxe0", "eth0", "")
+    assert report["warnings"] == []
+
+
 def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run) -> None:
     for rank in range(RANKS):
         for words in ("FAIRRING_TRANSPORT=tensorpipe:ibv can't be used", "rank 1 (", "8388608 B", "ulimit -l"):

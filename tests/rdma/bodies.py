@@ -17,6 +17,7 @@ import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
 from torch.nn.parallel import DistributedDataParallel
 
+from fairring import cli
 from rdma.cases import LARGE_BYTES, RANKS, SLICE_BYTES, TIMEOUT
 
 PATIENCE = timedelta(minutes=10)
@@ -79,6 +80,11 @@ def training() -> None:
         digest.update(parameter.detach().numpy().tobytes())
     print("parameters", digest.hexdigest())
     dist.destroy_process_group()
+
+
+def check() -> None:
+    """`fairring check`, whose report rank 0 prints."""
+    assert cli.main(["check", "--json", "--timeout", str(PATIENCE.total_seconds())]) == 0
 
 
 def first_error_without_memlock() -> None:

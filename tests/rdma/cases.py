@@ -28,9 +28,10 @@ CASES = [
     Case("training", "training"),
     Case("auto", "in_flight", {}),
     Case("memlock", "first_error_without_memlock"),
+    Case("check", "check", {}),
     Case("killed", "until_the_peer_is_killed", killed=1),
     Case("auto without memlock", "sum_without_memlock", {}),
     Case("training over TCP", "training", {"FAIRRING_TRANSPORT": "tcp"}),
     Case("device down", "until_the_device_goes_down"),
 ]
-OVER_RDMA = ["sizes and dtypes", "in flight", "training", "auto", "killed"]
+OVER_RDMA = ["sizes and dtypes", "in flight", "training", "auto", "check", "killed"]
