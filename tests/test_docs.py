@@ -63,7 +63,8 @@ def test_the_readme_lists_the_variables_as_the_code_does() -> None:
 
 @each_document
 def test_no_document_names_a_variable_that_is_not_there(document: Path) -> None:
-    named = set(re.findall(r"\bFAIRRING_[A-Z_]*[A-Z]\b", document.read_text()))
+    quoted = r"unknown variable FAIRRING_[A-Z_]+"  # in a table of errors
+    named = set(re.findall(r"\bFAIRRING_[A-Z_]*[A-Z]\b", re.sub(quoted, "", document.read_text())))
     assert named <= {row.name for row in config.VARIABLES}
 
 

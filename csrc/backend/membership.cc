@@ -113,10 +113,11 @@ Secret Membership::agreeOnSecret(c10d::Store& store) const {
 }
 
 Group& Membership::group(std::chrono::milliseconds timeout) {
-  const std::lock_guard making(making_);
+  std::unique_lock making(making_);
   refuseIfAborted();
   if (group_) return *group_;
-  meet(timeout);
+  meet(making, timeout);
+  if (group_) return *group_;
   tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
@@ -135,9 +136,9 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
 }
 
 std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout) {
-  const std::lock_guard making(making_);
+  std::unique_lock making(making_);
   refuseIfAborted();
-  meet(timeout);
+  meet(making, timeout);
   return facts_;
 }
 
@@ -148,9 +149,9 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
-  const std::lock_guard making(making_);
+  std::unique_lock making(making_);
   refuseIfAborted();
-  meet(timeout);
+  meet(making, timeout);
   return seating_.generation();
 }
 
@@ -161,10 +162,10 @@ void Membership::refuseIfAborted() const {
 
 // Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
 // generation that has been closed, nor of a rank whose facts are there but whose door is not: one that has died.
-void Membership::meet(std::chrono::milliseconds timeout) {
+void Membership::meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout) {
   if (!facts_.empty()) return;
   try {
-    awaitFacts(timeout);
+    awaitFacts(making, timeout);
   } catch (const c10::DistError& error) {
     throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
                             " lost the store while it waited for the other ranks (", error.what_without_backtrace(),
@@ -172,7 +173,8 @@ void Membership::meet(std::chrono::milliseconds timeout) {
   }
 }
 
-void Membership::awaitFacts(std::chrono::milliseconds timeout) {
+// Several threads may wait here, each for as long as it likes: between looks they let each other through.
+void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout) {
   // A connection of its own: waiting on a store keeps all others off that store's connection.
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
   {
@@ -191,10 +193,15 @@ void Membership::awaitFacts(std::chrono::milliseconds timeout) {
       continue;
     }
     refuseIfFailed(*store);
+    const std::int64_t generation = seating_.generation();
     std::vector<int> missing = there == options_.size ? fetchFacts(*store) : missingRanks(*store, there);
     if (!facts_.empty()) return;
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
+    making.unlock();
     pauseUnlessAborted(pause);
+    making.lock();
+    if (!facts_.empty()) return;
+    if (seating_.generation() != generation) there = 0;
     pause = std::min(2 * pause, kLongestPause);
   }
 }

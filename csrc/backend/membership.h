@@ -80,8 +80,8 @@ class Membership {
   void closeDoor();
   void tellTransport() const;
   Secret agreeOnSecret(c10d::Store& store) const;
-  void meet(std::chrono::milliseconds timeout);
-  void awaitFacts(std::chrono::milliseconds timeout);
+  void meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
+  void awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
   void refuseIfFailed(c10d::Store& store) const;
   void announce(const Error& error);
   void pauseUnlessAborted(std::chrono::milliseconds pause);
@@ -97,7 +97,7 @@ class Membership {
   const std::shared_ptr<Runtime> runtime_;
   const OnFailed onFailed_;
 
-  std::mutex making_;  // guards the three below; held while ranks are waited for; never taken by abort()
+  std::mutex making_;  // guards the three below; held while ranks are looked for; never taken by abort()
   Seating seating_;
   std::shared_ptr<Entrance> entrance_;
   std::vector<RankFacts> facts_;  // of all ranks, once they have met

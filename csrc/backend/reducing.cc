@@ -2,6 +2,7 @@
 // a copy, of whose result this rank keeps what is its own. So all of them know the same operations and dtypes, and give
 // the same bits.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "backend/delegation.h"
@@ -158,8 +159,10 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
     return work;
   }
   try {
-    awaitGloo(call.timeout);
+    const auto begun = std::chrono::steady_clock::now();
     Group& group = membership->group(call.timeout);
+    // Second: while ranks are missing Gloo is not begun, and the call has one timeout for both.
+    awaitGloo(call.timeout - std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun));
     Completion& completion = membership->completion();
     for (std::size_t i = 0; i < contributions.size(); ++i) {
       const at::Tensor& buffer = work->buffer(i);
