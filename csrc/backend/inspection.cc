@@ -78,6 +78,7 @@ std::string rdmaObstacleHere(int peers) { return rdmaOffer(peers).obstacle; }
 
 py::list forecast(const PlanQuestion& question) {
   std::vector<Place> places;
+  places.reserve(question.machines.size());
   for (const std::string& machine : question.machines) places.push_back({machine, ""});
   const Planner planner(Topology(places), {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
   py::list plans;
