@@ -1,6 +1,5 @@
 #include "exchange/links.h"
 
-#include <algorithm>
 #include <cassert>
 
 namespace fairring {
@@ -8,8 +7,9 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryAfter{100};
-// Of one attempt to make a connection anew: the network may come back just after a packet of it was lost.
-constexpr std::chrono::milliseconds kLongestAttempt{1'000};
+// Of the other machine's network, in an attempt to make a connection anew: it may come back just after a packet was
+// lost. A process there that is stopped is waited for: it would find all attempts at once when it goes on.
+constexpr std::chrono::milliseconds kLongestSilence{1'000};
 
 }  // namespace
 
@@ -57,9 +57,9 @@ void Links::connect(const Key& key) {
                           .group = entrance_->id};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - Loop::Clock::now());
   try {
-    attempt.handshake = std::make_unique<Handshake>(loop_, startConnect(wanted.address, wanted.source),
-                                                    Hello(greeting, entrance_->secret),
-                                                    attempt.again ? std::min(left, kLongestAttempt) : left,
+    Descriptor socket = startConnect(wanted.address, wanted.source);
+    if (attempt.again) prepareForPayload(socket, kLongestSilence);
+    attempt.handshake = std::make_unique<Handshake>(loop_, std::move(socket), Hello(greeting, entrance_->secret), left,
                                                     [this, key](const Error& error) { onFinished(key, error); });
   } catch (const Failure& failure) {
     onFinished(key, failure.error());
