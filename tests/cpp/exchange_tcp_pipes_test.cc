@@ -12,13 +12,13 @@ namespace fairring {
 
 namespace {
 
-template <std::size_t lanes>
+template <std::size_t Count>
 struct Tcp {
   static std::string obstacle() { return ""; }
   static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
     auto pipes = std::make_unique<TcpPipes>(loop, receiver);
     for (auto& [peer, sockets] : seat.sockets) {
-      for (std::size_t lane = 0; lane < lanes; ++lane) {
+      for (std::size_t lane = 0; lane < Count; ++lane) {
         pipes->add(peer, static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
       }
     }
