@@ -85,7 +85,7 @@ Coalescing::WorkPtr Coalescing::end() {
   {
     const std::lock_guard lock(mutex_);
     TORCH_CHECK_WITH(ValueError, calls_, "coalescing has not been started");
-    calls = std::move(*std::exchange(calls_, std::nullopt));
+    calls = std::exchange(calls_, std::nullopt).value_or(Calls{});
   }
   for (const BackendPtr& stock : calls.stocks) {
     if (WorkPtr work = stock->endCoalescing()) calls.works.push_back(std::move(work));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <ranges>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -156,6 +157,7 @@ Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) co
 
 std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
   std::vector<Forecast> forecasts;
+  forecasts.reserve(candidates_.size());
   for (const Candidate& candidate : candidates_) forecasts.push_back(forecastOf(candidate, bytes));
   std::ranges::stable_sort(forecasts, [](const Forecast& a, const Forecast& b) {
     return a.seconds != b.seconds ? a.seconds < b.seconds : a.plan.size() < b.plan.size();
@@ -164,12 +166,12 @@ std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
 }
 
 Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
-  const Candidate* best = nullptr;
-  Sized size{};
-  for (const Candidate& candidate : candidates_) {  // the constructor left at least one
+  const Candidate* best = &candidates_.front();  // the constructor left at least one
+  Sized size = bestSize(*best, elements * elementBytes);
+  for (const Candidate& candidate : std::span(candidates_).subspan(1)) {
     const Sized here = bestSize(candidate, elements * elementBytes);
-    const bool fewerSteps = best != nullptr && candidate.plan.size() < best->plan.size();
-    if (best != nullptr && (here.seconds > size.seconds || (here.seconds == size.seconds && !fewerSteps))) continue;
+    const bool fewerSteps = candidate.plan.size() < best->plan.size();
+    if (here.seconds > size.seconds || (here.seconds == size.seconds && !fewerSteps)) continue;
     best = &candidate;
     size = here;
   }

@@ -114,8 +114,12 @@ TEST(Loop, AMarkThatIsLookedForNeedsNoDescriptor) {
   const int owner = 0;
   thread.runAndWait([&] {
     thread.loop().setPatience(std::chrono::seconds(100));
-    thread.loop().lookOut(&owner,
-                          {[&] { return !seen && mark > 0 && (seen = true); }, [&](bool on) { attentive = on; }});
+    const auto look = [&] {
+      const bool sawBefore = seen;
+      seen = mark > 0;
+      return seen && !sawBefore;
+    };
+    thread.loop().lookOut(&owner, {look, [&](bool on) { attentive = on; }});
   });
   std::thread peer([&] {
     while (!attentive) std::this_thread::yield();
