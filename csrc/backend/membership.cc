@@ -6,10 +6,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "exchange/rdma_offer.h"
 #include "exchange/socket.h"
 #include "exchange/tensorpipe_pipes.h"
-#include "exchange/tensorpipe_transport.h"
 
 namespace fairring {
 namespace {
@@ -74,25 +72,6 @@ void Membership::openDoor(c10d::Store& store) {
   facts.port = runtime_->acceptor().port();
   describeRdma(facts);
   store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
-}
-
-// TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
-void Membership::describeRdma(RankFacts& facts) const {
-  if (options_.transport != "auto" && options_.transport != "ibv") return;
-  const int mostPeers = options_.size - 1;
-  facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
-  facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
-}
-
-// A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
-void Membership::tellTransport() const {
-  const TransportChoice choice = transportFor(facts_);
-  if (choice.rdmaRefused.empty() || options_.rank != 0) return;
-  if (choice.rdmaIsThere) {
-    TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);
-  } else {
-    LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
-  }
 }
 
 void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }

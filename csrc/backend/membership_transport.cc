@@ -1,0 +1,32 @@
+// What Membership says and decides about the way between machines: what of RDMA this rank could offer, told with its
+// facts, and which transport follows from all ranks' facts.
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+
+#include "backend/membership.h"
+#include "engine/transport_choice.h"
+#include "exchange/rdma_offer.h"
+#include "exchange/tensorpipe_transport.h"
+
+namespace fairring {
+
+// TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
+void Membership::describeRdma(RankFacts& facts) const {
+  if (options_.transport != "auto" && options_.transport != "ibv") return;
+  const int mostPeers = options_.size - 1;
+  facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
+  facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+}
+
+// A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
+void Membership::tellTransport() const {
+  const TransportChoice choice = transportFor(facts_);
+  if (choice.rdmaRefused.empty() || options_.rank != 0) return;
+  if (choice.rdmaIsThere) {
+    TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);
+  } else {
+    LOG(INFO) << "fairring: TCP between machines, not RDMA: " << choice.rdmaRefused;
+  }
+}
+
+}  // namespace fairring
