@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick when run again: stamps in the virtual environments say what is done.
 #   make demo      trains a small model on an emulated cluster, on gloo and on fairring
-#   make test      all tests: C++ under sanitizers, Python on this torch, and a smoke test on the oldest torch
+#   make test      all tests: C++ under sanitizers, fuzzing, RDMA, Python on this torch, a smoke test on the oldest
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
@@ -65,7 +65,7 @@ bench-kernels: .venv/.tools
 	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
 	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
 
-test: test-cpp fuzz test-$(OLDEST_TORCH) test-python
+test: test-cpp fuzz test-rdma test-$(OLDEST_TORCH) test-python
 
 # --- set-up
 
