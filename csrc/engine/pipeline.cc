@@ -22,6 +22,7 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   pending->signature = signature;
   pending->plan = std::make_shared<Plan>(std::move(choice.plan));
   pending->sliceElements = choice.sliceElements;
+  pending->stagingBytes = choice.stagingBytes;
   pending->call = std::move(call);
   calls_.push_back(std::move(pending));
   run();
@@ -61,7 +62,7 @@ bool Pipeline::cutNext() {
   const std::size_t elementBytes = bytesOf(call.reduction.dtype);
   const std::uint64_t elements = std::min(pending->sliceElements, call.elements - pending->cutElements);
   auto layout = layoutOf(elements, elementBytes);
-  const auto offset = ring_.take(nextSlice_, stagingBytes(*pending->plan, *layout));
+  const auto offset = ring_.take(nextSlice_, stagingBytes(*pending->plan, *layout), pending->stagingBytes);
   if (!offset) return false;
 
   auto slice = std::make_shared<Slice>();

@@ -51,6 +51,7 @@ class Pipeline {
     std::uint64_t signature;
     std::shared_ptr<const Plan> plan;
     std::uint64_t sliceElements;
+    std::uint64_t stagingBytes;  // of the ring, that its slices use in turn
     std::uint64_t cutElements = 0;  // that are in slices already
     std::size_t unfinished = 0;     // slices under way
     bool cut = false;               // completely

@@ -5,10 +5,10 @@
 
 namespace fairring {
 
-std::optional<std::uint64_t> StagingRing::take(std::uint64_t slice, std::uint64_t bytes) {
+std::optional<std::uint64_t> StagingRing::take(std::uint64_t slice, std::uint64_t bytes, std::uint64_t of) {
   const std::uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  assert(rounded <= bytes_ && (taken_.empty() || taken_.back().slice < slice));
-  const std::uint64_t begin = !taken_.empty() && next_ + rounded <= bytes_ ? next_ : 0;
+  assert(rounded <= of && of <= bytes_ && (taken_.empty() || taken_.back().slice < slice));
+  const std::uint64_t begin = !taken_.empty() && next_ + rounded <= of ? next_ : 0;
   if (!isFree(begin, begin + rounded)) return std::nullopt;
   next_ = begin + rounded;
   taken_.push_back({slice, begin, next_, false});

@@ -1,7 +1,7 @@
 // Staging memory of one group: a ring of bytes, given out and reclaimed in slice order.
 // Out of order, a later slice could hold what an earlier one waits for: a deadlock. When nothing is taken it begins
 // anew at the front, so that small calls use the same few pages again and again instead of touching all of the memory
-// once: a page costs most when it is first touched. Bookkeeping only: the bytes are the machine level's segment. Holder
+// once: a page costs most when it is first touched. A slice may ask for less of the ring than all. Bookkeeping only: the bytes are the machine level's segment. Holder
 // of the loop's role only.
 #pragma once
 
@@ -19,8 +19,9 @@ class StagingRing {
 
   explicit StagingRing(std::uint64_t bytes) : bytes_(bytes) {}
 
-  // Offset of that much contiguous memory, or nothing while too little is free. 0 bytes take nothing of the ring.
-  std::optional<std::uint64_t> take(std::uint64_t slice, std::uint64_t bytes);
+  // Offset of that much contiguous memory among the first `of` bytes, or nothing while too little is free there.
+  // 0 bytes take nothing of the ring.
+  std::optional<std::uint64_t> take(std::uint64_t slice, std::uint64_t bytes, std::uint64_t of);
   // Any order; memory becomes free when everything taken before it is released too.
   void release(std::uint64_t slice);
   bool empty() const { return taken_.empty(); }

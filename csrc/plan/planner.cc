@@ -80,11 +80,16 @@ Planner::Planner(Topology topology, PlannerSettings settings)
   }
 }
 
+std::uint64_t Planner::stagingFor(const Plan& plan) const {
+  const bool oneMachine = std::ranges::all_of(plan, [](const Step& step) { return step.level == 0; });
+  return oneMachine ? std::min(settings_.totalMemoryBytes, kCachedStagingBytes) : settings_.totalMemoryBytes;
+}
+
 std::uint64_t Planner::largestSliceBytes(const Plan& plan) const {
   const std::uint64_t most = settings_.sliceBytes / kGrainBytes;  // in grains, as all here
   const std::uint64_t fewest = std::min(kSmallestSliceBytes / kGrainBytes, most);
   for (int inFlight = kSlicesInFlight; inFlight > 0; --inFlight) {
-    const std::uint64_t budget = settings_.totalMemoryBytes / inFlight / kStagingGrainBytes * kStagingGrainBytes;
+    const std::uint64_t budget = stagingFor(plan) / inFlight / kStagingGrainBytes * kStagingGrainBytes;
     std::uint64_t fits = 0;
     std::uint64_t above = most + 1;
     while (above - fits > 1) {
@@ -175,7 +180,7 @@ Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
     best = &candidate;
     size = here;
   }
-  return {best->plan, size.sliceBytes / elementBytes};
+  return {best->plan, size.sliceBytes / elementBytes, stagingFor(best->plan)};
 }
 
 }  // namespace fairring

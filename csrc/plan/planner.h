@@ -52,6 +52,7 @@ struct PlannerSettings {
 struct Choice {
   Plan plan;
   std::uint64_t sliceElements;  // of every slice but the last, a multiple of 64 bytes
+  std::uint64_t stagingBytes;   // of the ring, that its slices use in turn
 };
 
 struct Forecast {  // of one call by one plan, at the slice size that suits it best
@@ -67,6 +68,9 @@ class Planner {
  public:
   static constexpr std::uint64_t kStagingGrainBytes = 4096;  // staging is given out in whole pages
   static constexpr int kSlicesInFlight = 4;  // that staging should hold; the ancestor's measured sweet spot
+  // Staging of calls that stay on one machine: images that are used in turn stay in the processor's cache from when
+  // they are filled until they are read.
+  static constexpr std::uint64_t kCachedStagingBytes = 2 << 20;
 
   // Throws Failure(Configuration), with the numbers, when the memory holds no slice of the minimum size.
   Planner(Topology topology, PlannerSettings settings);
@@ -92,6 +96,7 @@ class Planner {
     double seconds;
   };
 
+  std::uint64_t stagingFor(const Plan& plan) const;         // that its slices use in turn
   std::uint64_t largestSliceBytes(const Plan& plan) const;  // that the memory allows; 0: none
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;

@@ -139,7 +139,18 @@ TEST(SliceSize, CutsALargeCallSoThatItsLevelsOverlap) {
 }
 
 TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {
-  EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB, 4).sliceElements, kMiB);
+  EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB / 8, 4).sliceElements, kMiB / 8);
+}
+
+TEST(SliceSize, OnOneMachineIsTheLargestOfWhichTheCacheHoldsFour) {
+  const Choice choice = Planner(onOneSite({4}), settings(50 * kMiB)).choose(64 * kMiB, 4);
+  EXPECT_EQ(choice.stagingBytes, Planner::kCachedStagingBytes);
+  EXPECT_EQ(choice.sliceElements * 4, Planner::kCachedStagingBytes / 4);
+  EXPECT_EQ(Planner(onOneSite({4}), settings(kMiB)).choose(64 * kMiB, 4).stagingBytes, kMiB);
+}
+
+TEST(SliceSize, OnSeveralMachinesMayUseAllOfStaging) {
+  EXPECT_EQ(Planner(onOneSite({2, 2}), settings(50 * kMiB)).choose(64 * kMiB, 4).stagingBytes, 50 * kMiB);
 }
 
 TEST(SliceSize, NeverExceedsTheSetting) {
