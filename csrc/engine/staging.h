@@ -1,8 +1,8 @@
 // Staging memory of one group: a ring of bytes, given out and reclaimed in slice order.
 // Out of order, a later slice could hold what an earlier one waits for: a deadlock. When nothing is taken it begins
 // anew at the front, so that small calls use the same few pages again and again instead of touching all of the memory
-// once: a page costs most when it is first touched. A slice may ask for less of the ring than all. Bookkeeping only: the bytes are the machine level's segment. Holder
-// of the loop's role only.
+// once: a page costs most when it is first touched. A slice may ask for less of the ring than all of it.
+// Bookkeeping only: the bytes are the machine level's segment. Holder of the loop's role only.
 #pragma once
 
 #include <cstdint>
