@@ -89,13 +89,13 @@ void Member::linkNeighbours() {
 void Member::onLinked(Arrival arrival) {
   if (error_) {
     if (arrival.purpose == Purpose::Lane) return;
-    control_->add(arrival.peer, std::move(arrival.socket));
+    control_->add(arrival.peer, std::move(arrival.wire));
     return tellFailure({arrival.peer});
   }
   if (arrival.purpose == Purpose::Lane) {
     guarded([&] { pipes_->add(std::move(arrival)); });
   } else {
-    control_->add(arrival.peer, std::move(arrival.socket));
+    control_->add(arrival.peer, std::move(arrival.wire));
     introduce(arrival.peer);
   }
   openIfComplete();

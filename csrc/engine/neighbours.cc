@@ -77,10 +77,14 @@ std::string Neighbours::who(const std::set<int>& ranks) const {
 }
 
 Error Neighbours::unreachable(int peer, const Error& error) const {
-  return makeError(ErrorKind::Connection, who(rank_), " can't reach ", who(peer), " at ",
+  const bool reached = error.kind() == ErrorKind::Configuration;  // and refused, by one side or the other
+  return makeError(reached ? error.kind() : ErrorKind::Connection, who(rank_),
+                   reached ? " can't speak to " : " can't reach ", who(peer), " at ",
                    isLocal(peer) ? "the local socket of " : "", facts(peer).address(), " port ", facts(peer).port, ": ",
-                   error.text(), "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names ",
-                   "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
+                   error.text(),
+                   reached ? ""
+                           : "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names "
+                             "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
 }
 
 }  // namespace fairring

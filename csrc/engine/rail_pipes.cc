@@ -43,8 +43,8 @@ Pipes& RailPipes::pipes() const {
 }
 
 void RailPipes::add(Arrival lane) {
-  prepareForPayload(lane.socket, laneSilence_);
-  tcp_->add(lane.peer, lane.lane, std::move(lane.socket));
+  prepareForPayload(lane.wire.socket(), laneSilence_);
+  tcp_->add(lane.peer, lane.lane, std::move(lane.wire));
 }
 
 void RailPipes::peerLeaves(int peer) {

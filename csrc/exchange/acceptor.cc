@@ -113,10 +113,11 @@ void Acceptor::dropSilentGuests() {
 
 void Acceptor::greet(Descriptor socket) {
   const std::uint64_t id = nextGuest_++;
-  Hello hello([this](const Greeting& greeting) { return secretOf(greeting); });
+  Handshake::Terms terms{TlsStream::Side::Acceptor, Hello([this](const Greeting& from) { return secretOf(from); }),
+                         [this](const Greeting& from) { return tlsOf(from); }, kHelloTimeout};
   try {
     guests_[id] = {Loop::Clock::now(),
-                   std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(hello), kHelloTimeout,
+                   std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
                                                [this, id](const Error& error) { finish(id, error); })};
   } catch (const Failure&) {  // no memory to watch it: as good as refused
     guests_.erase(id);
@@ -128,20 +129,27 @@ void Acceptor::finish(std::uint64_t guest, const Error& error) {
   const auto node = guests_.extract(guest);
   resume();
   Handshake& handshake = *node.mapped().handshake;
-  if (error) return refuse(handshake, error);
+  if (error && !handshake.hasProven()) return refuse(handshake, error);
+  if (error && error.kind() != ErrorKind::Configuration) return;  // a rank whose connection broke: it tries again
   const Greeting greeting = handshake.greeting();
   const auto entrance = entrances_.find(greeting.group);
   if (entrance == entrances_.end()) return;  // the group left in the meantime
-  entrance->second->put({static_cast<int>(greeting.from), greeting.purpose, greeting.lane, handshake.takeSocket()});
+  entrance->second->put(
+      {static_cast<int>(greeting.from), greeting.purpose, greeting.lane, error ? Wire() : handshake.takeWire(), error});
 }
 
 // Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.
-void Acceptor::refuse(Handshake& handshake, const Error& error) {
+void Acceptor::refuse(const Handshake& handshake, const Error& error) {
   ++strangers_;
   if (!report_ || !handshake.spoke()) return;
   std::exchange(report_, nullptr)(concat(
-      "a connection from ", peerOf(handshake.takeSocket()), " to ", addresses_[0], " port ", port_, " was refused: ",
+      "a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_, " was refused: ",
       error.text(), ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
+}
+
+std::shared_ptr<const Tls> Acceptor::tlsOf(const Greeting& greeting) const {
+  const auto entrance = entrances_.find(greeting.group);
+  return entrance == entrances_.end() ? nullptr : entrance->second->tls;
 }
 
 std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {

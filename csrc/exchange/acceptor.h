@@ -22,20 +22,23 @@
 
 namespace fairring {
 
-struct Arrival {  // an authenticated connection
+struct Arrival {  // a connection that has passed the challenge
   int peer;       // rank in the group
   Purpose purpose;
   std::uint32_t lane;  // 0 where it is none
-  Descriptor socket;
+  Wire wire;
+  Error error;  // why there is no wire: TLS's certificates were refused
 };
 
 // Where the connections of one group arrive. They wait here until the group is used first.
 class Entrance {
  public:
-  Entrance(GroupId groupId, Secret groupSecret, int thisRank) : id(groupId), secret(groupSecret), rank(thisRank) {}
+  Entrance(GroupId groupId, Secret groupSecret, int thisRank, std::shared_ptr<const Tls> groupTls = nullptr)
+      : id(groupId), secret(groupSecret), rank(thisRank), tls(std::move(groupTls)) {}
   const GroupId id;
   const Secret secret;
-  const int rank;  // this rank in the group
+  const int rank;                        // this rank in the group
+  const std::shared_ptr<const Tls> tls;  // of connections that leave the machine; none: they are plain
 
   // On the loop: from now on arrivals go to the taker, those that wait at once.
   void open(std::function<void(Arrival)> taker);
@@ -86,7 +89,8 @@ class Acceptor {
   void dropSilentGuests();
   void greet(Descriptor socket);
   void finish(std::uint64_t guest, const Error& error);
-  void refuse(Handshake& handshake, const Error& error);
+  void refuse(const Handshake& handshake, const Error& error);
+  std::shared_ptr<const Tls> tlsOf(const Greeting& greeting) const;
   std::optional<Secret> secretOf(const Greeting& greeting) const;
 
   LoopThread& loop_;

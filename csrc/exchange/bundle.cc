@@ -17,7 +17,7 @@ Bundle::Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& re
 
 Bundle::~Bundle() { close(); }
 
-void Bundle::add(std::uint32_t index, Descriptor socket) {
+void Bundle::add(std::uint32_t index, Wire wire) {
   assert(loop_.isCurrent() && !closed_);
   if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
     old.mapped()->drop();
@@ -25,7 +25,7 @@ void Bundle::add(std::uint32_t index, Descriptor socket) {
     outbox_.takeBack(old.mapped()->takeUnacknowledged());
   }
   loop_.cancel(std::exchange(patience_, 0));
-  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), assembly_, index, std::move(socket));
+  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), assembly_, index, std::move(wire));
   lanes_[index] = lane;
   lane->start();
   pump();

@@ -27,7 +27,7 @@ class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundl
   Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended);
   ~Bundle() override;
 
-  void add(std::uint32_t index, Descriptor socket);
+  void add(std::uint32_t index, Wire wire);
   void send(std::span<const Part> parts, Pipes::Released released);
   std::uint64_t bytesSeen() const;
   bool drained() const { return outbox_.empty() && isFlushed(); }

@@ -40,10 +40,10 @@ ControlWire::Events Control::eventsTo(ControlReceiver& receiver) {
   };
 }
 
-void Control::add(int peer, Descriptor socket) {
+void Control::add(int peer, Wire wire) {
   assert(loop_.isCurrent());
   peers_.insert(peer);
-  const auto held = std::make_shared<Descriptor>(std::move(socket));
+  const auto held = std::make_shared<Wire>(std::move(wire));
   vitals_.loop().post([this, peer, held] { wire_->add(peer, std::move(*held)); });
 }
 

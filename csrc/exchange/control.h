@@ -35,7 +35,7 @@ class Control {
   Control& operator=(const Control&) = delete;
   ~Control();  // sends what send() was given before, as far as the connections take it at once
 
-  void add(int peer, Descriptor socket);
+  void add(int peer, Wire wire);
   // To a peer whose connection is gone: nothing happens, its end is reported. The descriptors stay open until this
   // object is gone.
   void send(int peer, ControlType type, std::string text, std::vector<int> descriptors = {});

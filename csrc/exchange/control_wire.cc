@@ -39,7 +39,7 @@ std::uint32_t lengthIn(const std::string& header) {
   return length;
 }
 
-ssize_t sendWith(int fd, const Outgoing& out) {
+ssize_t sendOver(Wire& wire, const Outgoing& out) {
   iovec bytes{const_cast<char*>(out.bytes.data()) + out.sent, out.bytes.size() - out.sent};
   msghdr message{};
   message.msg_iov = &bytes;
@@ -55,7 +55,7 @@ ssize_t sendWith(int fd, const Outgoing& out) {
     header->cmsg_len = CMSG_LEN(size);
     std::memcpy(CMSG_DATA(header), out.descriptors.data(), size);
   }
-  return ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  return wire.send(message);
 }
 
 void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
@@ -81,7 +81,7 @@ pid_t processOf(int socket) {
 
 struct ControlWire::Connection {
   int peer;
-  Descriptor socket;
+  Wire wire;
   Descriptor process;  // readable once the peer's process has ended; none for peers of other machines
   std::string input;
   std::vector<Descriptor> descriptors;
@@ -102,26 +102,30 @@ ControlWire::~ControlWire() {
   loop_.cancel(nextBeat_);
   for (auto& [peer, connection] : connections_) {
     connection->ended = true;
-    loop_.unwatch(connection->socket.get());
+    loop_.unwatch(connection->wire.socket().get());
     if (connection->process) loop_.unwatch(connection->process.get());
   }
 }
 
-void ControlWire::add(int peer, Descriptor socket) {
+void ControlWire::add(int peer, Wire wire) {
   assert(loop_.isCurrent());
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
-  connection->socket = std::move(socket);
+  connection->wire = std::move(wire);
   connection->heard = Loop::Clock::now();
   connections_[peer] = connection;
-  loop_.watch(connection->socket.get(), EPOLLIN,
+  loop_.watch(connection->wire.socket().get(), EPOLLIN,
               [this, connection](std::uint32_t events) { onReady(connection, events); });
   watchProcess(connection);
+  if (connection->ended || !connection->wire.hasUnread()) return;
+  loop_.post([this, weak = std::weak_ptr(connection)] {  // what came right behind the handshake
+    if (const auto here = weak.lock(); here && !here->ended) readAll(*here);
+  });
 }
 
 // The end of the connection says as much, unless some other process has inherited the peer's end of it.
 void ControlWire::watchProcess(const std::shared_ptr<Connection>& connection) {
-  const pid_t process = processOf(connection->socket.get());
+  const pid_t process = processOf(connection->wire.socket().get());
   if (process <= 0) return;
   const auto hasEnded = [this, connection](std::uint32_t) {
     readAll(*connection);  // its last words
@@ -184,10 +188,10 @@ bool ControlWire::readSome(Connection& connection) {
   message.msg_iovlen = 1;
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
-  const ssize_t got = ::recvmsg(connection.socket.get(), &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got = connection.wire.receive(message);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
-    end(connection, got == 0 ? Error() : systemError("recvmsg"));
+    end(connection, got == 0 ? Error() : connection.wire.failure("recvmsg"));
     return false;
   }
   connection.heard = Loop::Clock::now();
@@ -216,24 +220,26 @@ bool ControlWire::takeMessage(Connection& connection) {
 }
 
 void ControlWire::flush(Connection& connection) {
+  connection.wire.flush();
   while (!connection.output.empty()) {
     Outgoing& out = connection.output.front();
-    const ssize_t sent = sendWith(connection.socket.get(), out);
+    const ssize_t sent = sendOver(connection.wire, out);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (sent < 0) {  // broken: reading finds the end and tells it
       connection.output.clear();
-      ::shutdown(connection.socket.get(), SHUT_RDWR);
+      ::shutdown(connection.wire.socket().get(), SHUT_RDWR);
       break;
     }
     out.sent += static_cast<std::size_t>(sent);
     if (out.sent == out.bytes.size()) connection.output.pop_front();
   }
-  loop_.rewatch(connection.socket.get(), connection.output.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  const bool blocked = !connection.output.empty() || connection.wire.hasUnsent();
+  loop_.rewatch(connection.wire.socket().get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void ControlWire::end(Connection& connection, const Error& error) {
   connection.ended = true;
-  loop_.unwatch(connection.socket.get());
+  loop_.unwatch(connection.wire.socket().get());
   if (connection.process) loop_.unwatch(connection.process.get());
   const auto node = connections_.extract(connection.peer);  // alive until this is over
   events_.ended(connection.peer, error);

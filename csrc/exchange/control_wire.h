@@ -17,6 +17,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "exchange/wire.h"
 
 namespace fairring {
 
@@ -56,7 +57,7 @@ class ControlWire {
   ControlWire& operator=(const ControlWire&) = delete;
   ~ControlWire();
 
-  void add(int peer, Descriptor socket);
+  void add(int peer, Wire wire);
   // To a peer whose connection is gone: nothing happens, its end was reported.
   void send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors);
 

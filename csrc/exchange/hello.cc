@@ -154,6 +154,7 @@ Hello::State Hello::onAnswer() {
   const Bytes in(input_);
   const auto signedBytes = concatenated(greetingBytes_, in.first(32));
   if (!equalInConstantTime(in.subspan(32), mac(secret_, "acceptor", signedBytes))) return State::Refused;
+  std::ranges::copy(in.first(32), nonce_.begin());
   const Digest proof = mac(secret_, "connector", signedBytes);
   output_.assign(proof.begin(), proof.end());
   return State::Done;
@@ -162,6 +163,14 @@ Hello::State Hello::onAnswer() {
 Hello::State Hello::onProof() {
   const Digest expected = mac(secret_, "connector", concatenated(greetingBytes_, nonce_));
   return equalInConstantTime(input_, expected) ? State::Done : State::Refused;
+}
+
+Hello::Bond Hello::bond(const Bytes32& channel) const {
+  assert(state_ == State::Done);
+  const auto said = concatenated(concatenated(greetingBytes_, nonce_), channel);
+  const Digest ofConnector = mac(secret_, "connector's channel", said);
+  const Digest ofAcceptor = mac(secret_, "acceptor's channel", said);
+  return connector_ ? Bond{ofConnector, ofAcceptor} : Bond{ofAcceptor, ofConnector};
 }
 
 }  // namespace fairring

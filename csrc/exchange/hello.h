@@ -8,6 +8,9 @@
 //   acceptor  -> connector  answer    nonce 32 B | HMAC-SHA256(secret, "acceptor" | greeting | nonce) 32 B    64 bytes
 //   connector -> acceptor   proof     HMAC-SHA256(secret, "connector" | greeting | nonce)                     32 bytes
 //
+// Who puts something between the two sides afterwards, as TLS is, can have both bind it to the challenge: each says 32
+// bytes that only who has passed this very challenge and stands at the end of this very channel can know.
+//
 // One Hello belongs to one connection and is used by one thread at a time.
 #pragma once
 
@@ -57,6 +60,14 @@ class Hello {
   State feed(std::span<const std::byte> bytes);
   std::vector<std::byte> takeOutput();
   const Greeting& greeting() const { return greeting_; }  // of the connector; valid once Done
+
+  using Bytes32 = std::array<std::byte, 32>;
+  struct Bond {
+    Bytes32 mine;    // to be said
+    Bytes32 theirs;  // to be heard
+  };
+  // Once Done. `channel`: what both its ends, and they alone, know of it.
+  Bond bond(const Bytes32& channel) const;
 
  private:
   State onGreeting();

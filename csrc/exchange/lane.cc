@@ -20,16 +20,21 @@ bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
 
 }  // namespace
 
-Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Descriptor socket)
-    : loop_(loop), owner_(std::move(owner)), index_(index), socket_(std::move(socket)), intake_(assembly) {}
+Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Wire wire)
+    : loop_(loop), owner_(std::move(owner)), index_(index), wire_(std::move(wire)), intake_(assembly) {}
 
 Lane::~Lane() { drop(); }
 
 void Lane::start() {
   assert(loop_.isCurrent());
-  loop_.watch(socket_.get(), EPOLLIN, [weak = weak_from_this()](std::uint32_t events) {
+  loop_.watch(wire_.socket().get(), EPOLLIN, whenReady());
+  readOn();
+}
+
+Loop::Ready Lane::whenReady() {
+  return [weak = weak_from_this()](std::uint32_t events) {
     if (const auto lane = weak.lock()) lane->onReady(events);
-  });
+  };
 }
 
 std::uint32_t Lane::chunkBytes() const {
@@ -53,6 +58,7 @@ void Lane::give(Outbox::Chunk chunk) {
 }
 
 void Lane::flush() {
+  wire_.flush();
   while (!gone_ && !output_.empty()) {
     std::array<iovec, kMostPieces> pieces;
     std::size_t count = 0;
@@ -70,18 +76,18 @@ void Lane::flush() {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    const ssize_t bytes = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    const ssize_t bytes = wire_.send(message);
     if (bytes < 0 && isTransient(errno)) break;
     if (bytes < 0) {  // broken: reading finds the end, and may find something before it
       output_.clear();
-      ::shutdown(socket_.get(), SHUT_RDWR);
+      ::shutdown(wire_.socket().get(), SHUT_RDWR);
       return;
     }
     sent(static_cast<std::size_t>(bytes));
   }
-  if (gone_ || blocked_ == !output_.empty()) return;
-  blocked_ = !output_.empty();
-  loop_.rewatch(socket_.get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (gone_ || blocked_ == !isFlushed()) return;
+  blocked_ = !isFlushed();
+  loop_.rewatch(wire_.socket().get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void Lane::sent(std::size_t bytes) {
@@ -107,10 +113,13 @@ void Lane::onReady(std::uint32_t events) {
 void Lane::read(LaneOwner& owner) {
   std::size_t budget = kMostBytesPerTurn;
   while (budget > 0 && !gone_) {
-    const std::array<iovec, 2> room = intake_.room();
-    const ssize_t got = ::readv(socket_.get(), room.data(), static_cast<int>(room.size()));
+    std::array<iovec, 2> room = intake_.room();
+    msghdr message{};
+    message.msg_iov = room.data();
+    message.msg_iovlen = room.size();
+    const ssize_t got = wire_.receive(message);
     if (got < 0 && isTransient(errno)) return;
-    if (got < 0) return leave(owner, makeError(ErrorKind::Connection, systemError("readv").text()));
+    if (got < 0) return leave(owner, makeError(ErrorKind::Connection, wire_.failure("recvmsg").text()));
     if (got == 0) return leave(owner, {});
     const auto bytes = static_cast<std::size_t>(got);
     seen_ += bytes;
@@ -120,8 +129,14 @@ void Lane::read(LaneOwner& owner) {
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
     if (intake_.hasEnded()) return leave(owner, {});
-    if (bytes < room[0].iov_len + room[1].iov_len) return;  // that was all
+    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
   }
+  if (!gone_) readOn();
+}
+
+// What the wire has taken from the socket already, in the next turn.
+void Lane::readOn() {
+  if (wire_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
 }
 
 // False when there were more than can be.
@@ -173,15 +188,19 @@ void Lane::acknowledge() {
 
 void Lane::sayEnd() {
   if (gone_ || offset_ > 0) return;
-  const ChunkHeader header{.part = {.kind = kEnd}, .acked = intake_.chunks()};
-  [[maybe_unused]] const auto sent = ::send(socket_.get(), &header, sizeof header, MSG_NOSIGNAL);
+  ChunkHeader header{.part = {.kind = kEnd}, .acked = intake_.chunks()};
+  iovec piece{&header, sizeof header};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  [[maybe_unused]] const auto sent = wire_.send(message);
 }
 
 void Lane::drop() {
   if (std::exchange(gone_, true)) return;
   loop_.cancel(confirmation_);
-  loop_.unwatch(socket_.get());
-  socket_.reset();
+  loop_.unwatch(wire_.socket().get());
+  wire_.close();
 }
 
 void Lane::leave(LaneOwner& owner, const Error& error) {

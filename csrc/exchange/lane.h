@@ -9,11 +9,11 @@
 #include <deque>
 #include <memory>
 
-#include "base/descriptor.h"
 #include "base/loop.h"
 #include "exchange/intake.h"
 #include "exchange/outbox.h"
 #include "exchange/pace.h"
+#include "exchange/wire.h"
 
 namespace fairring {
 
@@ -33,7 +33,7 @@ class LaneOwner {
 
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Descriptor socket);
+  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Wire wire);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane();
@@ -48,7 +48,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void give(Outbox::Chunk chunk);
   void flush();
-  bool isFlushed() const { return output_.empty(); }
+  bool isFlushed() const { return output_.empty() && !wire_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   bool peerHasEnded() const { return intake_.hasEnded(); }
   void drop();    // closes; nothing is told to the owner any more
@@ -68,8 +68,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
     std::shared_ptr<Outbox::Outgoing> of;  // none of a header without a part
   };
 
+  Loop::Ready whenReady();
   void onReady(std::uint32_t events);
   void read(LaneOwner& owner);
+  void readOn();
   bool takeAcknowledgements(LaneOwner& owner);
   void acknowledge();
   void acknowledgeSoon();
@@ -79,11 +81,11 @@ class Lane : public std::enable_shared_from_this<Lane> {
   Loop& loop_;
   const std::weak_ptr<LaneOwner> owner_;
   const std::uint32_t index_;
-  Descriptor socket_;
+  Wire wire_;
   Intake intake_;
   Pace pace_;
   bool gone_ = false;
-  bool blocked_ = false;  // the socket takes no more for now
+  bool blocked_ = false;  // the wire takes no more for now
 
   std::deque<Frame> output_;
   std::size_t offset_ = 0;  // of the first frame, that has been sent

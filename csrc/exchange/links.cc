@@ -59,7 +59,9 @@ void Links::connect(const Key& key) {
   try {
     Descriptor socket = startConnect(wanted.address, wanted.source);
     if (attempt.again) prepareForPayload(socket, kLongestSilence);
-    attempt.handshake = std::make_unique<Handshake>(loop_, std::move(socket), Hello(greeting, entrance_->secret), left,
+    Handshake::Terms terms{TlsStream::Side::Connector, Hello(greeting, entrance_->secret),
+                           [this](const Greeting&) { return entrance_->tls; }, left};
+    attempt.handshake = std::make_unique<Handshake>(loop_, std::move(socket), std::move(terms),
                                                     [this, key](const Error& error) { onFinished(key, error); });
   } catch (const Failure& failure) {
     onFinished(key, failure.error());
@@ -68,7 +70,7 @@ void Links::connect(const Key& key) {
 
 bool Links::retry(const Attempt& attempt, const Error& error) const {
   if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
-  return attempt.again || error.kind() == ErrorKind::Connection;
+  return error.kind() == ErrorKind::Connection || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
 void Links::onFinished(const Key& key, const Error& error) {
@@ -79,12 +81,16 @@ void Links::onFinished(const Key& key, const Error& error) {
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
   const auto [peer, purpose, lane] = key;
-  if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeSocket()});
-  if (!node.mapped().again) events_.failed(peer, error);
+  if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeWire(), {}});
+  if (!node.mapped().again || error.kind() == ErrorKind::Configuration) events_.failed(peer, error);
 }
 
 void Links::take(Arrival arrival) {
   const Key key{arrival.peer, arrival.purpose, arrival.lane};
+  if (arrival.error) {
+    if (wanted_.contains(key)) events_.failed(arrival.peer, arrival.error);
+    return;
+  }
   // A lane may come again before this rank has seen it break. What else nobody waits for is closed by going out of
   // scope: a second control connection, or a lane that there is not.
   const bool anew = arrival.purpose == Purpose::Lane && wanted_.contains(key);

@@ -28,8 +28,8 @@ struct Wanted {
 class Links {
  public:
   struct Events {
-    std::function<void(Arrival)> linked;  // of a lane again where it was made anew
-    std::function<void(int peer, const Error&)> failed;
+    std::function<void(Arrival)> linked;                 // of a lane again where it was made anew
+    std::function<void(int peer, const Error&)> failed;  // of kind Configuration: a certificate, on either side
   };
 
   Links(Loop& loop, std::shared_ptr<Entrance> entrance, Events events);

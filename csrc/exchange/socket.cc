@@ -74,6 +74,12 @@ Descriptor listenOn(const SocketAddress& address) {
   return socket;
 }
 
+bool isLocal(const Descriptor& socket) {
+  sockaddr_storage self{};
+  socklen_t size = sizeof self;
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&self), &size) != 0 || self.ss_family == AF_UNIX;
+}
+
 std::string peerOf(const Descriptor& socket) {
   SocketAddress peer;
   peer.length = sizeof peer.storage;
@@ -119,9 +125,7 @@ int finishConnect(const Descriptor& socket) {
 }
 
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience) {
-  sockaddr_storage self{};
-  socklen_t size = sizeof self;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&self), &size) != 0 || self.ss_family == AF_UNIX) return;
+  if (isLocal(socket)) return;
   const auto set = [&](int level, int name, int value) {
     if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0) throw Failure(systemError("setsockopt"));
   };

@@ -9,14 +9,14 @@ TcpPipes::TcpPipes(Loop& loop, PipeReceiver& receiver, Relinking relinking)
 
 TcpPipes::~TcpPipes() { close(); }
 
-void TcpPipes::add(int peer, std::uint32_t lane, Descriptor socket) {
+void TcpPipes::add(int peer, std::uint32_t lane, Wire wire) {
   assert(loop_.isCurrent());
   const auto [found, isNew] = bundles_.try_emplace(peer);
   if (isNew) {
     found->second = std::make_shared<Bundle>(loop_, peer, receiver_, relinking_,
                                              [this, peer](const Error& error) { onEnded(peer, error); });
   }
-  if (const auto bundle = found->second) bundle->add(lane, std::move(socket));
+  if (const auto bundle = found->second) bundle->add(lane, std::move(wire));
 }
 
 void TcpPipes::peerLeaves(int peer) {

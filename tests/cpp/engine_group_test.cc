@@ -312,7 +312,7 @@ TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
       9);
   for (const Arrival& arrival : arrivals) {
     if (arrival.purpose == Purpose::Control) {
-      ASSERT_EQ(::send(arrival.socket.get(), goodbye.data(), goodbye.size(), 0), 9);
+      ASSERT_EQ(::send(arrival.wire.socket().get(), goodbye.data(), goodbye.size(), 0), 9);
     }
   }
   arrivals.clear();

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "exchange/links.h"
+#include "exchange_certificates.h"
 
 namespace fairring {
 namespace {
@@ -17,13 +18,16 @@ constexpr int kSelf = 0;
 
 class Door : public ::testing::Test {
  protected:
-  Door() { acceptor_.add(entrance_); }
+  explicit Door(std::shared_ptr<const Tls> tls = nullptr)
+      : entrance_(std::make_shared<Entrance>(makeGroupId(secret_, "group"), secret_, kSelf, std::move(tls))) {
+    acceptor_.add(entrance_);
+  }
   ~Door() override { acceptor_.remove(entrance_); }
 
   SocketAddress address() const { return tcpAddress("127.0.0.1", acceptor_.port()); }
 
   // Peers 1 to count connect to rank 0, each with a loop turn in common; how many were let in by both sides.
-  int letIn(int count, const Secret& secret) {
+  int letIn(int count, const Secret& secret, const std::shared_ptr<const Tls>& tls = nullptr) {
     LoopThread loop;
     std::vector<std::unique_ptr<Links>> peers;
     std::promise<void> over;
@@ -35,7 +39,7 @@ class Door : public ::testing::Test {
         if (good + bad == count) over.set_value();
       };
       for (int rank = 1; rank <= count; ++rank) {
-        auto entrance = std::make_shared<Entrance>(entrance_->id, secret, rank);
+        auto entrance = std::make_shared<Entrance>(entrance_->id, secret, rank, tls);
         peers.push_back(std::make_unique<Links>(
             loop.loop(), std::move(entrance),
             Links::Events{[&, ended](const Arrival&) { ended(good); }, [&, ended](int, const Error&) { ended(bad); }}));
@@ -50,7 +54,22 @@ class Door : public ::testing::Test {
   LoopThread loop_;
   Acceptor acceptor_{loop_, {"127.0.0.1"}, {}};
   const Secret secret_ = randomSecret();
-  const std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>(makeGroupId(secret_, "group"), secret_, kSelf);
+  const std::shared_ptr<Entrance> entrance_;
+};
+
+class SecureDoor : public Door {
+ protected:
+  SecureDoor() : SecureDoor(std::make_unique<Authority>()) {}
+
+  std::shared_ptr<const Tls> issue(const std::string& name) {
+    return std::make_shared<const Tls>(authority_->issue(name));
+  }
+
+ private:
+  explicit SecureDoor(std::unique_ptr<Authority> authority)
+      : Door(std::make_shared<const Tls>(authority->issue("self"))), authority_(std::move(authority)) {}
+
+  const std::unique_ptr<Authority> authority_;
 };
 
 TEST_F(Door, MorePeersThanMayBeHalfOpenAllGetInWhenTheyComeAtOnce) { EXPECT_EQ(letIn(400, secret_), 400); }
@@ -78,6 +97,30 @@ TEST_F(Door, WhoHasAnotherSecretStaysOutside) {
   });
   EXPECT_NE(failed.get_future().get().find("challenge"), std::string::npos);
   loop.runAndWait([&] { stranger.reset(); });
+}
+
+TEST_F(SecureDoor, PeersGetInBySecretAndCertificate) { EXPECT_EQ(letIn(40, secret_, issue("peer")), 40); }
+
+TEST_F(SecureDoor, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndTheGroupIsTold) {
+  Authority foreign;
+  std::promise<Arrival> arrived;
+  loop_.runAndWait([&] { entrance_->open([&](Arrival arrival) { arrived.set_value(std::move(arrival)); }); });
+  EXPECT_EQ(letIn(1, secret_, std::make_shared<const Tls>(foreign.issue("peer"))), 0);
+  const Arrival arrival = arrived.get_future().get();
+  EXPECT_EQ(arrival.peer, 1);
+  EXPECT_EQ(arrival.error.kind(), ErrorKind::Configuration) << arrival.error.text();
+  EXPECT_EQ(acceptor_.strangers(), 0U);
+}
+
+// TLS would accept him, but he does not get so far: whatever he says first is no greeting.
+TEST_F(SecureDoor, WhoHasACertificateAndNotTheSecretIsAStranger) {
+  const auto certified = issue("stranger");
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const SocketAddress door = address();
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  const auto stream = certified->stream(TlsStream::Side::Connector, socket.get());
+  EXPECT_EQ(stream->handshake().kind(), ErrorKind::Connection);
+  EXPECT_EQ(acceptor_.strangers(), 1U);
 }
 
 TEST_F(Door, APortThatNobodyListensOnIsAnErrorAtOnce) {

@@ -93,6 +93,24 @@ TEST(Hello, GarbageNeverPassesAndNeverAsksForMoreThanAMessage) {
   }
 }
 
+TEST(Hello, ABondHoldsBetweenTheTwoEndsOfOneChannelAndOneChallenge) {
+  const auto passed = [] {
+    Hello connector(kGreeting, kSecret);
+    Hello other = acceptor();
+    other.feed(connector.takeOutput());
+    connector.feed(other.takeOutput());
+    other.feed(connector.takeOutput());
+    return std::pair(connector, other);
+  };
+  const auto [connector, other] = passed();
+  const Hello::Bytes32 channel = randomSecret();
+  EXPECT_EQ(connector.bond(channel).mine, other.bond(channel).theirs);
+  EXPECT_EQ(connector.bond(channel).theirs, other.bond(channel).mine);
+  EXPECT_NE(connector.bond(channel).mine, connector.bond(channel).theirs) << "it could be sent back";
+  EXPECT_NE(connector.bond(channel).mine, other.bond(randomSecret()).theirs) << "somebody between has two channels";
+  EXPECT_NE(connector.bond(channel).mine, passed().second.bond(channel).theirs) << "of another challenge";
+}
+
 TEST(Hello, GroupsOfOtherNamesOrSecretsHaveOtherIds) {
   EXPECT_NE(makeGroupId(kSecret, "a"), makeGroupId(kSecret, "b"));
   EXPECT_NE(makeGroupId(kSecret, "a"), makeGroupId(randomSecret(), "a"));
