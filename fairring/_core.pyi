@@ -17,6 +17,7 @@ class MembershipOptions:
     slice_size: int  # bytes
     heartbeat_timeout: timedelta
     secret: bytes  # 32, or none: drawn by the group
+    tls: tuple[str, str, str]  # files in PEM: certificate, key, authority; RuntimeError says why they can't be used
     machine: str
     hostname: str
     addresses: list[str]  # of the interfaces, the first for all but lanes

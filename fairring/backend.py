@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 
 from fairring import _core, facts
-from fairring.config import Config
+from fairring.config import Config, ConfigError
 
 atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
 
@@ -38,7 +38,7 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
-    membership.transport = config.transport
+    membership.transport = "tcp" if config.tls else config.transport  # of all ways between machines TCP alone has TLS
     membership.lanes = config.lanes
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
@@ -48,7 +48,16 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.settings = config.agreement(importlib.metadata.version("fairring"))
     if config.secret_file:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
+    if config.tls:
+        _set_tls(membership, config)
     return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, addresses[0]))
+
+
+def _set_tls(membership: _core.MembershipOptions, config: Config) -> None:
+    try:
+        membership.tls = (str(config.tls_certificate), str(config.tls_key), str(config.tls_authority))
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _addresses(config: Config, store: dist.Store) -> list[str]:

@@ -53,6 +53,10 @@ VARIABLES = (
     ),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
+    Variable("FAIRRING_TLS", "off", "on: connections between machines go over TLS 1.3, which needs the next three."),
+    Variable("FAIRRING_TLS_CERTIFICATE", "none", "File with this rank's certificate in PEM, for both sides of TLS."),
+    Variable("FAIRRING_TLS_KEY", "none", "File with its private key in PEM, without a password."),
+    Variable("FAIRRING_TLS_CA", "none", "File with the certificates, in PEM, of those that signed all ranks'."),
     Variable(
         "FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."
     ),
@@ -74,6 +78,10 @@ class Config:
     cost_rows: CostRows | None = None
     machine: str | None = None
     secret_file: Path | None = None
+    tls: bool = False
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_authority: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
     gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: torch's own variable, for the stock backend alone
@@ -90,7 +98,27 @@ class Config:
             text = variables.get(name, "")
             if text:
                 values[field] = parse(name, text)
-        return cls(**values)  # type: ignore[arg-type]
+        config = cls(**values)  # type: ignore[arg-type]
+        config._check_tls()
+        return config
+
+    def _check_tls(self) -> None:
+        files = {
+            "FAIRRING_TLS_CERTIFICATE": self.tls_certificate,
+            "FAIRRING_TLS_KEY": self.tls_key,
+            "FAIRRING_TLS_CA": self.tls_authority,
+        }
+        for name, path in files.items():
+            if path and not self.tls:
+                raise ConfigError(
+                    f"{name}={str(path)!r} without FAIRRING_TLS=on, which has no effect; unset or set both"
+                )
+            if self.tls and not path:
+                raise ConfigError(f"FAIRRING_TLS=on needs {name}; give it a file in PEM")
+        if self.tls and self.transport in TENSORPIPE_TRANSPORTS:
+            raise ConfigError(
+                "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe, which has no TLS; give tcp or auto"
+            )
 
     def agreement(self, version: str) -> str:
         """The settings that all ranks of a group must share, as text to compare and to read."""
@@ -98,7 +126,7 @@ class Config:
         rows = self.cost_rows.digest() if self.cost_rows else "built-in"
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
-            f"FAIRRING_TRANSPORT={transport} FAIRRING_LANES={self.lanes} "
+            f"FAIRRING_TRANSPORT={transport} FAIRRING_LANES={self.lanes} FAIRRING_TLS={'on' if self.tls else 'off'} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
@@ -172,6 +200,21 @@ def _secret_file(name: str, text: str) -> Path:
     return path
 
 
+def _switch(name: str, text: str) -> bool:
+    if text.strip() not in ("on", "off"):
+        raise ConfigError(f"{name}={text!r} is neither on nor off; give one of them")
+    return text.strip() == "on"
+
+
+def _pem_file(name: str, text: str) -> Path:
+    path = Path(text)
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}={text!r} can't be read ({error}); give a file in PEM") from error
+    return path
+
+
 def _cost_rows(name: str, text: str) -> CostRows:
     try:
         return cost_rows.read(Path(text))
@@ -212,6 +255,10 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_MACHINE": ("machine", _machine),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
+    "FAIRRING_TLS": ("tls", _switch),
+    "FAIRRING_TLS_CERTIFICATE": ("tls_certificate", _pem_file),
+    "FAIRRING_TLS_KEY": ("tls_key", _pem_file),
+    "FAIRRING_TLS_CA": ("tls_authority", _pem_file),
     "FAIRRING_PORTS": ("ports", _ports),
     "TP_SOCKET_IFNAME": ("interfaces", _names),
     "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),

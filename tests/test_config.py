@@ -129,6 +129,38 @@ def test_a_secret_file_must_be_there_and_hold_enough(tmp_path: Path) -> None:
     assert read(FAIRRING_SECRET_FILE=str(path)).secret_file == path
 
 
+def tls(folder: Path, **changes: str) -> dict[str, str]:
+    variables = {"FAIRRING_TLS": "on"}
+    for name in ("CERTIFICATE", "KEY", "CA"):
+        (folder / name).write_text("PEM")
+        variables[f"FAIRRING_TLS_{name}"] = str(folder / name)
+    return {**variables, **changes}
+
+
+def test_tls_needs_its_three_files_and_they_need_tls(tmp_path: Path) -> None:
+    settings = read(**tls(tmp_path))
+    assert settings.tls
+    assert settings.tls_certificate == tmp_path / "CERTIFICATE"
+    assert settings.tls_key == tmp_path / "KEY"
+    assert settings.tls_authority == tmp_path / "CA"
+    assert "FAIRRING_TLS=on" in settings.agreement("1")
+    assert "FAIRRING_TLS=off" in read(FAIRRING_TLS="off").agreement("1")
+    for name in ("FAIRRING_TLS_CERTIFICATE", "FAIRRING_TLS_KEY", "FAIRRING_TLS_CA"):
+        with pytest.raises(ConfigError, match=f"FAIRRING_TLS=on needs {name}"):
+            read(**tls(tmp_path, **{name: ""}))
+        with pytest.raises(ConfigError, match=f"{name}=.*without FAIRRING_TLS=on"):
+            read(**{name: str(tmp_path / "KEY")})
+        with pytest.raises(ConfigError, match=f"{name}=.*can't be read"):
+            read(**tls(tmp_path, **{name: str(tmp_path / "nowhere")}))
+
+
+def test_tls_is_on_or_off_and_not_for_tensorpipe(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_TLS='1' is neither on nor off"):
+        read(FAIRRING_TLS="1")
+    with pytest.raises(ConfigError, match=r"FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe"):
+        read(**tls(tmp_path, FAIRRING_TRANSPORT="tensorpipe:ibv"))
+
+
 def test_an_unknown_variable_is_an_error_that_knows_what_was_meant() -> None:
     with pytest.raises(ConfigError, match=r"FAIRRING_SLICE_SIZES='1'.*did you mean FAIRRING_SLICE_SIZE\?"):
         read(FAIRRING_SLICE_SIZES="1")

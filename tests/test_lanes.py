@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority
 from lab_programs import needs_namespaces
 
 from fairring import lab
@@ -62,6 +63,11 @@ def test_a_slow_interface_carries_only_what_it_can() -> None:
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_lanes_that_break_again_and_again_are_made_anew(lanes: int) -> None:
     stream([1, 1], arguments=["break"], rate="500mbit", env={"FAIRRING_LANES": str(lanes)})
+
+
+def test_so_are_lanes_under_tls(tmp_path: Path) -> None:
+    env = {**Authority(tmp_path).issue("rank"), "FAIRRING_LANES": "2"}
+    stream([1, 1], arguments=["break"], rate="500mbit", env=env)
 
 
 def outage(interface: int | None) -> Callable[[lab.Lab], None]:

@@ -23,6 +23,11 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
       .def_readwrite("heartbeat_timeout", &MembershipOptions::heartbeatTimeout)
       .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
+      .def_property("tls", nullptr,
+                    [](MembershipOptions& o, const std::tuple<std::string, std::string, std::string>& files) {
+                      const auto& [certificate, key, authority] = files;
+                      o.tls = std::make_shared<fairring::Tls>(fairring::TlsFiles{certificate, key, authority});
+                    })
       .def_property("machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.place.machine = text; })
       .def_property("hostname", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.hostname = text; })

@@ -65,7 +65,7 @@ Membership::~Membership() {
 void Membership::openDoor(c10d::Store& store) {
   const Secret secret = agreeOnSecret(store);
   const GroupId id = makeGroupId(secret, concat(options_.name, "/", seating_.generation()));
-  entrance_ = std::make_shared<Entrance>(id, secret, options_.rank);
+  entrance_ = std::make_shared<Entrance>(id, secret, options_.rank, options_.tls);
   runtime_->acceptor().add(entrance_);
   RankFacts facts = options_.facts;
   facts.addresses = runtime_->acceptor().addresses();

@@ -30,6 +30,7 @@
 #include "engine/group.h"
 #include "engine/transport_choice.h"
 #include "exchange/hello.h"
+#include "exchange/tls.h"
 
 namespace fairring {
 
@@ -37,9 +38,10 @@ struct MembershipOptions {
   std::string name;  // the group's, equal on all ranks
   int rank = 0;
   int size = 1;
-  std::vector<int> globalRanks;  // of the group's ranks: for the stock backends
-  RankFacts facts;               // port is filled in here
-  std::string secret;            // 32 bytes, or empty: drawn, and shared through the store
+  std::vector<int> globalRanks;    // of the group's ranks: for the stock backends
+  RankFacts facts;                 // port is filled in here
+  std::string secret;              // 32 bytes, or empty: drawn, and shared through the store
+  std::shared_ptr<const Tls> tls;  // none: plain connections
   ListenPorts ports;
   std::string transport = "auto";  // or "tcp", or TensorPipe's "uv", "shm", "ibv"
   std::uint32_t lanes = 1;         // of TCP: connections to a peer

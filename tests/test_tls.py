@@ -1,0 +1,95 @@
+"""Connections under TLS: the same results, and an error that names both sides where ranks don't trust each other."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from lab_programs import needs_namespaces
+
+from fairring import _core, lab
+
+pytestmark = needs_namespaces
+
+PROGRAMS = Path(__file__).parent / "programs"
+TIMEOUT_SECONDS = 150
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def program(name: str) -> list[str]:
+    return [sys.executable, str(PROGRAMS / f"{name}.py")]
+
+
+def run(name: str, machines: list[int], env: Mapping[str, str]) -> list[str]:
+    """What each rank printed, once all have ended well."""
+    with lab.Lab(program(name), machines, "none", env=env) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    return result.stdout
+
+
+def run_apart(of_rank: Sequence[Mapping[str, str]]) -> lab.LabResult:
+    """One all-reduce of ranks on machines of their own, each with variables of its own."""
+    cases = "".join(
+        f"{rank}) {' '.join(f'export {name}={shlex.quote(value)};' for name, value in env.items()) or ':'} ;;"
+        for rank, env in enumerate(of_rank)
+    ).replace("; ;;", " ;;")
+    command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *program("first_error")]
+    with lab.Lab(command, [1] * len(of_rank), "none") as running:
+        return running.wait(TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize("lanes", ["1", "3"])
+def test_the_bits_are_those_of_plain_connections(authority: Authority, lanes: str) -> None:
+    hashes = {
+        line for env in ({}, {**authority.issue("rank"), "FAIRRING_LANES": lanes}) for line in run("bits", [2, 1], env)
+    }
+    assert len(hashes) == 1
+
+
+def test_sums_in_small_slices_are_exact(authority: Authority) -> None:
+    env = {**authority.issue("rank"), "FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
+    said = run("exactness", [2, 2], env)
+    assert all(line.endswith(" wrong 0\n") for line in said), said
+
+
+def test_a_rank_without_tls_is_an_error_that_names_both_sides(authority: Authority) -> None:
+    for text in run_apart([authority.issue("rank"), {}]).stdout:
+        for words in ("settings differ between ranks", "rank 0 (", "FAIRRING_TLS=on", "rank 1 (", "FAIRRING_TLS=off"):
+            assert words in text, text
+
+
+@pytest.mark.parametrize("foreigner", [0, 1])
+def test_a_rank_of_another_authority_is_an_error_that_names_both_sides(
+    authority: Authority, tmp_path: Path, foreigner: int
+) -> None:
+    settings = [authority.issue("rank"), authority.issue("other")]
+    settings[foreigner] = Authority(tmp_path, "foreign").issue("foreigner")
+    for text in run_apart(settings).stdout:
+        for words in ("rank 0 (", "rank 1 (", "TLS", "FAIRRING_TLS_CA"):
+            assert words in text, text
+
+
+def test_files_that_cannot_serve_are_errors_when_the_group_is_made(authority: Authority, tmp_path: Path) -> None:
+    good = authority.issue("good")
+    wrong = {
+        "has expired": authority.issue("expired", days=-1),
+        "does not match": {**good, "FAIRRING_TLS_KEY": authority.issue("another")["FAIRRING_TLS_KEY"]},
+        "would be refused": {**good, "FAIRRING_TLS_CA": str(Authority(tmp_path, "foreign").certificate)},
+        "gives no key": {**good, "FAIRRING_TLS_KEY": good["FAIRRING_TLS_CERTIFICATE"]},
+    }
+    for words, env in wrong.items():
+        options = _core.MembershipOptions()
+        files = tuple(env[f"FAIRRING_TLS_{name}"] for name in ("CERTIFICATE", "KEY", "CA"))
+        with pytest.raises(RuntimeError, match=words):
+            options.tls = files  # type: ignore[assignment]
+    for output in run_apart([wrong["has expired"], wrong["has expired"]]).output:
+        assert "fairring.config.ConfigError: FAIRRING_TLS_CERTIFICATE=" in output, output
