@@ -35,6 +35,9 @@ Acceptor::~Acceptor() {
     if (paused_) loop_.loop().cancel(*paused_);
     for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
     guests_.clear();
+    if (!reported_) return;
+    report_(concat("in all ", strangers_.load(), " connections to ", addresses_[0], " port ", port_,
+                   " said nothing or did not pass the challenge"));
   });
 }
 
@@ -141,10 +144,10 @@ void Acceptor::finish(std::uint64_t guest, const Error& error) {
 // Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.
 void Acceptor::refuse(const Handshake& handshake, const Error& error) {
   ++strangers_;
-  if (!report_ || !handshake.spoke()) return;
-  std::exchange(report_, nullptr)(concat(
-      "a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_, " was refused: ",
-      error.text(), ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
+  if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
+  report_(concat("a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_,
+                 " was refused: ", error.text(),
+                 ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
 }
 
 std::shared_ptr<const Tls> Acceptor::tlsOf(const Greeting& greeting) const {

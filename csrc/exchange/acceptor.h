@@ -1,10 +1,11 @@
 // The one listener of a process: lets in what proves that it belongs to one of the process's groups.
 // A TCP port on the job's interfaces, the same on each, for other machines, and an abstract unix socket for ranks of
 // this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of hello.h
-// first; what fails it, or is not through within kHelloTimeout, is dropped and counted, and the first of them that said
-// anything is reported. At most kHalfOpen are in that state at once; while there are, others wait in the system's
-// backlog, and who has been silent for kPatience makes room for them. So a crowd of silent strangers delays a peer but
-// can't keep it out. The Acceptor is made and destroyed on any thread; the rest runs on the loop.
+// first; what fails it, or is not through within kHelloTimeout, is dropped and counted; the first of them that said
+// anything is reported, and where there was one, in the end how many there were. At most kHalfOpen are in that state at
+// once; while there are, others wait in the system's backlog, and who has been silent for kPatience makes room for
+// them. So a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and destroyed on any
+// thread; the rest runs on the loop.
 #pragma once
 
 #include <atomic>
@@ -106,7 +107,8 @@ class Acceptor {
   std::map<std::uint64_t, Guest> guests_;  // half-open, the oldest first
   std::uint64_t nextGuest_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
-  Report report_;                        // until it has been called
+  const Report report_;
+  bool reported_ = false;  // the first
   std::atomic<std::uint64_t> strangers_{0};
 };
 

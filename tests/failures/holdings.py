@@ -29,6 +29,18 @@ class Holdings:
         return {field: counts for field, counts in more.items() if counts}
 
 
+class Peak:
+    """The most that this process has held when somebody looked: bytes of its own, and descriptors."""
+
+    def __init__(self) -> None:
+        self.descriptors = 0
+        self.memory = 0
+
+    def look(self) -> None:
+        self.descriptors = max(self.descriptors, len(list(Path("/proc/self/fd").iterdir())))
+        self.memory = max(self.memory, int(_field(Path("/proc/self/status").read_text(), "RssAnon")) * KIB)
+
+
 def take(pid: int | str = "self") -> Holdings:
     process = Path("/proc") / str(pid)
     return Holdings(
