@@ -1,10 +1,14 @@
 // Who gets in: many peers at once, and peers behind a crowd of strangers. Over real sockets of this machine.
 #include "exchange/acceptor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <future>
+#include <thread>
 
 #include "exchange/links.h"
 #include "exchange_certificates.h"
@@ -99,6 +103,18 @@ TEST_F(Door, WhoHasAnotherSecretStaysOutside) {
   loop.runAndWait([&] { stranger.reset(); });
 }
 
+// TLS's handshake over a socket that blocks before it and after it.
+Error shake(TlsStream& stream, const Descriptor& socket) {
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  Error error;
+  while (!(error = stream.handshake()) && !stream.isOpen()) {
+    pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, -1);
+  }
+  ::fcntl(socket.get(), F_SETFL, 0);
+  return error;
+}
+
 TEST_F(SecureDoor, PeersGetInBySecretAndCertificate) { EXPECT_EQ(letIn(40, secret_, issue("peer")), 40); }
 
 TEST_F(SecureDoor, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndTheGroupIsTold) {
@@ -119,8 +135,59 @@ TEST_F(SecureDoor, WhoHasACertificateAndNotTheSecretIsAStranger) {
   const SocketAddress door = address();
   ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
   const auto stream = certified->stream(TlsStream::Side::Connector, socket.get());
-  EXPECT_EQ(stream->handshake().kind(), ErrorKind::Connection);
+  EXPECT_EQ(shake(*stream, socket).kind(), ErrorKind::Connection);
   EXPECT_EQ(acceptor_.strangers(), 1U);
+}
+
+// Between a rank and the door: passes the challenge on, then ends TLS on both sides with a certificate that both trust,
+// and passes on what it reads.
+void standBetween(Descriptor listener, const SocketAddress& door, const Tls& certified) {
+  const Descriptor rank(::accept(listener.get(), nullptr, nullptr));
+  listener.reset();  // once is enough
+  const Descriptor beyond(::socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(beyond.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  const auto pass = [](const Descriptor& from, const Descriptor& to, std::size_t bytes) {
+    std::array<char, 76> words{};
+    ASSERT_EQ(::recv(from.get(), words.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+    ASSERT_EQ(::send(to.get(), words.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+  };
+  pass(rank, beyond, 76);
+  pass(beyond, rank, 64);
+  pass(rank, beyond, 32);
+  const auto here = certified.stream(TlsStream::Side::Acceptor, rank.get());
+  const auto there = certified.stream(TlsStream::Side::Connector, beyond.get());
+  ASSERT_FALSE(shake(*here, rank));
+  ASSERT_FALSE(shake(*there, beyond));
+  Hello::Bytes32 bond{};
+  const iovec piece{bond.data(), bond.size()};
+  ASSERT_EQ(here->receive({&piece, 1}), 32);
+  ASSERT_EQ(there->send({&piece, 1}), 32);
+  ASSERT_EQ(there->receive({&piece, 1}), 32);
+  ASSERT_EQ(here->send({&piece, 1}), 32);
+  for (const auto* stream : {&here, &there}) EXPECT_LE((*stream)->receive({&piece, 1}), 0) << "not closed";
+}
+
+TEST_F(SecureDoor, WhoStandsBetweenWithACertificateAndNotTheSecretGainsNothing) {
+  Descriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
+  const SocketAddress any = tcpAddress("127.0.0.1", 0);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  const SocketAddress there = tcpAddress("127.0.0.1", portOf(listener));
+  std::thread between(
+      [&, certified = issue("other job")] { standBetween(std::move(listener), address(), *certified); });
+  LoopThread loop;
+  std::promise<std::string> failed;
+  std::unique_ptr<Links> links;
+  loop.runAndWait([&] {
+    links = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, secret_, 1, issue("rank")),
+                                    Links::Events{[](const Arrival&) { FAIL() << "let in"; },
+                                                  [&](int, const Error& error) { failed.set_value(error.text()); }});
+    links->want({{kSelf, Purpose::Control, there}}, milliseconds(20'000));
+  });
+  between.join();
+  EXPECT_EQ(acceptor_.strangers(), 1U);
+  EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos) << "who tries again finds nobody";
+  loop.runAndWait([&] { links.reset(); });
 }
 
 TEST_F(Door, APortThatNobodyListensOnIsAnErrorAtOnce) {
