@@ -9,6 +9,7 @@
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
 #   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
+#   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
 SHELL := bash
@@ -37,7 +38,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels lint format clean system
+.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -64,6 +65,14 @@ bench-kernels: .venv/.tools
 	  -DCMAKE_BUILD_TYPE=Release -DFAIRRING_MODULE=OFF -DFAIRRING_BENCHMARKS=ON
 	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
 	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
+
+# BENCH takes its options: BENCH='--layouts 2x2 --mpi "Open MPI=/opt/openmpi/bin/mpirun"'
+bench-engine: build
+	@mkdir -p bench-results
+	@$(BIN)/cmake -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
+	@$(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_engine_bench
+	@$(BIN)/python benchmarks/small.py --json bench-results/small.json \
+	  --engine build/torch-$(NEWEST_TORCH)/cmake/benchmarks/cpp/fairring_engine_bench $(BENCH)
 
 test: test-cpp fuzz test-rdma test-$(OLDEST_TORCH) test-python
 

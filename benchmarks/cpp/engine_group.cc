@@ -1,0 +1,91 @@
+#include "engine_group.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::chrono::seconds kTimeout{60};
+constexpr std::uint64_t kStagingBytes = 50 << 20;  // the defaults of fairring/config.py
+constexpr std::uint64_t kSliceBytes = 25 << 20;
+
+std::vector<RankFacts> factsOfAll(Meeting& meeting, const Acceptor& acceptor) {
+  RankFacts mine;
+  mine.place.machine = std::to_string(meeting.machines()[static_cast<std::size_t>(meeting.rank())]);
+  mine.hostname = "machine " + mine.place.machine;
+  mine.addresses = acceptor.addresses();
+  mine.port = acceptor.port();
+  mine.settings = "defaults";
+  std::vector<RankFacts> facts;
+  for (const std::string& text : meeting.tell(encode(mine))) facts.push_back(decodeFacts(text));
+  return facts;
+}
+
+Secret sharedSecret(Meeting& meeting) {
+  Secret secret = randomSecret();
+  const auto all = meeting.tell({reinterpret_cast<const char*>(secret.data()), secret.size()});
+  std::memcpy(secret.data(), all.front().data(), secret.size());
+  return secret;
+}
+
+}  // namespace
+
+EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport transport, MakeContactPipes makeTensorPipe)
+    : threads_(threads), world_(meeting.world()), transport_(transport.name()) {
+  const Secret secret = sharedSecret(meeting);
+  entrance_ = std::make_shared<Entrance>(makeGroupId(secret, transport_), secret, meeting.rank());
+  threads_.acceptor.add(entrance_);
+  GroupSettings settings{.name = transport_,
+                         .rank = meeting.rank(),
+                         .transport = std::move(transport),
+                         .makeTensorPipe = std::move(makeTensorPipe),
+                         .totalMemoryBytes = kStagingBytes,
+                         .sliceBytes = kSliceBytes,
+                         .rows = {},
+                         .failed = nullptr};
+  std::vector<RankFacts> facts = factsOfAll(meeting, threads_.acceptor);
+  group_ = std::make_unique<Group>(Threads{threads_.slices, threads_.vitals}, entrance_, std::move(settings),
+                                   std::move(facts));
+}
+
+EngineGroup::~EngineGroup() {
+  group_.reset();
+  threads_.acceptor.remove(entrance_);
+}
+
+void EngineGroup::sum(std::span<float> tensor) {
+  done_ = false;
+  const auto isDone = [this] {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  };
+  group_->submit({.data = tensor.data(),
+                  .elements = tensor.size(),
+                  .reduction = {.dtype = DType::Float32},
+                  .timeout = kTimeout,
+                  .signature = {concat("sum of ", tensor.size(), " Float32")},
+                  .done =
+                      [this](const Error& error) {
+                        const std::lock_guard lock(mutex_);
+                        done_ = true;
+                        error_ = error;
+                        changed_.notify_one();
+                      }},
+                 true);
+  threads_.slices.loop().serveUntil(isDone, Loop::Clock::now() + kTimeout);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return done_; });
+  if (error_) throw Failure(error_);
+}
+
+std::vector<int> EngineGroup::ranks() const {
+  std::vector<int> all(static_cast<std::size_t>(world_));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+}  // namespace fairring
