@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +18,11 @@ namespace {
 
 constexpr std::uint64_t kAlarmToken = 0;
 constexpr std::chrono::hours kLongestSleep{24};  // what fits into poll()'s argument
+
+struct Idle {  // a caller with nothing to serve
+  Loop::Clock::time_point since;
+  Loop::Clock::time_point sleepAt;
+};
 
 Descriptor opened(int fd, const char* call) {
   if (fd < 0) throw Failure(systemError(call));
@@ -51,21 +57,27 @@ void Loop::runOnce(std::chrono::milliseconds maxWait) {
 bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadline) {
   if (!role_.take()) return false;
   setAttentive(true);
-  auto sleepAt = Clock::now() + patience_;
+  std::optional<Idle> idle;
+  const auto busy = [&](bool slept) {
+    if (idle) patience_.ended(Clock::now() - idle->since, slept);
+    idle.reset();
+  };
   while (!over()) {
     if (serve() || look()) {
-      sleepAt = Clock::now() + patience_;
+      busy(false);
       continue;
     }
     const auto now = Clock::now();
     if (now >= deadline) break;
-    if (now < sleepAt) {
+    if (!idle) idle = {now, now + patience_.next()};
+    if (now < idle->sleepAt) {
       ::sched_yield();  // to another rank of this machine, where there are more than cores
       continue;
     }
     setAttentive(false);
     if (!look()) sleepUntil(deadline);
     setAttentive(true);
+    busy(true);
   }
   setAttentive(false);
   look();
@@ -133,7 +145,7 @@ void Loop::forgetLookout(const void* owner) {
 
 void Loop::setPatience(std::chrono::microseconds patience) {
   assert(isCurrent());
-  patience_ = patience;
+  patience_ = Patience(patience);
 }
 
 bool Loop::runPosted() {

@@ -14,6 +14,7 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/patience.h"
 #include "base/role.h"
 
 namespace fairring {
@@ -40,8 +41,8 @@ class Loop {
 
   // Takes the role for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
   void runOnce(std::chrono::milliseconds maxWait);
-  // Takes the role and serves until `over`, or until then: at first without sleeping, for as long as patience says.
-  // False where somebody else holds the role.
+  // Takes the role and serves until `over`, or until then: at first without sleeping, for as long as patience says
+  // (patience.h). False where somebody else holds the role.
   bool serveUntil(const std::function<bool()>& over, Clock::time_point deadline);
   // Takes the role and runs the task behind all that was posted before, and what it leaves due. False as above. Whoever
   // calls this goes on to serveUntil() at once.
@@ -61,7 +62,7 @@ class Loop {
   };
   void lookOut(const void* owner, Lookout lookout);
   void forgetLookout(const void* owner);                 // not from within look()
-  void setPatience(std::chrono::microseconds patience);  // how long who serves for himself looks before he sleeps
+  void setPatience(std::chrono::microseconds patience);  // with which who serves for himself looks before he sleeps
   // Something is under way here: when a caller gives the role up, somebody has to stand in at once.
   void await(int more) { awaited_ += more; }
 
@@ -105,7 +106,7 @@ class Loop {
   std::unordered_map<std::uint64_t, int> tokens_;
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
   std::map<const void*, Lookout> lookouts_;
-  std::chrono::microseconds patience_{0};
+  Patience patience_{Clock::duration::zero()};
   int awaited_ = 0;
   bool looking_ = false;
 };
