@@ -32,6 +32,7 @@ from rich.progress import Progress
 from sizes import format_size, parse_size
 
 STOCK = "gloo"
+TRANSPORT = "FAIRRING_TRANSPORT"
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in EXACT_UP_TO}
 # size up to which it holds, rounds timed, rounds of warm-up: large calls take long and vary little
 ROUNDS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 40, 5, 1))
@@ -44,10 +45,11 @@ COLUMNS = (
     "algbw_GB/s",
     "busbw_GB/s",
     "of_limit",
+    "cpu_s/GB",
     "vs_stock",
     "wrong",
 )
-ROW = "{:>12} {:>9} {:>7} {:>10} {:>10} {:>11} {:>11} {:>9} {:>9} {:>7}"
+ROW = "{:>12} {:>19} {:>7} {:>10} {:>10} {:>11} {:>11} {:>9} {:>9} {:>9} {:>7}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Row:
     p99: float
     algorithm_bandwidth: float
     bus_bandwidth: float
+    cpu_per_byte: float  # processor seconds of a rank, the mean
     of_limit: float | None  # one machine: no network
     vs_stock: float | None  # the stock backend was not measured
     wrong: int
@@ -75,6 +78,7 @@ class Row:
             f"{self.algorithm_bandwidth / 1e9:.4f}",
             f"{self.bus_bandwidth / 1e9:.4f}",
             "-" if self.of_limit is None else f"{self.of_limit:.3f}",
+            f"{self.cpu_per_byte * 1e9:.3f}",
             "-" if self.vs_stock is None else f"{self.vs_stock:.2f}x",
             self.wrong,
         )
@@ -94,6 +98,7 @@ def make_rows(course: Course, scores: dict[str, Score], places: list[Placement],
             p99=percentile(score.seconds, 99),
             algorithm_bandwidth=algorithm_bandwidth(together, medians[name]),
             bus_bandwidth=bus_bandwidth(together, medians[name], len(places)),
+            cpu_per_byte=sum(score.processor_seconds) / len(score.processor_seconds) / together,
             of_limit=of_limit(together, medians[name], machines, link.slowest) if link else None,
             vs_stock=medians[STOCK] / medians[name] if STOCK in medians else None,
             wrong=score.wrong,
@@ -171,13 +176,27 @@ def courses_of(arguments: argparse.Namespace) -> list[Course]:
     return courses
 
 
+def make_group(name: str) -> dist.ProcessGroup:
+    """Of all ranks. name: a backend; "fairring/tcp" is fairring with FAIRRING_TRANSPORT=tcp."""
+    backend, _, transport = name.partition("/")
+    before = os.environ.get(TRANSPORT)
+    if transport:
+        os.environ[TRANSPORT] = transport
+    # The cast: new_group's other result is for ranks that are no members, and all are.
+    group = cast("dist.ProcessGroup", dist.new_group(backend=backend))
+    if before is None:
+        os.environ.pop(TRANSPORT, None)
+    else:
+        os.environ[TRANSPORT] = before
+    return group
+
+
 def measure(arguments: argparse.Namespace, place: Placement) -> int:
     """Runs everything; the default group (gloo) only coordinates. Returns the exit code, equal on all ranks."""
     places: list[Placement] = [place] * place.world
     dist.all_gather_object(places, place)
     link = measure_link(place, places) if len({other.machine for other in places}) > 1 else None
-    # The cast: new_group's other result is for ranks that are no members, and all are.
-    groups = {name: cast("dist.ProcessGroup", dist.new_group(backend=name)) for name in arguments.backends}
+    groups = {name: make_group(name) for name in arguments.backends}
     facts = conditions(arguments, places, link)
     if place.rank == 0:
         print(heading(facts, link), flush=True)
@@ -196,7 +215,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="All-reduce benchmark; start it with torchrun or `fairring lab`.")
     add = parser.add_argument
     add("--sizes", default="4KiB,64KiB,1MiB,25MiB,100MiB", help="of one call's tensor (default %(default)s)")
-    add("--backends", default="gloo,fairring", help="in the order of their turns (default %(default)s)")
+    add(
+        "--backends",
+        default="gloo,fairring",
+        help="in this order; or fairring/tensorpipe (default %(default)s)",
+    )
     add("--dtype", choices=DTYPES, default="float32")
     add("--op", choices=OPS, default="sum")
     add("--in-flight", type=int, default=1, metavar="K", help="calls at once; times are of all K (default 1)")
@@ -226,7 +249,8 @@ def main() -> int:
     if place.world < 2:
         print("all_reduce: WORLD_SIZE=1: an all-reduce of one rank moves nothing; start 2 or more", file=sys.stderr)
         return 2
-    if "fairring" in arguments.backends and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
+    ours = any(name.startswith("fairring") for name in arguments.backends)
+    if ours and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
         import fairring  # noqa: F401  registers the backend; newer PyTorch finds it by its entry point
     dist.init_process_group("gloo")
     try:

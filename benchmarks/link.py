@@ -2,20 +2,26 @@
 
 That is how an all-reduce uses it, so this is the speed that its time is compared with. On every machine the ranks with
 the lowest local ranks (as many as the smallest machine has) send to the rank with the same local rank on every other
-machine, one connection per direction. What counts is what arrives in a window after the start, at the receiver.
+machine, one connection per direction, and for each interface that TP_SOCKET_IFNAME names. What counts is what arrives
+in a window after the start, at the receiver, over all interfaces.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch.distributed as dist
 from placement import Placement
+
+from fairring.facts import address_of
 
 SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper lets through
 TAIL_SECONDS = 0.3  # sending goes on past the window, as the ranks' clocks start apart
@@ -43,7 +49,7 @@ class LinkSpeed:
 
 @dataclass(frozen=True)
 class Door:
-    """Where a rank accepts streams; the token keeps strangers out."""
+    """Where a rank accepts streams, on one interface; the token keeps strangers out."""
 
     address: str
     port: int
@@ -82,34 +88,51 @@ def measure_link(place: Placement, places: list[Placement], seconds: float = 2.0
 
 def _exchange(place: Placement, peers: list[Placement], seconds: float) -> dict[int, float]:
     """Streams to and from the peers; returns bytes/s that came from each machine."""
-    with socket.create_server((_own_address(place), 0), backlog=len(peers) + 8) as listener:
-        address, port = listener.getsockname()[:2]
-        own = Door(address, port, secrets.token_bytes(TOKEN_BYTES))
-        doors: list[Door] = [own] * place.world
+    addresses, token = _own_addresses(place), secrets.token_bytes(TOKEN_BYTES)
+    with ExitStack() as open_doors:
+        listeners = [
+            open_doors.enter_context(socket.create_server((address, 0), backlog=len(peers) + 8))
+            for address in addresses
+        ]
+        own = [
+            Door(address, listener.getsockname()[1], token)
+            for address, listener in zip(addresses, listeners, strict=True)
+        ]
+        doors: list[list[Door]] = [own] * place.world
         dist.all_gather_object(doors, own)
-        _refuse_mixed_loopback(doors)
-        out = [_connect(place, peer, doors[peer.rank]) for peer in peers]
-        into = _accept(listener, own, {peer.rank: peer for peer in peers})
+        _refuse_mixed_loopback([of_rank[0] for of_rank in doors])
+        out = [
+            _connect(place, address, peer, door)
+            for peer in peers
+            for address, door in zip(addresses, doors[peer.rank], strict=True)
+        ]
+        into = [
+            arrived
+            for listener in listeners
+            for arrived in _accept(listener, token, {peer.rank: peer for peer in peers}).items()
+        ]
     dist.barrier()
     begin = time.monotonic() + SETTLE_SECONDS
-    with ThreadPoolExecutor(max_workers=max(1, 2 * len(peers))) as threads:
+    with ThreadPoolExecutor(max_workers=max(1, len(out) + len(into))) as threads:
         leaving = [threads.submit(_send, stream, begin + seconds + TAIL_SECONDS) for stream in out]
-        arriving = {
-            machine: threads.submit(_receive, stream, begin, begin + seconds) for machine, stream in into.items()
-        }
+        arriving = [(machine, threads.submit(_receive, stream, begin, begin + seconds)) for machine, stream in into]
     for sender in leaving:
         sender.result()  # raises what the thread raised
-    received = {machine: count.result() / seconds for machine, count in arriving.items()}
+    received: dict[int, float] = defaultdict(float)
+    for machine, count in arriving:
+        received[machine] += count.result() / seconds
     dist.barrier()
     return received
 
 
-def _own_address(place: Placement) -> str:
-    """The address by which this machine reaches the store, which the other machines reach as well."""
+def _own_addresses(place: Placement) -> list[str]:
+    """Those of the interfaces that the job uses; else that by which this machine, and others, reach the store."""
+    if names := os.environ.get("TP_SOCKET_IFNAME"):
+        return [address_of(name) for name in names.split(",")]
     family, kind, protocol, _, target = socket.getaddrinfo(*place.master, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)  # of a datagram socket: chooses the route, sends nothing
-        return str(probe.getsockname()[0])
+        return [str(probe.getsockname()[0])]
 
 
 def _refuse_mixed_loopback(doors: list[Door]) -> None:
@@ -121,9 +144,11 @@ def _refuse_mixed_loopback(doors: list[Door]) -> None:
         )
 
 
-def _connect(place: Placement, peer: Placement, door: Door) -> socket.socket:
+def _connect(place: Placement, address: str, peer: Placement, door: Door) -> socket.socket:
     try:
-        stream = socket.create_connection((door.address, door.port), timeout=PATIENCE_SECONDS)
+        stream = socket.create_connection(
+            (door.address, door.port), timeout=PATIENCE_SECONDS, source_address=(address, 0)
+        )
     except OSError as error:
         raise LinkError(
             f"rank {place.rank} can't connect to rank {peer.rank} at {door.address}:{door.port}: {error};"
@@ -133,7 +158,7 @@ def _connect(place: Placement, peer: Placement, door: Door) -> socket.socket:
     return stream
 
 
-def _accept(listener: socket.socket, own: Door, expected: dict[int, Placement]) -> dict[int, socket.socket]:
+def _accept(listener: socket.socket, token: bytes, expected: dict[int, Placement]) -> dict[int, socket.socket]:
     """One stream from each expected rank, by machine; who does not know the token is turned away."""
     streams: dict[int, socket.socket] = {}
     listener.settimeout(PATIENCE_SECONDS)
@@ -145,9 +170,7 @@ def _accept(listener: socket.socket, own: Door, expected: dict[int, Placement]) 
         stream.settimeout(PATIENCE_SECONDS)
         hello = stream.recv(TOKEN_BYTES + 4, socket.MSG_WAITALL)
         peer = (
-            expected.pop(int.from_bytes(hello[TOKEN_BYTES:], "little"), None)
-            if hello[:TOKEN_BYTES] == own.token
-            else None
+            expected.pop(int.from_bytes(hello[TOKEN_BYTES:], "little"), None) if hello[:TOKEN_BYTES] == token else None
         )
         if peer is None:
             stream.close()

@@ -27,9 +27,11 @@ class Course:
 
 @dataclass
 class Score:
-    """Of one backend. seconds: the slowest rank's, one per timed round. wrong: elements over all rounds and ranks."""
+    """Of one backend. seconds: the slowest rank's, one per timed round; processor_seconds: the mean of the ranks', all
+    threads of each process. wrong: elements over all rounds and ranks."""
 
     seconds: list[float] = field(default_factory=list)
+    processor_seconds: list[float] = field(default_factory=list)
     wrong: int = 0
 
 
@@ -46,22 +48,23 @@ def race(course: Course, groups: dict[str, dist.ProcessGroup], report: Callable[
         for name, group in groups.items():
             for call, tensor in enumerate(tensors):
                 pattern.fill(tensor, dist.get_rank(), turn + call)
-            seconds = _go(tensors, OPS[course.op], group)
+            seconds, processor_seconds = _go(tensors, OPS[course.op], group)
             scores[name].wrong += sum(pattern.wrong(tensor, turn + call) for call, tensor in enumerate(tensors))
             if turn >= course.warm_up:
                 scores[name].seconds.append(seconds)
+                scores[name].processor_seconds.append(processor_seconds)
         report()
     for score in scores.values():
         _combine(score)
     return scores
 
 
-def _go(tensors: list[torch.Tensor], op: dist.ReduceOp.RedOpType, group: dist.ProcessGroup) -> float:
-    """Seconds on this rank from the first call until the last result is there."""
+def _go(tensors: list[torch.Tensor], op: dist.ReduceOp.RedOpType, group: dist.ProcessGroup) -> tuple[float, float]:
+    """Seconds on this rank from the first call until the last result is there, and of processors meanwhile."""
     dist.barrier()
     # Ranks leave a barrier of the default group apart from each other; a small call of the same group lines them up.
     dist.all_reduce(torch.zeros(8), group=group)
-    begin = time.perf_counter()
+    processor_begin, begin = time.process_time(), time.perf_counter()
     if len(tensors) == 1:
         dist.all_reduce(tensors[0], op=op, group=group)
     else:
@@ -69,13 +72,16 @@ def _go(tensors: list[torch.Tensor], op: dist.ReduceOp.RedOpType, group: dist.Pr
         for work in works:
             assert work is not None
             work.wait()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, time.process_time() - processor_begin
 
 
 def _combine(score: Score) -> None:
-    """Makes this rank's score that of all ranks: each round's slowest, and the sum of the wrong elements."""
+    """Makes this rank's score that of all ranks: each round's slowest, the processors' mean, all that is wrong."""
     seconds = torch.tensor(score.seconds, dtype=torch.float64)
+    processor_seconds = torch.tensor(score.processor_seconds, dtype=torch.float64)
     wrong = torch.tensor(score.wrong)
     dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+    dist.all_reduce(processor_seconds)
     dist.all_reduce(wrong)
     score.seconds, score.wrong = seconds.tolist(), int(wrong)
+    score.processor_seconds = (processor_seconds / dist.get_world_size()).tolist()
