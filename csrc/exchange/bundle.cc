@@ -9,6 +9,10 @@ namespace fairring {
 namespace {
 
 constexpr double kSlackSeconds = 1e-3;  // by which a lane may be through later than all together would be
+// By which a chunk may come later over a lane that is free than over the quickest. The part that it belongs to waits
+// for it, and with it what follows from the part, though there be enough else to send meanwhile. Must outlast an
+// acknowledgement, so that a slow lane always has something to carry.
+constexpr double kMostLagSeconds = 8e-3;
 
 }  // namespace
 
@@ -67,8 +71,8 @@ void Bundle::pump() {
   callReleased();
 }
 
-// That which would be through with the next chunk first, or another that has room now and would not be later than all
-// lanes together with all that waits. None where it is better to wait.
+// That which would be through with the next chunk first, or another that has room now and would neither be much later
+// nor later than all lanes together with all that waits. None where it is better to wait.
 Lane* Bundle::laneForNext() {
   struct Offer {
     Lane* lane = nullptr;
@@ -86,7 +90,8 @@ Lane* Bundle::laneForNext() {
     if (lane->hasRoom() && offer.seconds < free.seconds) free = offer;
   }
   if (free.lane == nullptr || free.lane == quickest.lane) return free.lane;
-  return free.seconds <= static_cast<double>(bytes) / rate + kSlackSeconds ? free.lane : nullptr;
+  const double allThrough = static_cast<double>(bytes) / rate + kSlackSeconds;
+  return free.seconds <= std::min(allThrough, quickest.seconds + kMostLagSeconds) ? free.lane : nullptr;
 }
 
 // Handlers may send, and may end the pipe.
