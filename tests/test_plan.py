@@ -20,10 +20,12 @@ def plans(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any
 def test_the_choice_comes_first_and_few_bytes_take_fewer_steps(capsys: pytest.CaptureFixture[str]) -> None:
     large = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "25MiB")
     small = plans(capsys, "--machines", "8", "--ranks", "4", "--bytes", "4KiB")
-    assert [plan["steps"] for plan in large] == ["RS0 RS1 AG1 AG0", "RS0 AR1 AG0"]
-    assert [plan["steps"] for plan in small] == ["RS0 AR1 AG0", "RS0 RS1 AG1 AG0"]
+    assert large[0]["steps"] == "RS0 RS1 AG1 AG0"
+    assert small[0]["steps"] == "RS0 AR1 AG0"
     for found in (large, small):
-        assert found[0]["seconds"] <= found[1]["seconds"]
+        seconds = [plan["seconds"] for plan in found]
+        assert seconds == sorted(seconds)
+        assert {"RS0 RS1 AG1 AG0", "RS0 AR1 AG0", "RS0 RS1/2 AG1/2 AG0"} <= {plan["steps"] for plan in found}
 
 
 def test_between_two_machines_each_rank_sends_its_share_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:

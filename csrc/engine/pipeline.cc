@@ -8,7 +8,9 @@ namespace fairring {
 
 namespace {
 
-constexpr std::size_t kMostLayouts = 256;  // remembered; a training uses a handful of sizes
+// Remembered; a training uses a handful of sizes.
+constexpr std::size_t kMostChosen = 1024;
+constexpr std::size_t kMostLayouts = 256;
 
 }  // namespace
 
@@ -16,13 +18,9 @@ Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
     : planner_(planner), rank_(rank), levels_(levels), ring_(levels.stagingBytes) {}
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
-  const std::size_t elementBytes = bytesOf(call.reduction.dtype);
-  Choice choice = planner_.choose(call.elements, elementBytes);
   auto pending = std::make_shared<Pending>();
   pending->signature = signature;
-  pending->plan = std::make_shared<Plan>(std::move(choice.plan));
-  pending->sliceElements = choice.sliceElements;
-  pending->stagingBytes = choice.stagingBytes;
+  pending->chosen = chosenFor(call.elements, bytesOf(call.reduction.dtype));
   pending->call = std::move(call);
   calls_.push_back(std::move(pending));
   run();
@@ -60,16 +58,17 @@ bool Pipeline::cutNext() {
   const std::shared_ptr<Pending>& pending = *next;
   const Call& call = pending->call;
   const std::size_t elementBytes = bytesOf(call.reduction.dtype);
-  const std::uint64_t elements = std::min(pending->sliceElements, call.elements - pending->cutElements);
-  auto layout = layoutOf(elements, elementBytes);
-  const auto offset = ring_.take(nextSlice_, stagingBytes(*pending->plan, *layout), pending->stagingBytes);
+  const std::uint64_t elements = std::min(pending->chosen.sliceElements, call.elements - pending->cutElements);
+  auto layout = layoutOf(pending->chosen, elements, elementBytes);
+  const auto offset =
+      ring_.take(nextSlice_, stagingBytes(*pending->chosen.plan, *layout), pending->chosen.stagingBytes);
   if (!offset) return false;
 
   auto slice = std::make_shared<Slice>();
   slice->number = nextSlice_++;
   slice->signature = pending->signature;
   slice->layout = std::move(layout);
-  slice->plan = pending->plan;
+  slice->plan = pending->chosen.plan;
   slice->reduction = call.reduction;
   slice->scale = call.scale;
   slice->user = static_cast<std::byte*>(call.data) + pending->cutElements * elementBytes;
@@ -143,12 +142,29 @@ void Pipeline::fail(const Error& error) {
   for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
 }
 
-std::shared_ptr<const Layout> Pipeline::layoutOf(std::uint64_t elements, std::size_t elementBytes) {
-  const auto key = std::pair(elements, elementBytes);
+const Pipeline::Chosen& Pipeline::chosenFor(std::uint64_t elements, std::size_t elementBytes) {
+  const Size size(elements, elementBytes);
+  const auto known = chosen_.find(size);
+  if (known != chosen_.end()) return known->second;
+  if (chosen_.size() >= kMostChosen) chosen_.clear();
+  Choice choice = planner_.choose(elements, elementBytes);
+  const std::uint64_t turns = planner_.turns(choice.plan);
+  auto plan = std::make_shared<const Plan>(std::move(choice.plan));
+  return chosen_[size] = {.plan = std::move(plan),
+                          .turns = turns,
+                          .sliceElements = choice.sliceElements,
+                          .stagingBytes = choice.stagingBytes};
+}
+
+// Of the next slice.
+std::shared_ptr<const Layout> Pipeline::layoutOf(const Chosen& chosen, std::uint64_t elements,
+                                                 std::size_t elementBytes) {
+  const std::uint64_t turn = nextSlice_ % chosen.turns;
+  const auto key = std::tuple(*chosen.plan, turn, Size(elements, elementBytes));
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  return layouts_[key] = std::make_shared<Layout>(layoutSlice(planner_.topology(), rank_, elements, elementBytes));
+  return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, elements, elementBytes));
 }
 
 }  // namespace fairring

@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/call.h"
@@ -46,12 +48,16 @@ class Pipeline {
 
  private:
   enum class Phase { Waiting, Running, Finished };
+  struct Chosen {  // for all calls of a size
+    std::shared_ptr<const Plan> plan;
+    std::uint64_t turns;
+    std::uint64_t sliceElements;
+    std::uint64_t stagingBytes;  // of the ring, that its slices use in turn
+  };
   struct Pending {  // a call, until all of its slices are finished
     Call call;
     std::uint64_t signature;
-    std::shared_ptr<const Plan> plan;
-    std::uint64_t sliceElements;
-    std::uint64_t stagingBytes;  // of the ring, that its slices use in turn
+    Chosen chosen;
     std::uint64_t cutElements = 0;  // that are in slices already
     std::size_t unfinished = 0;     // slices under way
     bool cut = false;               // completely
@@ -76,7 +82,8 @@ class Pipeline {
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
-  std::shared_ptr<const Layout> layoutOf(std::uint64_t elements, std::size_t elementBytes);
+  const Chosen& chosenFor(std::uint64_t elements, std::size_t elementBytes);
+  std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t elements, std::size_t elementBytes);
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
   static Turn turnOf(const Step& step) { return {step.level, step.verb == Verb::AllGather}; }
 
@@ -86,8 +93,10 @@ class Pipeline {
   StagingRing ring_;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<std::uint64_t, InFlight> inFlight_;
-  std::map<Turn, std::set<std::uint64_t>> notBegun_;  // slices that have such a step before them
-  std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<const Layout>> layouts_;
+  std::map<Turn, std::set<std::uint64_t>> notBegun_;   // slices that have such a step before them
+  using Size = std::pair<std::uint64_t, std::size_t>;  // elements, and the bytes of each
+  std::map<Size, Chosen> chosen_;
+  std::map<std::tuple<Plan, std::uint64_t, Size>, std::shared_ptr<const Layout>> layouts_;  // by plan, turn and size
   std::uint64_t nextSlice_ = 0;
   std::uint64_t completed_ = 0;
   bool open_ = false;

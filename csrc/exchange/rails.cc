@@ -133,7 +133,7 @@ std::optional<Rails::Key> Rails::pairedGather(const Key& key) const {
   const InFlight& state = steps_.at(key);
   const Plan& plan = *state.slice->plan;
   if (plan[key.step].verb != Verb::ReduceScatter) return std::nullopt;
-  const auto gather = std::ranges::find(plan, Step{Verb::AllGather, plan[key.step].level});
+  const auto gather = std::ranges::find(plan, Step{Verb::AllGather, plan[key.step].level, plan[key.step].shards});
   if (gather == plan.end()) return std::nullopt;
   return Key{key.slice, static_cast<std::size_t>(gather - plan.begin())};
 }

@@ -26,7 +26,7 @@ Transfer transferOf(const Slice& slice, Verb verb, const Rail& rail, std::size_t
 }  // namespace
 
 std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
-  const auto [verb, level] = (*slice.plan)[step];
+  const auto [verb, level, shards] = (*slice.plan)[step];
   std::byte* area = slice.image + (reduces(verb) ? receiveOffset(*slice.plan, *slice.layout, step) : 0);
   std::vector<Transfer> transfers;
   for (const Rail& rail : slice.layout->at(level).rails) {
@@ -44,7 +44,7 @@ std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
 }
 
 std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) {
-  const auto [verb, level] = (*slice.plan)[step];
+  const auto [verb, level, shards] = (*slice.plan)[step];
   std::vector<Sum> sums;
   auto transfer = transfers.cbegin();
   for (const Rail& rail : slice.layout->at(level).rails) {

@@ -1,6 +1,7 @@
 #include "plan/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -28,8 +29,9 @@ const LevelLayout& Layout::at(int level) const {
   throw std::out_of_range(concat("this layout has no level ", level));
 }
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes) {
-  const Partitions rails(topology, elements, kGrainBytes / elementBytes);
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
+                   const FewOwners& few) {
+  const Partitions rails(topology, elements, kGrainBytes / elementBytes, few);
   Layout layout{elements, elementBytes, {}};
   for (const int level : topology.levels()) {
     LevelLayout entry{level, {}};
@@ -42,6 +44,15 @@ Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, s
     layout.levels.push_back(std::move(entry));
   }
   return layout;
+}
+
+std::uint64_t turnsOf(const Topology& topology, const FewOwners& few) {
+  std::uint64_t turns = 1;
+  for (int group = 0; few.shards > 0 && group < groupsAt(topology, few.level); ++group) {
+    const int owners = static_cast<int>(membersOf(topology, few.level, group).size());
+    if (few.shards < owners) turns = std::lcm<std::uint64_t>(turns, owners / std::gcd(owners, few.shards));
+  }
+  return turns;
 }
 
 }  // namespace fairring

@@ -5,6 +5,9 @@
 // differently; a rail is then an interval between neighbouring cuts of the union of all groups' cuts, and has exactly
 // one owner per group. Equal machines: rails = local ranks. Machines of 7 and 8 ranks: 14 rails.
 //
+// Few owners: at one level a rail may be cut into fewer shards than it has owners. Only as many of them then own one,
+// others on the next rail and in the next slice, so that all carry alike; the rest have an empty shard.
+//
 // Cuts fall on multiples of 64 bytes from the slice's beginning, so no rank carries more than ceil(N/g) + 64 bytes of
 // a slice of N bytes on a machine of g ranks.
 #pragma once
@@ -29,10 +32,17 @@ struct Range {  // of elements of a slice, the end not included
 // range.begin. The pieces are disjoint, in order, and cover the range; some are empty when it is small.
 Range piece(Range range, int parts, int index, std::uint64_t grain);
 
+// At this level rails of more owners have only so many shards, whose owners follow from the turn.
+struct FewOwners {
+  int level = 0;
+  int shards = 0;  // 0: every owner has one, at all levels
+  std::uint64_t turn = 0;
+};
+
 struct Rail {
   Range range;
   std::vector<int> owners;    // ranks, one per group of the level below, in the order of summation
-  std::vector<Range> shards;  // shards[i] is owners[i]'s
+  std::vector<Range> shards;  // shards[i] is owners[i]'s, and may be empty
   int self = -1;              // this rank's index among the owners
 };
 
@@ -50,6 +60,10 @@ struct Layout {
   const LevelLayout& at(int level) const;  // the entry of that level; throws std::out_of_range where there is none
 };
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes);
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
+                   const FewOwners& few = {});
+
+// After so many slices the same ranks own the same shards again.
+std::uint64_t turnsOf(const Topology& topology, const FewOwners& few);
 
 }  // namespace fairring

@@ -1,6 +1,7 @@
 #include "plan/load.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "plan/partition.h"
 
@@ -16,6 +17,36 @@ constexpr std::uint64_t kIdealGrains = 720720ULL * 720720ULL * 1024ULL;
 
 std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 
+// Of the level above few owners, that one shard is cut into.
+std::uint64_t mostRailsOfAShard(const Topology& topology, const FewOwners& few) {
+  const Partitions rails(topology, kIdealGrains, 1, few);
+  std::vector<Range> shards;
+  std::vector<std::uint64_t> cuts;
+  for (int group = 0; group < groupsAt(topology, few.level); ++group) {
+    for (const Rail& rail : rails.of(few.level, group)) {
+      for (const Range& shard : rail.shards) {
+        if (shard.size() == 0) continue;
+        shards.push_back(shard);
+        cuts.push_back(shard.end);
+      }
+    }
+  }
+  std::ranges::sort(cuts);
+  const auto repeated = std::ranges::unique(cuts);
+  cuts.erase(repeated.begin(), repeated.end());
+  std::ptrdiff_t most = 1;
+  for (const Range& shard : shards) {
+    most = std::max(most, std::ranges::upper_bound(cuts, shard.end) - std::ranges::upper_bound(cuts, shard.begin));
+  }
+  return static_cast<std::uint64_t>(most);
+}
+
+void sortOutEqual(std::vector<Load>& loads) {
+  std::ranges::sort(loads);
+  const auto repeated = std::ranges::unique(loads);
+  loads.erase(repeated.begin(), repeated.end());
+}
+
 }  // namespace
 
 std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
@@ -26,12 +57,12 @@ std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
     // cuts of different groups that are equal as fractions: by less than two grains, at both ends of what was held.
     std::uint64_t rails = levels[below].rails;
     if (below >= 2) rails += 4 * levels[below - 1].rails;
-    held = std::min(held, ceilOf(held, levels[below].owners) + kGrainBytes * rails);
+    held = std::min(held, ceilOf(held, levels[below].shards) + kGrainBytes * rails);
   }
   return held;
 }
 
-std::vector<Load> loadsOf(const Topology& topology) {
+std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
   std::vector<Load> loads(topology.world());
   const Partitions rails(topology, kIdealGrains, 1);
   for (int level = 0; level < Topology::kLevels; ++level) {
@@ -39,15 +70,23 @@ std::vector<Load> loadsOf(const Topology& topology) {
     for (int group = 0; group < groupsAt(topology, level); ++group) {
       for (const Rail& rail : rails.of(level, group)) {
         for (const int owner : rail.owners) {
-          loads[owner].levels[level].owners = rail.owners.size();
-          ++loads[owner].levels[level].rails;
+          LevelLoad& load = loads[owner].levels[level];
+          load.owners = load.shards = rail.owners.size();
+          ++load.rails;
         }
       }
     }
   }
-  std::ranges::sort(loads);
-  const auto repeated = std::ranges::unique(loads);
-  loads.erase(repeated.begin(), repeated.end());
+  sortOutEqual(loads);
+  if (few.shards == 0) return loads;
+  const bool isTop = few.level + 1 == Topology::kLevels;
+  const std::uint64_t mostRails = isTop ? 1 : mostRailsOfAShard(topology, few);
+  for (Load& load : loads) {
+    LevelLoad& here = load.levels[few.level];
+    here.shards = std::min<std::uint64_t>(here.owners, few.shards);
+    if (!isTop && here.shards < here.owners) load.levels[few.level + 1].rails = here.rails * mostRails;
+  }
+  sortOutEqual(loads);
   return loads;
 }
 

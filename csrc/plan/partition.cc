@@ -17,16 +17,16 @@ int groupsAt(const Topology& topology, int level) {
   return level == 1 ? topology.sites() : 1;
 }
 
-Partitions::Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain)
-    : topology_(topology), elements_(elements), grain_(grain) {}
-
-std::vector<int> Partitions::members(int level, int group) const {
-  if (level == 0) return topology_.ranksOf(group);
-  if (level == 1) return topology_.machinesOf(group);
-  std::vector<int> sites(topology_.sites());
+std::vector<int> membersOf(const Topology& topology, int level, int group) {
+  if (level == 0) return topology.ranksOf(group);
+  if (level == 1) return topology.machinesOf(group);
+  std::vector<int> sites(topology.sites());
   std::iota(sites.begin(), sites.end(), 0);
   return sites;
 }
+
+Partitions::Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few)
+    : topology_(topology), elements_(elements), grain_(grain), few_(few) {}
 
 Partitions::Partition Partitions::partition(int level, int group) const {
   if (elements_ == 0) return {};
@@ -40,10 +40,26 @@ Partitions::Partition Partitions::partition(int level, int group) const {
   return result;
 }
 
+// Those whose turn it is stand side by side, beginning further on by their number with each rail and each turn.
+std::vector<Range> Partitions::shardsOf(const Range& rail, int owners, int level, std::size_t index) const {
+  const bool few = level == few_.level && few_.shards > 0 && few_.shards < owners;
+  const int shards = few ? few_.shards : owners;
+  const auto first = static_cast<int>((few_.turn + index) * shards % owners);
+  std::vector<Range> result;
+  result.reserve(owners);
+  int next = 0;
+  for (int owner = 0; owner < owners; ++owner) {
+    const bool owns = (owner + owners - first) % owners < shards;
+    const std::uint64_t end = result.empty() ? rail.begin : result.back().end;
+    result.push_back(owns ? piece(rail, shards, next++, grain_) : Range{end, end});
+  }
+  return result;
+}
+
 std::vector<Rail> Partitions::of(int level, int group) const {
   std::vector<Partition> partitions;
   std::vector<std::uint64_t> cuts;
-  for (const int member : members(level, group)) {
+  for (const int member : membersOf(topology_, level, group)) {
     partitions.push_back(partition(level - 1, member));
     for (const Held& held : partitions.back()) cuts.push_back(held.range.end);
   }
@@ -60,9 +76,9 @@ std::vector<Rail> Partitions::of(int level, int group) const {
     rail.range = {std::exchange(begin, end), end};
     for (std::size_t i = 0; i < partitions.size(); ++i) {
       rail.owners.push_back(partitions[i][at[i]].rank);
-      rail.shards.push_back(piece(rail.range, static_cast<int>(partitions.size()), static_cast<int>(i), grain_));
       if (partitions[i][at[i]].range.end == end) ++at[i];
     }
+    rail.shards = shardsOf(rail.range, static_cast<int>(partitions.size()), level, rails.size());
     rails.push_back(std::move(rail));
   }
   return rails;

@@ -7,6 +7,7 @@
 // the group's partition.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -17,11 +18,12 @@ namespace fairring {
 
 int groupOf(const Topology& topology, int level, int rank);
 int groupsAt(const Topology& topology, int level);
+std::vector<int> membersOf(const Topology& topology, int level, int group);  // groups of the level below
 
 class Partitions {
  public:
   // The topology must outlive this.
-  Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain);
+  Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few = {});
 
   std::vector<Rail> of(int level, int group) const;  // in ascending order of range; `self` is left at -1
 
@@ -33,11 +35,12 @@ class Partitions {
   using Partition = std::vector<Held>;  // in ascending order, without gaps, none empty
 
   Partition partition(int level, int group) const;
-  std::vector<int> members(int level, int group) const;  // groups of the level below
+  std::vector<Range> shardsOf(const Range& rail, int owners, int level, std::size_t index) const;
 
   const Topology& topology_;
   std::uint64_t elements_;
   std::uint64_t grain_;
+  FewOwners few_;
 };
 
 }  // namespace fairring

@@ -1,13 +1,15 @@
 #include "plan/planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <limits>
-#include <ranges>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
+#include "plan/partition.h"
 #include "plan/work.h"
 
 namespace fairring {
@@ -33,104 +35,152 @@ std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largest
   return sizes;
 }
 
+int mostOwners(const Topology& topology, int level) {
+  std::size_t most = 1;
+  for (int group = 0; group < groupsAt(topology, level); ++group) {
+    most = std::max(most, membersOf(topology, level, group).size());
+  }
+  return static_cast<int>(most);
+}
+
+// All owners first, then fewer and fewer; equal predictions go to the first.
+std::vector<Plan> plansFor(const Topology& topology) {
+  const std::vector<int> levels = topology.levels();
+  std::vector<Plan> plans;
+  const auto add = [&](bool oneShotTop, int shards) {
+    Plan plan = hierarchicalPlan(levels, oneShotTop, shards);
+    if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
+  };
+  const int owners = levels.size() > 1 ? mostOwners(topology, levels[1]) : 1;
+  add(false, 0);
+  add(true, 0);
+  for (int shards = static_cast<int>(std::bit_floor(static_cast<unsigned>(owners - 1))); shards > 0; shards /= 2) {
+    add(false, shards);
+    if (levels.size() > 2) add(true, shards);
+  }
+  return plans;
+}
+
+FewOwners fewOwnersOf(const Plan& plan) {
+  for (const Step& step : plan) {
+    if (step.shards > 0) return {step.level, step.shards};
+  }
+  return {};
+}
+
+// Of the rank that takes longest.
+StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t sliceBytes, const CostRow& row,
+                 StepWork (*work)(const Step&, const Load&, std::uint64_t)) {
+  StepWork most;
+  double longest = 0;
+  for (const Load& load : loads) {
+    if (step.level > 0 && load.levels[step.level].owners == 1) continue;
+    const StepWork here = work(step, load, sliceBytes);
+    const double seconds = secondsOf(here, row);
+    if (seconds > longest) most = here;
+    longest = std::max(longest, seconds);
+  }
+  return most;
+}
+
 }  // namespace
 
-std::string describe(const Plan& plan) {
-  std::string text;
-  for (const Step& step : plan) {
-    if (!text.empty()) text += ' ';
-    text += step.verb == Verb::ReduceScatter ? "RS" : step.verb == Verb::AllGather ? "AG" : "AR";
-    text += std::to_string(step.level);
-  }
-  return text;
-}
-
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop) {
-  Plan plan;  // down, each level shrinks what a rank owns; up is the mirror image
-  for (const int level : levels) plan.push_back({Verb::ReduceScatter, level});
-  for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level});
-  if (oneShotTop && levels.back() > 0) {
-    const auto top = plan.begin() + static_cast<std::ptrdiff_t>(levels.size()) - 1;
-    top->verb = Verb::AllReduce;
-    plan.erase(top + 1);
-  }
-  return plan;
-}
-
 Planner::Planner(Topology topology, PlannerSettings settings)
-    : topology_(std::move(topology)), settings_(std::move(settings)), loads_(loadsOf(topology_)) {
+    : topology_(std::move(topology)), settings_(std::move(settings)) {
   const std::vector<int> levels = topology_.levels();
   check(static_cast<int>(settings_.rows.size()) > levels.back(), ErrorKind::Configuration, "cost rows for ",
         settings_.rows.size(), " levels, but ", topology_.describe(), " need a row for level ", levels.back());
   check(settings_.sliceBytes >= kGrainBytes, ErrorKind::Configuration, "FAIRRING_SLICE_SIZE=", settings_.sliceBytes,
         " B; a slice has at least ", kGrainBytes, " B: raise it");
-  for (const bool oneShotTop : {false, true}) {
-    const Plan plan = hierarchicalPlan(levels, oneShotTop);
-    if (!candidates_.empty() && candidates_.front().plan == plan) continue;
-    const std::uint64_t largest = largestSliceBytes(plan);
-    if (largest > 0) candidates_.push_back({plan, largest});
-  }
+  for (const Plan& plan : plansFor(topology_)) addCandidate(plan);
   if (candidates_.empty()) {
     const std::uint64_t smallest = std::min(kSmallestSliceBytes, settings_.sliceBytes / kGrainBytes * kGrainBytes);
-    const Plan plan = hierarchicalPlan(levels, false);
+    const std::uint64_t needed = worstStagingBytes(hierarchicalPlan(levels, false), loadsOf(topology_), smallest);
     throw Failure(makeError(ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
-                            " B, needs ", roundUp(worstStagingBytes(plan, loads_, smallest), kStagingGrainBytes),
-                            " B: raise it"));
+                            " B, needs ", roundUp(needed, kStagingGrainBytes), " B: raise it"));
   }
 }
+
+void Planner::addCandidate(const Plan& plan) {
+  const FewOwners few = fewOwnersOf(plan);
+  Candidate candidate{.plan = plan, .loads = loadsOf(topology_, few), .disjointTurns = 1, .largestSliceBytes = 0};
+  for (const Load& load : candidate.loads) {
+    const LevelLoad& level = load.levels[few.level];
+    if (few.shards > 0) candidate.disjointTurns = std::max(candidate.disjointTurns, level.owners / level.shards);
+  }
+  candidate.largestSliceBytes = largestSliceBytes(candidate);
+  if (candidate.largestSliceBytes > 0) candidates_.push_back(std::move(candidate));
+}
+
+const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
+  const auto found = std::ranges::find(candidates_, plan, &Candidate::plan);
+  if (found == candidates_.end()) throw std::out_of_range("no candidate: " + describe(plan));
+  return *found;
+}
+
+Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
+                         std::size_t elementBytes) const {
+  FewOwners few = fewOwnersOf(plan);
+  few.turn = turn;
+  return layoutSlice(topology_, rank, elements, elementBytes, few);
+}
+
+std::uint64_t Planner::turns(const Plan& plan) const { return turnsOf(topology_, fewOwnersOf(plan)); }
 
 std::uint64_t Planner::stagingFor(const Plan& plan) const {
   const bool oneMachine = std::ranges::all_of(plan, [](const Step& step) { return step.level == 0; });
   return oneMachine ? std::min(settings_.totalMemoryBytes, kCachedStagingBytes) : settings_.totalMemoryBytes;
 }
 
-std::uint64_t Planner::largestSliceBytes(const Plan& plan) const {
+std::uint64_t Planner::largestSliceBytes(const Candidate& candidate) const {
   const std::uint64_t most = settings_.sliceBytes / kGrainBytes;  // in grains, as all here
   const std::uint64_t fewest = std::min(kSmallestSliceBytes / kGrainBytes, most);
   for (int inFlight = kSlicesInFlight; inFlight > 0; --inFlight) {
-    const std::uint64_t budget = stagingFor(plan) / inFlight / kStagingGrainBytes * kStagingGrainBytes;
+    const std::uint64_t budget = stagingFor(candidate.plan) / inFlight / kStagingGrainBytes * kStagingGrainBytes;
     std::uint64_t fits = 0;
     std::uint64_t above = most + 1;
     while (above - fits > 1) {
       const std::uint64_t middle = fits + (above - fits) / 2;
-      (worstStagingBytes(plan, loads_, middle * kGrainBytes) <= budget ? fits : above) = middle;
+      (worstStagingBytes(candidate.plan, candidate.loads, middle * kGrainBytes) <= budget ? fits : above) = middle;
     }
     if (fits >= fewest) return fits * kGrainBytes;
   }
   return 0;
 }
 
-StepWork Planner::busiestWork(const Step& step, std::uint64_t sliceBytes) const {
-  const CostRow& row = settings_.rows[step.level];
-  StepWork busiest;
-  double most = 0;
-  for (const Load& load : loads_) {
-    if (step.level > 0 && load.levels[step.level].owners == 1) continue;
-    const StepWork work = workOf(step, load, sliceBytes);
-    const double seconds = secondsOf(work, row);
-    if (seconds > most) busiest = work;
-    most = std::max(most, seconds);
-  }
-  return busiest;
+std::uint64_t Planner::stagingOf(const Candidate& candidate, std::uint64_t sliceBytes) {
+  return roundUp(worstStagingBytes(candidate.plan, candidate.loads, sliceBytes), kStagingGrainBytes);
 }
 
-std::vector<double> Planner::levelSeconds(const Plan& plan, std::uint64_t sliceBytes) const {
-  std::vector<double> seconds(Topology::kLevels, 0.0);
-  for (const Step& step : plan) {
-    seconds[step.level] += secondsOf(busiestWork(step, sliceBytes), settings_.rows[step.level]);
+// Steps of a level follow one another. With few owners, slices in flight keep different ranks busy: one follows the
+// other as soon as the average rank is done with it, or as many of them as stand in staging at once.
+std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const {
+  const std::uint64_t staging = stagingOf(candidate, sliceBytes);
+  const std::uint64_t inFlight = settings_.totalMemoryBytes / std::max(staging, kStagingGrainBytes);
+  const auto atOnce = static_cast<double>(std::clamp<std::uint64_t>(inFlight, 1, candidate.disjointTurns));
+  std::vector<LevelSeconds> levels(Topology::kLevels);
+  for (const Step& step : candidate.plan) {
+    const CostRow& row = settings_.rows[step.level];
+    levels[step.level].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
+    levels[step.level].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
   }
-  return seconds;
+  for (LevelSeconds& level : levels) level.throughput = std::max(level.throughput, level.slowest / atOnce);
+  return levels;
 }
 
 double Planner::predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const {
+  return predict(candidateOf(plan), bytes, sliceBytes);
+}
+
+double Planner::predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const {
   const std::uint64_t slices = std::max<std::uint64_t>(1, ceilOf(bytes, sliceBytes));
-  const std::vector<double> full = levelSeconds(plan, std::min(bytes, sliceBytes));
-  const std::vector<double> last = levelSeconds(plan, bytes - (slices - 1) * sliceBytes);
-  const auto largest = std::ranges::max_element(full) - full.begin();
-  double seconds = static_cast<double>(slices - 1) * full[largest] + last[largest];
+  const std::vector<LevelSeconds> full = levelSeconds(candidate, std::min(bytes, sliceBytes));
+  const std::vector<LevelSeconds> last = levelSeconds(candidate, bytes - (slices - 1) * sliceBytes);
+  const auto largest = std::ranges::max_element(full, {}, &LevelSeconds::throughput) - full.begin();
+  double seconds = static_cast<double>(slices - 1) * full[largest].throughput + last[largest].slowest;
   for (std::size_t level = 0; level < full.size(); ++level) {
-    if (level != static_cast<std::size_t>(largest)) seconds += full[level];
+    if (level != static_cast<std::size_t>(largest)) seconds += full[level].slowest;
   }
   return seconds;
 }
@@ -138,7 +188,7 @@ double Planner::predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint6
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
   Sized best{0, std::numeric_limits<double>::infinity()};
   for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes)) {
-    const double seconds = predictSeconds(candidate.plan, bytes, sliceBytes);
+    const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
   return best;
@@ -150,12 +200,14 @@ Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) co
   Forecast forecast{.plan = candidate.plan,
                     .sliceBytes = sliceBytes,
                     .slices = slices,
-                    .stagingBytes = roundUp(worstStagingBytes(candidate.plan, loads_, sliceBytes), kStagingGrainBytes),
+                    .stagingBytes = stagingOf(candidate, sliceBytes),
                     .seconds = seconds,
                     .levels = std::vector<StepWork>(Topology::kLevels)};
   for (std::uint64_t slice = 0; slice < slices; ++slice) {
     const std::uint64_t size = std::min(sliceBytes, bytes - slice * sliceBytes);
-    for (const Step& step : candidate.plan) forecast.levels[step.level] += busiestWork(step, size);
+    for (const Step& step : candidate.plan) {
+      forecast.levels[step.level] += busiest(candidate.loads, step, size, settings_.rows[step.level], meanWorkOf);
+    }
   }
   return forecast;
 }

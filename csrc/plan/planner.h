@@ -9,24 +9,10 @@
 
 #include "plan/layout.h"
 #include "plan/load.h"
+#include "plan/plan.h"
 #include "plan/topology.h"
 
 namespace fairring {
-
-enum class Verb : std::uint8_t {
-  ReduceScatter,  // afterwards each owner of a rail holds the sum of its shard
-  AllGather,      // afterwards each owner holds all shards of the rail
-  AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
-};
-
-struct Step {
-  Verb verb;
-  int level;
-  bool operator==(const Step&) const = default;
-};
-
-using Plan = std::vector<Step>;
-std::string describe(const Plan& plan);  // "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"
 
 struct CostRow {                // of one level's transport; sources in docs/algorithms.md
   double latencySeconds;        // alpha: one step, one message
@@ -61,7 +47,7 @@ struct Forecast {  // of one call by one plan, at the slice size that suits it b
   std::uint64_t slices;
   std::uint64_t stagingBytes;  // of one slice, on the rank that needs most
   double seconds;
-  std::vector<StepWork> levels;  // all that the busiest rank does at each level
+  std::vector<StepWork> levels;  // all that the busiest rank does at each level, in slices of every turn
 };
 
 class Planner {
@@ -78,40 +64,49 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   Choice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
-  // Expected seconds of one call, all its slices, the busiest rank's.
+  // Expected seconds of one call by one of these plans, all its slices, the busiest rank's.
   double predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const;
 
   // Every plan that the memory allows, the best first: what choose() takes.
   std::vector<Forecast> forecast(std::uint64_t bytes) const;
+
+  // A slice by one of these plans, as one rank sees it. Its turn: its number modulo turns().
+  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
+                  std::size_t elementBytes) const;
+  std::uint64_t turns(const Plan& plan) const;
 
   const Topology& topology() const { return topology_; }
 
  private:
   struct Candidate {
     Plan plan;
+    std::vector<Load> loads;
+    std::uint64_t disjointTurns;  // slices in a row whose shards have different owners
     std::uint64_t largestSliceBytes;
   };
   struct Sized {
     std::uint64_t sliceBytes;
     double seconds;
   };
+  struct LevelSeconds {     // of one slice
+    double slowest = 0;     // of a rank that owns a shard
+    double throughput = 0;  // from one slice to the next, where several are in flight
+  };
 
-  std::uint64_t stagingFor(const Plan& plan) const;         // that its slices use in turn
-  std::uint64_t largestSliceBytes(const Plan& plan) const;  // that the memory allows; 0: none
+  void addCandidate(const Plan& plan);
+  const Candidate& candidateOf(const Plan& plan) const;
+  std::uint64_t stagingFor(const Plan& plan) const;                   // that its slices use in turn
+  std::uint64_t largestSliceBytes(const Candidate& candidate) const;  // that the memory allows; 0: none
+  static std::uint64_t stagingOf(const Candidate& candidate, std::uint64_t sliceBytes);  // in whole pages
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
+  double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;
-  StepWork busiestWork(const Step& step, std::uint64_t sliceBytes) const;              // of the rank that takes longest
-  std::vector<double> levelSeconds(const Plan& plan, std::uint64_t sliceBytes) const;  // of one slice, by level
+  std::vector<LevelSeconds> levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const;
 
   Topology topology_;
   PlannerSettings settings_;
-  std::vector<Load> loads_;
   std::vector<Candidate> candidates_;
 };
-
-// Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
-// instead, unless that is level 0, which has none.
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop);
 
 // Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives
 // contributions, one area per rail and peer. receiveOffset gives where those of a step begin.

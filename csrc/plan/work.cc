@@ -2,14 +2,45 @@
 
 namespace fairring {
 
+namespace {
+
+std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
+
+// Of a reduce-scatter or all-gather. Of a message sent and one received each counts half: where all owners have shards
+// a rank sends as many as it receives. Bytes are those of the busier direction.
+StepWork shardedWork(const LevelLoad& load, std::uint64_t held, bool sums) {
+  const auto [rails, owners, shards] = load;
+  const std::uint64_t messages = ((owners - 1) + (shards - 1) + 1) / 2;
+  return {rails * messages, held * (owners - 1) / shards, sums ? held * owners / shards : 0};
+}
+
+}  // namespace
+
 StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
-  const auto [rails, owners] = load.levels[step.level];
+  const LevelLoad& here = load.levels[step.level];
   const std::uint64_t held = load.heldBytes(step.level, sliceBytes);
-  const std::uint64_t peers = owners - 1;
+  const std::uint64_t peers = here.owners - 1;
   const bool sums = step.verb != Verb::AllGather && peers > 0;
-  if (step.level == 0) return {rails * peers, held, sums ? held : 0};
-  if (step.verb == Verb::AllReduce) return {rails * peers, held * peers, sums ? held * owners : 0};
-  return {rails * peers, held * peers / owners, sums ? held : 0};
+  if (step.level == 0) return {here.rails * peers, held, sums ? held : 0};
+  if (step.verb == Verb::AllReduce) return {here.rails * peers, held * peers, sums ? held * here.owners : 0};
+  return shardedWork(here, held, sums);
+}
+
+// Of w owners among q a rank is one in w of q turns, and then holds something at the levels above.
+StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
+  StepWork work = workOf(step, load, sliceBytes);
+  const LevelLoad& here = load.levels[step.level];
+  if (here.shards < here.owners) {  // who does not own sends as many messages as there are shards, and receives none
+    work.messages = here.rails * ceilOf(here.shards * (here.owners - 1), here.owners);
+  }
+  for (int level = 0; level <= step.level; ++level) {
+    const auto [rails, owners, shards] = load.levels[level];
+    if (shards == owners) continue;
+    if (level < step.level) work.messages = ceilOf(work.messages * shards, owners);
+    work.bytes = work.bytes * shards / owners;
+    work.summedBytes = work.summedBytes * shards / owners;
+  }
+  return work;
 }
 
 StepWork& StepWork::operator+=(const StepWork& other) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -48,12 +49,21 @@ std::vector<std::uint64_t> sizesFor(const Topology& topology) {
   return {0, 1, 63, 64, 65, world - 1, world, world + 1, 16 * world + 1, 100'003};
 }
 
-std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements) {
+std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements, const FewOwners& few) {
   std::vector<Layout> layouts;
   for (int rank = 0; rank < topology.world(); ++rank) {
-    layouts.push_back(layoutSlice(topology, rank, elements, kBytes));
+    layouts.push_back(layoutSlice(topology, rank, elements, kBytes, few));
   }
   return layouts;
+}
+
+// All owners; and few, at each level above the machine.
+std::vector<FewOwners> ownersFor(const Topology& topology) {
+  std::vector<FewOwners> owners{{}};
+  for (const int level : topology.levels()) {
+    if (level > 0) owners.insert(owners.end(), {{level, 1, 1}, {level, 2, 0}, {level, 3, 5}});
+  }
+  return owners;
 }
 
 int groupOfRank(const Topology& topology, int rank, int level) {
@@ -67,10 +77,13 @@ class LayoutOf : public testing::TestWithParam<Sites> {
   template <class Check>
   void atEverySize(Check check) const {
     const Topology topology = onSites(GetParam());
-    for (const std::uint64_t elements : sizesFor(topology)) {
-      SCOPED_TRACE(topology.describe() + ", elements: " + std::to_string(elements));
-      check(topology, layoutsOfAll(topology, elements));
-      if (testing::Test::HasFatalFailure()) return;
+    for (const FewOwners& few : ownersFor(topology)) {
+      for (const std::uint64_t elements : sizesFor(topology)) {
+        SCOPED_TRACE(testing::Message() << topology.describe() << ", elements: " << elements << ", shards at level "
+                                        << few.level << ": " << few.shards << ", turn " << few.turn);
+        check(topology, layoutsOfAll(topology, elements, few));
+        if (testing::Test::HasFatalFailure()) return;
+      }
     }
   }
 };
@@ -191,6 +204,47 @@ TEST_P(LayoutOf, LetsNoRankCarryMoreThanItsPartOfTheMachineAnd64Bytes) {
       ASSERT_LE(held, (layouts[rank].elements * kBytes + ranks - 1) / ranks + 64);
     }
   });
+}
+
+TEST(FewOwners, TakeTurnsSoThatEveryRankOwnsAlike) {
+  for (const std::vector<int>& machines : {std::vector{2, 2, 2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {8, 7, 8}}) {
+    const Topology topology = onOneSite(machines);
+    for (const int shards : {1, 2, 3, 4, 8}) {
+      std::vector<std::uint64_t> owned(topology.world());  // grains, in all turns
+      const std::uint64_t turns = turnsOf(topology, {1, shards});
+      const std::uint64_t elements = kGrain * 56 * 24;  // divisible by all that it is cut into
+      for (std::uint64_t turn = 0; turn < turns; ++turn) {
+        for (int rank = 0; rank < topology.world(); ++rank) {
+          const Layout layout = layoutSlice(topology, rank, elements, kBytes, {1, shards, turn});
+          for (const Rail& rail : layout.at(1).rails) owned[rank] += rail.shards[rail.self].size();
+        }
+      }
+      for (int rank = 0; rank < topology.world(); ++rank) {
+        const auto ranks = machines[topology.machineOf(rank)];
+        EXPECT_EQ(owned[rank], turns * elements / ranks / machines.size()) << topology.describe() << ", " << shards;
+      }
+    }
+  }
+}
+
+TEST(FewOwners, StandOnOtherMachinesForOtherRailsOfASlice) {
+  const Topology topology = onOneSite({4, 4, 4, 4});
+  std::set<int> machines;
+  for (int rank = 0; rank < topology.world(); ++rank) {
+    const Layout layout = layoutSlice(topology, rank, 1 << 16, kBytes, {1, 1, 2});
+    for (const Rail& rail : layout.at(1).rails) {
+      if (rail.shards[rail.self].size() > 0) machines.insert(topology.machineOf(rank));
+    }
+  }
+  EXPECT_EQ(machines.size(), 4);
+}
+
+TEST(FewOwners, ComeRoundAfterAsManyTurnsAsDivideThem) {
+  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {}), 1);
+  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 6}), 1);
+  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 2}), 3);
+  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 4}), 3);
+  EXPECT_EQ(turnsOf(onSites({{1, 1, 1, 1}, {1, 1, 1}}), {1, 1}), 12);
 }
 
 std::size_t railsOn(const Topology& topology, int machine, std::uint64_t elements) {

@@ -35,6 +35,13 @@ TEST(HierarchicalPlan, ScattersDownTheLevelsAndGathersBackUp) {
   EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false)), "RS0 RS1 RS2 AG2 AG1 AG0");
 }
 
+TEST(HierarchicalPlan, HasFewOwnersAtTheFirstLevelAboveTheMachine) {
+  EXPECT_EQ(describe(hierarchicalPlan({0}, false, 4)), "RS0 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, false, 4)), "RS0 RS1/4 AG1/4 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false, 4)), "RS0 RS1/4 RS2 AG2 AG1/4 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true, 4)), "RS0 RS1/4 AR2 AG1/4 AG0");
+}
+
 TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
   EXPECT_EQ(describe(hierarchicalPlan({0}, true)), "RS0 AG0");
   EXPECT_EQ(describe(hierarchicalPlan({0, 1}, true)), "RS0 AR1 AG0");
@@ -58,6 +65,40 @@ TEST(Prediction, OverlapsSlicesSoThatOnlyTheSlowestLevelCountsForEach) {
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 640, 640), 2 + 20);
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 3 * 640, 640), 2 + 3 * 20);
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kOneShot, 3 * 640, 640), 2 + 3 * 10);
+}
+
+// 8 machines of 1 rank, 2 owners: an owner receives 7 messages and sends 1, of half a slice each, and sums 8 halves.
+TEST(Prediction, OfFewOwnersIsThatOfAnOwnerForASliceAlone) {
+  PlannerSettings onlyNetwork = settings();
+  onlyNetwork.rows = {kFree, {1, 0.01, 100, 1000}};
+  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), onlyNetwork);
+  const Plan few = hierarchicalPlan({0, 1}, false, 2);
+  constexpr std::uint64_t kSlice = 64 * 100;
+  const double scatter = 1 + 0.01 * 4 + 7 * kSlice / 2 / 100.0 + 8 * kSlice / 2 / 1000.0;
+  const double gather = 1 + 0.01 * 4 + 7 * kSlice / 2 / 100.0;
+  EXPECT_NEAR(planner.predictSeconds(few, kSlice, kSlice), scatter + gather, 1e-9);
+}
+
+// In four turns everyone owns once: a rank sends 2 messages as one of seven others, or 1 as an owner, and 7 to gather.
+TEST(Prediction, OfFewOwnersIsTheMeanOfTheirTurnsForManySlices) {
+  PlannerSettings messages = settings();
+  messages.rows = {kFree, {0, 1, 1e30, 1e30}};
+  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), messages);
+  constexpr std::uint64_t kSlice = 64 * 100;
+  constexpr std::uint64_t kSlices = 101;
+  EXPECT_NEAR(planner.predictSeconds(kTwoShot, kSlices * kSlice, kSlice), kSlices * 14, 1e-9);
+  const Plan few = hierarchicalPlan({0, 1}, false, 2);
+  EXPECT_NEAR(planner.predictSeconds(few, kSlices * kSlice, kSlice), (kSlices - 1) * 4 + 8, 1e-9);
+}
+
+TEST(Prediction, OfFewOwnersHasNoMoreSlicesAtWorkThanStagingHolds) {
+  PlannerSettings bytes = settings(4 * kMiB);
+  bytes.rows = {kFree, {0, 0, 1, 1e30}};
+  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), bytes);
+  const Plan few = hierarchicalPlan({0, 1}, false, 1);  // an owner holds its image and seven contributions
+  const double one = planner.predictSeconds(few, kMiB / 5, kMiB / 5);
+  const double more = planner.predictSeconds(few, kMiB / 5 * 11, kMiB / 5);
+  EXPECT_NEAR(more / one, 1 + 10 / 2.0, 0.01);  // two of these in 4 MiB
 }
 
 TEST(Prediction, CountsTheLastSliceByItsOwnBytes) {
@@ -95,10 +136,36 @@ TEST(Choice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
   EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(1, 4).plan), "RS0 RS1 AR2 AG1 AG0");
 }
 
+TEST(Choice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
+  const auto shards = [](double perMessage, std::uint64_t bytes) {
+    PlannerSettings messages = settings(4 * kMiB);
+    messages.rows = {kMemory, {1e-4, perMessage, 1e9, 1e10}};
+    const Planner planner(onOneSite(std::vector<int>(6, 1)), messages);
+    const Plan plan = planner.choose(bytes, 1).plan;
+    return plan[1].verb == Verb::AllReduce ? -1 : plan[1].shards;
+  };
+  EXPECT_EQ(shards(0, 100 * kMiB), 0);
+  EXPECT_EQ(shards(1e-6, 100 * kMiB), 0);
+  EXPECT_GT(shards(1e-2, 100 * kMiB), 0);
+  EXPECT_GE(shards(1e-4, 100 * kMiB) == 0 ? 6 : shards(1e-4, 100 * kMiB), shards(1e-2, 100 * kMiB));
+}
+
+TEST(Forecast, OfFewOwnersHasTheBytesOfTwoShotAndFewerMessages) {
+  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), settings(kMiB));
+  const std::vector<Forecast> forecasts = planner.forecast(64 * kMiB);
+  const auto twoShot = std::ranges::find(forecasts, kTwoShot, &Forecast::plan);
+  const auto few = std::ranges::find(forecasts, hierarchicalPlan({0, 1}, false, 2), &Forecast::plan);
+  ASSERT_TRUE(twoShot != forecasts.end() && few != forecasts.end());
+  EXPECT_NEAR(static_cast<double>(few->levels[1].bytes), static_cast<double>(twoShot->levels[1].bytes), 1e5);
+  EXPECT_EQ(twoShot->levels[1].messages, twoShot->slices * 14);
+  EXPECT_EQ(few->levels[1].messages, few->slices * 4);  // 2 * 2 * 7/8, rounded up for each step
+}
+
 TEST(Forecast, CountsWhatTheBusiestRankSendsAtEachLevel) {
   const Planner planner(onOneSite({2, 2, 2, 2}), settings(1024 * kMiB));
   for (const Forecast& forecast : planner.forecast(64 * 800)) {
     const bool oneShot = forecast.plan == kOneShot;
+    if (!oneShot && forecast.plan != kTwoShot) continue;
     EXPECT_EQ(forecast.slices, 1);
     EXPECT_EQ(forecast.levels[0].messages, 2);          // one peer, down and up
     EXPECT_EQ(forecast.levels[0].bytes, 2 * 64 * 800);  // in and out of staging
@@ -113,7 +180,7 @@ TEST(Forecast, HasTheChoiceFirstAndItsPrediction) {
   for (const std::uint64_t bytes :
        {std::uint64_t{0}, std::uint64_t{4}, 64 * kMiB / 1024, kMiB, 25 * kMiB, 400 * kMiB}) {
     const std::vector<Forecast> forecasts = planner.forecast(bytes);
-    ASSERT_EQ(forecasts.size(), 2);
+    ASSERT_EQ(forecasts.size(), 4);  // two-shot with 3 owners, 2 and 1, and one-shot
     EXPECT_EQ(forecasts[0].plan, planner.choose(bytes, 1).plan);
     EXPECT_EQ(forecasts[0].sliceBytes, planner.choose(bytes, 1).sliceElements);
     EXPECT_LE(forecasts[0].seconds, forecasts[1].seconds);
@@ -219,14 +286,20 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
                          {{2, 2}, {2, 2}}, {{3, 2}, {4}}, {{1}, {1, 1}, {2}}, {{4, 3}, {5, 2, 2}, {3, 1}}};
   for (const Sites& sites : table) {
     const Topology topology = onSites(sites);
-    for (const bool oneShot : {false, true}) {
-      const Plan plan = hierarchicalPlan(topology.levels(), oneShot);
-      for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
-        const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology), bound);
-        for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
-          for (int rank = 0; rank < topology.world(); ++rank) {
-            ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2)), worst)
-                << topology.describe() << ", " << describe(plan) << ", slice of " << bytes << " B, rank " << rank;
+    const int first = topology.levels()[1];
+    for (const FewOwners& few : {FewOwners{}, {first, 1, 0}, {first, 1, 1}, {first, 2, 1}, {first, 4, 0}}) {
+      for (const bool oneShot : {false, true}) {
+        const Plan plan = hierarchicalPlan(topology.levels(), oneShot, few.shards);
+        if (few.shards > 0 && oneShot && topology.levels().size() == 2) continue;  // has no shards
+        const std::vector<Load> loads = loadsOf(topology, few);
+        for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
+          const std::uint64_t worst = worstStagingBytes(plan, loads, bound);
+          for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
+            for (int rank = 0; rank < topology.world(); ++rank) {
+              ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2, few)), worst)
+                  << topology.describe() << ", " << describe(plan) << ", turn " << few.turn << ", slice of " << bytes
+                  << " B, rank " << rank;
+            }
           }
         }
       }
@@ -249,13 +322,13 @@ TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
 TEST(Load, CountsRailsAndOwnersOfEveryKindOfRankOnce) {
   const std::vector<Load> equal = loadsOf(onOneSite({4, 4}));
   ASSERT_EQ(equal.size(), 1);
-  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4}));
-  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2}));
+  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4, 4}));
+  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2, 2}));
   const std::vector<Load> unequal = loadsOf(onOneSite({3, 1}));
   ASSERT_EQ(unequal.size(), 2);
-  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1}));
-  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2}));
-  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2}));
+  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1, 1}));
+  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2, 2}));
+  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2, 2}));
 }
 
 }  // namespace

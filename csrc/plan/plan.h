@@ -1,0 +1,31 @@
+// The steps that a slice takes: a verb and a level each, down the levels of the topology and back up. Immutable data.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fairring {
+
+enum class Verb : std::uint8_t {
+  ReduceScatter,  // afterwards each owner of a rail holds the sum of its shard
+  AllGather,      // afterwards each owner holds all shards of the rail
+  AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
+};
+
+struct Step {
+  Verb verb;
+  int level;
+  int shards = 0;  // that a rail is cut into, fewer than it has owners, who take turns; 0: one for each owner
+  auto operator<=>(const Step&) const = default;
+};
+
+using Plan = std::vector<Step>;
+std::string describe(const Plan& plan);  // "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; with few owners "RS0 RS1/4 AG1/4 AG0"
+
+// Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
+// instead, unless that is level 0, which has none. `shards`: of the rails of the first level above 0; 0: all of them.
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, int shards = 0);
+
+}  // namespace fairring
