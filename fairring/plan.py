@@ -18,7 +18,7 @@ HELP = "print the plans of an all-reduce and what they are expected to take"
 
 TRANSPORTS = ("tcp", "uv", "shm", "ibv")
 BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-LEVELS = ("machine", "rail", "site")
+LEVELS = ("machine", "rail", "groups")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
     levels = [LEVELS[entry["level"]] for entry in plans[0]["levels"]]
     heads = [f"{level}: {what}" for level in levels for what in ("messages", "bytes")]
     for column in ("plan", "predicted", "slices", *heads):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for number, plan in enumerate(plans):
         cells = [
             text for entry in plan["levels"] for text in (str(entry["messages"]), f"{entry['bytes'] / 1e6:.3f} MB")
@@ -99,4 +99,4 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
         chosen = " (chosen)" if number == 0 else ""
         slices = f"{plan['slices']} of {plan['slice_bytes'] / (1 << 20):.4g} MiB"
         table.add_row(plan["steps"] + chosen, f"{plan['seconds'] * 1e3:.3f} ms", slices, *cells)
-    Console(highlight=False, width=140 if not sys.stdout.isatty() else None).print(table)
+    Console(highlight=False, width=180 if not sys.stdout.isatty() else None).print(table)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab_programs import needs_namespaces
 
-from fairring import lab
+from fairring import cli, cost_rows, lab
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 150
@@ -67,10 +67,44 @@ def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None
     assert len(hashes) == 1
 
 
-@pytest.mark.parametrize("machines", [[2, 2], [3, 1], [1, 1, 1]], ids=str)
-def test_floats_are_rounded_once_per_level_in_the_promised_order(machines: list[int]) -> None:
+@pytest.mark.parametrize(("machines", "groups"), [([2, 2], 1), ([3, 1], 1), ([1, 1, 1], 1), ([1] * 8, 2)], ids=str)
+def test_floats_are_rounded_once_per_level_in_the_promised_order(machines: list[int], groups: int) -> None:
     layout = ",".join(str(ranks) for ranks in machines)
-    assert run(program("rounding", layout), machines, SMALL_SLICES) == ["cases 12 wrong 0\n"] * sum(machines)
+    command = program("rounding", layout, str(groups))
+    assert run(command, machines, SMALL_SLICES) == ["cases 12 wrong 0\n"] * sum(machines)
+
+
+# Rows by which eight machines take these plans for calls of a slice and less.
+FORCING = {
+    "RS0 RS1 AG1 AG0": (1e-6, 0.0, 1e6),
+    "RS0 AR1 AG0": (1.0, 0.0, 1e12),
+    "RS0 RS1/2 AR2 AG1/2 AG0": (1e-6, 1e-1, 1e9),
+}
+
+
+def forcing(plan: str, directory: Path) -> dict[str, str]:
+    path = directory / "rows.json"
+    latency, per_message, bandwidth = FORCING[plan]
+    cost_rows.write(path, [(1e-6, 0.0, 1e10, 1e10), (latency, per_message, bandwidth, 1e10)], "made up")
+    return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
+
+
+@pytest.mark.parametrize("plan", FORCING)
+def test_eight_machines_sum_exactly_by_every_kind_of_plan(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = forcing(plan, tmp_path)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["plan", "--machines", "8", "--bytes", "64KiB"]) == 0
+    assert f"{plan} (chosen)" in capsys.readouterr().out
+    cases = (4 * 6 + 8 * 8 + 7) * 9
+    assert run(program("exactness"), [1] * 8, env, network="none") == [f"cases {cases} wrong 0\n"] * 8
+
+
+def test_eight_machines_have_the_same_bits_by_every_kind_of_plan(tmp_path: Path) -> None:
+    hashes = {line for plan in FORCING for line in run(program("bits"), [1] * 8, forcing(plan, tmp_path))}
+    assert len(hashes) == 1
 
 
 def test_a_hundred_runs_with_ranks_held_up_at_random_give_the_same_bits() -> None:

@@ -34,6 +34,19 @@ def test_between_two_machines_each_rank_sends_its_share_of_the_call(capsys: pyte
     assert rail["bytes"] == pytest.approx(call / 2, rel=0.001)
 
 
+def test_grouped_rails_send_the_bytes_of_two_shot_in_fewer_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plans(capsys, "--machines", "64", "--bytes", "1MiB", "--transport", "ibv")
+    flat, grouped = (
+        next(plan for plan in found if plan["steps"] == steps)["levels"][1:]
+        for steps in ("RS0 RS1 AG1 AG0", "RS0 RS1 RS2 AG2 AG1 AG0")
+    )
+    slices = next(plan["slices"] for plan in found if plan["steps"] == "RS0 RS1 AG1 AG0")
+    assert sum(level["messages"] for level in flat) == slices * 2 * 63
+    assert sum(level["messages"] for level in grouped) % (2 * (7 + 7)) == 0
+    assert sum(level["bytes"] for level in grouped) == pytest.approx(sum(level["bytes"] for level in flat), rel=0.01)
+    assert found[0]["steps"] not in ("RS0 RS1 AG1 AG0", "RS0 AR1 AG0")
+
+
 def test_a_slower_link_takes_longer_and_is_shared_by_the_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--machines", "2", "--ranks", "2", "--bytes", "64MiB", "--rate")
     fast, slow = (plans(capsys, *words, rate)[0]["seconds"] for rate in ("10gbit", "1gbit"))

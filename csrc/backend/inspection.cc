@@ -84,7 +84,7 @@ py::list forecast(const PlanQuestion& question) {
   py::list plans;
   for (const Forecast& one : planner.forecast(question.bytes)) {
     py::list levels;
-    for (const int level : planner.topology().levels()) {
+    for (const int level : planner.levels()) {
       const StepWork& work = one.levels[static_cast<std::size_t>(level)];
       py::dict entry;
       entry["level"] = level;

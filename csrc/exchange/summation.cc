@@ -18,7 +18,8 @@ struct Progress {
   std::size_t current = 0;
 };
 
-void run(const Reduction& reduction, const Sum& sum, std::uint64_t elements) {
+void run(Reduction reduction, const Sum& sum, std::uint64_t elements) {
+  if (sum.partial) reduction.divisor = 1;
   const Input& first = sum.inputs.front();
   if (sum.inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
     if (sum.out != first.data) std::memcpy(sum.out, first.data, elements * bytesOf(reduction.dtype));

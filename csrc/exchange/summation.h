@@ -14,6 +14,7 @@ struct Sum {  // out = the inputs, reduced; one input and nothing to scale: a co
   std::byte* out;
   std::vector<Input> inputs;
   std::uint64_t elements;
+  bool partial = false;  // another sum goes on with it: not divided yet
 };
 
 // Puts the sums on the loop as one job of this owner; `done` follows the last piece.

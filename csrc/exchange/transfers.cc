@@ -23,6 +23,26 @@ Transfer transferOf(const Slice& slice, Verb verb, const Rail& rail, std::size_t
   return transfer;
 }
 
+// From the places of the owners' contributions, those of each group first. A group's sum takes the place of this rank's
+// own contribution, where the result belongs anyway, or of the first received one.
+void addSums(std::vector<Sum>& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
+  Sum last = whole;
+  for (int group = 0; group < groups; ++group) {
+    const auto [first, end] = boundsOf(group, groups, static_cast<int>(places.size()));
+    Sum part = whole;
+    part.partial = true;
+    if (self < first || self >= end) part.out = places[static_cast<std::size_t>(first)];
+    for (int owner = first; owner < end; ++owner) part.inputs.push_back({places[static_cast<std::size_t>(owner)]});
+    last.inputs.push_back({part.out});
+    sums.push_back(std::move(part));
+  }
+  if (groups > 1) {
+    sums.push_back(std::move(last));
+  } else {
+    sums.back().partial = false;
+  }
+}
+
 }  // namespace
 
 std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
@@ -47,13 +67,15 @@ std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<
   const auto [verb, level, shards] = (*slice.plan)[step];
   std::vector<Sum> sums;
   auto transfer = transfers.cbegin();
-  for (const Rail& rail : slice.layout->at(level).rails) {
+  const LevelLayout& layout = slice.layout->at(level);
+  for (const Rail& rail : layout.rails) {
     const Range range = verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
-    Sum sum{.out = slice.image + slice.byteOffset(range.begin), .inputs = {}, .elements = range.size()};
+    const Sum whole{.out = slice.image + slice.byteOffset(range.begin), .inputs = {}, .elements = range.size()};
+    std::vector<std::byte*> places;
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
-      sum.inputs.push_back({static_cast<int>(owner) == rail.self ? sum.out : (transfer++)->receiveAt});
+      places.push_back(static_cast<int>(owner) == rail.self ? whole.out : (transfer++)->receiveAt);
     }
-    if (sum.elements > 0) sums.push_back(std::move(sum));
+    if (whole.elements > 0) addSums(sums, whole, places, rail.self, layout.groups);
   }
   return sums;
 }

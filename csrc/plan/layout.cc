@@ -34,7 +34,7 @@ Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, s
   const Partitions rails(topology, elements, kGrainBytes / elementBytes, few);
   Layout layout{elements, elementBytes, {}};
   for (const int level : topology.levels()) {
-    LevelLayout entry{level, {}};
+    LevelLayout entry{.level = level, .groups = level == 1 ? topology.groups() : 1, .rails = {}};
     for (Rail& rail : rails.of(level, groupOf(topology, level, rank))) {
       const auto self = std::ranges::find(rail.owners, rank);
       if (self == rail.owners.end()) continue;

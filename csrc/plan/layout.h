@@ -48,7 +48,8 @@ struct Rail {
 
 struct LevelLayout {
   int level = 0;
-  std::vector<Rail> rails;  // those that this rank owns a shard of, in ascending order of range; none is empty
+  int groups = 1;           // that each rail's owners stand in: summed group by group (boundsOf())
+  std::vector<Rail> rails;  // those that this rank is an owner of, in ascending order of range; none is empty
 };
 
 // One slice as one rank sees it: an entry for each of topology.levels().

@@ -65,7 +65,7 @@ std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
 std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
   std::vector<Load> loads(topology.world());
   const Partitions rails(topology, kIdealGrains, 1);
-  for (int level = 0; level < Topology::kLevels; ++level) {
+  for (const int level : topology.levels()) {  // at the others a rank's one rail has no other owner
     for (Load& load : loads) load.levels[level].rails = 0;
     for (int group = 0; group < groupsAt(topology, level); ++group) {
       for (const Rail& rail : rails.of(level, group)) {
@@ -79,7 +79,7 @@ std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
   }
   sortOutEqual(loads);
   if (few.shards == 0) return loads;
-  const bool isTop = few.level + 1 == Topology::kLevels;
+  const bool isTop = few.level == topology.levels().back();
   const std::uint64_t mostRails = isTop ? 1 : mostRailsOfAShard(topology, few);
   for (Load& load : loads) {
     LevelLoad& here = load.levels[few.level];

@@ -86,13 +86,18 @@ StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t
 }  // namespace
 
 Planner::Planner(Topology topology, PlannerSettings settings)
-    : topology_(std::move(topology)), settings_(std::move(settings)) {
+    : topology_(std::move(topology)), levels_(topology_.levels()), settings_(std::move(settings)) {
   const std::vector<int> levels = topology_.levels();
   check(static_cast<int>(settings_.rows.size()) > levels.back(), ErrorKind::Configuration, "cost rows for ",
         settings_.rows.size(), " levels, but ", topology_.describe(), " need a row for level ", levels.back());
   check(settings_.sliceBytes >= kGrainBytes, ErrorKind::Configuration, "FAIRRING_SLICE_SIZE=", settings_.sliceBytes,
         " B; a slice has at least ", kGrainBytes, " B: raise it");
-  for (const Plan& plan : plansFor(topology_)) addCandidate(plan);
+  addCandidates(false);
+  if (topology_.groups() > 1) {
+    grouped_ = topology_.inGroups();
+    levels_ = grouped_->levels();
+    addCandidates(true);
+  }
   if (candidates_.empty()) {
     const std::uint64_t smallest = std::min(kSmallestSliceBytes, settings_.sliceBytes / kGrainBytes * kGrainBytes);
     const std::uint64_t needed = worstStagingBytes(hierarchicalPlan(levels, false), loadsOf(topology_), smallest);
@@ -102,15 +107,18 @@ Planner::Planner(Topology topology, PlannerSettings settings)
   }
 }
 
-void Planner::addCandidate(const Plan& plan) {
-  const FewOwners few = fewOwnersOf(plan);
-  Candidate candidate{.plan = plan, .loads = loadsOf(topology_, few), .disjointTurns = 1, .largestSliceBytes = 0};
-  for (const Load& load : candidate.loads) {
-    const LevelLoad& level = load.levels[few.level];
-    if (few.shards > 0) candidate.disjointTurns = std::max(candidate.disjointTurns, level.owners / level.shards);
+void Planner::addCandidates(bool grouped) {
+  const Topology& topology = grouped ? *grouped_ : topology_;
+  for (const Plan& plan : plansFor(topology)) {
+    const FewOwners few = fewOwnersOf(plan);
+    Candidate candidate{.plan = plan, .grouped = grouped, .loads = loadsOf(topology, few)};
+    for (const Load& load : candidate.loads) {
+      const LevelLoad& level = load.levels[few.level];
+      if (few.shards > 0) candidate.disjointTurns = std::max(candidate.disjointTurns, level.owners / level.shards);
+    }
+    candidate.largestSliceBytes = largestSliceBytes(candidate);
+    if (candidate.largestSliceBytes > 0) candidates_.push_back(std::move(candidate));
   }
-  candidate.largestSliceBytes = largestSliceBytes(candidate);
-  if (candidate.largestSliceBytes > 0) candidates_.push_back(std::move(candidate));
 }
 
 const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
@@ -123,10 +131,12 @@ Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::ui
                          std::size_t elementBytes) const {
   FewOwners few = fewOwnersOf(plan);
   few.turn = turn;
-  return layoutSlice(topology_, rank, elements, elementBytes, few);
+  return layoutSlice(topologyOf(candidateOf(plan)), rank, elements, elementBytes, few);
 }
 
-std::uint64_t Planner::turns(const Plan& plan) const { return turnsOf(topology_, fewOwnersOf(plan)); }
+std::uint64_t Planner::turns(const Plan& plan) const {
+  return turnsOf(topologyOf(candidateOf(plan)), fewOwnersOf(plan));
+}
 
 std::uint64_t Planner::stagingFor(const Plan& plan) const {
   const bool oneMachine = std::ranges::all_of(plan, [](const Step& step) { return step.level == 0; });
@@ -161,9 +171,10 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
   const auto atOnce = static_cast<double>(std::clamp<std::uint64_t>(inFlight, 1, candidate.disjointTurns));
   std::vector<LevelSeconds> levels(Topology::kLevels);
   for (const Step& step : candidate.plan) {
-    const CostRow& row = settings_.rows[step.level];
-    levels[step.level].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
-    levels[step.level].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
+    const int network = networkOf(candidate, step.level);
+    const CostRow& row = settings_.rows[network];
+    levels[network].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
+    levels[network].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
   }
   for (LevelSeconds& level : levels) level.throughput = std::max(level.throughput, level.slowest / atOnce);
   return levels;
@@ -206,7 +217,8 @@ Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) co
   for (std::uint64_t slice = 0; slice < slices; ++slice) {
     const std::uint64_t size = std::min(sliceBytes, bytes - slice * sliceBytes);
     for (const Step& step : candidate.plan) {
-      forecast.levels[step.level] += busiest(candidate.loads, step, size, settings_.rows[step.level], meanWorkOf);
+      const CostRow& row = settings_.rows[networkOf(candidate, step.level)];
+      forecast.levels[step.level] += busiest(candidate.loads, step, size, row, meanWorkOf);
     }
   }
   return forecast;

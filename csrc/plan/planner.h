@@ -3,7 +3,9 @@
 // the rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,13 +78,15 @@ class Planner {
   std::uint64_t turns(const Plan& plan) const;
 
   const Topology& topology() const { return topology_; }
+  const std::vector<int>& levels() const { return levels_; }  // that some plan has a step at
 
  private:
   struct Candidate {
     Plan plan;
+    bool grouped;
     std::vector<Load> loads;
-    std::uint64_t disjointTurns;  // slices in a row whose shards have different owners
-    std::uint64_t largestSliceBytes;
+    std::uint64_t disjointTurns = 1;  // slices in a row whose shards have different owners
+    std::uint64_t largestSliceBytes = 0;
   };
   struct Sized {
     std::uint64_t sliceBytes;
@@ -93,10 +97,13 @@ class Planner {
     double throughput = 0;  // from one slice to the next, where several are in flight
   };
 
-  void addCandidate(const Plan& plan);
+  void addCandidates(bool grouped);
   const Candidate& candidateOf(const Plan& plan) const;
-  std::uint64_t stagingFor(const Plan& plan) const;                   // that its slices use in turn
+  std::uint64_t stagingFor(const Plan& plan) const;  // that its slices use in turn
+  const Topology& topologyOf(const Candidate& candidate) const { return candidate.grouped ? *grouped_ : topology_; }
   std::uint64_t largestSliceBytes(const Candidate& candidate) const;  // that the memory allows; 0: none
+  // Groups of machines share the network of the rails, with their row and the time of a rank's card.
+  static int networkOf(const Candidate& candidate, int level) { return candidate.grouped ? std::min(level, 1) : level; }
   static std::uint64_t stagingOf(const Candidate& candidate, std::uint64_t sliceBytes);  // in whole pages
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
@@ -104,6 +111,8 @@ class Planner {
   std::vector<LevelSeconds> levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const;
 
   Topology topology_;
+  std::optional<Topology> grouped_;  // the same with groups of machines as a level, where there are any
+  std::vector<int> levels_;
   PlannerSettings settings_;
   std::vector<Candidate> candidates_;
 };

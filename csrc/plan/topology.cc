@@ -21,7 +21,25 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
 
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
 
+// As many as leave the busiest rank the fewest messages. Groups that are not equal cut their rails differently, so that
+// one between them has about twice as many.
+int groupsOf(int machines) {
+  int best = 1;
+  int fewest = machines - 1;
+  for (int groups = 2; machines >= Topology::kFewestGrouped && groups <= machines / 2; ++groups) {
+    const int inside = (machines + groups - 1) / groups - 1;
+    const int messages = inside + (machines % groups == 0 ? 1 : 2) * (groups - 1);
+    if (messages < fewest) best = groups;
+    fewest = std::min(fewest, messages);
+  }
+  return best;
+}
+
 }  // namespace
+
+GroupBounds boundsOf(int group, int groups, int members) {
+  return {group * members / groups, (group + 1) * members / groups};
+}
 
 Topology::Topology(const std::vector<Place>& places) {
   check(!places.empty(), ErrorKind::Configuration, "a group of 0 ranks: it needs at least one");
@@ -47,6 +65,21 @@ Topology::Topology(const std::vector<Place>& places) {
     localIndexOf_.push_back(static_cast<int>(ranks.size()));
     ranks.push_back(rank);
   }
+  if (machinesOf_.size() == 1) groups_ = groupsOf(static_cast<int>(ranksOf_.size()));
+}
+
+Topology Topology::inGroups() const {
+  Topology grouped = *this;
+  grouped.groups_ = 1;
+  grouped.machinesOf_.assign(groups_, {});
+  for (int group = 0; group < groups_; ++group) {
+    const auto [first, last] = boundsOf(group, groups_, machines());
+    for (int machine = first; machine < last; ++machine) {
+      grouped.machinesOf_[group].push_back(machine);
+      grouped.siteOf_[machine] = group;
+    }
+  }
+  return grouped;
 }
 
 std::vector<int> Topology::levels() const {

@@ -2,6 +2,8 @@
 // Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world.
 // Ranks of a group stand in ascending order; machines and sites in the order of their lowest rank. That order is the
 // order of summation, so it is the same on all ranks.
+// Many machines of a site stand in groups: what they sum to is summed group by group, whichever plan is taken, so that
+// a plan may treat the groups as sites (inGroups()) without another result.
 #pragma once
 
 #include <string>
@@ -16,7 +18,8 @@ struct Place {
 
 class Topology {
  public:
-  static constexpr int kLevels = 3;  // machine, rail, site
+  static constexpr int kLevels = 3;         // machine, rail, site or group of machines
+  static constexpr int kFewestGrouped = 8;  // machines; of fewer, groups would save hardly a message
 
   // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
   explicit Topology(const std::vector<Place>& places);
@@ -31,6 +34,10 @@ class Topology {
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
   const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }
 
+  // Of machines, side by side and nearly equal; 1 where the machines do not stand in groups.
+  int groups() const { return groups_; }
+  Topology inGroups() const;  // the same ranks and machines, with the groups in place of the one site
+
   // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
   // staging even where a machine has one rank).
   std::vector<int> levels() const;
@@ -42,6 +49,14 @@ class Topology {
   std::vector<int> siteOf_;
   std::vector<std::vector<int>> ranksOf_;
   std::vector<std::vector<int>> machinesOf_;
+  int groups_ = 1;
 };
+
+// The members of one of so many groups of so many members: from the first to before the last.
+struct GroupBounds {
+  int first;
+  int last;
+};
+GroupBounds boundsOf(int group, int groups, int members);
 
 }  // namespace fairring

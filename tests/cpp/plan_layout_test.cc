@@ -290,6 +290,27 @@ TEST(Layout, ServesATopologyOf1024Ranks) {
   for (const Rail& rail : layout.at(1).rails) EXPECT_EQ(rail.owners.size(), 128);
 }
 
+// Whoever meets between the groups meets on the rails too: there are connections for every plan.
+TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
+  for (const std::vector<int>& machines : {std::vector<int>(12, 2), {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3}}) {
+    const Topology topology = onOneSite(machines);
+    const Topology grouped = topology.inGroups();
+    for (int rank = 0; rank < topology.world(); ++rank) {
+      std::set<int> onRails;
+      const Layout flat = layoutSlice(topology, rank, 1 << 20, kBytes);
+      for (const Rail& rail : flat.at(1).rails) onRails.insert(rail.owners.begin(), rail.owners.end());
+      for (const std::uint64_t elements : {1 << 20, 1000, 17}) {
+        const Layout inGroups = layoutSlice(grouped, rank, elements, kBytes);
+        for (const LevelLayout& level : inGroups.levels) {
+          for (const Rail& rail : level.rails) {
+            for (const int owner : rail.owners) EXPECT_TRUE(level.level == 0 || onRails.contains(owner));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Layout, ThrowsWhereThereIsNoSuchLevel) {
   EXPECT_THROW(layoutSlice(onOneSite({2}), 0, 10, kBytes).at(1), std::out_of_range);
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,6 @@
 
 namespace fairring {
 namespace {
-
-using Sites = std::vector<std::vector<int>>;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr CostRow kFree{0, 0, 1e30, 1e30};
@@ -260,75 +259,52 @@ TEST(SliceSize, RefusesAMemoryThatHoldsNoSliceAndSaysHowMuchIsNeeded) {
   EXPECT_NO_THROW(Planner(onOneSite({1, 1}), settings(102'400)));
 }
 
-TEST(Staging, HoldsTheImageAndAShardOfEveryPeer) {
-  const Layout layout = layoutSlice(onOneSite({1, 1, 1}), 0, 4800, 4);  // 300 grains, 100 for each
-  EXPECT_EQ(receiveOffset(kTwoShot, layout, 1), 4800 * 4);
-  EXPECT_EQ(stagingBytes(kTwoShot, layout), 4800 * 4 + 2 * 6400);
-  EXPECT_EQ(stagingBytes(kOneShot, layout), 4800 * 4 + 2 * 4800 * 4);
+const Plan kGrouped = hierarchicalPlan({0, 1, 2}, false);
+
+Forecast forecastOf(const Planner& planner, const Plan& plan, std::uint64_t bytes) {
+  const std::vector<Forecast> forecasts = planner.forecast(bytes);
+  const auto found = std::ranges::find(forecasts, plan, &Forecast::plan);
+  if (found == forecasts.end()) throw std::out_of_range(describe(plan));
+  return *found;
 }
 
-TEST(Staging, NeedsNoPlaceForContributionsInsideTheMachine) {
-  const Layout layout = layoutSlice(onOneSite({3}), 0, 4801, 4);
-  EXPECT_EQ(stagingBytes(hierarchicalPlan({0}, false), layout), 4801 * 4 + 60);  // rounded up to 64 bytes
+TEST(GroupedRails, CarryTheBytesOfTwoShotInFarFewerMessages) {
+  const Planner planner(onOneSite(std::vector<int>(64, 1)), settings(1024 * kMiB));
+  const std::uint64_t bytes = 64 * 64 * 100;
+  const Forecast flat = forecastOf(planner, kTwoShot, bytes);
+  const Forecast grouped = forecastOf(planner, kGrouped, bytes);
+  EXPECT_EQ(flat.levels[1].messages, 2 * 63);
+  EXPECT_EQ(grouped.levels[1].messages + grouped.levels[2].messages, 2 * (7 + 7));
+  EXPECT_EQ(flat.levels[1].bytes, 2 * bytes / 64 * 63);
+  const double inGroups = static_cast<double>(grouped.levels[1].bytes + grouped.levels[2].bytes);
+  EXPECT_NEAR(inGroups, static_cast<double>(flat.levels[1].bytes), 200);  // a grain's rounding between the two
 }
 
-TEST(Staging, PutsTheStepsOneAfterTheOther) {
-  const Topology topology = onSites({{1, 1}, {1, 1}});
-  const Layout layout = layoutSlice(topology, 0, 6400, 4);
-  const Plan plan = hierarchicalPlan({0, 1, 2}, false);
-  EXPECT_EQ(receiveOffset(plan, layout, 1), 25600);          // RS1: half a slice of the one peer
-  EXPECT_EQ(receiveOffset(plan, layout, 2), 25600 + 12800);  // RS2: a quarter
-  EXPECT_EQ(stagingBytes(plan, layout), 25600 + 12800 + 6400);
+TEST(GroupedRails, TakeTheTimeOfBothTheirLevelsAndTheRowOfTheRails) {
+  PlannerSettings onlyNetwork = settings();
+  onlyNetwork.rows = {kFree, {1, 0.01, 1e30, 1e30}};
+  const Planner planner(onOneSite(std::vector<int>(64, 1)), onlyNetwork);
+  EXPECT_NEAR(planner.predictSeconds(kGrouped, 6400, 6400), 4 * (1 + 0.07), 1e-9);
+  EXPECT_NEAR(planner.predictSeconds(kGrouped, 3 * 6400, 6400), 3 * 4 * (1 + 0.07), 1e-9);
 }
 
-TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
-  const Sites table[] = {{{2, 2}},         {{8, 7}},      {{3, 1}},           {{4, 3, 2}},
-                         {{2, 2}, {2, 2}}, {{3, 2}, {4}}, {{1}, {1, 1}, {2}}, {{4, 3}, {5, 2, 2}, {3, 1}}};
-  for (const Sites& sites : table) {
-    const Topology topology = onSites(sites);
-    const int first = topology.levels()[1];
-    for (const FewOwners& few : {FewOwners{}, {first, 1, 0}, {first, 1, 1}, {first, 2, 1}, {first, 4, 0}}) {
-      for (const bool oneShot : {false, true}) {
-        const Plan plan = hierarchicalPlan(topology.levels(), oneShot, few.shards);
-        if (few.shards > 0 && oneShot && topology.levels().size() == 2) continue;  // has no shards
-        const std::vector<Load> loads = loadsOf(topology, few);
-        for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
-          const std::uint64_t worst = worstStagingBytes(plan, loads, bound);
-          for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
-            for (int rank = 0; rank < topology.world(); ++rank) {
-              ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2, few)), worst)
-                  << topology.describe() << ", " << describe(plan) << ", turn " << few.turn << ", slice of " << bytes
-                  << " B, rank " << rank;
-            }
-          }
-        }
-      }
-    }
-  }
+TEST(GroupedRails, AreNoCandidateOfFewMachines) {
+  const Planner planner(onOneSite(std::vector<int>(7, 2)), settings());
+  EXPECT_THROW(planner.predictSeconds(kGrouped, 6400, 6400), std::out_of_range);
+  EXPECT_EQ(planner.levels(), (std::vector<int>{0, 1}));
 }
 
-TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
-  for (const Sites& sites : {Sites{{2, 2}}, Sites{{8, 7}}, Sites{{4, 3, 2}}, Sites{{2, 2}, {2, 2}}}) {
-    const Topology topology = onSites(sites);
-    const Plan plan = hierarchicalPlan(topology.levels(), false);
-    std::uint64_t most = 0;
-    for (int rank = 0; rank < topology.world(); ++rank) {
-      most = std::max(most, stagingBytes(plan, layoutSlice(topology, rank, 2 * kMiB, 4)));
-    }
-    EXPECT_LE(worstStagingBytes(plan, loadsOf(topology), 8 * kMiB), most + 4096) << topology.describe();
-  }
-}
-
-TEST(Load, CountsRailsAndOwnersOfEveryKindOfRankOnce) {
-  const std::vector<Load> equal = loadsOf(onOneSite({4, 4}));
-  ASSERT_EQ(equal.size(), 1);
-  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4, 4}));
-  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2, 2}));
-  const std::vector<Load> unequal = loadsOf(onOneSite({3, 1}));
-  ASSERT_EQ(unequal.size(), 2);
-  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1, 1}));
-  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2, 2}));
-  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2, 2}));
+// The ancestor's plan, one shard for every machine, loses its bandwidth to messages.
+TEST(GroupedRails, AndFewOwnersKeepTheBandwidthUpTo1024Machines) {
+  PlannerSettings fast = settings();
+  fast.rows = {{15e-6, 2e-6, 5e9, 8e9}, {30e-6, 20e-6, 12.5e9, 8e9}};
+  const std::uint64_t bytes = 400 * kMiB;
+  const auto seconds = [&](int machines, bool best) {
+    const Planner planner(onOneSite(std::vector<int>(machines, 8)), fast);
+    return best ? planner.forecast(bytes).front().seconds : forecastOf(planner, kTwoShot, bytes).seconds;
+  };
+  EXPECT_GT(seconds(1024, false), 5 * seconds(8, false));
+  EXPECT_LT(seconds(1024, true), 1.5 * seconds(8, true));
 }
 
 }  // namespace

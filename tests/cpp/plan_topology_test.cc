@@ -47,6 +47,31 @@ TEST(Topology, RefusesAMachineInTwoSitesAndNamesTheRanks) {
   }
 }
 
+TEST(Topology, PutsManyMachinesIntoGroupsThatSaveMessages) {
+  const auto groups = [](int machines) { return onOneSite(std::vector<int>(machines, 1)).groups(); };
+  EXPECT_EQ(groups(1), 1);
+  EXPECT_EQ(groups(7), 1);
+  EXPECT_EQ(groups(8), 2);
+  EXPECT_EQ(groups(9), 3);
+  EXPECT_EQ(groups(16), 4);
+  EXPECT_EQ(groups(64), 8);
+  EXPECT_EQ(groups(1000), 25);  // groups of 40
+  EXPECT_EQ(groups(1024), 32);
+  EXPECT_EQ(groups(13), 2);  // of 6 and 7
+  EXPECT_EQ(onSites({std::vector<int>(16, 1), std::vector<int>(16, 1)}).groups(), 1) << "sites are groups themselves";
+}
+
+TEST(Topology, InGroupsHasThemAsALevel) {
+  const Topology topology = onOneSite({2, 1, 2, 1, 2, 1, 2, 1, 2, 1});
+  const Topology grouped = topology.inGroups();
+  EXPECT_EQ(topology.levels(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(grouped.levels(), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(grouped.groups(), 1);
+  EXPECT_EQ(grouped.machinesOf(0), (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(grouped.machinesOf(1), (std::vector<int>{5, 6, 7, 8, 9}));
+  EXPECT_EQ(grouped.ranksOf(3), topology.ranksOf(3));
+}
+
 TEST(Topology, RefusesAGroupOfNoRanks) { EXPECT_THROW(Topology({}), Failure); }
 
 TEST(Topology, DescribesItselfForMessages) {

@@ -1,7 +1,8 @@
 """A rank: sums and products of random floats against the promised expression, bit by bit.
 
-Argument: the ranks of each machine, as 3,1. Within a machine in order of ranks, then machines in order: in fp32 for
-floats of 16 bits, rounded once per level; else in the dtype.
+Arguments: the ranks of each machine, as 3,1, and in how many groups the machines stand. Within a machine in order of
+ranks, then the machines of a group in order, then the groups: in fp32 for floats of 16 bits, rounded once per level;
+else in the dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def level(parts: list[torch.Tensor], name: str) -> torch.Tensor:
     return functools.reduce(FOLDS[name], wide)
 
 
-def promised(machines: list[int], dtype: torch.dtype, name: str) -> torch.Tensor:
+def promised(machines: list[int], groups: int, dtype: torch.dtype, name: str) -> torch.Tensor:
     world, sums, first = sum(machines), [], 0
     for ranks in machines:
         parts = [values(rank, dtype) for rank in range(first, first + ranks)]
@@ -45,11 +46,13 @@ def promised(machines: list[int], dtype: torch.dtype, name: str) -> torch.Tensor
         else:
             sums.append(level(parts, name).to(dtype))
         first += ranks
-    return level(sums, name).to(dtype)
+    count = len(sums)
+    members = [sums[group * count // groups : (group + 1) * count // groups] for group in range(groups)]
+    return level([level(parts, name).to(dtype) for parts in members], name).to(dtype)
 
 
 def main() -> None:
-    machines = [int(ranks) for ranks in sys.argv[1].split(",")]
+    machines, groups = [int(ranks) for ranks in sys.argv[1].split(",")], int(sys.argv[2])
     dist.init_process_group("fairring")
     cases, wrong = 0, []
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
@@ -57,7 +60,7 @@ def main() -> None:
             tensor = values(dist.get_rank(), dtype)
             dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
             cases += 1
-            different = (tensor != promised(machines, dtype, name)).sum().item()
+            different = (tensor != promised(machines, groups, dtype, name)).sum().item()
             if different:
                 wrong.append(f"{name} of {dtype}: {different} of {ELEMENTS}")
     print(f"cases {cases} wrong {len(wrong)}", *wrong)
