@@ -89,7 +89,7 @@ bool Loop::runHere(const Task& task) {
   if (!role_.take()) return false;
   runPosted();
   invoke(task);
-  while (serve()) {
+  while (runPosted()) {
   }
   role_.give({.next = firstTimer()});
   return true;

@@ -44,8 +44,8 @@ class Loop {
   // Takes the role and serves until `over`, or until then: at first without sleeping, for as long as patience says
   // (patience.h). False where somebody else holds the role.
   bool serveUntil(const std::function<bool()>& over, Clock::time_point deadline);
-  // Takes the role and runs the task behind all that was posted before, and what it leaves due. False as above. Whoever
-  // calls this goes on to serveUntil() at once.
+  // Takes the role and runs the task behind all that was posted before, and what it posts itself. False as above.
+  // Whoever calls this goes on to serveUntil() at once, for all else: what ends there finds somebody who waits for it.
   bool runHere(const Task& task);
   // For the thread that serves when nobody else does (loop_thread.h): one turn, or one sleep.
   void standIn();
