@@ -90,8 +90,10 @@ Lane* Bundle::laneForNext() {
     if (lane->hasRoom() && offer.seconds < free.seconds) free = offer;
   }
   if (free.lane == nullptr || free.lane == quickest.lane) return free.lane;
-  const double allThrough = static_cast<double>(bytes) / rate + kSlackSeconds;
-  return free.seconds <= std::min(allThrough, quickest.seconds + kMostLagSeconds) ? free.lane : nullptr;
+  if (free.seconds > static_cast<double>(bytes) / rate + kSlackSeconds) return nullptr;
+  // One that carries nothing is tried all the same: it may be faster by now.
+  const bool isIdle = free.lane->outstanding() == 0;
+  return isIdle || free.seconds <= quickest.seconds + kMostLagSeconds ? free.lane : nullptr;
 }
 
 // Handlers may send, and may end the pipe.
