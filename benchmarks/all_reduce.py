@@ -177,8 +177,8 @@ def courses_of(arguments: argparse.Namespace) -> list[Course]:
 
 
 def make_group(name: str) -> dist.ProcessGroup:
-    """Of all ranks. name: a backend; "fairring/tcp" is fairring with FAIRRING_TRANSPORT=tcp."""
-    backend, _, transport = name.partition("/")
+    """Of all ranks. name: a backend; "fairring:tcp" is fairring with FAIRRING_TRANSPORT=tcp."""
+    backend, _, transport = name.partition(":")
     before = os.environ.get(TRANSPORT)
     if transport:
         os.environ[TRANSPORT] = transport
@@ -218,7 +218,7 @@ def parse() -> argparse.Namespace:
     add(
         "--backends",
         default="gloo,fairring",
-        help="in this order; or fairring/tensorpipe (default %(default)s)",
+        help="in this order; or fairring:tensorpipe (default %(default)s)",
     )
     add("--dtype", choices=DTYPES, default="float32")
     add("--op", choices=OPS, default="sum")
