@@ -55,8 +55,10 @@ def _measure_level(level: str, groups: list[list[int]]) -> Measured:
     rank = dist.get_rank()
     made = [dist.new_group(ranks, backend="fairring") for ranks in groups]
     mine = next((group for group, ranks in zip(made, groups, strict=True) if rank in ranks), None)
-    small = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
+    before = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
     large = _slowest(_median(mine, LARGE_BYTES, ROUNDS_LARGE))
+    after = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
+    small = min(before, after)  # what else a machine does for a moment can cover all small calls of one go
     for group in made:
         if group is mine:
             dist.destroy_process_group(group)
