@@ -72,6 +72,7 @@ std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<
     const Range range = verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
     const Sum whole{.out = slice.image + slice.byteOffset(range.begin), .inputs = {}, .elements = range.size()};
     std::vector<std::byte*> places;
+    places.reserve(rail.owners.size());
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
       places.push_back(static_cast<int>(owner) == rail.self ? whole.out : (transfer++)->receiveAt);
     }

@@ -108,7 +108,7 @@ Planner::Planner(Topology topology, PlannerSettings settings)
 }
 
 void Planner::addCandidates(bool grouped) {
-  const Topology& topology = grouped ? *grouped_ : topology_;
+  const Topology& topology = topologyOf(grouped);
   for (const Plan& plan : plansFor(topology)) {
     const FewOwners few = fewOwnersOf(plan);
     Candidate candidate{.plan = plan, .grouped = grouped, .loads = loadsOf(topology, few)};
@@ -131,11 +131,11 @@ Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::ui
                          std::size_t elementBytes) const {
   FewOwners few = fewOwnersOf(plan);
   few.turn = turn;
-  return layoutSlice(topologyOf(candidateOf(plan)), rank, elements, elementBytes, few);
+  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few);
 }
 
 std::uint64_t Planner::turns(const Plan& plan) const {
-  return turnsOf(topologyOf(candidateOf(plan)), fewOwnersOf(plan));
+  return turnsOf(topologyOf(candidateOf(plan).grouped), fewOwnersOf(plan));
 }
 
 std::uint64_t Planner::stagingFor(const Plan& plan) const {

@@ -100,7 +100,7 @@ class Planner {
   void addCandidates(bool grouped);
   const Candidate& candidateOf(const Plan& plan) const;
   std::uint64_t stagingFor(const Plan& plan) const;  // that its slices use in turn
-  const Topology& topologyOf(const Candidate& candidate) const { return candidate.grouped ? *grouped_ : topology_; }
+  const Topology& topologyOf(bool grouped) const { return grouped && grouped_ ? *grouped_ : topology_; }
   std::uint64_t largestSliceBytes(const Candidate& candidate) const;  // that the memory allows; 0: none
   // Groups of machines share the network of the rails, with their row and the time of a rank's card.
   static int networkOf(const Candidate& candidate, int level) { return candidate.grouped ? std::min(level, 1) : level; }
