@@ -38,6 +38,9 @@ def make_backend(
 def inspect(backend: Any) -> dict[str, Any] | None:
     """What all ranks of a group say of themselves: ranks, transport, rdma_refused. Waits for them; None: one rank."""
 
+def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
+    """Of this rank, by level: messages that carried data, bytes (read at level 0, sent above). None: not ours."""
+
 def rdma_devices() -> list[dict[str, str]]:
     """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""
 

@@ -50,6 +50,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_stock"),
              py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
+  module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
   module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("transport"));

@@ -196,6 +196,12 @@ TransportChoice FairringBackend::transportFor(const std::vector<RankFacts>& fact
   return membership ? membership->transportFor(facts) : TransportChoice();
 }
 
+TrafficByLevel FairringBackend::traffic() const {
+  if (isForked()) return {};
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->traffic() : TrafficByLevel();
+}
+
 void FairringBackend::shutdown() {
   if (isForked()) return;
   const GilReleased withoutLock;

@@ -70,6 +70,8 @@ class FairringBackend : public Fallback {
   // For `fairring check`. Waits for all ranks as the first use of the group does; nothing in a group of one rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
+  // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
+  TrafficByLevel traffic() const;
 
  protected:
   std::int64_t meet() override;

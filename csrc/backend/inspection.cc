@@ -58,6 +58,24 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return found;
 }
 
+py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return py::none();
+  TrafficByLevel moved;
+  {
+    const py::gil_scoped_release unlocked;
+    moved = ours->traffic();
+  }
+  py::dict levels;
+  for (const auto& [level, counted] : moved) {
+    py::dict entry;
+    entry["messages"] = counted.messages;
+    entry["bytes"] = counted.bytes;
+    levels[py::int_(level)] = entry;
+  }
+  return levels;
+}
+
 py::list rdmaDevicesHere() {
   py::list devices;
   for (const RdmaDevice& one : rdmaDevices()) {

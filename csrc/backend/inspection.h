@@ -1,5 +1,6 @@
 // What a group and the planner know, for people: the answers of `fairring check` and `fairring plan`, as Python's
-// dicts. Callers hold Python's lock; inspect() lets go of it while it waits for the other ranks.
+// dicts. Callers hold Python's lock; inspect() and traffic() let go of it while they wait, for the other ranks or the
+// loop.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -22,6 +23,9 @@ std::vector<RowNumbers> builtInRowNumbers(const std::string& transport);
 // What all ranks of a group say of themselves, and the transport that follows. Throws what the first use of the group
 // would throw. None where the backend is not ours, has ended, or has one rank.
 pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+// What this rank has moved in a group, by level. None where the backend is not ours.
+pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 pybind11::list rdmaDevicesHere();         // each with its obstacle
 std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be used at all

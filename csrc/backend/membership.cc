@@ -286,4 +286,13 @@ Error Membership::error() const {
   return group_ ? group_->error() : Error();
 }
 
+TrafficByLevel Membership::traffic() const {
+  std::shared_ptr<Group> group;
+  {
+    const std::lock_guard lock(mutex_);
+    group = group_;
+  }
+  return group ? group->traffic() : TrafficByLevel();
+}
+
 }  // namespace fairring

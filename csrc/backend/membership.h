@@ -73,6 +73,7 @@ class Membership {
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
+  TrafficByLevel traffic() const;  // none before the first use
   Completion& completion() { return runtime_->completion(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 

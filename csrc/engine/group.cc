@@ -55,4 +55,10 @@ void Group::abort(const Error& error) {
 
 Error Group::error() const { return member_->error(); }
 
+TrafficByLevel Group::traffic() const {
+  TrafficByLevel moved;
+  threads_.slices.runAndWait([&] { moved = member_->traffic(); });
+  return moved;
+}
+
 }  // namespace fairring

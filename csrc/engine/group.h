@@ -15,6 +15,7 @@
 #include "engine/rank_facts.h"
 #include "exchange/acceptor.h"
 #include "exchange/contact_pipes.h"
+#include "exchange/traffic.h"
 #include "exchange/transport.h"
 #include "plan/planner.h"
 
@@ -54,6 +55,7 @@ class Group {
   void finish(std::uint64_t outsideCall);
   void abort(const Error& error);  // nothing, if there was an error before
   Error error() const;             // the first one, if any
+  TrafficByLevel traffic() const;  // so far; waits for the loop
 
  private:
   Threads threads_;

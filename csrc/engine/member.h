@@ -41,6 +41,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   Error error() const;
   Journal& journal() { return journal_; }
+  TrafficByLevel traffic() const {
+    TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
+    if (machine_) moved[0] = machine_->traffic();
+    return moved;
+  }
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;

@@ -112,6 +112,7 @@ void Rails::sendTo(int peer, const Key& key) {
                             .bytes = state.slice->bytes(transfer.send),
                             .signature = state.slice->signature};
     parts.push_back({header, state.slice->image + state.slice->byteOffset(transfer.send.begin)});
+    traffic_[(*state.slice->plan)[key.step].level].add(header.bytes);
   }
   state.unsent.erase(peer);
   ++state.unreleased;

@@ -20,6 +20,7 @@
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/pipes.h"
+#include "exchange/traffic.h"
 #include "exchange/transfers.h"
 
 namespace fairring {
@@ -37,6 +38,7 @@ class Rails final : public Exchange, public PipeReceiver {
   bool needs(int peer, std::uint64_t slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
+  const TrafficByLevel& traffic() const { return traffic_; }  // sent
 
   std::byte* place(int peer, const PartHeader& header) override;
   void arrived(int peer, const PartHeader& header) override;
@@ -102,6 +104,7 @@ class Rails final : public Exchange, public PipeReceiver {
   std::map<int, Neighbour> neighbours_;
   std::uint64_t admitted_ = 0;  // all slices below this number have been admitted
   std::set<int> left_;
+  TrafficByLevel traffic_;
   bool stopped_ = false;
 };
 

@@ -100,6 +100,7 @@ void SharedMemory::sum(InFlight& state) {
     Sum sum{.out = slice.image + offset, .inputs = {}, .elements = shard.size()};
     for (const int owner : rail->owners) {
       const Image from = owner == rank_ ? Image{slice.user, slice.scale} : state.images.at(owner);
+      if (owner != rank_) traffic_.add(slice.bytes(shard));
       sum.inputs.push_back({from.data + offset, from.scale});
     }
     sums.push_back(std::move(sum));
@@ -189,7 +190,9 @@ void SharedMemory::gatherWhatIsThere(InFlight& state) {
         rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
     const std::uint64_t offset = slice.byteOffset(shard.begin);
     const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
-    if (shard.size() > 0) copies.push_back({slice.user + offset, {{image + offset}}, shard.size()});
+    if (shard.size() == 0) continue;
+    copies.push_back({slice.user + offset, {{image + offset}}, shard.size()});
+    if (rank != rank_) traffic_.add(slice.bytes(shard));
   }
   if (copies.empty()) return;
   ++state.copies;

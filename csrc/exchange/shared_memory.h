@@ -16,6 +16,7 @@
 #include "base/loop.h"
 #include "exchange/exchange.h"
 #include "exchange/marks.h"
+#include "exchange/traffic.h"
 
 namespace fairring {
 
@@ -35,6 +36,7 @@ class SharedMemory final : public Exchange {
   bool needs(int peer, std::uint64_t slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
+  const Traffic& traffic() const { return traffic_; }  // read from peers' images
 
  private:
   struct Image {  // a peer's, as its mark says, checked
@@ -75,6 +77,7 @@ class SharedMemory final : public Exchange {
   Marks marks_;
   std::map<std::uint64_t, InFlight> slices_;
   std::set<int> left_;
+  Traffic traffic_;
   bool stopped_ = false;
 };
 

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <future>
+#include <map>
 #include <numeric>
 
 #include "exchange/links.h"
@@ -100,6 +101,20 @@ TEST(Group, SumsAcrossMachinesAndWithinThem) {
     job.joinAll();
     for (const std::size_t elements : {0U, 1U, 5U, 1000U, 300'000U}) allReduceEverywhere(job, elements);
   }
+}
+
+TEST(Group, CountsWhatItsRanksMoveAtEachLevel) {
+  Job job({"a", "b", "a", "b"});
+  job.joinAll();
+  constexpr std::size_t kElements = 300'000;
+  allReduceEverywhere(job, kElements);
+  std::map<int, std::uint64_t> bytes;
+  for (const auto& node : job.nodes) {
+    for (const auto& [level, moved] : node->group->traffic()) bytes[level] += moved.bytes;
+  }
+  // A rank reads half of the tensor of its machine's other rank, and half of the result; a machine sends it once.
+  const std::uint64_t size = kElements * sizeof(float);
+  EXPECT_EQ(bytes, (std::map<int, std::uint64_t>{{0, 4 * size}, {1, 2 * size}}));
 }
 
 TEST(Group, NobodyWaitsForAnothersFirstCall) {

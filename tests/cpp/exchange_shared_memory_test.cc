@@ -103,6 +103,10 @@ TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
   pair.run();
   EXPECT_EQ(pair.ready, (std::array{2, 2}));
   for (const auto& tensor : pair.tensors) EXPECT_EQ(tensor, std::vector<float>(kElements, 3.0F));
+  for (const auto& rank : pair.ranks) {  // half of it, in each of two steps
+    EXPECT_EQ(rank->traffic().messages, 2);
+    EXPECT_EQ(rank->traffic().bytes, kElements * sizeof(float));
+  }
 }
 
 TEST(SharedMemory, AnImageThatLiesOutsideTheSegmentIsAnError) {

@@ -1,0 +1,23 @@
+// What a rank has moved at each level since its group was made, for whoever measures: benchmarks, tests. Counted by the
+// exchanges where they move it, one entry per message that carries data; nothing else reads it.
+// Holder of the loop's role only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+namespace fairring {
+
+struct Traffic {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+
+  void add(std::uint64_t messageBytes) {
+    ++messages;
+    bytes += messageBytes;
+  }
+};
+
+using TrafficByLevel = std::map<int, Traffic>;
+
+}  // namespace fairring
