@@ -51,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The best first. Raises ValueError or what the parsers of sizes and machines raise."""
     from fairring.config import Config, size
+    from fairring.forecast import forecast, rows_of
     from fairring.lab.cluster import parse_machines
 
     config = Config.from_environment()
@@ -58,16 +59,11 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     call_bytes = size("--bytes", arguments.bytes)
     import torch  # noqa: F401  the C++ module needs its libraries
 
-    from fairring import _core
-
-    question = _core.PlanQuestion()
-    question.machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
-    question.total_memory, question.slice_size = config.total_memory, config.slice_size
-    question.rows = config.cost_rows.by_level() if config.cost_rows else _core.built_in_rows(arguments.transport)
+    rows = rows_of(config, arguments.transport)
     if arguments.rate:
-        question.rows = at_rate(question.rows, arguments.rate, max(counts))
-    question.bytes = call_bytes
-    return _core.forecast(question)
+        rows = at_rate(rows, arguments.rate, max(counts))
+    machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
+    return forecast(config, machines, rows, call_bytes)
 
 
 def at_rate(

@@ -7,6 +7,7 @@ from typing import Any
 
 from fairring.check.measure import Measured
 from fairring.config import MIB, Config
+from fairring.forecast import forecast, rows_of
 
 CALL_BYTES = 25 * MIB  # DDP's bucket
 
@@ -20,14 +21,7 @@ def build(
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """systems, machines: by rank. transport: between machines."""
-    from fairring import _core
-
-    question = _core.PlanQuestion()
-    question.machines = list(machines)
-    question.total_memory, question.slice_size = config.total_memory, config.slice_size
-    question.rows = config.cost_rows.by_level() if config.cost_rows else _core.built_in_rows(transport)
-    question.bytes = CALL_BYTES
-    plan = _core.forecast(question)[0]
+    plan = forecast(config, machines, rows_of(config, transport), CALL_BYTES)[0]
     return {
         "settings": {
             "total_memory": config.total_memory,
