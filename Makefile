@@ -8,7 +8,7 @@
 #   make test-libraries  third-party programs on gloo and fairring; not in make test, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
-#   make bench     all_reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
+#   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
@@ -43,13 +43,14 @@ export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 demo: build
 	$(BIN)/python examples/demo.py
 
-# Machines x ranks, each measured beside gloo and the link itself; tables here, JSON in bench-results/.
+# Machines x ranks, each measured beside gloo and the link itself; tables here, JSON and figures in bench-results/.
 bench: build
 	@mkdir -p bench-results
 	@for layout in 2x2 2x4 4x2; do \
-	  $(BIN)/fairring lab --machines $${layout%x*} --ranks $${layout#*x} --rate 1gbit --only-rank 0 -- \
-	    $(BIN)/python benchmarks/all_reduce.py --sizes 4KiB,64KiB,1MiB,4MiB,25MiB --json bench-results/$$layout.json; \
+	  $(BIN)/fairring bench all-reduce --machines $${layout%x*} --ranks $${layout#*x} --rate 1gbit \
+	    --sizes 4KiB,64KiB,1MiB,4MiB,25MiB --json bench-results/$$layout.json; \
 	done
+	@$(BIN)/fairring bench plot bench-results/{2x2,2x4,4x2}.json --out bench-results
 
 # Some minutes: the table has silences of ten seconds and timeouts in it.
 failures: build
@@ -176,7 +177,7 @@ smoke: wheel
 # --- lint
 
 CPP_FILES = $(shell find csrc tests/cpp tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
-PYTHON_DIRS = setup.py $(wildcard fairring examples benchmarks tests)
+PYTHON_DIRS = setup.py fairring examples tests
 
 build/lint/compile_commands.json: .venv/.tools
 	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \

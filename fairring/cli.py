@@ -2,7 +2,8 @@
 
 A sub-command's module offers HELP (one line), add_arguments(parser) and run(arguments) -> exit code. All of them are
 imported to build the help text, so none may import torch or the C++ module at its top: that belongs inside run().
-What stands after a `--` is a command for the sub-command to run and reaches it untouched as `arguments.command`.
+What stands after a `--` is a command for the sub-command to run and reaches it untouched as `arguments.command`;
+`arguments.words` are the words before it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = {"lab": "fairring.lab.command", "check": "fairring.check.command", "plan": "fairring.plan"}
+COMMANDS = {
+    "lab": "fairring.lab.command",
+    "check": "fairring.check.command",
+    "plan": "fairring.plan",
+    "bench": "fairring.bench.command",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Split here and not in argparse: its treatment of `--` before a sub-parser differs between Python versions.
     cut = words.index("--") if "--" in words else len(words)
     arguments = _parser().parse_args(words[:cut])
-    arguments.command = words[cut + 1 :]
+    arguments.words, arguments.command = words[:cut], words[cut + 1 :]
     run = import_module(COMMANDS[arguments.name]).run
     return int(run(arguments))
 

@@ -12,7 +12,7 @@ from fairring import cli, config
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
 DESIGN = REPOSITORY / "docs" / "design.md"
-DOCUMENTS = [README, *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "benchmarks" / "README.md"]
+DOCUMENTS = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
 FOLDERS = ("fairring", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
 LAYERS = ("base", "plan", "kernels", "exchange", "engine", "backend")  # documents leave their "csrc/" out
 
@@ -113,6 +113,15 @@ def test_the_lab_understands_the_command_lines(document: Path) -> None:
         words = line.split()
         if words[:2] == ["fairring", "lab"] and "--" in words:
             assert cli._parser().parse_args(words[1 : words.index("--")]).name == "lab"
+
+
+@each_document
+def test_benchmarks_understand_the_command_lines(document: Path) -> None:
+    for line in code(document.read_text()):
+        words = line.split()
+        bench = next((at for at in range(len(words)) if words[at : at + 2] == ["fairring", "bench"]), None)
+        if bench is not None and len(words) > bench + 2 and "…" not in line:
+            assert cli._parser().parse_args(words[bench + 1 :]).name == "bench"
 
 
 def test_error_texts_of_the_readme_are_those_of_the_code() -> None:

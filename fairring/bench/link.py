@@ -19,7 +19,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch.distributed as dist
-from placement import Placement
+
+from fairring.bench.placement import Placement
 
 from fairring.facts import address_of
 
@@ -56,7 +57,7 @@ class Door:
     token: bytes
 
 
-def measure_link(place: Placement, places: list[Placement], seconds: float = 2.0) -> LinkSpeed:
+def measure_link(place: Placement, places: list[Placement], seconds: float = 1.0) -> LinkSpeed:
     """Called by all ranks of the default group at once; all get the same result. seconds: length of the window.
 
     Raises LinkError if the machines are fewer than 2 or can't reach each other.

@@ -1,8 +1,9 @@
-"""Arithmetic of the benchmarks: from sizes and seconds to the figures that are printed. Pure functions, no torch."""
+"""From sizes and seconds to the figures that are printed. Pure functions, no torch."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 
@@ -52,3 +53,17 @@ def percentile(samples: Sequence[float], percent: float) -> float:
     if not samples or not 0 < percent <= 100:
         raise ValueError(f"percentile {percent} of {len(samples)} samples: give samples and a percentage in (0, 100]")
     return sorted(samples)[math.ceil(percent / 100 * len(samples)) - 1]
+
+
+def median_deviation(samples: Sequence[float]) -> float:
+    """How noisy the samples are: the median distance from their median (MAD), which single outliers don't move.
+
+    Raises ValueError without samples.
+    """
+    middle = percentile(samples, 50)
+    return statistics.median(abs(sample - middle) for sample in samples)
+
+
+def beyond_floor(seconds: float, floor: float) -> float | None:
+    """What a call takes beyond c10d's own part of it, as the fake backend shows it; None where noise hides it."""
+    return seconds - floor if seconds > floor else None

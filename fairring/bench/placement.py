@@ -30,8 +30,8 @@ class Placement:
         missing = [name for name in VARIABLES if name not in environment]
         if missing:
             raise PlacementError(
-                f"{', '.join(missing)} not set: start the benchmark with torchrun on every machine,"
-                " or with `fairring lab -- python benchmarks/all_reduce.py`, which set them"
+                f"{', '.join(missing)} not set: start `-m fairring bench` with torchrun on every machine, or give"
+                " --machines and --ranks for an emulated cluster"
             )
         rank, world, local_rank, local_world, machine = (int(environment[name]) for name in VARIABLES[:5])
         return cls(

@@ -14,6 +14,7 @@ EXACT_UP_TO = {
     torch.float16: 1 << 11,
     torch.float32: 1 << 24,
     torch.float64: 1 << 53,
+    torch.int32: 1 << 30,
     torch.int64: 1 << 62,
 }
 PERIODS = (13, 11, 7, 5, 3, 2)
@@ -21,7 +22,7 @@ REPEATS = 4096  # periods in one row, so that filling and comparing run at the m
 
 
 class Pattern:
-    """The values of one dtype, world and op ("sum" or "avg"). Raises ValueError where no exact sum is possible."""
+    """The values of one dtype, world and op (of race.OPS). Raises ValueError where no exact sum is possible."""
 
     def __init__(self, dtype: torch.dtype, world: int, op: str) -> None:
         fitting = [period for period in PERIODS if (period - 1) * world <= EXACT_UP_TO[dtype]]
@@ -44,9 +45,10 @@ class Pattern:
         return (torch.arange(self._period) + 3 * rank + call) % self._period
 
     def _expected(self, call: int) -> Tensor:
-        total = sum(
-            (self._values(rank, call) for rank in range(self._world)), torch.zeros(self._period, dtype=torch.int64)
-        )
+        all_values = torch.stack([self._values(rank, call) for rank in range(self._world)])
+        if self._op in ("min", "max"):
+            return (all_values.amin(0) if self._op == "min" else all_values.amax(0)).to(self._dtype)
+        total = all_values.sum(0)
         if self._op == "sum":
             return total.to(self._dtype)
         if self._dtype.is_floating_point:

@@ -1,0 +1,146 @@
+"""Measures all-reduce on gloo, on fairring and on a backend that does nothing, in turns, beside the network's speed.
+
+    fairring bench all-reduce --machines 2 --ranks 4 --rate 1gbit -b 4 -e 64MiB -f 8 --json out.json
+    torchrun --nnodes 2 ... -m fairring bench all-reduce --sizes 64KiB,25MiB
+
+Sizes are bytes or carry a unit: KiB, MiB, GiB (powers of 1024), KB, MB, GB. The tables go to stdout, progress to
+stderr. docs/bench.md says what the columns mean. Exit code 1 if any element of any result was wrong, or if something
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fairring.bench import launch, options, results
+
+if TYPE_CHECKING:
+    from fairring.bench.job import Job
+    from fairring.bench.link import LinkSpeed
+    from fairring.bench.progress import Reporter
+    from fairring.bench.race import Course, Racer, Score
+    from fairring.bench.rows import Row
+
+HELP = "all-reduce by size: time, bandwidth, share of the network's limit, cost"
+
+add_arguments = options.add_arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        chosen = options.read(arguments)
+        if launch.writes():
+            results.refuse_unwritable(chosen.json)
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    if not launch.is_rank():
+        return launch.run_elsewhere(arguments)
+    from fairring.bench.job import joined
+
+    try:
+        with joined() as job:
+            return _measure(arguments, chosen, job)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"fairring bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:
+    """Returns the exit code, equal on all ranks."""
+    from fairring.bench import conditions
+    from fairring.bench.progress import reporting
+    from fairring.bench.race import Racer
+
+    here = _of_machines(job, conditions.here())
+    links = [job.measure_link()]
+    racers = [Racer(contestant) for contestant in chosen.contestants]
+    courses = _courses(chosen)
+    rounds = sum(course.warm_up + course.rounds for course in courses)
+    with reporting(job.is_first, rounds) as report:
+        scored = [(course, _run(course, racers, report)) for course in courses]
+    links.append(job.measure_link())
+    rows = [row for course, scores in scored for row in _rows(course, scores, racers, job, links)]
+    if job.is_first:
+        facts = conditions.conditions(arguments, job.places, here)
+        facts["link_bytes_per_second"] = [asdict(link) for link in links if link]
+        facts |= {"dtype": chosen.dtype, "op": chosen.op, "in_flight": chosen.in_flight, "sweep": arguments.sweep}
+        facts["load_afterwards"] = conditions.here()["load"]
+        _show(facts, rows)
+        results.write(chosen.json, "all-reduce", facts, [asdict(row) for row in rows])
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def _of_machines(job: Job, here: dict[str, Any]) -> list[dict[str, Any]]:
+    """What one rank of each machine says of it, in the machines' order."""
+    import torch.distributed as dist
+
+    said: list[dict[str, Any]] = [here] * job.place.world
+    dist.all_gather_object(said, here)
+    by_machine = {place.machine: one for place, one in zip(job.places, said, strict=True)}
+    return [by_machine[machine] for machine in job.machines]
+
+
+def _courses(chosen: options.Options) -> list[Course]:
+    import torch
+
+    from fairring.bench.race import Course
+
+    dtype = getattr(torch, chosen.dtype)
+    return [
+        Course(size, dtype, chosen.op, chosen.in_flight, *chosen.rounds(size), chosen.check) for size in chosen.sizes
+    ]
+
+
+def _run(course: Course, racers: list[Racer], report: Reporter) -> list[Score]:
+    from fairring.bench.arithmetic import percentile
+    from fairring.bench.race import race
+    from fairring.bench.sizes import format_size
+
+    report.now(format_size(course.size_bytes))
+    scores = race(course, racers, report.advance)
+    medians = (
+        f"{racer.contestant.name} {percentile(score.seconds, 50) * 1e3:.3f} ms"
+        for racer, score in zip(racers, scores, strict=True)
+    )
+    report.done(f"{format_size(course.size_bytes)}: {', '.join(medians)}")
+    return scores
+
+
+def _rows(
+    course: Course, scores: list[Score], racers: list[Racer], job: Job, links: list[LinkSpeed | None]
+) -> list[Row]:
+    from fairring.bench.rows import Cluster, Sample, make_rows
+
+    samples = [
+        Sample(
+            **asdict(score),
+            name=racer.contestant.name,
+            size_bytes=course.size_bytes,
+            in_flight=course.in_flight,
+            settings=racer.contestant.settings,
+            plan=racer.plan(course.size_bytes),
+            sums=racer.contestant.sums,
+        )
+        for racer, score in zip(racers, scores, strict=True)
+    ]
+    # Of two measurements the faster: what slowed the other down was no property of the link.
+    speeds = [link.slowest for link in links if link]
+    return make_rows(samples, Cluster(job.place.world, len(job.machines), max(speeds, default=None)))
+
+
+def _show(facts: dict[str, Any], rows: list[Row]) -> None:
+    from fairring.bench.conditions import heading
+    from fairring.bench.table import COSTS, TIMES, console, make_table
+
+    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
+    measured = ", ".join(f"{speed:.4f}" for speed in links)
+    out = console()
+    for line in heading(facts):
+        out.print(line, markup=False, soft_wrap=True)
+    network = f"link: {measured} GB/s per machine and direction (before, after)" if links else "no network between"
+    out.print(f"{facts['op']} of {facts['dtype']}, {facts['in_flight']} in flight; {network}", soft_wrap=True)
+    out.print(make_table("Time of the slowest rank", TIMES, rows))
+    out.print(make_table("Cost of one go, busiest rank (CPU: all ranks)", COSTS, rows))

@@ -1,0 +1,54 @@
+"""Under which conditions something was measured: what a reader needs to judge the figures, and to get them again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from fairring.bench.placement import Placement, describe
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def here() -> dict[str, Any]:
+    """Of this rank's machine."""
+    return {"cpu": processor(), "cores": len(os.sched_getaffinity(0)), "load": list(os.getloadavg())}
+
+
+def processor() -> str:
+    """The model's name, or the architecture where the system does not give it (aarch64)."""
+    match = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text() if CPU_INFO.exists() else "", re.MULTILINE)
+    return match[1] if match else os.uname().machine
+
+
+def conditions(
+    arguments: argparse.Namespace, places: list[Placement], machines: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """machines: of each, what here() says on one of its ranks. load: waiting processes, over 1, 5 and 15 minutes."""
+    from fairring.check.system import versions
+
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["fairring", *arguments.words]),
+        "layout": describe(places),
+        "ranks_of_machines": [sum(p.machine == m for p in places) for m in sorted({p.machine for p in places})],
+        "machines": machines,
+        "versions": versions(),
+        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("FAIRRING_")},
+    }
+
+
+def heading(facts: dict[str, Any]) -> list[str]:
+    """The lines above a table."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    first = facts["machines"][0]
+    settings = " ".join(f"{name}={value}" for name, value in facts["settings"].items()) or "default settings"
+    return [
+        f"{facts['layout']}; {settings}",
+        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}), load {first['load'][0]:.1f}",
+    ]

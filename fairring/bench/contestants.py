@@ -1,0 +1,89 @@
+"""Who is measured beside whom: backends by name, and Fairring with other settings, each in a group of its own.
+
+    gloo  fairring  fake  fairring[transport=tensorpipe]  fairring[lanes=2,slice_size=4MiB]
+
+"fake" is PyTorch's backend that does nothing: its time is c10d's own part of every call, and its results are not sums.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairring.config import PREFIX
+
+STOCK = "gloo"
+FLOOR = "fake"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """settings: Fairring's variables for this one alone, on top of the environment's."""
+
+    name: str
+    backend: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sums(self) -> bool:
+        """Whether its results are what they should be: only those can be checked."""
+        return self.backend != FLOOR
+
+
+def parse_contestants(text: str) -> list[Contestant]:
+    """From a list with commas. Raises ValueError for what can't be understood, and for one that comes twice."""
+    parts = re.split(r",(?![^\[]*\])", text)
+    found = [_parse(part.strip()) for part in parts]
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ValueError(f"{twice} is named twice")
+    return found
+
+
+def _parse(text: str) -> Contestant:
+    match = re.fullmatch(r"(\w+)(?:\[([^\[\]]+)\])?", text)
+    if not match:
+        raise ValueError(f"{text!r} is no backend; write for instance gloo or fairring[lanes=2]")
+    pairs = [part.strip().partition("=") for part in match[2].split(",")] if match[2] else []
+    if pairs and (match[1] != "fairring" or not all(name and value for name, _, value in pairs)):
+        raise ValueError(f"{text!r}: settings are Fairring's variables without their prefix, as in fairring[lanes=2]")
+    return Contestant(text, match[1], {PREFIX + name.upper(): value for name, _, value in pairs})
+
+
+@contextmanager
+def settings_of(contestant: Contestant) -> Iterator[None]:
+    """The environment as this contestant's group is to see it, while it is made."""
+    before = {name: os.environ.get(name) for name in contestant.settings}
+    os.environ.update(contestant.settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def make_known(contestant: Contestant) -> None:
+    """Registers what torch does not know by itself."""
+    if contestant.backend == "fairring":
+        from fairring import register
+
+        register()
+    elif contestant.backend == FLOOR:
+        import torch.testing._internal.distributed.fake_pg  # noqa: F401
+
+
+def make_group(contestant: Contestant) -> Any:
+    """A group of all ranks of the default one. Raises what making it raises: a setting that can't be used, for one."""
+    import torch.distributed as dist
+
+    make_known(contestant)
+    with settings_of(contestant):
+        return dist.new_group(backend=contestant.backend)

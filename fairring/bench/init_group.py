@@ -1,0 +1,190 @@
+"""Measures what making a group takes: init_process_group and the first all-reduce, on gloo and on fairring, in turns.
+
+    fairring bench init --machines 2 --ranks 4 --rate 1gbit
+    fairring bench init                                  8 ranks on this machine
+    torchrun --nnodes 2 ... -m fairring bench init
+
+All groups meet on one store, so the time of making that is not in it. Fairring connects at a group's first use, Gloo
+when the group is made: look at both together. Exit code 1 if something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fairring.bench import launch, results
+from fairring.bench.contestants import STOCK, Contestant, parse_contestants
+
+HELP = "init_process_group and the first all-reduce"
+BACKENDS = f"{STOCK},fairring"
+PARTS = ("init", "first", "both")  # and the first all-reduce
+FIRST_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds of the slowest rank, by part, one per round; medians, deviations and ratios to gloo's medians by part."""
+
+    backend: str
+    seconds: dict[str, list[float]]
+    median: dict[str, float]
+    deviation: dict[str, float]
+    vs_stock: dict[str, float | None]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    text = "in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: %(default)s)"
+    add("--backends", default=BACKENDS, metavar="LIST", help=text)
+    add("--iterations", type=int, default=7, metavar="N", help="groups made of each (default: %(default)s)")
+    add("--warmup", type=int, default=1, metavar="N", help="untimed ones before (default: %(default)s)")
+    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
+    launch.add_arguments(parser, ranks="8")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        contestants = parse_contestants(arguments.backends)
+        if arguments.iterations < 1 or arguments.warmup < 0:
+            raise ValueError("--iterations: at least 1; --warmup: at least 0")
+        if launch.writes():
+            results.refuse_unwritable(arguments.json)
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    if not launch.is_rank():
+        return launch.run_elsewhere(arguments)
+    try:
+        return _measure(arguments, contestants)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"fairring bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> int:
+    import torch.distributed as dist
+
+    from fairring.bench import conditions
+    from fairring.bench.contestants import make_known
+    from fairring.bench.placement import Placement
+    from fairring.bench.progress import reporting
+
+    place = Placement.from_environment()
+    store = dist.TCPStore(*place.master, place.world, place.rank == 0)
+    for contestant in contestants:
+        make_known(contestant)
+    rounds = arguments.warmup + arguments.iterations
+    mine: dict[str, list[tuple[float, float]]] = {one.name: [] for one in contestants}
+    with reporting(place.rank == 0, rounds) as report:
+        report.now("groups")
+        for turn in range(rounds):
+            for number, contestant in enumerate(contestants):
+                meeting = dist.PrefixStore(f"{turn}/{number}", store)
+                taken = _make(contestant, place, meeting)
+                if turn >= arguments.warmup:
+                    mine[contestant.name].append(taken)
+            report.advance()
+    said = _gather(store, place, {"place": asdict(place), "seconds": mine})
+    if place.rank == 0:
+        places = [Placement(**one["place"]) for one in said]
+        rows = make_rows([one["seconds"] for one in said])
+        facts = conditions.conditions(arguments, places, [conditions.here()])
+        _show(facts, rows)
+        results.write(arguments.json, "init", facts, [asdict(row) for row in rows])
+    _leave(store, place)
+    return 0
+
+
+def _make(contestant: Contestant, place: Any, store: Any) -> tuple[float, float]:
+    """Seconds of init_process_group and of the first all-reduce on this rank."""
+    import torch
+    import torch.distributed as dist
+
+    from fairring.bench.contestants import settings_of
+
+    tensor = torch.ones(FIRST_BYTES // 4)
+    _meet(store, "begin", place.world)
+    with settings_of(contestant):
+        begin = time.perf_counter()
+        dist.init_process_group(contestant.backend, store=store, rank=place.rank, world_size=place.world)
+    made = time.perf_counter()
+    dist.all_reduce(tensor)
+    done = time.perf_counter()
+    dist.destroy_process_group()
+    if contestant.sums and tensor.item() != place.world:
+        raise RuntimeError(f"the first all-reduce on {contestant.name} is {tensor.item()}, not {place.world}")
+    return made - begin, done - made
+
+
+def _meet(store: Any, key: str, world: int) -> None:
+    """Returns when all ranks have come here."""
+    if store.add(f"{key}/came", 1) == world:
+        store.set(f"{key}/all", "")
+    store.wait([f"{key}/all"])
+
+
+def _leave(store: Any, place: Any) -> None:
+    """Rank 0, whose process holds the store, leaves last."""
+    if place.rank == 0:
+        store.wait([f"left/{rank}" for rank in range(1, place.world)])
+    else:
+        store.set(f"left/{place.rank}", "")
+
+
+def _gather(store: Any, place: Any, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """What every rank says, on rank 0; nothing on the others."""
+    store.set(f"said/{place.rank}", json.dumps(mine))
+    if place.rank != 0:
+        return []
+    return [json.loads(store.get(f"said/{rank}")) for rank in range(place.world)]
+
+
+def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
+    """seconds: of each rank, by backend, of init and first all-reduce. A part takes as long as on its slowest rank."""
+    from fairring.bench.arithmetic import median_deviation, percentile
+
+    slowest: dict[str, dict[str, list[float]]] = {}
+    for name in seconds[0]:
+        turns = list(zip(*(of_rank[name] for of_rank in seconds), strict=True))
+        slowest[name] = {
+            "init": [max(init for init, _ in turn) for turn in turns],
+            "first": [max(first for _, first in turn) for turn in turns],
+            "both": [max(init + first for init, first in turn) for turn in turns],
+        }
+    medians = {name: {part: percentile(times[part], 50) for part in PARTS} for name, times in slowest.items()}
+    stock = medians.get(STOCK)
+    return [
+        Row(
+            backend=name,
+            seconds=times,
+            median=medians[name],
+            deviation={part: median_deviation(times[part]) for part in PARTS},
+            vs_stock={part: stock[part] / medians[name][part] if stock else None for part in PARTS},
+        )
+        for name, times in slowest.items()
+    ]
+
+
+def _show(facts: dict[str, Any], rows: list[Row]) -> None:
+    from fairring.bench.conditions import heading
+    from fairring.bench.table import console, plain_table
+
+    out = console()
+    for line in heading(facts):
+        out.print(line, markup=False, soft_wrap=True)
+    heads = [f"{part}\nms" for part in ("init", "first all-reduce", "both")]
+    table = plain_table("Making a group, slowest rank: median ± MAD", ("groups", "backend", *heads, "both, vs gloo"))
+    for row in rows:
+        ratio = row.vs_stock["both"]
+        table.add_row(
+            str(len(row.seconds["init"])),
+            row.backend.replace("[", r"\["),
+            *(f"{row.median[part] * 1e3:.1f} ± {row.deviation[part] * 1e3:.1f}" for part in PARTS),
+            "-" if ratio is None else f"{ratio:.2f}x",
+        )
+    out.print(table)

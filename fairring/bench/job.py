@@ -1,0 +1,47 @@
+"""A benchmark's ranks: who they are, and the default group, on gloo, that only coordinates them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from fairring.bench.link import LinkSpeed, measure_link
+from fairring.bench.placement import Placement
+
+
+@dataclass(frozen=True)
+class Job:
+    place: Placement
+    places: list[Placement]  # of all ranks
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is the one that prints and writes."""
+        return self.place.rank == 0
+
+    @property
+    def machines(self) -> list[int]:
+        """The numbers of the machines."""
+        return sorted({place.machine for place in self.places})
+
+    def measure_link(self) -> LinkSpeed | None:
+        """None on one machine. Called by all ranks at once."""
+        return measure_link(self.place, self.places) if len(self.machines) > 1 else None
+
+
+@contextmanager
+def joined() -> Iterator[Job]:
+    """Raises PlacementError where this process is no rank, ValueError where it is the only one."""
+    place = Placement.from_environment()
+    if place.world < 2:
+        raise ValueError("WORLD_SIZE=1: an all-reduce of one rank moves nothing; start 2 or more")
+    dist.init_process_group("gloo")
+    try:
+        places: list[Placement] = [place] * place.world
+        dist.all_gather_object(places, place)
+        yield Job(place, places)
+    finally:
+        dist.destroy_process_group()

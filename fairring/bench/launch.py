@@ -1,0 +1,50 @@
+"""Where a benchmark runs: in the ranks that a launcher has started, or in an emulated cluster that it starts itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+STARTED_BY_HAND = 2  # argparse's exit code for bad arguments
+HOW = (
+    "this is no rank of a job (RANK is not set): give --machines and --ranks for an emulated cluster, or start it with"
+    " `torchrun ... -m fairring bench ...` on every machine"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser, ranks: str | None = None) -> None:
+    """ranks: on every machine where --machines is given alone or nothing is; None: it must be said."""
+    lab = parser.add_argument_group("an emulated cluster (not where torchrun or `fairring lab` starts the ranks)")
+    lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
+    default = f" (default: {ranks})" if ranks else ""
+    lab.add_argument("--ranks", metavar="N", default=ranks, help=f"on every machine, or for each: 4,3,2{default}")
+    lab.add_argument("--rate", default="1gbit", help="of each machine's link: 100mbit, 10gbit, none (default: 1gbit)")
+
+
+def is_rank() -> bool:
+    return "RANK" in os.environ
+
+
+def writes() -> bool:
+    """Whether this process is to write results, or starts the one that is."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def run_elsewhere(arguments: argparse.Namespace) -> int:
+    """Runs the same command in every rank of an emulated cluster; returns its exit code."""
+    if arguments.machines is None and arguments.ranks is None:
+        print(f"fairring bench: {HOW}", file=sys.stderr)
+        return STARTED_BY_HAND
+    from fairring.lab import command as lab
+
+    # c10d warns of every connection from an address without a host name, and the lab's addresses have none.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    parser = argparse.ArgumentParser(prog="fairring bench")
+    lab.add_arguments(parser)
+    words = ["--ranks", arguments.ranks or "1", "--rate", arguments.rate, "--only-rank", "0"]
+    words += ["--machines", str(arguments.machines)] if arguments.machines is not None else []
+    cluster = parser.parse_args(words)
+    cluster.parser = parser
+    cluster.command = [sys.executable, "-m", "fairring", *arguments.words]
+    return lab.run(cluster)

@@ -1,0 +1,50 @@
+"""How much memory a contestant needs on this rank, though it shares its process with others.
+
+The kernel keeps the process's high-water mark (VmHWM), and forgets it when asked to. Around each go the mark is reset,
+so what a go took on top is its own, and what it kept is added to what it had kept before. Memory that is shared between
+ranks counts on each of them, as the kernel counts it; how much of it that is stands beside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
+RESET_PEAK = "5"  # proc(5)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Of this process, in bytes: now, at most since the last reset, and what of now is shared memory."""
+
+    now: int
+    peak: int
+    shared: int
+
+
+def resident() -> Resident:
+    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE))
+    now, peak, shared = (int(fields.get(name, 0)) * 1024 for name in ("VmRSS", "VmHWM", "RssShmem"))
+    return Resident(now, peak, shared)
+
+
+class Footprint:
+    """Of one contestant. peak: bytes at most, over all that was watched; shared: what of the kept is shared memory."""
+
+    def __init__(self) -> None:
+        self.peak = self.shared = self._kept = 0
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        CLEAR_REFS.write_text(RESET_PEAK)
+        before = resident()
+        yield
+        after = resident()
+        self.peak = max(self.peak, self._kept + max(after.peak, after.now) - before.now)
+        self._kept += after.now - before.now
+        self.shared += after.shared - before.shared

@@ -1,0 +1,103 @@
+"""The options of `fairring bench all-reduce`, in nccl-tests' vocabulary, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairring.bench import launch
+from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
+from fairring.bench.sizes import size_list, size_range
+
+BACKENDS = f"{STOCK},fairring,{FLOOR}"
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
+OPS = ("sum", "avg", "min", "max")
+# size up to which it holds, iterations timed, of warm-up: large calls take long and vary little
+ITERATIONS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 62, 5, 1))
+TOTAL_MEMORY = "total-memory"
+SWEEP_MEMORIES = ("25MiB", "50MiB", "100MiB", "200MiB", "400MiB")
+SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS = "25MiB", 64, 3
+
+
+@dataclass(frozen=True)
+class Options:
+    contestants: list[Contestant]
+    sizes: list[int]  # bytes
+    dtype: str
+    op: str
+    in_flight: int
+    check: bool
+    iterations: int | None  # None: by size, as is warm_up
+    warm_up: int | None
+    json: Path | None
+
+    def rounds(self, size_bytes: int) -> tuple[int, int]:
+        """Timed, and of warm-up."""
+        timed, warm = next((timed, warm) for limit, timed, warm in ITERATIONS if size_bytes <= limit)
+        return self.iterations or timed, warm if self.warm_up is None else self.warm_up
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-b", "--begin", default="4", metavar="SIZE", help="smallest tensor of one rank (default: 4)")
+    add("-e", "--end", default="64MiB", metavar="SIZE", help="largest (default: 64MiB)")
+    add("-f", "--factor", type=float, default=8, metavar="X", help="from one size to the next (default: 8)")
+    add("--sizes", metavar="LIST", help="these sizes instead: 4KiB,25MiB")
+    text = f"in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: {BACKENDS})"
+    add("--backends", default=BACKENDS, metavar="LIST", help=text)
+    add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
+    add("--op", choices=OPS, default="sum", help="default: sum")
+    add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
+    add("--iterations", type=int, metavar="N", help="timed ones (default: 50 up to 1 MiB, 20 up to 32 MiB, else 5)")
+    add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
+    add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
+    text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
+    add("--sweep", choices=(TOTAL_MEMORY,), help=f"{text} {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends")
+    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
+    launch.add_arguments(parser)
+
+
+def read(arguments: argparse.Namespace) -> Options:
+    """Raises ValueError for what makes no sense."""
+    sweep = arguments.sweep == TOTAL_MEMORY
+    in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
+    iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
+    for name, value, least in (
+        ("--in-flight", in_flight, 1),
+        ("--iterations", iterations, 1),
+        ("--warmup", arguments.warmup, 0),
+    ):
+        if value is not None and value < least:
+            raise ValueError(f"{name} {value}: at least {least}")
+    contestants = parse_contestants(_swept() if sweep else arguments.backends)
+    _refuse_undefined(contestants, arguments.dtype, arguments.op)
+    return Options(
+        contestants=contestants,
+        sizes=_sizes(arguments, SWEEP_SIZE if sweep else arguments.sizes),
+        dtype=arguments.dtype,
+        op=arguments.op,
+        in_flight=in_flight,
+        check=arguments.check,
+        iterations=iterations,
+        warm_up=arguments.warmup,
+        json=arguments.json,
+    )
+
+
+def _swept() -> str:
+    return ",".join([STOCK, *(f"fairring[total_memory={memory}]" for memory in SWEEP_MEMORIES)])
+
+
+def _sizes(arguments: argparse.Namespace, listed: str | None) -> list[int]:
+    item_bytes = ITEM_BYTES[arguments.dtype]
+    if listed:
+        return size_list(listed, item_bytes)
+    return size_range(arguments.begin, arguments.end, arguments.factor, item_bytes)
+
+
+def _refuse_undefined(contestants: Sequence[Contestant], dtype: str, op: str) -> None:
+    if op == "avg" and dtype.startswith("int"):
+        who = next((one.name for one in contestants if one.sums), None)
+        raise ValueError(f"--op avg of {dtype} is not defined on all of them ({who}); take --op sum or a float")

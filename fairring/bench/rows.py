@@ -1,0 +1,109 @@
+"""A row of the all-reduce benchmark: what one contestant took for one size, as figures. No torch, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairring.bench.arithmetic import (
+    algorithm_bandwidth,
+    beyond_floor,
+    bus_bandwidth,
+    median_deviation,
+    of_limit,
+    percentile,
+)
+from fairring.bench.contestants import FLOOR, STOCK
+from fairring.plan import LEVELS
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the figures are compared with. link: bytes/s of the slowest machine, one way; None on one machine."""
+
+    ranks: int
+    machines: int
+    link: float | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was measured of one contestant on one size, before any arithmetic; units as in race.Score."""
+
+    name: str
+    size_bytes: int
+    in_flight: int
+    seconds: list[float]
+    cpu_seconds: list[float]
+    wrong: int | None = None
+    traffic: Mapping[int, Mapping[str, int]] | None = None
+    peak_bytes: int | None = None
+    shared_bytes: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, Any] | None = None  # what the planner chose and predicts
+    sums: bool = True  # else its bandwidth means nothing
+
+
+@dataclass(frozen=True)
+class Row:
+    """Sizes in bytes, times in seconds, bandwidths in bytes/s. None: not defined here, or not measured."""
+
+    backend: str
+    settings: Mapping[str, str]
+    size_bytes: int
+    in_flight: int
+    seconds: list[float]  # of the slowest rank, one per round
+    median: float
+    deviation: float
+    p99: float
+    algorithm_bandwidth: float | None
+    bus_bandwidth: float | None
+    of_limit: float | None
+    vs_stock: float | None
+    vs_stock_beyond_floor: float | None
+    wrong: int | None
+    cpu_seconds_per_gb: float
+    levels: dict[str, Mapping[str, int]] | None  # by name: messages and bytes of the busiest rank
+    peak_bytes: int | None
+    shared_bytes: int | None
+    plan: Mapping[str, Any] | None
+
+
+def make_rows(samples: Sequence[Sample], cluster: Cluster) -> list[Row]:
+    """Of one size. With several calls in flight the bandwidths are those of all of them together."""
+    medians = {sample.name: percentile(sample.seconds, 50) for sample in samples}
+    return [_row(sample, medians, cluster) for sample in samples]
+
+
+def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
+    together, median = sample.size_bytes * sample.in_flight, medians[sample.name]
+    limit = cluster.link is not None and sample.sums
+    return Row(
+        backend=sample.name,
+        settings=sample.settings,
+        size_bytes=sample.size_bytes,
+        in_flight=sample.in_flight,
+        seconds=sample.seconds,
+        median=median,
+        deviation=median_deviation(sample.seconds),
+        p99=percentile(sample.seconds, 99),
+        algorithm_bandwidth=algorithm_bandwidth(together, median) if sample.sums else None,
+        bus_bandwidth=bus_bandwidth(together, median, cluster.ranks) if sample.sums else None,
+        of_limit=of_limit(together, median, cluster.machines, cluster.link) if limit and cluster.link else None,
+        vs_stock=medians[STOCK] / median if STOCK in medians and sample.sums else None,
+        vs_stock_beyond_floor=_beyond_floor(median, medians) if sample.sums else None,
+        wrong=sample.wrong,
+        cpu_seconds_per_gb=percentile(sample.cpu_seconds, 50) / (together * cluster.ranks / 1e9),
+        levels=None if sample.traffic is None else {LEVELS[level]: moved for level, moved in sample.traffic.items()},
+        peak_bytes=sample.peak_bytes,
+        shared_bytes=sample.shared_bytes,
+        plan=sample.plan,
+    )
+
+
+def _beyond_floor(median: float, medians: Mapping[str, float]) -> float | None:
+    if STOCK not in medians or FLOOR not in medians:
+        return None
+    stock, mine = beyond_floor(medians[STOCK], medians[FLOOR]), beyond_floor(median, medians[FLOOR])
+    return stock / mine if stock and mine else None

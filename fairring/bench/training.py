@@ -1,0 +1,116 @@
+"""The training that `fairring bench ddp` measures: a transformer that predicts random bytes, a replica per backend.
+
+Random bytes cost the same arithmetic and the same gradients as text. Every replica starts from the same weights and
+sees the same batches, and the ranks of each must end with the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairring.bench.contestants import Contestant, make_group
+from fairring.bench.ddp import ALONE
+
+BYTE_VALUES, CONTEXT, HEAD_WIDTH = 256, 64, 64
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of the model, and of one rank's batch: sequences of CONTEXT bytes."""
+
+    width: int
+    layers: int
+    batch: int
+
+
+class ByteModel(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.token = nn.Embedding(BYTE_VALUES, shape.width)
+        layer = nn.TransformerEncoderLayer(
+            shape.width, shape.width // HEAD_WIDTH, 4 * shape.width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, shape.layers, enable_nested_tensor=False)
+        self.head = nn.Linear(shape.width, BYTE_VALUES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.layers(self.token(tokens)))
+        return logits
+
+
+@dataclass
+class Training:
+    """On one backend. seconds: of the slowest rank, one per round."""
+
+    replica: Any
+    optimizer: torch.optim.Optimizer
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def gradient_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self.replica.parameters())
+
+    def step(self, inputs: Tensor, targets: Tensor) -> float:
+        """Seconds on this rank."""
+        dist.barrier()
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        logits = self.replica(inputs)
+        nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+        self.optimizer.step()
+        return time.perf_counter() - begin
+
+
+def train(
+    contestants: list[Contestant], shape: Shape, warm_up: int, rounds: int, report: Callable[[], object]
+) -> dict[str, Training]:
+    """By backend, with ALONE for the steps that exchange nothing. Called by all ranks of the default group."""
+    trainings = {ALONE: _prepare(dist.group.WORLD, shape)}
+    trainings[ALONE].replica.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
+    trainings |= {contestant.name: _prepare(make_group(contestant), shape) for contestant in contestants}
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for turn in range(warm_up + rounds):
+        text = torch.randint(BYTE_VALUES, (shape.batch, CONTEXT + 1), generator=generator)
+        inputs, targets = text[:, :-1], text[:, 1:]
+        for training in trainings.values():
+            seconds = training.step(inputs, targets)
+            if turn >= warm_up:
+                training.seconds.append(seconds)
+        report()
+    for training in trainings.values():
+        slowest = torch.tensor(training.seconds, dtype=torch.float64)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        training.seconds = slowest.tolist()
+    return trainings
+
+
+def _done(gradients: Tensor) -> torch.futures.Future[Tensor]:
+    """What a communication hook of DDP's returns that leaves every rank its own gradients."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def _prepare(group: Any, shape: Shape) -> Training:
+    torch.manual_seed(1)
+    model = ByteModel(shape)
+    replica = DistributedDataParallel(model, process_group=group)
+    # Without state of its own: what an optimizer does with the gradients is no part of the exchange.
+    return Training(replica, torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE))
+
+
+def different_ranks(replica: Any) -> bool:
+    """Whether the parameters' bits have other sums on another rank. Called by all ranks; the same answer on all."""
+    mine = [int(parameter.detach().view(torch.int32).long().sum()) for parameter in replica.parameters()]
+    of_all: list[Any] = [mine] * dist.get_world_size()
+    dist.all_gather_object(of_all, mine)
+    return any(other != of_all[0] for other in of_all)

@@ -1,0 +1,161 @@
+"""`fairring bench` as a whole: its rows, its options, its files, and tiny runs, of which no time is asserted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairring import cli, lab
+from fairring.bench import ddp, figures, init_group, options, results, series
+from fairring.bench.contestants import parse_contestants
+from fairring.bench.rows import Cluster, Sample, make_rows
+from fairring.bench.table import COSTS, TIMES, make_table
+
+MIB = 1 << 20
+BENCH = [sys.executable, "-m", "fairring", "bench"]
+
+
+def sample(name: str, seconds: list[float], **more: Any) -> Sample:
+    return Sample(name, 1000, in_flight=2, seconds=seconds, cpu_seconds=[0.5], **more)
+
+
+def test_a_row_has_the_figures_that_its_samples_make() -> None:
+    traffic = {0: {"messages": 2, "bytes": 7}, 1: {"messages": 1, "bytes": 9}}
+    samples = [
+        sample("gloo", [4.0, 5.0, 4.0]),
+        sample("fairring", [2.0, 3.0, 2.0], traffic=traffic, wrong=0),
+        sample("fake", [1.0], sums=False),
+    ]
+    gloo, ours, fake = make_rows(samples, Cluster(ranks=4, machines=2, link=1000.0))
+    assert (ours.median, ours.deviation, ours.p99) == (2.0, 0.0, 3.0)
+    assert (ours.algorithm_bandwidth, ours.bus_bandwidth, ours.of_limit) == (1000.0, 1500.0, 1.0)  # two calls at once
+    assert (gloo.vs_stock, ours.vs_stock, ours.vs_stock_beyond_floor) == (1.0, 2.0, 3.0)
+    assert ours.cpu_seconds_per_gb == 0.5 / (2 * 1000 * 4 / 1e9)
+    assert ours.levels == {"machine": traffic[0], "rail": traffic[1]}
+    assert (fake.algorithm_bandwidth, fake.of_limit, fake.vs_stock, fake.wrong) == (None, None, None, None)
+    for columns in (TIMES, COSTS):
+        assert make_table("", columns, [gloo, ours, fake]).row_count == 3
+
+
+def test_on_one_machine_there_is_no_limit_of_the_network() -> None:
+    [row] = make_rows([sample("fairring", [2.0])], Cluster(ranks=2, machines=1, link=None))
+    assert (row.of_limit, row.vs_stock) == (None, None)
+
+
+def test_the_communication_part_of_a_step_is_a_difference_within_its_round() -> None:
+    rows = ddp.make_rows({ddp.ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
+    alone, gloo, ours = rows
+    assert (alone.communication, gloo.communication, ours.communication) == (None, 3.0, 2.0)
+    assert (ours.communication_deviation, ours.communication_vs_stock) == (0.0, 1.5)
+
+
+def test_making_a_group_takes_as_long_as_on_its_slowest_rank() -> None:
+    ranks = [{"gloo": [(1.0, 2.0)], "fairring": [(2.0, 1.0)]}, {"gloo": [(3.0, 1.0)], "fairring": [(1.0, 1.0)]}]
+    gloo, ours = init_group.make_rows(ranks)
+    assert gloo.median == {"init": 3.0, "first": 2.0, "both": 4.0}
+    assert ours.vs_stock == {"init": 1.5, "first": 2.0, "both": 4.0 / 3.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-b", "8MiB", "-e", "4MiB"], "-b 8MiB is more than -e 4MiB"),
+        (["--sizes", "4KiB,lots"], "--sizes='lots' is not a size"),
+        (["--in-flight", "0"], "--in-flight 0: at least 1"),
+        (["--iterations", "0"], "--iterations 0: at least 1"),
+        (["--backends", "gloo,fairring[lanes]"], "settings are Fairring's variables"),
+        (["--op", "avg", "--dtype", "int64"], "--op avg of int64 is not defined"),
+        (["--json", "/nowhere/out.json"], "--json /nowhere/out.json can't be written (No such file or directory)"),
+    ],
+)
+def test_what_can_not_be_measured_is_said_before_anything_is(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "all-reduce", *words])
+    assert text in capsys.readouterr().err
+
+
+def test_the_sweep_sets_its_own_sizes_and_backends() -> None:
+    arguments = cli._parser().parse_args(["bench", "all-reduce", "--sweep", "total-memory"])
+    chosen = options.read(arguments)
+    assert (chosen.sizes, chosen.in_flight) == ([25 * MIB], 64)
+    assert [one.name for one in chosen.contestants[:2]] == ["gloo", "fairring[total_memory=25MiB]"]
+
+
+def test_without_a_launcher_it_says_how_to_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert cli.main(["bench", "all-reduce"]) == 2
+    assert "give --machines and --ranks for an emulated cluster, or start it with `torchrun" in capsys.readouterr().err
+
+
+def test_files_that_are_no_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    for text in ("", "[]", '{"format": 99}'):
+        other.write_text(text)
+        assert cli.main(["bench", "plot", str(other)]) == 1
+        assert f"{other} holds no results" in capsys.readouterr().err
+
+
+def test_a_tiny_run_writes_every_figure_and_can_be_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    backends = "gloo,fairring,fake,fairring[lanes=2]"
+    command = [*BENCH, "all-reduce", "--sizes", "4KiB,64KiB", "--backends", backends, "--iterations", "3"]
+    with lab.Lab(
+        [*command, "--in-flight", "2", "--json", str(file)], machines=[2, 1], rate="none", network="none"
+    ) as two_machines:
+        result = two_machines.wait(timeout=120)
+    assert result.exit_codes == [0, 0, 0], result.output
+    assert result.stdout[1] == ""
+    for words in ("machines of 2, 1 ranks", "sum of float32, 2 in flight; link:", "of_limit", "#wrong", "RS0"):
+        assert words in result.stdout[0]
+    written = results.read(file)
+    assert written["conditions"]["ranks_of_machines"] == [2, 1]
+    assert len(written["conditions"]["link_bytes_per_second"]) == 2
+    names = [(row["size_bytes"], row["backend"]) for row in written["rows"]]
+    assert names == [(size, one.name) for size in (4096, 65536) for one in parse_contestants(backends)]
+    link = series.link(written)
+    for row in written["rows"]:
+        assert len(row["seconds"]) == 3
+        assert row["median"] == sorted(row["seconds"])[1]
+        if row["backend"] == "fake":
+            assert (row["wrong"], row["algorithm_bandwidth"]) == (None, None)
+            continue
+        assert row["wrong"] == 0
+        assert row["algorithm_bandwidth"] == pytest.approx(2 * row["size_bytes"] / row["median"])  # two calls at once
+        assert row["of_limit"] == pytest.approx(2 * row["size_bytes"] / link / row["median"])
+        if row["settings"] or row["backend"] == "fairring":
+            assert row["levels"]["rail"]["bytes"] >= 2 * row["size_bytes"]  # the second machine has one rank
+            assert row["plan"]["steps"].startswith("RS0")
+    drawn = figures.draw([written], tmp_path, "svg")
+    assert [file.name for file in drawn] == ["latency.svg", "bandwidth.svg"]
+    assert all(file.read_text().endswith("</svg>\n") for file in drawn)
+
+
+def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:
+    trained, made = tmp_path / "ddp.json", tmp_path / "init.json"
+    model = ["--width", "64", "--layers", "1", "--iterations", "2", "--warmup", "1", "--json", str(trained)]
+    for command in (["ddp", *model], ["init", "--iterations", "2", "--json", str(made)]):
+        with lab.Lab([*BENCH, *command], machines=[2], network="none") as machine:
+            result = machine.wait(timeout=120)
+        assert result.exit_codes == [0, 0], result.output
+    assert [row["backend"] for row in results.read(trained)["rows"]] == [ddp.ALONE, "gloo", "fairring"]
+    assert [len(row["seconds"]["both"]) for row in results.read(made)["rows"]] == [2, 2]
+    assert [file.name for file in figures.draw([results.read(trained), results.read(made)], tmp_path, "svg")] == [
+        "ddp.svg"
+    ]
+
+
+def test_the_lab_is_started_where_machines_are_named() -> None:
+    command = [*BENCH, "all-reduce", "--machines", "2", "--ranks", "1", "--rate", "nonsense"]
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "'nonsense' is not a rate" in result.stderr
