@@ -121,9 +121,11 @@ def test_contestants_are_backends_and_fairring_with_settings() -> None:
     assert parse_contestants("fake")[0].sums is False
 
 
-@pytest.mark.parametrize("text", ["", "gloo,gloo", "gloo[lanes=2]", "fairring[lanes]", "fairring[", "a b"])
+@pytest.mark.parametrize(
+    "text", ["", "gloo,gloo", "gloo[lanes=2]", "fairring[lanes]", "fairring[lanes=99]", "fairring["]
+)
 def test_contestants_that_make_no_sense_are_errors(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no backend|is named twice|settings are"):
+    with pytest.raises(ValueError, match=r"is no backend|is named twice|settings are|FAIRRING_LANES='99' is not"):
         parse_contestants(text)
 
 
@@ -166,9 +168,8 @@ def test_placement_is_described(ranks: list[int], text: str) -> None:
     assert describe(places) == text
 
 
-@pytest.mark.parametrize("op", ["sum", "avg", "min", "max"])
 @pytest.mark.parametrize("dtype", EXACT_UP_TO, ids=str)
-@pytest.mark.parametrize("world", [3, 30])
+@pytest.mark.parametrize(("op", "world"), [("sum", 2), ("sum", 30), ("avg", 3), ("min", 3), ("max", 3)])
 def test_pattern_knows_the_result_and_sees_one_wrong_element(dtype: torch.dtype, op: str, world: int) -> None:
     pattern = Pattern(dtype, world, op)
     everyone = torch.empty(world, 60_007, dtype=torch.float64)

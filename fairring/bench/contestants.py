@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairring.config import PREFIX
+from fairring.config import PREFIX, Config
 
 STOCK = "gloo"
 FLOOR = "fake"
@@ -52,7 +52,9 @@ def _parse(text: str) -> Contestant:
     pairs = [part.strip().partition("=") for part in match[2].split(",")] if match[2] else []
     if pairs and (match[1] != "fairring" or not all(name and value for name, _, value in pairs)):
         raise ValueError(f"{text!r}: settings are Fairring's variables without their prefix, as in fairring[lanes=2]")
-    return Contestant(text, match[1], {PREFIX + name.upper(): value for name, _, value in pairs})
+    settings = {PREFIX + name.upper(): value for name, _, value in pairs}
+    Config.from_environment({**os.environ, **settings})  # raises what is wrong with them
+    return Contestant(text, match[1], settings)
 
 
 @contextmanager
