@@ -20,9 +20,10 @@ from fairring.bench import launch, options, results
 if TYPE_CHECKING:
     from fairring.bench.job import Job
     from fairring.bench.link import LinkSpeed
+    from fairring.bench.mpi import Mpi
     from fairring.bench.progress import Reporter
     from fairring.bench.race import Course, Racer, Score
-    from fairring.bench.rows import Row
+    from fairring.bench.rows import Cluster, Row, Sample
 
 HELP = "all-reduce by size: time, bandwidth, share of the network's limit, cost"
 
@@ -51,23 +52,29 @@ def run(arguments: argparse.Namespace) -> int:
 def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:
     """Returns the exit code, equal on all ranks."""
     from fairring.bench import conditions
+    from fairring.bench.mpi import prepare
     from fairring.bench.progress import reporting
     from fairring.bench.race import Racer
+    from fairring.bench.rows import make_rows
 
     here = _of_machines(job, conditions.here())
     links = [job.measure_link()]
     racers = [Racer(contestant) for contestant in chosen.contestants]
     courses = _courses(chosen)
+    mpi = prepare(chosen.mpirun, courses[0], job) if chosen.mpirun else None
     rounds = sum(course.warm_up + course.rounds for course in courses)
     with reporting(job.is_first, rounds) as report:
-        scored = [(course, _run(course, racers, report)) for course in courses]
+        if isinstance(mpi, str):
+            report.done(f"no MPI: {mpi}")
+        measured = [_run(course, racers, mpi, job, report) for course in courses]
     links.append(job.measure_link())
-    rows = [row for course, scores in scored for row in _rows(course, scores, racers, job, links)]
+    rows = [row for samples in measured for row in make_rows(samples, _cluster(job, links))]
     if job.is_first:
         facts = conditions.conditions(arguments, job.places, here)
         facts["link_bytes_per_second"] = [asdict(link) for link in links if link]
         facts |= {"dtype": chosen.dtype, "op": chosen.op, "in_flight": chosen.in_flight, "sweep": arguments.sweep}
         facts["load_afterwards"] = conditions.here()["load"]
+        facts["mpi"] = mpi if mpi is None or isinstance(mpi, str) else mpi.version
         _show(facts, rows)
         results.write(chosen.json, "all-reduce", facts, [asdict(row) for row in rows])
     return 1 if any(row.wrong for row in rows) else 0
@@ -94,41 +101,55 @@ def _courses(chosen: options.Options) -> list[Course]:
     ]
 
 
-def _run(course: Course, racers: list[Racer], report: Reporter) -> list[Score]:
+def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, report: Reporter) -> list[Sample]:
     from fairring.bench.arithmetic import percentile
+    from fairring.bench.mpi import Mpi
     from fairring.bench.race import race
     from fairring.bench.sizes import format_size
 
-    report.now(format_size(course.size_bytes))
+    size = format_size(course.size_bytes)
+    report.now(size)
     scores = race(course, racers, report.advance)
-    medians = (
-        f"{racer.contestant.name} {percentile(score.seconds, 50) * 1e3:.3f} ms"
-        for racer, score in zip(racers, scores, strict=True)
+    samples = [_sample(course, racer, score) for racer, score in zip(racers, scores, strict=True)]
+    if isinstance(mpi, Mpi):
+        samples += _run_mpi(course, mpi, job, report)
+    medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
+    report.done(f"{size}: {', '.join(medians)}")
+    return samples
+
+
+def _run_mpi(course: Course, mpi: Mpi, job: Job, report: Reporter) -> list[Sample]:
+    """Nothing where it failed; the reason is shown."""
+    from fairring.bench.mpi import race
+    from fairring.bench.rows import Sample
+
+    score = race(mpi, course, job)
+    if isinstance(score, str):
+        report.done(f"no {mpi.name}: {score}")
+        return []
+    return [Sample(**asdict(score), name=mpi.name, size_bytes=course.size_bytes, in_flight=course.in_flight)]
+
+
+def _sample(course: Course, racer: Racer, score: Score) -> Sample:
+    from fairring.bench.rows import Sample
+
+    return Sample(
+        **asdict(score),
+        name=racer.contestant.name,
+        size_bytes=course.size_bytes,
+        in_flight=course.in_flight,
+        settings=racer.contestant.settings,
+        plan=racer.plan(course.size_bytes),
+        sums=racer.contestant.sums,
     )
-    report.done(f"{format_size(course.size_bytes)}: {', '.join(medians)}")
-    return scores
 
 
-def _rows(
-    course: Course, scores: list[Score], racers: list[Racer], job: Job, links: list[LinkSpeed | None]
-) -> list[Row]:
-    from fairring.bench.rows import Cluster, Sample, make_rows
+def _cluster(job: Job, links: list[LinkSpeed | None]) -> Cluster:
+    """Of two measurements of the link the faster counts: what slowed the other down was no property of the link."""
+    from fairring.bench.rows import Cluster
 
-    samples = [
-        Sample(
-            **asdict(score),
-            name=racer.contestant.name,
-            size_bytes=course.size_bytes,
-            in_flight=course.in_flight,
-            settings=racer.contestant.settings,
-            plan=racer.plan(course.size_bytes),
-            sums=racer.contestant.sums,
-        )
-        for racer, score in zip(racers, scores, strict=True)
-    ]
-    # Of two measurements the faster: what slowed the other down was no property of the link.
     speeds = [link.slowest for link in links if link]
-    return make_rows(samples, Cluster(job.place.world, len(job.machines), max(speeds, default=None)))
+    return Cluster(job.place.world, len(job.machines), max(speeds, default=None))
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:

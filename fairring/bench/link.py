@@ -127,13 +127,17 @@ def _exchange(place: Placement, peers: list[Placement], seconds: float) -> dict[
 
 
 def _own_addresses(place: Placement) -> list[str]:
-    """Those of the interfaces that the job uses; else that by which this machine, and others, reach the store."""
-    if names := os.environ.get("TP_SOCKET_IFNAME"):
-        return [address_of(name) for name in names.split(",")]
+    """Of the interfaces that the job uses."""
+    names = os.environ.get("TP_SOCKET_IFNAME")
+    return [address_of(name) for name in names.split(",")] if names else [own_address(place)]
+
+
+def own_address(place: Placement) -> str:
+    """The address by which this machine reaches the store, which the other machines reach as well."""
     family, kind, protocol, _, target = socket.getaddrinfo(*place.master, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)  # of a datagram socket: chooses the route, sends nothing
-        return [str(probe.getsockname()[0])]
+        return str(probe.getsockname()[0])
 
 
 def _refuse_mixed_loopback(doors: list[Door]) -> None:

@@ -18,7 +18,7 @@ OPS = ("sum", "avg", "min", "max")
 ITERATIONS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 62, 5, 1))
 TOTAL_MEMORY = "total-memory"
 SWEEP_MEMORIES = ("25MiB", "50MiB", "100MiB", "200MiB", "400MiB")
-SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS = "25MiB", 64, 3
+SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS, SWEEP_WARM_UP = "25MiB", 64, 3, 1
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Options:
     check: bool
     iterations: int | None  # None: by size, as is warm_up
     warm_up: int | None
+    mpirun: str | None
     json: Path | None
 
     def rounds(self, size_bytes: int) -> tuple[int, int]:
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
     text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
     add("--sweep", choices=(TOTAL_MEMORY,), help=f"{text} {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends")
+    text = "beside it, with this mpirun of Open MPI or Intel MPI, whose Python has mpi4py"
+    add("--mpi", metavar="MPIRUN", help=text)
     add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
     launch.add_arguments(parser)
 
@@ -64,10 +67,11 @@ def read(arguments: argparse.Namespace) -> Options:
     sweep = arguments.sweep == TOTAL_MEMORY
     in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
     iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
+    warm_up = SWEEP_WARM_UP if sweep and arguments.warmup is None else arguments.warmup
     for name, value, least in (
         ("--in-flight", in_flight, 1),
         ("--iterations", iterations, 1),
-        ("--warmup", arguments.warmup, 0),
+        ("--warmup", warm_up, 0),
     ):
         if value is not None and value < least:
             raise ValueError(f"{name} {value}: at least {least}")
@@ -81,7 +85,8 @@ def read(arguments: argparse.Namespace) -> Options:
         in_flight=in_flight,
         check=arguments.check,
         iterations=iterations,
-        warm_up=arguments.warmup,
+        warm_up=warm_up,
+        mpirun=arguments.mpi,
         json=arguments.json,
     )
 

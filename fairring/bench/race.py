@@ -41,15 +41,16 @@ class Score:
     """Of one contestant on one course. seconds: the slowest rank's, one per timed round; cpu_seconds: of all ranks.
 
     wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest rank in one go, by level; None
-    where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since the contestant was made.
+    where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since the contestant was made; None
+    where it has processes of its own.
     """
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     wrong: int | None = None
     traffic: Levels | None = None
-    peak_bytes: int = 0
-    shared_bytes: int = 0
+    peak_bytes: int | None = None
+    shared_bytes: int | None = None
 
 
 class Racer:
@@ -167,8 +168,8 @@ def _combine(score: Score) -> None:
     score.cpu_seconds = [sum(times) for times in zip(*(one.cpu_seconds for one in scores), strict=True)]
     if score.wrong is not None:
         score.wrong = sum(one.wrong or 0 for one in scores)
-    score.peak_bytes = max(one.peak_bytes for one in scores)
-    score.shared_bytes = max(one.shared_bytes for one in scores)
+    score.peak_bytes = max(one.peak_bytes or 0 for one in scores)
+    score.shared_bytes = max(one.shared_bytes or 0 for one in scores)
     if score.traffic is not None:
         score.traffic = {
             level: {name: max(_of(one.traffic, level, name) for one in scores) for name in ("messages", "bytes")}

@@ -1,0 +1,24 @@
+"""What mpirun calls instead of ssh, as `mpi_agent.py SOCKET [OPTION ...] HOST COMMAND ...`
+
+Asks the benchmark's rank 0, by its unix socket, to have the command run on that host by a rank there, and ends when
+rank 0 closes the socket. A program of its own that needs only the standard library; see mpi_launch.py.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+
+def main() -> None:
+    path, *words = sys.argv[1:]
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(path)
+        channel.sendall(json.dumps(words).encode() + b"\n")
+        while channel.recv(1):
+            pass
+
+
+if __name__ == "__main__":
+    main()
