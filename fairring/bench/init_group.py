@@ -75,7 +75,7 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> in
     from fairring.bench.progress import reporting
 
     place = Placement.from_environment()
-    store = dist.TCPStore(*place.master, place.world, place.rank == 0)
+    store, _, _ = next(dist.rendezvous("env://"))  # of torchrun's agent where that holds one
     for contestant in contestants:
         make_known(contestant)
     rounds = arguments.warmup + arguments.iterations
