@@ -19,6 +19,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # registers the backend
+
 from fairring.bench.arithmetic import percentile
 
 FAKE = "fake"

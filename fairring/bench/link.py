@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from fairring.bench.placement import Placement
-
 from fairring.facts import address_of
 
 SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper lets through
