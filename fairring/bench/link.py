@@ -9,7 +9,6 @@ in a window after the start, at the receiver, over all interfaces.
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 import socket
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from fairring.bench.placement import Placement
+from fairring.config import Config
 from fairring.facts import address_of
 
 SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper lets through
@@ -127,8 +127,8 @@ def _exchange(place: Placement, peers: list[Placement], seconds: float) -> dict[
 
 def _own_addresses(place: Placement) -> list[str]:
     """Of the interfaces that the job uses."""
-    names = os.environ.get("TP_SOCKET_IFNAME")
-    return [address_of(name) for name in names.split(",")] if names else [own_address(place)]
+    names = Config.from_environment().interfaces
+    return [address_of(name) for name in names] or [own_address(place)]
 
 
 def own_address(place: Placement) -> str:
