@@ -62,7 +62,7 @@ void Bundle::pump() {
   while (!closed_ && !outbox_.empty()) {
     Lane* lane = laneForNext();
     if (lane == nullptr) break;
-    Outbox::Chunk chunk = outbox_.take(lane->chunkBytes());
+    Outbox::Chunk chunk = outbox_.take(lane->chunkBytes(lanes_.size() == 1));
     const bool isLarge = !chunk.isSmall();
     lane->give(std::move(chunk));
     if (isLarge) lane->flush();
@@ -83,7 +83,7 @@ Lane* Bundle::laneForNext() {
   double rate = 0;
   std::uint64_t bytes = outbox_.bytes();
   for (const auto& [index, lane] : lanes_) {
-    const Offer offer{lane.get(), lane->secondsFor(outbox_.nextBytes(lane->chunkBytes()))};
+    const Offer offer{lane.get(), lane->secondsFor(outbox_.nextBytes(lane->chunkBytes(lanes_.size() == 1)))};
     rate += lane->bytesPerSecond();
     bytes += lane->outstanding();
     if (offer.seconds < quickest.seconds) quickest = offer;

@@ -8,12 +8,16 @@
 #include <cassert>
 #include <cerrno>
 
+#include "exchange/socket.h"
+
 namespace fairring {
 
 namespace {
 
-// Of a lane's rate: what one chunk keeps it busy with, so that slow lanes get small ones.
+// Of a lane's rate: what one chunk keeps it busy with, so that slow lanes get small ones. Where there is no other lane
+// to choose, longer ones cost less: a small part waits behind one at most.
 constexpr double kChunkSeconds = 2e-3;
+constexpr double kLoneChunkSeconds = 8e-3;
 constexpr std::uint32_t kSmallestCut = 32 << 10;
 
 bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
@@ -37,8 +41,8 @@ Loop::Ready Lane::whenReady() {
   };
 }
 
-std::uint32_t Lane::chunkBytes() const {
-  const double fitting = pace_.bytesPerSecond() * kChunkSeconds;
+std::uint32_t Lane::chunkBytes(bool alone) const {
+  const double fitting = pace_.bytesPerSecond() * (alone ? kLoneChunkSeconds : kChunkSeconds);
   return static_cast<std::uint32_t>(std::clamp<double>(fitting, kSmallestCut, kMostChunkBytes));
 }
 
@@ -129,9 +133,15 @@ void Lane::read(LaneOwner& owner) {
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
     if (intake_.hasEnded()) return leave(owner, {});
-    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
+    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return sleepOn();  // that was all
   }
   if (!gone_) readOn();
+}
+
+// Within a long chunk it is not worth waking up for every packet.
+void Lane::sleepOn() {
+  const int lowWater = wire_.isPlain() && intake_.missing() >= kWorthWaking ? kWorthWaking : 1;
+  if (std::exchange(lowWater_, lowWater) != lowWater) setLowWater(wire_.socket(), lowWater);
 }
 
 // What the wire has taken from the socket already, in the next turn.

@@ -41,7 +41,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void start();  // once it is owned
 
   bool hasRoom() const { return !blocked_ && !gone_ && output_.size() < kMostPieces / 2; }
-  std::uint32_t chunkBytes() const;              // of a chunk that it carries in a few milliseconds
+  // Of a chunk that it carries in a few milliseconds; alone: its peer has no other lane.
+  std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these, and all that it has, are through
   double bytesPerSecond() const { return pace_.bytesPerSecond(); }
   std::uint64_t outstanding() const { return outstanding_; }  // bytes of large parts that are not acknowledged
@@ -60,6 +61,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   static constexpr std::size_t kMostPieces = 64;              // of one sendmsg
   static constexpr std::uint32_t kMostUnconfirmed = 32;       // chunks that wait for a header to go the other way
   static constexpr std::chrono::milliseconds kMostDelay{20};  // of an acknowledgement
+  static constexpr int kWorthWaking = 64 << 10;               // bytes of a chunk that has begun
   static constexpr std::size_t kMostBytesPerTurn = 1 << 20;   // read before others get their turn
 
   struct Frame {  // on its way out
@@ -72,6 +74,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void onReady(std::uint32_t events);
   void read(LaneOwner& owner);
   void readOn();
+  void sleepOn();
   bool takeAcknowledgements(LaneOwner& owner);
   void acknowledge();
   void acknowledgeSoon();
@@ -83,6 +86,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const std::uint32_t index_;
   Wire wire_;
   Intake intake_;
+  int lowWater_ = 1;
   Pace pace_;
   bool gone_ = false;
   bool blocked_ = false;  // the wire takes no more for now
