@@ -11,7 +11,6 @@ failed.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +30,14 @@ add_arguments = options.add_arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        chosen = options.read(arguments)
-        if launch.writes():
-            results.refuse_unwritable(chosen.json)
-    except ValueError as error:
-        arguments.parser.error(str(error))
-    if not launch.is_rank():
-        return launch.run_elsewhere(arguments)
+    return launch.run(arguments, options.read, _join)
+
+
+def _join(arguments: argparse.Namespace, chosen: options.Options) -> int:
     from fairring.bench.job import joined
 
-    try:
-        with joined() as job:
-            return _measure(arguments, chosen, job)
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"fairring bench: {error}", file=sys.stderr)
-        return 1
+    with joined() as job:
+        return _measure(arguments, chosen, job)
 
 
 def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:

@@ -56,22 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        contestants = _read(arguments)
-        if launch.writes():
-            results.refuse_unwritable(arguments.json)
-    except ValueError as error:
-        arguments.parser.error(str(error))
-    if not launch.is_rank():
-        return launch.run_elsewhere(arguments)
+    return launch.run(arguments, _read, _join)
+
+
+def _join(arguments: argparse.Namespace, contestants: list[Contestant]) -> int:
     from fairring.bench.job import joined
 
-    try:
-        with joined() as job:
-            return _measure(arguments, contestants, job)
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"fairring bench: {error}", file=sys.stderr)
-        return 1
+    with joined() as job:
+        return _measure(arguments, contestants, job)
 
 
 def _read(arguments: argparse.Namespace) -> list[Contestant]:

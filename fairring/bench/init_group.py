@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,21 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    try:
-        contestants = parse_contestants(arguments.backends)
-        if arguments.iterations < 1 or arguments.warmup < 0:
-            raise ValueError("--iterations: at least 1; --warmup: at least 0")
-        if launch.writes():
-            results.refuse_unwritable(arguments.json)
-    except ValueError as error:
-        arguments.parser.error(str(error))
-    if not launch.is_rank():
-        return launch.run_elsewhere(arguments)
-    try:
-        return _measure(arguments, contestants)
-    except (ValueError, RuntimeError, OSError) as error:
-        print(f"fairring bench: {error}", file=sys.stderr)
-        return 1
+    return launch.run(arguments, _read, _measure)
+
+
+def _read(arguments: argparse.Namespace) -> list[Contestant]:
+    if arguments.iterations < 1 or arguments.warmup < 0:
+        raise ValueError("--iterations: at least 1; --warmup: at least 0")
+    return parse_contestants(arguments.backends)
 
 
 def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> int:

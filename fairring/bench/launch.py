@@ -5,6 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from fairring.bench import results
+
+Read = TypeVar("Read")
 
 STARTED_BY_HAND = 2  # argparse's exit code for bad arguments
 HOW = (
@@ -29,6 +35,28 @@ def is_rank() -> bool:
 def writes() -> bool:
     """Whether this process is to write results, or starts the one that is."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def run(
+    arguments: argparse.Namespace,
+    read: Callable[[argparse.Namespace], Read],
+    measure: Callable[[argparse.Namespace, Read], int],
+) -> int:
+    """A benchmark's command: reads what it is told (ValueError: what is wrong with that) and measures, as a rank or in
+    every rank of an emulated cluster. Returns the exit code; what goes wrong is said on stderr."""
+    try:
+        told = read(arguments)
+        if writes():
+            results.refuse_unwritable(arguments.json)
+    except ValueError as error:
+        arguments.parser.error(str(error))
+    if not is_rank():
+        return run_elsewhere(arguments)
+    try:
+        return measure(arguments, told)
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"fairring bench: {error}", file=sys.stderr)
+        return 1
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> int:
