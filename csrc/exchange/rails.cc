@@ -39,10 +39,8 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);
   }
   for (auto& [peer, neighbour] : neighbours_) {
-    if (neighbour.asked && *neighbour.asked < admitted_ && !stopped_) {
-      if (neighbour.told <= *neighbour.asked) say(PartKind::Ready, peer, slice->number, slice->signature);
-      neighbour.asked.reset();
-    }
+    if (neighbour.asked.erase(slice->number) == 0 || stopped_ || neighbour.told >= admitted_) continue;
+    say(PartKind::Ready, peer, slice->number, slice->signature);
   }
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);

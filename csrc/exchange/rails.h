@@ -69,8 +69,8 @@ class Rails final : public Exchange, public PipeReceiver {
   struct Neighbour {
     explicit Neighbour(EagerLimits limits) : credit(limits) {}
     EagerCredit credit;
-    std::uint64_t told = 0;              // it knows that we have the slices below this number
-    std::optional<std::uint64_t> asked;  // whether we have this slice; not answered yet
+    std::uint64_t told = 0;         // it knows that we have the slices below this number
+    std::set<std::uint64_t> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
   };
 
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
@@ -82,6 +82,7 @@ class Rails final : public Exchange, public PipeReceiver {
   void heard(int peer, std::uint64_t slice);
   void onGrant(int peer, const PartHeader& header);
   void onAsk(int peer, const PartHeader& header);
+  void tooFarAhead(const char* what, int peer, std::uint64_t slice);
   bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
   void onReleased(const Key& key);

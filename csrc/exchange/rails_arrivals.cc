@@ -9,7 +9,7 @@ namespace fairring {
 namespace {
 
 // More would be a peer that is further ahead than any staging allows.
-constexpr std::size_t kMostEarlyGrants = 4096;
+constexpr std::size_t kMostEarly = 4096;
 
 }  // namespace
 
@@ -42,10 +42,16 @@ void Rails::heard(int peer, std::uint64_t slice) {
   }
 }
 
+void Rails::tooFarAhead(const char* what, int peer, std::uint64_t slice) {
+  troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " ", what, " for slice ", slice,
+                             ", far beyond what its staging can hold"));
+}
+
 void Rails::onAsk(int peer, const PartHeader& header) {
   Neighbour& there = neighbour(peer);
   if (header.slice >= admitted_) {
-    there.asked = std::max(there.asked.value_or(0), header.slice);
+    there.asked.insert(header.slice);
+    if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, header.slice);
   } else if (there.told <= header.slice) {
     say(PartKind::Ready, peer, header.slice, header.signature);
   }
@@ -59,10 +65,7 @@ void Rails::onGrant(int peer, const PartHeader& header) {
   }
   if (found == steps_.end()) {
     earlyGrants_[key].emplace(peer, header);
-    if (earlyGrants_.size() > kMostEarlyGrants) {
-      troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " granted memory for slice ", header.slice,
-                                 ", far beyond what its staging can hold"));
-    }
+    if (earlyGrants_.size() > kMostEarly) tooFarAhead("granted memory", peer, header.slice);
     return;
   }
   InFlight& state = found->second;
