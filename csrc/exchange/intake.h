@@ -23,10 +23,9 @@ class Intake {
   // So many bytes have come there. An error where they are not what may come: the lane is of no use any more.
   Error filled(std::size_t bytes);
 
-  std::uint32_t missing() const { return inChunk_ ? header_.bytes - here_ : 0; }  // bytes of a chunk that has begun
-  std::uint32_t chunks() const { return chunks_; }                                // that have come whole, modulo 2^32
-  std::uint32_t acked() const { return acked_; }  // what the peer says of the other direction
-  bool hasEnded() const { return ended_; }        // the peer has closed its pipe
+  std::uint32_t chunks() const { return chunks_; }  // that have come whole, modulo 2^32
+  std::uint32_t acked() const { return acked_; }    // what the peer says of the other direction
+  bool hasEnded() const { return ended_; }          // the peer has closed its pipe
   // A chunk that its sender waits for to be acknowledged has come since this was last asked.
   bool takeUrgent() { return std::exchange(urgent_, false); }
 

@@ -8,8 +8,6 @@
 #include <cassert>
 #include <cerrno>
 
-#include "exchange/socket.h"
-
 namespace fairring {
 
 namespace {
@@ -133,15 +131,9 @@ void Lane::read(LaneOwner& owner) {
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
     if (intake_.hasEnded()) return leave(owner, {});
-    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return sleepOn();  // that was all
+    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
   }
   if (!gone_) readOn();
-}
-
-// Within a long chunk it is not worth waking up for every packet.
-void Lane::sleepOn() {
-  const int lowWater = wire_.isPlain() && intake_.missing() >= kWorthWaking ? kWorthWaking : 1;
-  if (std::exchange(lowWater_, lowWater) != lowWater) setLowWater(wire_.socket(), lowWater);
 }
 
 // What the wire has taken from the socket already, in the next turn.

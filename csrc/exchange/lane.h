@@ -61,7 +61,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   static constexpr std::size_t kMostPieces = 64;              // of one sendmsg
   static constexpr std::uint32_t kMostUnconfirmed = 32;       // chunks that wait for a header to go the other way
   static constexpr std::chrono::milliseconds kMostDelay{20};  // of an acknowledgement
-  static constexpr int kWorthWaking = 64 << 10;               // bytes of a chunk that has begun
   static constexpr std::size_t kMostBytesPerTurn = 1 << 20;   // read before others get their turn
 
   struct Frame {  // on its way out
@@ -74,7 +73,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void onReady(std::uint32_t events);
   void read(LaneOwner& owner);
   void readOn();
-  void sleepOn();
   bool takeAcknowledgements(LaneOwner& owner);
   void acknowledge();
   void acknowledgeSoon();
@@ -86,7 +84,6 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const std::uint32_t index_;
   Wire wire_;
   Intake intake_;
-  int lowWater_ = 1;
   Pace pace_;
   bool gone_ = false;
   bool blocked_ = false;  // the wire takes no more for now

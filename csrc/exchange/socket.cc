@@ -136,12 +136,6 @@ void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patie
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-void setLowWater(const Descriptor& socket, int bytes) {
-  if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) != 0) {
-    throw Failure(systemError("setsockopt"));
-  }
-}
-
 Descriptor acceptFrom(const Descriptor& listener) {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;

@@ -28,9 +28,8 @@ SocketAddress localAddressOf(const std::string& ip, int port);
 // Empty where the address is in use.
 Descriptor listenOn(const SocketAddress& address);
 int portOf(const Descriptor& listener);
-void setLowWater(const Descriptor& socket, int bytes);  // how many have to be there before it counts as readable
-bool isLocal(const Descriptor& socket);                 // of the unix namespace: it does not leave the machine
-std::string peerOf(const Descriptor& socket);           // for people: "10.0.0.7 port 40112", "this machine"
+bool isLocal(const Descriptor& socket);        // of the unix namespace: it does not leave the machine
+std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 40112", "this machine"
 // Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
 // Failure(Connection) where a local listener has too many waiting.
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);

@@ -32,7 +32,6 @@ class Wire {
   void flush() {
     if (tls_) tls_->flush();
   }
-  bool isPlain() const { return tls_ == nullptr; }
   bool hasUnsent() const { return tls_ && tls_->hasUnsent(); }
   bool hasUnread() const { return tls_ && tls_->hasUnread(); }
   void close() {
