@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from fairring import cli, lab
-from fairring.bench import ddp, figures, init_group, options, results, series
+from fairring.bench import ddp, init_group, options, results, series
 from fairring.bench.contestants import parse_contestants
 from fairring.bench.mpi_launch import Launch, LaunchError
 from fairring.bench.rows import Cluster, Sample, make_rows
 from fairring.bench.table import COSTS, TIMES, make_table
+
+pytest.importorskip("matplotlib", reason="figures are drawn with the extra 'plot'")
+from fairring.bench import figures
 
 MIB = 1 << 20
 BENCH = [sys.executable, "-m", "fairring", "bench"]

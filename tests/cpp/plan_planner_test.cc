@@ -73,8 +73,9 @@ TEST(Prediction, OfFewOwnersIsThatOfAnOwnerForASliceAlone) {
   const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), onlyNetwork);
   const Plan few = hierarchicalPlan({0, 1}, false, 2);
   constexpr std::uint64_t kSlice = 64 * 100;
-  const double scatter = 1 + 0.01 * 4 + 7 * kSlice / 2 / 100.0 + 8 * kSlice / 2 / 1000.0;
-  const double gather = 1 + 0.01 * 4 + 7 * kSlice / 2 / 100.0;
+  constexpr double kHalf = kSlice / 2.0;
+  const double scatter = 1 + 0.01 * 4 + 7 * kHalf / 100 + 8 * kHalf / 1000;
+  const double gather = 1 + 0.01 * 4 + 7 * kHalf / 100;
   EXPECT_NEAR(planner.predictSeconds(few, kSlice, kSlice), scatter + gather, 1e-9);
 }
 
@@ -276,7 +277,7 @@ TEST(GroupedRails, CarryTheBytesOfTwoShotInFarFewerMessages) {
   EXPECT_EQ(flat.levels[1].messages, 2 * 63);
   EXPECT_EQ(grouped.levels[1].messages + grouped.levels[2].messages, 2 * (7 + 7));
   EXPECT_EQ(flat.levels[1].bytes, 2 * bytes / 64 * 63);
-  const double inGroups = static_cast<double>(grouped.levels[1].bytes + grouped.levels[2].bytes);
+  const auto inGroups = static_cast<double>(grouped.levels[1].bytes + grouped.levels[2].bytes);
   EXPECT_NEAR(inGroups, static_cast<double>(flat.levels[1].bytes), 200);  // a grain's rounding between the two
 }
 
