@@ -18,6 +18,7 @@ using testing::kKiB;
 using testing::Machines;
 using testing::playToTheEnd;
 using testing::Script;
+using testing::scriptOfWaits;
 
 // A message of so many seconds, in a network that is otherwise free or not.
 std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
@@ -54,14 +55,7 @@ TEST_P(Plans, OfFewOwnersLetRanksWaitWhereTheyLikeWithLittleStaging) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
     Cluster cluster(GetParam(), 512 * kKiB, 16 * kKiB, {4 * kKiB, random() % 2 * 8 * kKiB}, rowsWith(1e-2, 1e9));
-    Script script;
-    const std::size_t calls = 2 + random() % 6;
-    for (std::size_t c = 0; c < calls; ++c) script.sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
-    for (int r = 0; r < cluster.world(); ++r) {
-      std::vector<std::size_t>& before = script.waitBefore.emplace_back();
-      for (std::size_t c = 0; c < calls; ++c) before.push_back(random() % (c + 1));
-    }
-    playToTheEnd(cluster, script, random);
+    playToTheEnd(cluster, scriptOfWaits(cluster.world(), random), random);
     if (HasFatalFailure()) FAIL() << "seed " << seed << ", " << cluster.planner.topology().describe();
   }
 }

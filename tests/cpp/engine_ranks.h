@@ -199,6 +199,18 @@ class Player {
   std::vector<std::size_t> made_;
 };
 
+// A few calls, small and larger, and each rank waits for earlier ones where it likes.
+inline Script scriptOfWaits(int world, std::mt19937& random) {
+  Script script;
+  const std::size_t calls = 2 + random() % 6;
+  for (std::size_t c = 0; c < calls; ++c) script.sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
+  for (int r = 0; r < world; ++r) {
+    std::vector<std::size_t>& before = script.waitBefore.emplace_back();
+    for (std::size_t c = 0; c < calls; ++c) before.push_back(random() % (c + 1));
+  }
+  return script;
+}
+
 inline void playToTheEnd(Cluster& cluster, const Script& script, std::mt19937& random) {
   Player player(cluster, script);
   constexpr int kMostSteps = 2'000'000;

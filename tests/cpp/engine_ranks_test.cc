@@ -20,6 +20,7 @@ using testing::Player;
 using testing::playToTheEnd;
 using testing::Rank;
 using testing::Script;
+using testing::scriptOfWaits;
 
 const Machines kLayouts[] = {
     {{1}},    {{2}},          {{4}},       {{1, 1}},          {{2, 2}}, {{2, 2}, true},     {{1, 1, 1, 1}},
@@ -47,14 +48,7 @@ TEST(Ranks, RanksMayWaitWhereTheyLikeWithLittleStaging) {
     std::mt19937 random(seed);
     const Machines& machines = kLayouts[random() % std::size(kLayouts)];
     Cluster cluster(machines, 256 * kKiB, 64 * kKiB, kEagerLimits[random() % std::size(kEagerLimits)]);
-    Script script;
-    const std::size_t calls = 2 + random() % 6;
-    for (std::size_t c = 0; c < calls; ++c) script.sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
-    for (int r = 0; r < cluster.world(); ++r) {
-      std::vector<std::size_t>& before = script.waitBefore.emplace_back();
-      for (std::size_t c = 0; c < calls; ++c) before.push_back(random() % (c + 1));
-    }
-    playToTheEnd(cluster, script, random);
+    playToTheEnd(cluster, scriptOfWaits(cluster.world(), random), random);
     if (HasFatalFailure()) FAIL() << "seed " << seed << ", " << cluster.planner.topology().describe();
   }
 }
