@@ -4,7 +4,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import Store
+from torch import Tensor
+from torch.distributed import ReduceOp, Store, Work
 
 class MembershipOptions:
     """What a rank brings to a group. Those without a getter in C++ can only be set."""
@@ -19,13 +20,18 @@ class MembershipOptions:
     secret: bytes  # 32, or none: drawn by the group
     tls: tuple[str, str, str]  # files in PEM: certificate, key, authority; RuntimeError says why they can't be used
     machine: str
+    site: str
     hostname: str
     addresses: list[str]  # of the interfaces, the first for all but lanes
+    site_addresses: list[str]  # of those towards other sites; empty: the same
     settings: str
     ports: tuple[int, int]
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones
-    transport: str  # "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
-    lanes: int
+    transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+    lanes: tuple[int, int]  # likewise
+    devices: bool  # all-reduces of CUDA tensors are the engine's
+    device_machine: str  # of such calls; empty: the same
+    device_obstacle: str  # why this rank can't make them; empty: it can
 
 def make_backend(
     store: Store,
@@ -35,11 +41,17 @@ def make_backend(
 ) -> Any:
     """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
 
+def all_reduce_as_bf16_between_sites(backend: Any, tensor: Tensor, residual: Tensor, op: ReduceOp) -> Work:
+    """SUM or AVG of contiguous fp32 on the CPU; what rounding takes is kept in residual and added the next time."""
+
 def inspect(backend: Any) -> dict[str, Any] | None:
-    """What all ranks of a group say of themselves: ranks, transport, rdma_refused. Waits for them; None: one rank."""
+    """What all ranks of a group say of themselves: ranks, transports, rdma_refused. Waits for them; None: one rank."""
 
 def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
-    """Of this rank, by level: messages that carried data, bytes (read at level 0, sent above). None: not ours."""
+    """Of this rank, by level: messages that carried data, bytes (read at level 0, sent above), and sends.
+
+    The sends are those in which the messages went out, several in one. None: not ours.
+    """
 
 def rdma_devices() -> list[dict[str, str]]:
     """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""
@@ -47,11 +59,12 @@ def rdma_devices() -> list[dict[str, str]]:
 def rdma_obstacle(peers: int) -> str:
     """Why this process can't use RDMA with so many peers; empty where it can."""
 
-def built_in_rows(transport: str) -> list[tuple[float, float, float, float]]:
-    """By level. transport: "tcp", or TensorPipe's "uv", "shm", "ibv"."""
+def built_in_rows(rail: str, site: str = "tcp") -> list[tuple[float, float, float, float]]:
+    """By level. rail, site: transports, "tcp", or TensorPipe's "uv", "shm", "ibv"."""
 
 class PlanQuestion:
     machines: list[str]  # of each rank
+    sites: list[str]  # of each rank; empty: they stand in one
     total_memory: int  # bytes
     slice_size: int  # bytes
     rows: list[tuple[float, float, float, float]]  # by level
@@ -59,6 +72,12 @@ class PlanQuestion:
 
 def forecast(question: PlanQuestion) -> list[dict[str, Any]]:
     """Every plan, the best first: steps, slice_bytes, slices, staging_bytes, seconds, levels (messages, bytes)."""
+
+def why_no_cuda() -> str:
+    """Why this build can do nothing with CUDA tensors itself; empty where it can."""
+
+def device_obstacle() -> str:
+    """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
 
 def epoll_descriptors() -> list[int]:
     """Those of this process."""

@@ -30,6 +30,7 @@ def create(options: Any, _backend_options: object) -> Any:
     """
     config = Config.from_environment()
     addresses = _addresses(config, options.store)
+    site_addresses = [facts.address_of(name, "FAIRRING_SITE_IFNAME") for name in config.site_interfaces]
     membership = _core.MembershipOptions()
     membership.name = options.group_id
     membership.rank = options.group_rank
@@ -38,19 +39,32 @@ def create(options: Any, _backend_options: object) -> Any:
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
-    membership.transport = "tcp" if config.tls else config.transport  # of all ways between machines TCP alone has TLS
+    membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
+    membership.devices = config.cuda
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
+    membership.site = config.site
     membership.hostname = socket.gethostname()
     membership.addresses = addresses
+    membership.site_addresses = site_addresses
     membership.settings = config.agreement(importlib.metadata.version("fairring"))
     if config.secret_file:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
     if config.tls:
         _set_tls(membership, config)
-    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, addresses[0]))
+    if config.cuda:
+        _describe_devices(membership, config)
+    outermost = [*site_addresses, *addresses][0]  # that all ranks reach
+    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, outermost))
+
+
+def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
+    if _core.why_no_cuda():
+        raise ConfigError(f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; unset it on all ranks")
+    membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
+    membership.device_obstacle = _core.device_obstacle()
 
 
 def _set_tls(membership: _core.MembershipOptions, config: Config) -> None:

@@ -1,7 +1,5 @@
 """The command line `fairring`: one table of sub-commands, each a module of its own.
 
-A sub-command's module offers HELP (one line), add_arguments(parser) and run(arguments) -> exit code. All of them are
-imported to build the help text, so none may import torch or the C++ module at its top: that belongs inside run().
 What stands after a `--` is a command for the sub-command to run and reaches it untouched as `arguments.command`;
 `arguments.words` are the words before it.
 """
@@ -11,7 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+
+from fairring.subcommands import add_subcommands
 
 COMMANDS = {
     "lab": "fairring.lab.command",
@@ -28,21 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cut = words.index("--") if "--" in words else len(words)
     arguments = _parser().parse_args(words[:cut])
     arguments.words, arguments.command = words[:cut], words[cut + 1 :]
-    run = import_module(COMMANDS[arguments.name]).run
-    return int(run(arguments))
+    return int(arguments.module.run(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fairring", description="Hierarchical all-reduce for PyTorch.")
-    commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
-    for name, module_name in COMMANDS.items():
-        module = import_module(module_name)
-        command = commands.add_parser(
-            name,
-            help=module.HELP,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.set_defaults(parser=command)
-        module.add_arguments(command)
+    add_subcommands(parser, "COMMAND", COMMANDS)
     return parser

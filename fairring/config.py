@@ -11,9 +11,10 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from fairring import cost_rows
+from fairring import by_level, cost_rows
 from fairring.cost_rows import CostRows
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -44,14 +45,18 @@ VARIABLES = (
     Variable(
         "FAIRRING_TRANSPORT",
         "auto",
-        "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp.",
+        "Between machines: tcp, tensorpipe[:uv|shm|ibv], or auto: RDMA (ibv) where all ranks can, else tcp; "
+        "between sites auto is tcp. rail=...,site=... names them apart.",
     ),
     Variable(
         "FAIRRING_LANES",
         "1",
-        "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16.",
+        "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
+    Variable("FAIRRING_CUDA", "off", "on: all-reduces of CUDA tensors go over the rails too; never tried on a GPU."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
+    Variable("FAIRRING_SITE", "one for all", "Name of the site (data centre) that this rank's machine stands in."),
+    Variable("FAIRRING_SITE_IFNAME", "as TP_SOCKET_IFNAME", "Network interfaces towards other sites, as a list."),
     Variable("FAIRRING_SECRET_FILE", "drawn by the job", "File with the secret that ranks prove to each other."),
     Variable("FAIRRING_TLS", "off", "on: connections between machines go over TLS 1.3, which needs the next three."),
     Variable("FAIRRING_TLS_CERTIFICATE", "none", "File with this rank's certificate in PEM, for both sides of TLS."),
@@ -73,10 +78,14 @@ class Config:
     total_memory: int = 50 * MIB
     slice_size: int = 25 * MIB
     heartbeat_timeout: float = 60.0
-    transport: str = "auto"  # between machines; or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
-    lanes: int = 1
+    # Of the rails, and between sites: or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
+    transports: tuple[str, str] = ("auto", "auto")
+    lanes: tuple[int, int] = (1, 1)  # likewise
     cost_rows: CostRows | None = None
     machine: str | None = None
+    site: str = ""
+    site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
+    cuda: bool = False
     secret_file: Path | None = None
     tls: bool = False
     tls_certificate: Path | None = None
@@ -84,6 +93,7 @@ class Config:
     tls_authority: Path | None = None
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
+    nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
     gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: torch's own variable, for the stock backend alone
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
     master_port: int = 0
@@ -115,18 +125,19 @@ class Config:
                 )
             if self.tls and not path:
                 raise ConfigError(f"FAIRRING_TLS=on needs {name}; give it a file in PEM")
-        if self.tls and self.transport in TENSORPIPE_TRANSPORTS:
+        if self.tls and any(transport in TENSORPIPE_TRANSPORTS for transport in self.transports):
             raise ConfigError(
                 "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe, which has no TLS; give tcp or auto"
             )
 
     def agreement(self, version: str) -> str:
         """The settings that all ranks of a group must share, as text to compare and to read."""
-        transport = f"tensorpipe:{self.transport}" if self.transport in TENSORPIPE_TRANSPORTS else self.transport
+        transports = [f"tensorpipe:{t}" if t in TENSORPIPE_TRANSPORTS else t for t in self.transports]
         rows = self.cost_rows.digest() if self.cost_rows else "built-in"
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
-            f"FAIRRING_TRANSPORT={transport} FAIRRING_LANES={self.lanes} FAIRRING_TLS={'on' if self.tls else 'off'} "
+            f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
+            f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={'on' if self.cuda else 'off'} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
@@ -165,6 +176,23 @@ def _seconds(name: str, text: str) -> float:
     return seconds
 
 
+def _by_level(
+    name: str, text: str, default: by_level.Value, parse: Callable[[str, str], by_level.Value]
+) -> tuple[by_level.Value, by_level.Value]:
+    try:
+        return by_level.parse(text, default, partial(parse, name))
+    except by_level.LevelError as error:
+        raise ConfigError(f"{name}={text!r}: {error}") from error
+
+
+def _transports(name: str, text: str) -> tuple[str, str]:
+    return _by_level(name, text, "auto", _transport)
+
+
+def _lanes(name: str, text: str) -> tuple[int, int]:
+    return _by_level(name, text, 1, _lanes_of_a_level)
+
+
 def _transport(name: str, text: str) -> str:
     kind, _, detail = text.strip().partition(":")
     if kind in ("auto", "tcp") and not detail and ":" not in text:
@@ -176,15 +204,15 @@ def _transport(name: str, text: str) -> str:
     raise ConfigError(f"{name}={text!r} is not a transport; give auto, tcp, tensorpipe, tensorpipe:uv, :shm or :ibv")
 
 
-def _lanes(name: str, text: str) -> int:
+def _lanes_of_a_level(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,2}", text.strip()) or not 1 <= int(text) <= MOST_LANES:
         raise ConfigError(f"{name}={text!r} is not a number of connections; give 1 to {MOST_LANES}")
     return int(text)
 
 
-def _machine(name: str, text: str) -> str:
+def _name(name: str, text: str) -> str:
     if len(text) > 200 or not text.isprintable():
-        raise ConfigError(f"{name}={text!r} is no name for a machine; give 1 to 200 printable characters")
+        raise ConfigError(f"{name}={text!r} is no name; give 1 to 200 printable characters")
     return text
 
 
@@ -249,11 +277,14 @@ def _text(_name: str, text: str) -> str:
 _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TOTAL_MEMORY": ("total_memory", size),
     "FAIRRING_SLICE_SIZE": ("slice_size", size),
-    "FAIRRING_TRANSPORT": ("transport", _transport),
+    "FAIRRING_TRANSPORT": ("transports", _transports),
     "FAIRRING_LANES": ("lanes", _lanes),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
-    "FAIRRING_MACHINE": ("machine", _machine),
+    "FAIRRING_CUDA": ("cuda", _switch),
+    "FAIRRING_MACHINE": ("machine", _name),
+    "FAIRRING_SITE": ("site", _name),
+    "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),
     "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
     "FAIRRING_TLS": ("tls", _switch),
     "FAIRRING_TLS_CERTIFICATE": ("tls_certificate", _pem_file),
@@ -262,6 +293,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_PORTS": ("ports", _ports),
     "TP_SOCKET_IFNAME": ("interfaces", _names),
     "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
+    "NCCL_HOSTID": ("nccl_host", _name),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),
 }

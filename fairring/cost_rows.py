@@ -1,7 +1,7 @@
 """The planner's cost rows as a file: what `fairring check --save` writes and FAIRRING_COST_ROWS names.
 
 One row per level: seconds of latency per step, seconds per further message, bytes per second of a rank each way, bytes
-of input summed per second. The planner has three levels; the third, of sites, has the second's row.
+of input summed per second. The third level, of sites, may be missing: it then has the rails' row.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMAT = "fairring cost rows 1"
-LEVELS = ("machine", "rail")
+LEVELS = ("machine", "rail", "site")
 FIELDS = ("latency_seconds", "per_message_seconds", "bytes_per_second", "summed_bytes_per_second")
 
 Row = tuple[float, float, float, float]
@@ -22,13 +22,13 @@ Row = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class CostRows:
-    """By level: machine, rail."""
+    """By level: machine, rail, and site where it was measured."""
 
     rows: tuple[Row, ...]
 
     def by_level(self) -> list[Row]:
         """As the C++ module takes them."""
-        return [*self.rows, self.rows[-1]]
+        return [*self.rows, self.rows[-1]][: len(LEVELS)]
 
     def digest(self) -> str:
         """Equal where the rows are: for the comparison between ranks."""
@@ -37,7 +37,7 @@ class CostRows:
 
 def write(path: Path, rows: Sequence[Row], measured: str) -> None:
     """measured: where and when, for people."""
-    levels = {level: dict(zip(FIELDS, row, strict=True)) for level, row in zip(LEVELS, rows, strict=True)}
+    levels = {level: dict(zip(FIELDS, row, strict=True)) for level, row in zip(LEVELS, rows, strict=False)}
     path.write_text(json.dumps({"format": FORMAT, "measured": measured, "levels": levels}, indent=2) + "\n")
 
 
@@ -48,6 +48,8 @@ def read(path: Path) -> CostRows:
         raise ValueError(f'it does not begin with "format": "{FORMAT}"')
     rows = []
     for level in LEVELS:
+        if level == LEVELS[-1] and level not in content.get("levels", {}):
+            continue
         numbers = [content.get("levels", {}).get(level, {}).get(field) for field in FIELDS]
         if not all(isinstance(number, int | float) and math.isfinite(number) and number >= 0 for number in numbers):
             raise ValueError(f"level {level!r} needs these numbers, none below 0: {', '.join(FIELDS)}")

@@ -8,6 +8,7 @@ import socket
 import struct
 from pathlib import Path
 
+from fairring import nvlink
 from fairring.config import ConfigError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -26,6 +27,15 @@ def machine() -> str:
     shared memory or unix sockets; the namespace's inode and the host name tell them apart.
     """
     return f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"
+
+
+def device_machine(nccl_host: str | None) -> str:
+    """Equal on two ranks if NCCL joins their GPUs without a network: in one NVLink domain, or else on one host.
+
+    Hosts are told as NCCL tells them, so containers of a host are one machine where NCCL takes them for one.
+    nccl_host: NCCL_HOSTID, which replaces the host's name and boot id.
+    """
+    return nvlink.domain() or nccl_host or f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}"
 
 
 def address_towards(host: str, port: int) -> str:
@@ -72,10 +82,11 @@ def _text(family: int, name: tuple[str, int] | tuple[str, int, int, int]) -> str
     return host
 
 
-def address_of(interface: str) -> str:
+def address_of(interface: str, variable: str = "TP_SOCKET_IFNAME") -> str:
     """The first IPv4 address of a network interface, else its first IPv6 one.
 
-    Raises ConfigError, with the interfaces there are, where it does not exist or has no address.
+    variable: where its name stands. Raises ConfigError, with the interfaces there are, where it does not exist or has
+    no address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", interface.encode()[:15])
@@ -83,14 +94,14 @@ def address_of(interface: str) -> str:
             return socket.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, request)[20:24])
         except OSError:
             pass
-    return _ipv6_of(interface)
+    return _ipv6_of(interface, variable)
 
 
-def _ipv6_of(interface: str) -> str:
+def _ipv6_of(interface: str, variable: str) -> str:
     lines = IF_INET6.read_text().splitlines() if IF_INET6.exists() else []
     found = [fields[0] for fields in map(str.split, lines) if fields[5] == interface]
     addresses = sorted((ipaddress.IPv6Address(bytes.fromhex(text)) for text in found), key=lambda a: a.is_link_local)
     if addresses:
         return f"{addresses[0]}%{interface}" if addresses[0].is_link_local else str(addresses[0])
     there = ", ".join(name for _, name in socket.if_nameindex())
-    raise ConfigError(f"TP_SOCKET_IFNAME={interface!r} is no interface with an IP address here; there are: {there}")
+    raise ConfigError(f"{variable}={interface!r} is no interface with an IP address here; there are: {there}")

@@ -2,7 +2,7 @@
 
 Reckons as the planner does in a job, from the topology, FAIRRING_TOTAL_MEMORY, FAIRRING_SLICE_SIZE and the cost rows
 (FAIRRING_COST_ROWS, or those that are built in for the transport). Needs no cluster. The first plan is the choice;
-messages and bytes are those of the busiest rank.
+messages and bytes are those of the busiest rank. With --sites a ring and a tree over all ranks stand beside.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fairring.cost_rows import Row
+    from fairring.forecast import Rows
 
 HELP = "print the plans of an all-reduce and what they are expected to take"
 
 TRANSPORTS = ("tcp", "uv", "shm", "ibv")
 BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-LEVELS = ("machine", "rail", "groups")
+
+
+def level_names(sites: int) -> tuple[str, ...]:
+    """Of the planner's levels, by number."""
+    return ("machine", "rail", "site" if sites > 1 else "groups")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--transport", choices=TRANSPORTS, default="tcp", help="between machines (default: tcp)")
     text = "of each machine's link, each way, instead of the cost row's: 1gbit, 100gbit; its ranks share it"
     add("--rate", metavar="RATE", help=text)
+    add("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1 (default: 1)")
+    add("--site-rate", metavar="RATE", help="likewise, of each site's uplink; its ranks share it")
+    add("--site-delay", metavar="TIME", help="from site to site, one way, instead of the cost row's latency: 20ms")
     add("--json", action="store_true", help="JSON instead of a table")
 
 
@@ -53,30 +66,46 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from fairring.config import Config, size
     from fairring.forecast import forecast, rows_of
     from fairring.lab.cluster import parse_machines
+    from fairring.lab.sites import parse_sites
+    from fairring.rivals import Shape, rivals
 
     config = Config.from_environment()
     counts = parse_machines(arguments.ranks, arguments.machines)
     call_bytes = size("--bytes", arguments.bytes)
     import torch  # noqa: F401  the C++ module needs its libraries
 
+    sites = parse_sites(arguments.sites, "none", arguments.site_delay or "0ms", len(counts))
     rows = rows_of(config, arguments.transport)
     if arguments.rate:
         rows = at_rate(rows, arguments.rate, max(counts))
+    site_of = sites.of_machines()
+    of_sites = [str(site_of[machine]) for machine, count in enumerate(counts) for _ in range(count)]
+    if arguments.site_rate:
+        share = _bytes_per_second("--site-rate", arguments.site_rate) / max(map(of_sites.count, of_sites))
+        rows = [*rows[:-1], (*rows[-1][:2], share, rows[-1][3])]
+    if arguments.site_delay:
+        rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
     machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
-    return forecast(config, machines, rows, call_bytes)
+    plans = forecast(config, machines, rows, call_bytes, of_sites)
+    if len(sites.machines) < 2:
+        return plans
+    shape = Shape(len(sites.machines), len(counts), sum(counts))
+    return plans + [{"rival": True, **vars(rival)} for rival in rivals(shape, rows, call_bytes)]
 
 
-def at_rate(
-    rows: Sequence[tuple[float, float, float, float]], rate: str, ranks: int
-) -> list[tuple[float, float, float, float]]:
+def at_rate(rows: Rows, rate: str, ranks: int) -> list[Row]:
     """The rows with the bandwidth between machines that each of a machine's ranks has of a link. Raises ValueError."""
+    share = _bytes_per_second("--rate", rate) / ranks
+    machine, rail, *others = rows
+    return [machine, (*rail[:2], share, rail[3]), *others]
+
+
+def _bytes_per_second(option: str, rate: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
     bits = float(match[1]) * BITS[match[2]] if match else 0.0
     if not bits:
-        raise ValueError(f"--rate {rate} is not a rate; write for instance 100mbit, 1gbit or 100gbit")
-    share = bits / 8 / ranks
-    machine, *others = rows
-    return [machine, *((latency, message, share, summed) for latency, message, _, summed in others)]
+        raise ValueError(f"{option} {rate} is not a rate; write for instance 100mbit, 1gbit or 100gbit")
+    return bits / 8
 
 
 def _show(plans: Sequence[dict[str, Any]]) -> None:
@@ -84,7 +113,10 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    levels = [LEVELS[entry["level"]] for entry in plans[0]["levels"]]
+    others = [plan for plan in plans if "rival" in plan]
+    plans = [plan for plan in plans if "rival" not in plan]
+    names = level_names(2 if others else 1)
+    levels = [names[entry["level"]] for entry in plans[0]["levels"]]
     heads = [f"{level}: {what}" for level in levels for what in ("messages", "bytes")]
     for column in ("plan", "predicted", "slices", *heads):
         table.add_column(column, no_wrap=True)
@@ -95,4 +127,23 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
         chosen = " (chosen)" if number == 0 else ""
         slices = f"{plan['slices']} of {plan['slice_bytes'] / (1 << 20):.4g} MiB"
         table.add_row(plan["steps"] + chosen, f"{plan['seconds'] * 1e3:.3f} ms", slices, *cells)
-    Console(highlight=False, width=180 if not sys.stdout.isatty() else None).print(table)
+    console = Console(highlight=False, width=200 if not sys.stdout.isatty() else None)
+    console.print(table)
+    if others:
+        console.print(_rivals(plans[0], others))
+
+
+def _rivals(chosen: dict[str, Any], others: Sequence[dict[str, Any]]) -> Table:
+    """The choice beside what others do."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("between sites", "predicted", "trips, one way", "bytes of a site, each way"):
+        table.add_column(column, no_wrap=True)
+    trips = 1 if "AR2" in chosen["steps"] else 2
+    rows = [(chosen["steps"], chosen["seconds"], trips, None)]
+    rows += [(one["name"], one["seconds"], one["site_trips"], one["site_bytes"]) for one in others]
+    for name, seconds, count, moved in rows:
+        size = "as above, all ranks" if moved is None else f"{moved / 1e6:.3f} MB"
+        table.add_row(name, f"{seconds * 1e3:.3f} ms", str(count), size)
+    return table

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "backend/cuda_device.h"
 #include "backend/device_sockets.h"
 #include "backend/fairring_backend.h"
 #include "backend/inspection.h"
@@ -30,9 +31,12 @@ PYBIND11_MODULE(_core, module) {
                     })
       .def_property("machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.place.machine = text; })
+      .def_property("site", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.place.site = text; })
       .def_property("hostname", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.hostname = text; })
       .def_property("addresses", nullptr,
                     [](MembershipOptions& o, std::vector<std::string> texts) { o.facts.addresses = std::move(texts); })
+      .def_property("site_addresses", nullptr,
+                    [](MembershipOptions& o, std::vector<std::string> t) { o.facts.siteAddresses = std::move(t); })
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("cost_rows", nullptr,
                     [](MembershipOptions& o, const std::vector<fairring::RowNumbers>& rows) {
@@ -40,8 +44,19 @@ PYBIND11_MODULE(_core, module) {
                     })
       .def_property("ports", nullptr,
                     [](MembershipOptions& o, std::pair<int, int> p) { o.ports = {p.first, p.second}; })
-      .def_readwrite("transport", &MembershipOptions::transport)
-      .def_readwrite("lanes", &MembershipOptions::lanes);
+      .def_property("transports", nullptr,
+                    [](MembershipOptions& o, std::pair<std::string, std::string> railAndSite) {
+                      o.transport = {std::move(railAndSite.first), std::move(railAndSite.second)};
+                    })
+      .def_property("lanes", nullptr,
+                    [](MembershipOptions& o, std::pair<std::uint32_t, std::uint32_t> railAndSite) {
+                      std::tie(o.lanes, o.siteLanes) = railAndSite;
+                    })
+      .def_readwrite("devices", &MembershipOptions::devices)
+      .def_property("device_machine", nullptr,
+                    [](MembershipOptions& o, const std::string& text) { o.facts.device.machine = text; })
+      .def_property("device_obstacle", nullptr,
+                    [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeStock makeStock) {
     auto shared = std::make_shared<const FairringBackend::MakeStock>(std::move(makeStock));
@@ -49,20 +64,25 @@ PYBIND11_MODULE(_core, module) {
   };
   module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_stock"),
              py::call_guard<py::gil_scoped_release>());
+  module.def("all_reduce_as_bf16_between_sites", &FairringBackend::asBf16BetweenSites, py::arg("backend"),
+             py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
-  module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("transport"));
+  module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("rail"), py::arg("site") = "tcp");
   using fairring::PlanQuestion;
   py::class_<PlanQuestion>(module, "PlanQuestion")
       .def(py::init<>())
       .def_readwrite("machines", &PlanQuestion::machines)
+      .def_readwrite("sites", &PlanQuestion::sites)
       .def_readwrite("total_memory", &PlanQuestion::totalMemoryBytes)
       .def_readwrite("slice_size", &PlanQuestion::sliceBytes)
       .def_readwrite("rows", &PlanQuestion::rows)
       .def_readwrite("bytes", &PlanQuestion::bytes);
   module.def("forecast", &fairring::forecast, py::arg("question"));
+  module.def("why_no_cuda", &fairring::whyNoCuda);
+  module.def("device_obstacle", &fairring::deviceObstacleHere);
   module.def("epoll_descriptors", &fairring::epollDescriptors);
   module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
 }

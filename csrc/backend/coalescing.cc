@@ -80,6 +80,11 @@ void Coalescing::add(const BackendPtr& stock) {
   if (calls_ && calls_->stocks.insert(stock).second) stock->startCoalescing();
 }
 
+bool Coalescing::hasStock() const {
+  const std::lock_guard lock(mutex_);
+  return calls_ && !calls_->stocks.empty();
+}
+
 Coalescing::WorkPtr Coalescing::end() {
   Calls calls;
   {

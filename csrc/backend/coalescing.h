@@ -1,6 +1,6 @@
 // The calls between a group's startCoalescing and its endCoalescing, which together are one Work: over when all are,
 // with the first error of theirs in the order of the calls. Each goes its own way at once; they are only waited for
-// together. CUDA's calls are NCCL's, which launches them together itself.
+// together. Those that are NCCL's it launches together itself.
 // Any thread.
 #pragma once
 
@@ -22,6 +22,8 @@ class Coalescing {
   // coalescing has been started.
   void add(const WorkPtr& work);
   void add(const BackendPtr& stock);
+  // Whether there is one, which has begun: until the end, what the thread asks of NCCL belongs to a group of NCCL's.
+  bool hasStock() const;
   WorkPtr end();  // null where there were no calls; throws ValueError where it has not been started
 
  private:
@@ -30,7 +32,7 @@ class Coalescing {
     std::set<BackendPtr> stocks;
   };
 
-  std::mutex mutex_;  // guards what is below
+  mutable std::mutex mutex_;  // guards what is below
   std::optional<Calls> calls_;
 };
 

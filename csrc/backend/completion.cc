@@ -28,6 +28,21 @@ void Completion::post(Task task) {
   changed_.notify_one();
 }
 
+void Completion::release(Object object) {
+  {
+    const std::lock_guard lock(mutex_);
+    released_.push_back(std::move(object));
+    if (released_.size() > 1) return;  // whoever takes the first takes this one too
+  }
+  changed_.notify_one();
+}
+
+void Completion::letGo() {
+  std::vector<Object> objects;  // which end after the lock
+  const std::lock_guard lock(mutex_);
+  objects.swap(released_);
+}
+
 void Completion::startThread() {
   threads_.emplace_back([this] { serve(); });
 }
@@ -40,11 +55,24 @@ void Completion::startStandBy() {
   }
 }
 
+// Waits for a task, or for something to let go of, which is a task once it has been gathered.
+void Completion::awaitTask(std::unique_lock<std::mutex>& lock) {
+  const auto due = [this] { return !tasks_.empty() || stop_; };
+  changed_.wait(lock, [&] { return due() || (!released_.empty() && !gathers_); });
+  if (!due()) {
+    gathers_ = true;
+    changed_.wait_for(lock, kGather, due);
+    gathers_ = false;
+  }
+  if (tasks_.empty() && !released_.empty()) tasks_.emplace_back([this] { letGo(); });
+}
+
 // Waits until the first task is this thread's to run; false when there will be none.
 bool Completion::takeTurn(std::unique_lock<std::mutex>& lock) {
   for (;;) {
-    changed_.wait(lock, [this] { return !tasks_.empty() || stop_; });
-    if (tasks_.empty()) return false;
+    awaitTask(lock);
+    if (tasks_.empty() && stop_) return false;
+    if (tasks_.empty()) continue;  // another thread has let go of it
     if (busy_ == 0) return true;
     const auto before = taken_;
     const auto movedOn = [&] { return busy_ == 0 || taken_ != before || tasks_.empty(); };

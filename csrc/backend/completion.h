@@ -1,11 +1,13 @@
-// Where completed calls are told to the user: future callbacks, copies into tensors that are not contiguous, the end of
-// profiler events. One per process. Tasks may take Python's global lock and may block, which the loop never does.
+// Where completed calls are told to the user: future callbacks, copies into tensors that are not contiguous. One per
+// process. Tasks may take Python's global lock and may block, which the loop never does.
 //
 // Tasks begin in order. The next begins when the last has come to its end, or has not for kPatience: a callback may
 // wait for the future of a later call (PowerSGD's hook does), whose completion is a task too. So one more thread than
 // are busy stands by, and tasks that take longer than kPatience overlap. Where the system has no more threads, the next
 // task waits for one that comes free.
 #pragma once
+
+#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +24,7 @@ class Completion {
  public:
   using Task = std::function<void()>;
   static constexpr std::chrono::milliseconds kPatience{1};
+  static constexpr std::chrono::milliseconds kGather{1};
 
   Completion();
   Completion(const Completion&) = delete;
@@ -29,9 +32,15 @@ class Completion {
   ~Completion();  // runs what was posted, then joins; never on one of its own threads, never with the global lock held
 
   void post(Task task);  // any thread; does not wait
+  // Lets go of an object, whose last reference this may be, on one of the threads, kGather later, with all that have
+  // come by then: so that many calls in a row wake a thread once. Any thread; does not wait.
+  using Object = c10::intrusive_ptr<c10::intrusive_ptr_target>;
+  void release(Object object);
 
  private:
   void serve();
+  void letGo();
+  void awaitTask(std::unique_lock<std::mutex>& lock);
   bool takeTurn(std::unique_lock<std::mutex>& lock);
   void startThread();
   void startStandBy();
@@ -39,6 +48,8 @@ class Completion {
   std::mutex mutex_;  // guards all below; tasks run outside it
   std::condition_variable changed_;
   std::deque<Task> tasks_;
+  std::vector<Object> released_;
+  bool gathers_ = false;  // a thread waits for more of these
   std::vector<std::thread> threads_;
   std::uint64_t taken_ = 0;  // tasks taken so far
   int busy_ = 0;             // threads inside a task

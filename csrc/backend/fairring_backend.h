@@ -1,9 +1,12 @@
 // The process group backend "fairring": calls that reduce dense CPU tensors are ours (delegation.h says which; they are
-// in reducing.cc), everything else is the stock backends' (fallback.h).
+// in reducing.cc), and so are all-reduces of sparse ones (reducing_sparse.cc), all-reduces of CUDA tensors where that
+// is switched on (reducing_on_device.cc), everything else is the stock backends' (fallback.h).
 //
 // Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
 #pragma once
+
+#include <c10/core/Stream.h>
 
 #include <functional>
 #include <memory>
@@ -39,6 +42,10 @@ class FairringBackend : public Fallback {
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
+  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as bf16;
+  // what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
+  static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
+                                    const at::Tensor& residual, const c10d::ReduceOp& how);
 
   // alone: the generation of a group of one rank, which has no membership.
   FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
@@ -55,6 +62,7 @@ class FairringBackend : public Fallback {
                                           const c10::intrusive_ptr<Options>& options) override;
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
@@ -84,11 +92,22 @@ class FairringBackend : public Fallback {
     c10d::ReduceOp reduction;
     std::chrono::milliseconds timeout;
     bool waited;  // the caller waits for it at once
+    // As Call has it. NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
+    Error refused = {};
   };
 
+  // What this makes of tensor `index` of the call; where it can't be made, what stands in its place.
+  Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
+                           const std::function<Reduced()>& make) const;
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
                           const c10d::ReduceScatterOptions& options);
+  // Null where NCCL does all of it, or the tensors are not on a device.
+  WorkPtr reduceOnDevice(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  c10::Stream deviceEnd(const at::Device& device);
+  WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
+  using WorkRef = c10::intrusive_ptr<FairringWork>;
+  WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
   WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 
@@ -97,6 +116,7 @@ class FairringBackend : public Fallback {
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
   Origin origin_;
+  std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
 };
 

@@ -21,9 +21,9 @@ std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows) {
   return made;
 }
 
-std::vector<RowNumbers> builtInRowNumbers(const std::string& transport) {
+std::vector<RowNumbers> builtInRowNumbers(const std::string& rail, const std::string& site) {
   std::vector<RowNumbers> rows;
-  for (const CostRow& row : builtInRows(transport)) {
+  for (const CostRow& row : builtInRows(rail, site)) {
     rows.push_back({row.latencySeconds, row.perMessageSeconds, row.bytesPerSecond, row.summedBytesPerSecond});
   }
   return rows;
@@ -44,8 +44,10 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
   for (const RankFacts& one : facts) {
     py::dict rank;
     rank["machine"] = one.place.machine;
+    rank["site"] = one.place.site;
     rank["hostname"] = one.hostname;
     rank["addresses"] = one.addresses;
+    rank["site_addresses"] = one.siteAddresses;
     rank["port"] = one.port;
     rank["rdma_fabric"] = one.rdmaFabric;
     rank["rdma_obstacle"] = one.rdmaObstacle;
@@ -53,7 +55,7 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
   }
   py::dict found;
   found["ranks"] = ranks;
-  found["transport"] = choice.transport.name();
+  found["transports"] = py::make_tuple(choice.transports.rail.name(), choice.transports.site.name());
   found["rdma_refused"] = choice.rdmaRefused;
   return found;
 }
@@ -71,6 +73,7 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
     py::dict entry;
     entry["messages"] = counted.messages;
     entry["bytes"] = counted.bytes;
+    entry["sends"] = counted.sends;
     levels[py::int_(level)] = entry;
   }
   return levels;
@@ -97,7 +100,9 @@ std::string rdmaObstacleHere(int peers) { return rdmaOffer(peers).obstacle; }
 py::list forecast(const PlanQuestion& question) {
   std::vector<Place> places;
   places.reserve(question.machines.size());
-  for (const std::string& machine : question.machines) places.push_back({machine, ""});
+  for (std::size_t rank = 0; rank < question.machines.size(); ++rank) {
+    places.push_back({question.machines[rank], question.sites.empty() ? "" : question.sites.at(rank)});
+  }
   const Planner planner(Topology(places), {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
   py::list plans;
   for (const Forecast& one : planner.forecast(question.bytes)) {

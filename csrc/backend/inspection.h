@@ -18,9 +18,9 @@ namespace fairring {
 using RowNumbers = std::array<double, 4>;  // of a CostRow, in its order
 
 std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows);
-std::vector<RowNumbers> builtInRowNumbers(const std::string& transport);
+std::vector<RowNumbers> builtInRowNumbers(const std::string& rail, const std::string& site);
 
-// What all ranks of a group say of themselves, and the transport that follows. Throws what the first use of the group
+// What all ranks of a group say of themselves, and the transports that follow. Throws what the first use of the group
 // would throw. None where the backend is not ours, has ended, or has one rank.
 pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 
@@ -32,6 +32,7 @@ std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be 
 
 struct PlanQuestion {
   std::vector<std::string> machines;  // of each rank
+  std::vector<std::string> sites;     // of each rank; none: they stand in one
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<RowNumbers> rows;  // by level

@@ -35,9 +35,9 @@ std::string listed(const std::vector<int>& ranks) {
 }
 
 // Whether nobody listens where the facts say. Anything but a refusal is the engine's to find out, and to explain.
-bool isDoorShut(const RankFacts& facts) {
+bool isDoorShut(const std::string& address, int port) {
   try {
-    const Descriptor probe = startConnect(tcpAddress(facts.address(), facts.port));
+    const Descriptor probe = startConnect(tcpAddress(address, port));
     pollfd ready{.fd = probe.get(), .events = POLLOUT, .revents = 0};
     return ::poll(&ready, 1, kProbeMs) > 0 && finishConnect(probe) == ECONNREFUSED;
   } catch (const Failure&) {
@@ -50,7 +50,7 @@ bool isDoorShut(const RankFacts& facts) {
 Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
     : store_(store),
       options_(std::move(options)),
-      runtime_(Runtime::acquire(options_.facts.addresses, options_.ports)),
+      runtime_(Runtime::acquire({options_.facts.addresses, options_.facts.siteAddresses}, options_.ports)),
       onFailed_(std::move(onFailed)),
       seating_(*store_, options_.rank) {
   openDoor(*store_);
@@ -68,7 +68,8 @@ void Membership::openDoor(c10d::Store& store) {
   entrance_ = std::make_shared<Entrance>(id, secret, options_.rank, options_.tls);
   runtime_->acceptor().add(entrance_);
   RankFacts facts = options_.facts;
-  facts.addresses = runtime_->acceptor().addresses();
+  facts.addresses = runtime_->interfaces().rail;
+  facts.siteAddresses = runtime_->interfaces().site;
   facts.port = runtime_->acceptor().port();
   describeRdma(facts);
   store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
@@ -100,13 +101,14 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
-                         .transport = transportFor(facts_).transport,
+                         .transports = transportFor(facts_).transports,
                          .makeTensorPipe = makeTensorPipePipes,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
                          .rows = options_.rows,
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .failed = [this](const Error& error) { announce(error); }};
+  equip(settings);
   auto made = std::make_shared<Group>(runtime_->threads(), entrance_, std::move(settings), facts_);
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
@@ -119,12 +121,6 @@ std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout)
   refuseIfAborted();
   meet(making, timeout);
   return facts_;
-}
-
-TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) const {
-  TransportChoice choice = chooseTransport(options_.transport, facts);
-  choice.transport.lanes = options_.lanes;
-  return choice;
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
@@ -240,7 +236,9 @@ std::vector<int> Membership::fetchFacts(c10d::Store& store) {
   checkAddresses(facts);
   chooseTransport(options_.transport, facts);
   for (int rank = 0; rank < options_.size; ++rank) {
-    if (rank != options_.rank && isDoorShut(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
+    const RankFacts& there = facts[static_cast<std::size_t>(rank)];
+    const std::string& address = there.addressesFrom(options_.facts.place.site).front();
+    if (rank != options_.rank && isDoorShut(address, there.port)) dead.push_back(rank);
   }
   if (dead.empty()) facts_ = std::move(facts);
   return dead;
@@ -255,9 +253,13 @@ std::vector<int> Membership::missingRanks(c10d::Store& store, int from) const {
 }
 
 std::optional<std::uint64_t> Membership::enter(OutsideCall call) {
-  const std::lock_guard lock(mutex_);
-  if (!group_) return std::nullopt;
-  return group_->enter(std::move(call));
+  std::shared_ptr<Group> group;
+  {
+    const std::lock_guard lock(mutex_);
+    group = group_;
+  }
+  if (!group) return std::nullopt;
+  return group->enter(std::move(call));  // without the lock: whoever submits may serve the loop, which may announce
 }
 
 void Membership::finish(std::uint64_t ticket) {

@@ -43,12 +43,14 @@ struct MembershipOptions {
   std::string secret;              // 32 bytes, or empty: drawn, and shared through the store
   std::shared_ptr<const Tls> tls;  // none: plain connections
   ListenPorts ports;
-  std::string transport = "auto";  // or "tcp", or TensorPipe's "uv", "shm", "ibv"
-  std::uint32_t lanes = 1;         // of TCP: connections to a peer
+  TransportSettings transport;
+  std::uint32_t lanes = 1;      // of TCP: connections to a peer of this site
+  std::uint32_t siteLanes = 1;  // and to one of another
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
+  bool devices = false;  // all-reduces of CUDA tensors are the engine's
 };
 
 class Membership {
@@ -70,6 +72,7 @@ class Membership {
   // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
   std::optional<std::uint64_t> enter(OutsideCall call);
   void finish(std::uint64_t ticket);
+  bool usesDevices() const { return options_.devices; }
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
@@ -82,6 +85,9 @@ class Membership {
   void describeRdma(RankFacts& facts) const;
   void closeDoor();
   void tellTransport() const;
+  void equip(GroupSettings& settings);  // for calls on a device
+  std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
+                                          std::chrono::milliseconds timeout);
   Secret agreeOnSecret(c10d::Store& store) const;
   void meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
   void awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);

@@ -1,4 +1,4 @@
-// What Membership says and decides about the way between machines: what of RDMA this rank could offer, told with its
+// What Membership says and decides about the ways between machines: what of RDMA this rank could offer, told with its
 // facts, and which transport follows from all ranks' facts.
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
@@ -12,10 +12,18 @@ namespace fairring {
 
 // TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
 void Membership::describeRdma(RankFacts& facts) const {
-  if (options_.transport != "auto" && options_.transport != "ibv") return;
+  const auto wants = [](const std::string& setting) { return setting == "auto" || setting == "ibv"; };
+  if (!wants(options_.transport.rail) && options_.transport.site != "ibv") return;
   const int mostPeers = options_.size - 1;
   facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
   facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+}
+
+TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) const {
+  TransportChoice choice = chooseTransport(options_.transport, facts);
+  choice.transports.rail.lanes = options_.lanes;
+  choice.transports.site.lanes = options_.siteLanes;
+  return choice;
 }
 
 // A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.

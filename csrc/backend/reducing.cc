@@ -1,20 +1,21 @@
-// FairringBackend's way with calls that reduce: every one is an all-reduce of the engine's, on the tensor itself or on
-// a copy, of whose result this rank keeps what is its own. So all of them know the same operations and dtypes, and give
-// the same bits.
+// FairringBackend's way with calls that reduce: every one is an all-reduce of the engine's, of all its tensors at once,
+// on the tensors themselves or on copies, of whose result this rank keeps what is its own. So all of them know the same
+// operations and dtypes, and give the same bits.
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "backend/delegation.h"
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
+#include "backend/sparse_tensor.h"
 
 namespace fairring {
 namespace {
 
 namespace op = operation;
 using Tensors = Fallback::Tensors;
-using WorkRef = c10::intrusive_ptr<FairringWork>;
 
 bool isOurs(const Tensors& tensors) {
   return !tensors.empty() && std::ranges::all_of(tensors, [](const at::Tensor& tensor) {
@@ -38,11 +39,18 @@ void requireFit(const Operation& operation, const at::Tensor& output, const at::
                    " of ", input.scalar_type(), " on ", input.device(), ": they must be the same");
 }
 
-// In a group of one rank: what this rank contributes is the result.
-void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
-  const Input input{buffer.data_ptr(), contribution.scale};
-  if (input.scale != 1.0) reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
+std::vector<Operand> operandsOf(const FairringWork& work, const std::vector<Contribution>& contributions) {
+  std::vector<Operand> operands;
+  operands.reserve(contributions.size());
+  for (std::size_t i = 0; i < contributions.size(); ++i) {
+    const Reduced& one = work.reduced(i);
+    void* const data = one.isRefused ? nullptr : one.buffer.data_ptr();
+    operands.push_back({data, ownElements(one.buffer), contributions[i].reduction});
+  }
+  return operands;
 }
+
+float* residualOf(const Reduced& one) { return one.residual.defined() ? one.residual.data_ptr<float>() : nullptr; }
 
 std::vector<Contribution> contributionsOf(const Operation& operation, const std::vector<Reduced>& all,
                                           const c10d::ReduceOp& reduction, int ranks) {
@@ -60,24 +68,72 @@ std::vector<Contribution> contributionsOf(const Operation& operation, const std:
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors.front().is_cuda()) {
+    if (WorkPtr work = reduceOnDevice(op::kAllReduce, tensors, options)) return work;
+  }
+  if (tensors.size() == 1 && isSparseOnHost(tensors.front())) return allReduceSparse(tensors.front(), options);
   const bool ours = tensors.size() == 1 && isOurs(tensors);
   return ours ? reduceInPlace(op::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
 }
 
+Fallback::WorkPtr FairringBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const bool ours = tensors.size() == 1 && isSparseOnHost(tensors.front());
+  return ours ? allReduceSparse(tensors.front(), options) : Fallback::allreduce_sparse(tensors, options);
+}
+
 Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
+  if (WorkPtr work = reduceOnDevice(op::kAllReduceCoalesced, tensors, options)) return work;
   if (!isOurs(tensors)) return Fallback::allreduce_coalesced(tensors, options);
   return reduceInPlace(op::kAllReduceCoalesced, tensors, options);
+}
+
+Fallback::WorkPtr FairringBackend::asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                                      const at::Tensor& tensor, const at::Tensor& residual,
+                                                      const c10d::ReduceOp& how) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  TORCH_CHECK_WITH(ValueError, ours, op::kAllReduceCrossing.verb, " needs a group of Fairring's");
+  for (const at::Tensor& one : {tensor, residual}) {
+    TORCH_CHECK_WITH(ValueError, isOurs({one}) && one.scalar_type() == at::kFloat && one.is_contiguous(),
+                     op::kAllReduceCrossing.verb, " needs contiguous tensors of Float on the CPU, not of ",
+                     one.scalar_type(), " on ", one.device());
+  }
+  TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), op::kAllReduceCrossing.verb, ": the tensor has ",
+                   tensor.numel(), " elements, the residual ", residual.numel());
+  const c10d::ReduceOp::RedOpType kind = how;
+  TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG, op::kAllReduceCrossing.verb,
+                   " knows SUM and AVG alone");
+  Reduced one = Reduced::inPlace(tensor);
+  one.residual = residual;
+  const Common common{.tensors = {tensor}, .reduction = kind};
+  return ours->reduceAll({op::kAllReduceCrossing, common, how, ours->limitOf(c10d::kUnsetTimeout), false},
+                         {std::move(one)}, {tensor});
+}
+
+Reduced FairringBackend::reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like,
+                                          std::int64_t elements, const std::function<Reduced()>& make) const {
+  try {
+    return make();
+  } catch (const c10::Error& error) {
+    if (getSize() == 1) throw;
+    call.refused =
+        makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ", call.common.tensors.size(),
+                  " in ", call.operation.verb, ": ", error.what_without_backtrace());
+    return Reduced::refused(like, elements);
+  }
 }
 
 Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, const Tensors& tensors,
                                                  const c10d::AllreduceOptions& options) {
   std::vector<Reduced> all;
   all.reserve(tensors.size());
-  std::ranges::transform(tensors, std::back_inserter(all), Reduced::inPlace);
   const Common common{.tensors = tensors, .reduction = options.reduceOp};
-  return reduceAll({operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp}, std::move(all),
-                   tensors);
+  ReducingCall call{operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    all.push_back(reducedOrRefused(call, i, tensor, tensor.numel(), [&tensor] { return Reduced::inPlace(tensor); }));
+  }
+  return reduceAll(call, std::move(all), tensors);
 }
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -85,8 +141,11 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   if (tensors.size() != 1 || !isOurs(tensors)) return Fallback::reduce(tensors, options);
   const at::Tensor& tensor = tensors.front();
   const Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
-  return reduceAll({op::kReduce, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp},
-                   {getRank() == options.rootRank ? Reduced::inPlace(tensor) : Reduced::ofACopy(tensor)}, tensors);
+  ReducingCall call{op::kReduce, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Reduced reduced = reducedOrRefused(call, 0, tensor, tensor.numel(), [&] {
+    return getRank() == options.rootRank ? Reduced::inPlace(tensor) : Reduced::ofACopy(tensor);
+  });
+  return reduceAll(call, {std::move(reduced)}, tensors);
 }
 
 Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -103,11 +162,15 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
   }
   const auto mine = parts.begin() + getRank();
   requireFit(op::kReduceScatter, outputs.front(), *mine, mine->numel());
-  std::int64_t before = 0;
-  std::for_each(parts.begin(), mine, [&before](const at::Tensor& part) { before += part.numel(); });
+  const auto elementsUpTo = [&parts](auto end) {
+    return std::accumulate(parts.begin(), end, std::int64_t{0},
+                           [](std::int64_t sum, const at::Tensor& part) { return sum + part.numel(); });
+  };
   const Common common{.tensors = parts, .reduction = options.reduceOp};
-  return reduceAll({op::kReduceScatter, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp},
-                   {Reduced::scattered(parts, outputs.front(), before)}, outputs);
+  ReducingCall call{op::kReduceScatter, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Reduced reduced = reducedOrRefused(call, 0, outputs.front(), elementsUpTo(parts.end()),
+                                     [&] { return Reduced::scattered(parts, outputs.front(), elementsUpTo(mine)); });
+  return reduceAll(call, {std::move(reduced)}, outputs);
 }
 
 Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -128,17 +191,18 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
                                                    const Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
                    inputs.size(), " inputs");
+  const Common common{.tensors = inputs, .reduction = options.reduceOp};
+  ReducingCall call{operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
   std::vector<Reduced> all;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::int64_t elements = inputs[i].numel() / getSize();
     TORCH_CHECK_WITH(ValueError, elements * getSize() == inputs[i].numel(), operation.verb, ": the input's ",
                      inputs[i].numel(), " elements can't be divided among ", getSize(), " ranks");
     requireFit(operation, outputs[i], inputs[i], elements);
-    all.push_back(Reduced::scattered({inputs[i]}, outputs[i], getRank() * elements));
+    all.push_back(reducedOrRefused(call, i, outputs[i], inputs[i].numel(),
+                                   [&] { return Reduced::scattered({inputs[i]}, outputs[i], getRank() * elements); }));
   }
-  const Common common{.tensors = inputs, .reduction = options.reduceOp};
-  return reduceAll({operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp}, std::move(all),
-                   outputs);
+  return reduceAll(call, std::move(all), outputs);
 }
 
 Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vector<Reduced> all,
@@ -153,30 +217,32 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   const auto work =
       c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, std::move(all), outputs, runtime);
   if (!membership) {
-    for (std::size_t i = 0; i < contributions.size(); ++i) contributeAlone(work->buffer(i), contributions[i]);
+    for (std::size_t i = 0; i < contributions.size(); ++i) contributeAlone(work->reduced(i).buffer, contributions[i]);
     work->completeAlone();
     coalescing().add(WorkPtr(work));
     return work;
   }
+  return submit(*membership, work,
+                {.operands = operandsOf(*work, contributions),
+                 .scale = scaleOf(contributions),
+                 .residual = residualOf(work->reduced(0)),
+                 .timeout = call.timeout,
+                 .signature = signature,
+                 .refused = call.refused,
+                 .done = nullptr},
+                call.waited);
+}
+
+Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef& work, Call call, bool waited) {
   try {
     const auto begun = std::chrono::steady_clock::now();
-    Group& group = membership->group(call.timeout);
+    Group& group = membership.group(call.timeout);
     // Second: while ranks are missing Gloo is not begun, and the call has one timeout for both.
     awaitGloo(call.timeout - std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun));
-    Completion& completion = membership->completion();
-    for (std::size_t i = 0; i < contributions.size(); ++i) {
-      const at::Tensor& buffer = work->buffer(i);
-      group.submit(
-          {.data = buffer.data_ptr(),
-           .elements = ownElements(buffer),
-           .reduction = contributions[i].reduction,
-           .scale = contributions[i].scale,
-           .timeout = call.timeout,
-           .signature = signature,
-           .done = [work = WorkRef(work), &completion](
-                       const Error& error) mutable { FairringWork::onDone(std::move(work), error, completion); }},
-          call.waited);
-    }
+    call.done = [work = WorkRef(work), &completion = membership.completion()](const Error& error) mutable {
+      FairringWork::onDone(std::move(work), error, completion);
+    };
+    group.submit(std::move(call), waited);
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }

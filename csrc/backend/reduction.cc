@@ -73,7 +73,13 @@ double factorOf(const char* call, const c10d::ReduceOp& op) {
   return supplement.tensor_factor.defined() ? supplement.tensor_factor.item().toDouble() : supplement.double_factor;
 }
 
-DType ownDType(const char* call, TorchDType dtype) {
+// Not reduced on the CPU, as in Gloo.
+constexpr std::array kDeviceDTypes = {
+    std::pair{TorchDType::Float8_e4m3fn, DType::Float8E4M3},
+    std::pair{TorchDType::Float8_e5m2, DType::Float8E5M2},
+};
+
+DType cpuDType(const char* call, TorchDType dtype) {
   const auto* row = std::ranges::find(kDTypes, dtype, [](const auto& pair) { return pair.first; });
   check(row != std::end(kDTypes), ErrorKind::Usage, call, " is not defined for tensors of ", dtype,
         " on the CPU: convert the tensor to another dtype first, such as bfloat16 or float32");
@@ -82,22 +88,10 @@ DType ownDType(const char* call, TorchDType dtype) {
 
 const Operation* find(TorchOp op) { return std::ranges::find(kOperations, op, &Operation::torch); }
 
-}  // namespace
-
-const char* name(TorchOp op) {
-  const Operation* operation = find(op);
-  return operation == std::end(kOperations) ? "an unknown operation" : operation->name;
-}
-
-std::uint64_t ownElements(const at::Tensor& tensor) {
-  return static_cast<std::uint64_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
-}
-
-Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
+Contribution contribution(const char* call, const c10d::ReduceOp& op, TorchDType dtype, DType own, int ranks) {
   const Operation* operation = find(op);
   check(operation != std::end(kOperations), ErrorKind::Usage, call, " with operation number ", static_cast<int>(op.op_),
         ", which torch.distributed.ReduceOp does not define: take one of those that it does");
-  const DType own = ownDType(call, dtype);
   const char* reason = objection(*operation, dtype, own);
   check(reason == nullptr, ErrorKind::Usage, call, " with ", operation->name, " is not defined for tensors of ", dtype,
         ": ", reason);
@@ -111,6 +105,36 @@ Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDTy
     }
   }
   return contribution;
+}
+
+}  // namespace
+
+const char* name(TorchOp op) {
+  const Operation* operation = find(op);
+  return operation == std::end(kOperations) ? "an unknown operation" : operation->name;
+}
+
+std::uint64_t ownElements(const at::Tensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
+}
+
+Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
+  return contribution(call, op, dtype, cpuDType(call, dtype), ranks);
+}
+
+Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
+  const auto* row = std::ranges::find(kDeviceDTypes, dtype, [](const auto& pair) { return pair.first; });
+  return contribution(call, op, dtype, row == std::end(kDeviceDTypes) ? cpuDType(call, dtype) : row->second, ranks);
+}
+
+double scaleOf(const std::vector<Contribution>& contributions) {
+  const auto scaled = std::ranges::find_if(contributions, [](const auto& one) { return isFloat(one.reduction.dtype); });
+  return scaled == contributions.end() ? 1.0 : scaled->scale;
+}
+
+void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
+  const Input input{buffer.data_ptr(), contribution.scale};
+  if (input.scale != 1.0) reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
 }
 
 }  // namespace fairring

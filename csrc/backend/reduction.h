@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
 
 #include "kernels/reduce.h"
 
@@ -26,5 +27,13 @@ struct Contribution {
 
 // `call`: what its user called, for errors. Throws Failure(Usage) where the operation is not defined for the dtype.
 Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+// On a device, which has floats of 8 bits besides. A factor that lies there is read: that waits for the caller's
+// stream.
+Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+// The factor is the same for all floats of a call, and integers have none.
+double scaleOf(const std::vector<Contribution>& contributions);
+
+// In a group of one rank: what this rank contributes is the result.
+void contributeAlone(const at::Tensor& buffer, const Contribution& contribution);
 
 }  // namespace fairring

@@ -5,7 +5,9 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace fairring {
 namespace {
@@ -25,21 +27,29 @@ void prepareForForks() {
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
 }
 
+std::vector<std::string> all(const Interfaces& interfaces) {
+  std::vector<std::string> addresses = interfaces.rail;
+  for (const std::string& address : interfaces.site) {
+    if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(address);
+  }
+  return addresses;
+}
+
 }  // namespace
 
-std::shared_ptr<Runtime> Runtime::acquire(const std::vector<std::string>& addresses, ListenPorts ports) {
+std::shared_ptr<Runtime> Runtime::acquire(const Interfaces& interfaces, ListenPorts ports) {
   prepareForForks();
   const std::lock_guard lock(mutex);
   std::shared_ptr<Runtime> runtime = current.lock();
   if (!runtime) {
-    runtime = std::make_shared<Runtime>(addresses, ports);
+    runtime = std::make_shared<Runtime>(interfaces, ports);
     current = runtime;
   }
   return runtime;
 }
 
-Runtime::Runtime(const std::vector<std::string>& addresses, ListenPorts ports)
-    : acceptor_(loop_, addresses, ports, [this](const std::string& text) {
+Runtime::Runtime(Interfaces interfaces, ListenPorts ports)
+    : interfaces_(std::move(interfaces)), acceptor_(loop_, all(interfaces_), ports, [this](const std::string& text) {
         completion_.post([text] { TORCH_WARN("fairring: ", text); });  // writing may block
       }) {}
 

@@ -15,21 +15,28 @@
 
 namespace fairring {
 
+struct Interfaces {  // their IP addresses
+  std::vector<std::string> rail;
+  std::vector<std::string> site;  // towards other sites; none: the same
+};
+
 class Runtime {
  public:
   // The process's runtime, made where there is none. Throws Failure(Configuration) where it can't listen.
-  static std::shared_ptr<Runtime> acquire(const std::vector<std::string>& addresses, ListenPorts ports);
+  static std::shared_ptr<Runtime> acquire(const Interfaces& interfaces, ListenPorts ports);
 
-  Runtime(const std::vector<std::string>& addresses, ListenPorts ports);
+  Runtime(Interfaces interfaces, ListenPorts ports);
 
   Completion& completion() { return completion_; }
   Threads threads() { return {loop_, vitals_}; }
   Acceptor& acceptor() { return acceptor_; }
+  const Interfaces& interfaces() const { return interfaces_; }  // of the first group
 
  private:
   Completion completion_;  // first made, last ended: the loop posts to it
   LoopThread vitals_;
   LoopThread loop_;
+  const Interfaces interfaces_;
   Acceptor acceptor_;
 };
 

@@ -1,5 +1,6 @@
 #include "backend/signature.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,34 @@ std::string nameOf(at::ScalarType dtype) {
   }
 }
 
+bool areAlike(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(tensors, [&first = tensors.front()](const at::Tensor& tensor) {
+    return tensor.numel() == first.numel() && tensor.scalar_type() == first.scalar_type();
+  });
+}
+
+// The others, as many as have room, and how many elements there are in all: two long lists that differ further on
+// mostly differ in that.
+std::string othersOf(const std::vector<at::Tensor>& tensors) {
+  constexpr std::size_t kMostText = 120;
+  std::int64_t elements = tensors.front().numel();
+  std::string text = ", then ";
+  bool all = true;
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    elements += tensors[i].numel();
+    all = all && text.size() < kMostText;
+    if (all) text += concat(i == 1 ? "" : ", ", tensors[i].numel(), " ", nameOf(tensors[i].scalar_type()));
+  }
+  return text + concat(all ? "" : " and so on", ": ", elements, " elements in all");
+}
+
+// Rows are found by their places in it, so the same number of elements is not enough.
+std::string shapeOf(const at::Tensor& sparse) {
+  std::string text = " as";
+  for (const std::int64_t size : sparse.sizes()) text += concat(text == " as" ? " " : " x ", size);
+  return text + concat(", ", sparse.sparse_dim(), " sparse");
+}
+
 std::string textOf(const Operation& operation, const Common& common) {
   std::string text = operation.verb;
   if (common.reduction) text += concat(" ", name(*common.reduction));
@@ -37,6 +66,9 @@ std::string textOf(const Operation& operation, const Common& common) {
       text += concat(first.numel(), " ");
     }
     text += nameOf(first.scalar_type());
+    if (!common.dtypesOnly && !areAlike(common.tensors)) text += othersOf(common.tensors);
+    if (first.layout() == at::kSparse && !common.dtypesOnly) text += shapeOf(first);
+    if (first.is_cuda()) text += " on CUDA";
   }
   if (common.root) text += concat(", root ", *common.root);
   return text;
@@ -65,8 +97,10 @@ std::uint64_t digestOf(const Operation& operation, const Common& common) {
   digest.add(common.root ? static_cast<std::uint64_t>(*common.root) + 1 : 0U);
   for (const at::Tensor& tensor : common.tensors) {
     digest.add(static_cast<std::uint64_t>(tensor.scalar_type()));
+    digest.add(static_cast<std::uint64_t>(tensor.device().type()));
     if (common.dtypesOnly) break;  // how many there are may differ as well
     digest.add(static_cast<std::uint64_t>(tensor.numel()));
+    if (tensor.layout() == at::kSparse) digest.add(shapeOf(tensor));
   }
   return digest.value();
 }

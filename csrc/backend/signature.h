@@ -16,7 +16,7 @@
 namespace fairring {
 
 struct Common {
-  // Dtypes and numbers of elements. Without its initializer GCC warns of callers that leave it out.
+  // Dtypes, devices and numbers of elements. Without its initializer GCC warns of callers that leave it out.
   std::vector<at::Tensor> tensors = {};  // NOLINT(readability-redundant-member-init)
   bool dtypesOnly = false;
   std::optional<std::int64_t> root = std::nullopt;

@@ -22,17 +22,17 @@ std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure
   const std::lock_guard lock(mutex_);
   if (completed_) return std::nullopt;
   if (!failure) label_.hooks->completed(key_);
+  // Before any waiter goes on, as in torch: it may end the profiler, which then has no place for this event.
+  if (const auto profiler = std::exchange(recordFunctionEndCallback_, nullptr)) profiler();
   completed_ = true;
   exception_ = std::move(failure);
-  Audience audience = {std::exchange(recordFunctionEndCallback_, nullptr), future_, result_};
-  const bool alone = !audience.profiler && !audience.future && !audience.result;
-  if (self != nullptr && alone && waiters_ > 0) left_ = std::move(*self);
+  Audience audience = {future_, result_};
+  if (self != nullptr && audience.empty() && waiters_ > 0) left_ = std::move(*self);
   cv_.notify_all();
   return audience;
 }
 
 void TrackedWork::tell(const Audience& audience) {
-  if (audience.profiler) audience.profiler();
   const std::exception_ptr failure = exception();
   if (audience.future) {
     if (failure) {
@@ -53,7 +53,7 @@ FuturePtr TrackedWork::ask(FuturePtr& place, const c10::TypePtr& type) {
   const bool late = completed_;
   lock.unlock();
   // Nobody else will tell it; it has no callbacks yet.
-  if (late) tell(&place == &future_ ? Audience{nullptr, future, nullptr} : Audience{nullptr, nullptr, future});
+  if (late) tell(&place == &future_ ? Audience{future, nullptr} : Audience{nullptr, future});
   return future;
 }
 

@@ -1,6 +1,6 @@
 // What every Work of ours does alike: waits, futures, errors, the profiler's end. Who carries the call out ends it
-// once, from any thread; waiters are woken there and then, and whoever else wants to know (future callbacks, profiler)
-// is told by tell(), which may take Python's lock and so runs where that may block.
+// once, from any thread; the profiler is told and waiters are woken there and then, and whoever else wants to know
+// (future callbacks) is told by tell(), which may take Python's lock and so runs where that may block.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,10 @@ class TrackedWork : public c10d::Work {
 
  protected:
   struct Audience {  // who still has to be told
-    std::function<void()> profiler;
     c10::intrusive_ptr<c10::ivalue::Future> future;
     c10::intrusive_ptr<c10::ivalue::Future> result;
+
+    bool empty() const { return !future && !result; }
   };
 
   const WorkLabel& label() const { return label_; }

@@ -20,7 +20,8 @@ void requireDistinctElements(const at::Tensor& result) { at::assert_no_internal_
 Reduced Reduced::inPlace(const at::Tensor& tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
   requireDistinctElements(tensor);
-  const at::Tensor buffer = plain(tensor).contiguous();
+  const bool isPlain = !tensor.is_conj() && !tensor.is_neg() && tensor.is_contiguous();
+  const at::Tensor buffer = isPlain ? tensor : plain(tensor).contiguous();
   return {buffer, buffer, tensor};
 }
 
@@ -43,21 +44,25 @@ Reduced Reduced::scattered(const std::vector<at::Tensor>& inputs, const at::Tens
   return {buffer, buffer.narrow(0, from, result.numel()).view(result.sizes()), result};
 }
 
+Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
+  return {at::empty({elements}, like.options().device(at::kMeta)), {}, {}, true};
+}
+
 FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all,
                            std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime)
     : TrackedWork(std::move(label), operation, outputs),
       runtime_(std::move(runtime)),
       all_(std::move(all)),
-      outputs_(std::move(outputs)),
-      pending_(all_.size()) {}
+      outputs_(std::move(outputs)) {}
 
 void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion) {
   {
     const std::lock_guard lock(work->mutex_);
-    if (error && !work->error_) work->error_ = error;
-    if (--work->pending_ > 0) return;
+    work->carriedOut_ = true;
+    work->error_ = error;
   }
-  if (!work->error_ && work->needsCopyBack()) {
+  const bool hasResults = !error || error.kind() == ErrorKind::Refused;  // of what was not refused
+  if (hasResults && work->needsCopyBack()) {
     completion.post([work = std::move(work)] {
       work->copyBack();
       work->tell(work->finish());
@@ -68,12 +73,13 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
   Ref self = std::move(work);
   Audience audience = ended.finish(&self);
   if (!self) return;  // a waiter has it, and may have let go of it
+  if (audience.empty()) return completion.release(std::move(self));
   completion.post([&ended, self = std::move(self), audience = std::move(audience)] { ended.tell(audience); });
 }
 
 bool FairringWork::isCarriedOut() {
   const std::lock_guard lock(mutex_);
-  return pending_ == 0;
+  return carriedOut_;
 }
 
 void FairringWork::hasten(Deadline deadline) {
@@ -83,7 +89,7 @@ void FairringWork::hasten(Deadline deadline) {
 }
 
 void FairringWork::completeAlone() {
-  pending_ = 0;
+  carriedOut_ = true;
   if (needsCopyBack()) copyBack();
   tell(finish());
 }
@@ -94,14 +100,18 @@ bool FairringWork::needsCopyBack() const {
 
 void FairringWork::copyBack() {
   try {
-    const at::AutoDispatchBelowAutograd noGradient;
-    for (const Reduced& one : all_) {
-      if (one.needsCopy()) one.result.copy_(one.part);
-    }
+    writeBack();
   } catch (const std::exception& e) {  // on a thread of ours: it has to come out of the user's wait()
     const std::lock_guard lock(mutex_);
     error_ = makeError(ErrorKind::Usage, "rank ", label().rank, ": the result of ", label().title,
                        " can't be copied into the tensor: ", e.what());
+  }
+}
+
+void FairringWork::writeBack() {
+  const at::AutoDispatchBelowAutograd noGradient;
+  for (const Reduced& one : all_) {
+    if (one.needsCopy()) one.result.copy_(one.part);
   }
 }
 

@@ -1,8 +1,8 @@
-// One call that reduces as the user holds it: tensors, how it ended, a future. It may consist of several engine calls
-// (one per tensor of a coalesced call) and is complete with the last of them; the first error wins.
+// One call that reduces as the user holds it: tensors, how it ended, a future. It is one call of the engine's, whose
+// tensors share slices.
 //
 // Who waits serves the loop meanwhile, if nobody else does (base/role.h); otherwise the engine's `done` wakes him, on
-// the loop, and no other thread stands between. Future callbacks and the profiler's end run on the completion thread.
+// the loop, and no other thread stands between. Future callbacks run on the completion thread.
 // Tensors that are not contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy;
 // copying back can take long, so it is done on the completion thread, before anyone is woken: whoever sees the Work
 // complete, by whatever means, sees the result.
@@ -17,14 +17,18 @@
 
 namespace fairring {
 
-// What one engine call reduces, in place, and what of the result this rank's user gets.
+// What the engine reduces, in place, and what of the result this rank's user gets.
 struct Reduced {
   at::Tensor buffer;  // contiguous
   at::Tensor part;    // of the buffer
   at::Tensor result;  // where that goes: the buffer itself, or a tensor of the user's; undefined where he gets nothing
+  bool isRefused = false;    // this rank can't take part with it
+  at::Tensor residual = {};  // as Call has it; undefined where it has none  NOLINT(readability-redundant-member-init)
 
   // An all-reduce: the tensor itself where it is contiguous.
   static Reduced inPlace(const at::Tensor& tensor);
+  // In the place of so many elements that this rank can't take part with: of that dtype, without memory.
+  static Reduced refused(const at::Tensor& like, std::int64_t elements);
   // A reduce, on a rank that is not the root: its tensor stays as it is.
   static Reduced ofACopy(const at::Tensor& tensor);
   // A reduce-scatter: a copy of the inputs, of which the result gets as many elements as it has, from that one on.
@@ -40,18 +44,22 @@ class FairringWork : public TrackedWork {
   FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all, std::vector<at::Tensor> outputs,
                std::weak_ptr<Runtime> runtime);
 
-  // The memory of the engine call `index` until it is done.
-  const at::Tensor& buffer(std::size_t index) const { return all_[index].buffer; }
+  // The memory of the engine's operand `index` until the call is done.
+  const Reduced& reduced(std::size_t index) const { return all_[index]; }
 
-  // One engine call is done. On the loop, or on the caller's thread where a group has no engine.
+  // The engine's call is done. On the loop, or on the caller's thread where a group has no engine.
   // Takes the reference, for its holder must not be the last one on the loop: tensors may need Python's lock to die.
   static void onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion);
   void completeAlone();  // all of it, on the caller's thread: a group of one rank
 
   std::vector<at::Tensor> result() override;
 
+ protected:
+  // Whether the result has to be brought to the tensors when the engine is done, and that, where it may take long.
+  virtual bool needsCopyBack() const;
+  virtual void writeBack();
+
  private:
-  bool needsCopyBack() const;
   void copyBack();
   Audience finish(Ref* self = nullptr);
   bool isCarriedOut();
@@ -64,7 +72,7 @@ class FairringWork : public TrackedWork {
   const std::vector<Reduced> all_;
   const std::vector<at::Tensor> outputs_;
   // Guarded by mutex_ of the base class.
-  std::size_t pending_;
+  bool carriedOut_ = false;
   Error error_;
 };
 

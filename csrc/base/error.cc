@@ -15,6 +15,7 @@ const char* name(ErrorKind kind) {
     case ErrorKind::Timeout: return "timeout";
     case ErrorKind::Connection: return "connection";
     case ErrorKind::Aborted: return "aborted";
+    case ErrorKind::Refused: return "refused";
     case ErrorKind::System: return "system";
   }
   return "unknown";

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace fairring {
@@ -21,6 +23,7 @@ enum class ErrorKind : std::uint8_t {
   Timeout,
   Connection,  // a connection could not be made, or its bytes were not ours
   Aborted,     // this rank gave up on its own accord
+  Refused,     // a rank could not take part in this call; that call alone ends with it
   System,      // the operating system refused something
 };
 
@@ -52,11 +55,25 @@ class Failure : public std::runtime_error {
   Error error_;
 };
 
+// As a stream would write it; texts and integers without one, since a stream takes longer to make than they to write.
+template <class Part>
+void appendTo(std::string& text, const Part& part) {
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    text += std::string_view(part);
+  } else if constexpr (std::is_integral_v<Part> && sizeof(Part) > 1) {
+    text += std::to_string(part);
+  } else {
+    std::ostringstream out;
+    out << part;
+    text += out.str();
+  }
+}
+
 template <class... Parts>
 std::string concat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  std::string text;
+  (appendTo(text, parts), ...);
+  return text;
 }
 
 template <class... Parts>

@@ -17,7 +17,8 @@ namespace fairring {
 namespace {
 
 constexpr std::uint64_t kAlarmToken = 0;
-constexpr std::chrono::hours kLongestSleep{24};  // what fits into poll()'s argument
+constexpr std::chrono::microseconds kShortJobs{50};  // in one turn: about as long as a piece of a long one
+constexpr std::chrono::hours kLongestSleep{24};      // what fits into poll()'s argument
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
@@ -55,7 +56,7 @@ void Loop::runOnce(std::chrono::milliseconds maxWait) {
 }
 
 bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadline) {
-  if (!role_.take()) return false;
+  if (!role_.takeOver()) return false;
   setAttentive(true);
   std::optional<Idle> idle;
   const auto busy = [&](bool slept) {
@@ -81,22 +82,29 @@ bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadl
   }
   setAttentive(false);
   look();
-  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .next = firstTimer()});
+  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .served = true, .next = firstTimer()});
   return true;
 }
 
-bool Loop::runHere(const Task& task) {
-  if (!role_.take()) return false;
-  runPosted();
-  invoke(task);
+void Loop::runTaken() {
+  assert(isCurrent());
   while (runPosted()) {
   }
   role_.give({.next = firstTimer()});
-  return true;
+}
+
+void Loop::serveTaken() {
+  assert(isCurrent());
+  const auto end = Clock::now() + kShortJobs;
+  do {  // descriptors last: looking at them is a system call, and what was posted rarely brings one about at once
+    while ((runPosted() || runDueTimers() || runPieces()) && Clock::now() < end) {
+    }
+  } while (Clock::now() < end && serveDescriptors(0));
+  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .served = true, .next = firstTimer()});
 }
 
 void Loop::standIn() {
-  if (!role_.take()) return role_.park();
+  if (!role_.standIn()) return role_.park();
   if (serve()) return role_.give({});
   const auto next = firstTimer();
   if (!role_.stepAside(next)) return role_.give({});
@@ -108,7 +116,7 @@ void Loop::standIn() {
 bool Loop::serve() {
   bool served = runPosted();
   served = runDueTimers() || served;
-  served = runOnePiece() || served;
+  served = runPieces() || served;
   return serveDescriptors(0) || served;
 }
 
@@ -167,13 +175,25 @@ bool Loop::runDueTimers() {
   return served;
 }
 
-bool Loop::runOnePiece() {
+Loop::Jobs::iterator Loop::nextJob() {
+  constexpr std::uint64_t kPatientEvery = 8;
+  if (++jobsServed_ % kPatientEvery != 0) return jobs_.begin();
+  const auto patient = jobs_.lower_bound({kPatient, 0});
+  return patient != jobs_.end() ? patient : jobs_.begin();
+}
+
+bool Loop::runPieces() {
   if (jobs_.empty()) return false;
-  const auto key = jobs_.begin()->first;
-  const std::shared_ptr<Piece> piece = jobs_.begin()->second.piece;  // the piece may drop its own job
+  const auto end = Clock::now() + kShortJobs;
   bool more = false;
-  invoke([&] { more = (*piece)(); });
-  if (!more) jobs_.erase(key);
+  do {
+    const auto next = nextJob();
+    const auto key = next->first;
+    const std::shared_ptr<Piece> piece = next->second.piece;  // the piece may drop its own job
+    more = false;
+    invoke([&] { more = (*piece)(); });
+    if (!more) jobs_.erase(key);
+  } while (!more && !jobs_.empty() && Clock::now() < end);
   return true;
 }
 

@@ -2,7 +2,8 @@
 // It is a role (role.h), not a thread: whoever holds it alone may touch what the loop owns (slices, pipes, control
 // connections); such code asserts isCurrent(). In a process a LoopThread holds the role, or a caller that waits; a test
 // steps the loop by hand. Tasks, handlers and pieces of jobs never block.
-// post(), isCurrent(), take(), runOnce() and serveUntil() are for any thread, everything else for the role's holder.
+// post(), postAndTake(), isCurrent(), runOnce() and serveUntil() are for any thread, everything else for the
+// role's holder.
 #pragma once
 
 #include <chrono>
@@ -41,17 +42,26 @@ class Loop {
 
   // Takes the role for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
   void runOnce(std::chrono::milliseconds maxWait);
-  // Takes the role and serves until `over`, or until then: at first without sleeping, for as long as patience says
-  // (patience.h). False where somebody else holds the role.
+  // Takes the role, from the stand-in too, and serves until `over`, or until then: at first without sleeping, for as
+  // long as patience says (patience.h). False where another caller holds the role.
   bool serveUntil(const std::function<bool()>& over, Clock::time_point deadline);
-  // Takes the role and runs the task behind all that was posted before, and what it posts itself. False as above.
-  // Whoever calls this goes on to serveUntil() at once, for all else: what ends there finds somebody who waits for it.
-  bool runHere(const Task& task);
+  // Posts the task; where nobody holds the role takes it as well: true, and the caller goes on to one of the next two.
+  bool postAndTake(Task task) { return role_.postAndTake(std::move(task)); }
+  // The same of one of many short tasks in a row, most of which are served together with others: then it is false.
+  bool postInRow(Task task) { return role_.postInRow(std::move(task)); }
+  // With the role taken so: runs what was posted, and what that posts itself, and gives the role up. Whoever calls this
+  // goes on to serveUntil() at once, for all else: what ends there finds somebody who waits for it.
+  void runTaken();
+  // With the role taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives the
+  // role up. For tasks so short that waking the stand-in would take longer.
+  void serveTaken();
   // For the thread that serves when nobody else does (loop_thread.h): one turn, or one sleep.
   void standIn();
 
-  // Long work (copies, sums) in pieces, one piece a turn, so that messages are served in between. The job with the
-  // smallest urgency goes first: the oldest slice, for what lies behind it waits for it anyway.
+  // Long work (copies, sums) in pieces, one piece a turn, so that messages are served in between; of short jobs, which
+  // end with their first piece, several. The job with the smallest urgency goes first: the oldest slice, for what lies
+  // behind it waits for it anyway. Jobs from kPatient on let all others go first, but for one job in eight.
+  static constexpr std::uint64_t kPatient = 1ULL << 63;
   void work(const void* owner, std::uint64_t urgency, Piece piece);
   void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
 
@@ -79,6 +89,7 @@ class Loop {
     const void* owner;
     std::shared_ptr<Piece> piece;
   };
+  using Jobs = std::map<std::pair<std::uint64_t, std::uint64_t>, Job>;  // by urgency, then age
   struct Watched {
     std::uint64_t token;
     std::shared_ptr<Ready> ready;
@@ -88,7 +99,8 @@ class Loop {
   bool serve();
   bool runPosted();
   bool runDueTimers();
-  bool runOnePiece();
+  bool runPieces();
+  Jobs::iterator nextJob();
   bool serveDescriptors(int waitMs);
   bool look();
   void setAttentive(bool attentive);
@@ -101,7 +113,8 @@ class Loop {
   std::uint64_t nextId_ = 1;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
   std::unordered_map<TimerId, Clock::time_point> timerTimes_;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Job> jobs_;  // by urgency, then age
+  Jobs jobs_;
+  std::uint64_t jobsServed_ = 0;
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<std::uint64_t, int> tokens_;
   std::map<const void*, std::function<void(const Error&)>> uncaught_;

@@ -21,13 +21,37 @@ bool Role::take() {
   return true;
 }
 
+bool Role::takeOver() {
+  std::unique_lock lock(mutex_);
+  ++wanting_;
+  given_.wait(lock, [this] { return !held_ || !standsIn_ || isMine(); });
+  --wanting_;
+  if (std::exchange(held_, true)) return false;
+  holder_.store(std::this_thread::get_id());
+  return true;
+}
+
+bool Role::standIn() {
+  const std::lock_guard lock(mutex_);
+  if (held_ || wanting_ > 0 || (!urgent_ && isInRow())) return false;
+  held_ = standsIn_ = true;
+  holder_.store(std::this_thread::get_id());
+  return true;
+}
+
 void Role::give(const Rest& rest) {
   assert(isMine());
   const std::lock_guard lock(mutex_);
-  held_ = false;
+  held_ = standsIn_ = false;
   holder_.store(std::thread::id{});
+  if (rest.served) {
+    const auto now = Clock::now();
+    if (now - std::exchange(servedAt_, now) < kRow) inRowAt_ = now;
+  }
+  if (wanting_ > 0) given_.notify_all();
   const bool due = rest.due || !posted_.empty();
-  if (parked_ && (due || rest.awaited)) {
+  urgent_ = urgent_ || due;
+  if (parked_ && (due || (rest.awaited && !parkedInRow_))) {
     parked_ = false;
     called_.notify_one();
   } else if (aside_ && (due || rest.next < asideUntil_)) {
@@ -37,7 +61,42 @@ void Role::give(const Rest& rest) {
 
 void Role::post(Task task) {
   const std::lock_guard lock(mutex_);
+  call(std::move(task));
+}
+
+bool Role::postAndTake(Task task) {
+  const std::lock_guard lock(mutex_);
+  return takeWithTask(std::move(task));
+}
+
+bool Role::postInRow(Task task) {
+  const std::lock_guard lock(mutex_);
+  if (held_ || !isInRow(kRow / 2)) return takeWithTask(std::move(task));
   posted_.push_back(std::move(task));
+  // The stand-in, where it does not look by itself in kParkInRow: up, it parks for so long.
+  if (parked_ && !parkedInRow_) {
+    parked_ = false;
+    called_.notify_one();
+  } else if (aside_) {
+    ring();
+  }
+  return false;
+}
+
+bool Role::takeWithTask(Task task) {
+  if (held_) {
+    call(std::move(task));
+    return false;
+  }
+  posted_.push_back(std::move(task));
+  held_ = true;
+  holder_.store(std::this_thread::get_id());
+  return true;
+}
+
+void Role::call(Task task) {
+  posted_.push_back(std::move(task));
+  urgent_ = true;
   if (held_) {
     if (std::exchange(asleep_, false)) ring();  // one that is awake looks before it gives the role up
   } else if (parked_) {
@@ -51,6 +110,7 @@ void Role::post(Task task) {
 std::vector<Role::Task> Role::takePosted() {
   assert(isMine());
   const std::lock_guard lock(mutex_);
+  urgent_ = false;
   return std::exchange(posted_, {});
 }
 
@@ -82,8 +142,9 @@ bool Role::stepAside(Clock::time_point next) {
   if (!posted_.empty()) return false;
   aside_ = true;
   asideUntil_ = next;
-  held_ = false;
+  held_ = standsIn_ = false;
   holder_.store(std::thread::id{});
+  if (wanting_ > 0) given_.notify_all();
   return true;
 }
 
@@ -94,9 +155,11 @@ void Role::comeBack() {
 
 void Role::park() {
   std::unique_lock lock(mutex_);
-  if (!held_) return;
+  parkedInRow_ = isInRow();
+  if (!held_ && wanting_ == 0 && (urgent_ || !parkedInRow_)) return;
   parked_ = true;
-  called_.wait_for(lock, kPark, [this] { return !parked_; });
+  const std::chrono::microseconds most = parkedInRow_ ? kParkInRow : kPark;
+  called_.wait_for(lock, most, [this] { return !parked_; });
   parked_ = false;
 }
 

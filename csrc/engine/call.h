@@ -1,11 +1,13 @@
-// A collective call as the group sees it: what must be equal on all ranks, and, for an all-reduce of ours, one
-// contiguous tensor, in place.
+// A collective call as the group sees it: what must be equal on all ranks, and, for an all-reduce of ours, contiguous
+// tensors, in place.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/reduce.h"
@@ -18,13 +20,38 @@ struct Signature {
   std::uint64_t digest = 0;  // of all that must be equal; 0: the text says all of it
 };
 
-struct Call {
-  void* data = nullptr;  // stays valid until `done`
+struct Operand {
+  void* data = nullptr;  // stays valid until the call is done; null: refused
   std::uint64_t elements = 0;
-  Reduction reduction;                   // once for the whole all-reduce
-  double scale = 1.0;                    // of this rank's elements, before they are reduced; differs between ranks
+  Reduction reduction;  // once for the whole all-reduce
+};
+
+// Some rows of a large tensor; what is not there counts as zeros, but what nobody has stays away.
+struct SparseOperand {
+  std::vector<std::uint64_t> keys;    // of the rows that this rank has; they ascend
+  std::uint64_t keysBelow = 0;        // the tensor's rows; the same on all ranks, as all below
+  const std::byte* values = nullptr;  // the rows, packed; they stay valid until the call is done
+  std::uint64_t rowElements = 0;
+  Reduction reduction;
+  // On the loop: memory for the sums of these rows, valid until the call is done. None where this rank refused.
+  std::function<std::byte*(const std::vector<std::uint64_t>& keys)> result;
+
+  std::uint64_t rowBytes() const { return rowElements * bytesOf(reduction.dtype); }
+};
+
+struct Call {
+  std::vector<Operand> operands;
+  std::optional<SparseOperand> sparse = std::nullopt;  // instead of operands
+  double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
+  // Of a single operand of Float32 that is summed: it crosses between sites as bf16, and what rounding takes of its
+  // elements is kept here, one for one, and added in the next call that is given the same. Null: it crosses as it is.
+  float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   Signature signature;
+  // Why this rank can't take part with all of its operands: the call is made all the same, with what is in their place
+  // in staging, so that the peers learn of it and all other calls go on. Of kind Refused.
+  // NOLINTNEXTLINE(readability-redundant-member-init): it may be left out of an initializer that names members
+  Error refused = {};
   std::function<void(const Error&)> done;  // on the loop, once; must not block
 };
 

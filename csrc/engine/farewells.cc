@@ -1,15 +1,29 @@
 #include "engine/farewells.h"
 
+#include <sstream>
 #include <utility>
+
+#include "base/error.h"
 
 namespace fairring {
 
-void Farewells::heard(int peer, std::uint64_t slicesCompleted) {
+std::string encodeGoodbye(const SliceCounts& slicesCompleted) {
+  const auto& [host, device] = slicesCompleted;
+  return concat(host[Order::Bulk], " ", host[Order::Express], " ", device);
+}
+
+SliceCounts decodeGoodbye(const std::string& text) {
+  SliceCounts completed;
+  std::istringstream(text) >> completed.host[Order::Bulk] >> completed.host[Order::Express] >> completed.device;
+  return completed;
+}
+
+void Farewells::heard(int peer, const SliceCounts& slicesCompleted) {
   gone_.insert(peer);
   unanswered_[peer] = slicesCompleted;
 }
 
-std::vector<int> Farewells::answerable(const std::function<bool(int peer, std::uint64_t slicesBelow)>& needs) {
+std::vector<int> Farewells::answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs) {
   std::vector<int> peers;
   for (const auto& [peer, slices] : unanswered_) {
     if (!needs(peer, slices)) peers.push_back(peer);

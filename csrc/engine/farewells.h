@@ -4,21 +4,27 @@
 // On the loop only.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
+
+#include "exchange/twin_rails.h"
 
 namespace fairring {
 
+// What a goodbye says: all slices below these numbers are completed.
+std::string encodeGoodbye(const SliceCounts& slicesCompleted);
+SliceCounts decodeGoodbye(const std::string& text);
+
 class Farewells {
  public:
-  // A peer's goodbye.
-  void heard(int peer, std::uint64_t slicesCompleted);
+  // A peer's goodbye: it has completed all slices below these numbers.
+  void heard(int peer, const SliceCounts& slicesCompleted);
   bool hasGone(int peer) const { return gone_.contains(peer); }
   // The peers that nothing is needed of any more, each once.
-  std::vector<int> answerable(const std::function<bool(int peer, std::uint64_t slicesBelow)>& needs);
+  std::vector<int> answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs);
 
   // Our own goodbye has gone to these peers; `left` is called when all have answered, at once where there is none.
   void said(const std::set<int>& peers, std::function<void()> left);
@@ -28,7 +34,7 @@ class Farewells {
  private:
   void leaveIfAnswered();
 
-  std::map<int, std::uint64_t> unanswered_;  // goodbyes of others: slices that they have completed
+  std::map<int, SliceCounts> unanswered_;  // goodbyes of others: slices that they have completed
   std::set<int> gone_;
   std::set<int> awaited_;
   std::function<void()> left_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,7 +13,9 @@
 #include "base/error.h"
 #include "base/loop_thread.h"
 #include "engine/call.h"
+#include "engine/gated_chain.h"
 #include "engine/rank_facts.h"
+#include "exchange/accelerator.h"
 #include "exchange/acceptor.h"
 #include "exchange/contact_pipes.h"
 #include "exchange/traffic.h"
@@ -24,13 +27,20 @@ namespace fairring {
 struct GroupSettings {
   std::string name;  // for messages
   int rank = 0;
-  Transport transport;
-  MakeContactPipes makeTensorPipe;  // where the transport is TensorPipe
+  Transports transports;
+  MakeContactPipes makeTensorPipe;  // where a transport is TensorPipe
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{60'000};
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
+  // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
+  // each of which it waits for no longer than the call may take.
+  std::function<std::unique_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
+                                             std::chrono::milliseconds timeout)>
+      makeAccelerator = nullptr;
+  std::function<void(std::function<void()>)> offLoop =
+      nullptr;  // runs, on a thread that may block, what the loop must not
 };
 
 struct Threads {       // of the process, for all groups
@@ -50,18 +60,36 @@ class Group {
 
   // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
   void submit(Call call, bool waited = false);
+  // The same for a tensor of a device, behind what `after` holds so far. `joined` holds on until the result is there,
+  // or the call has failed. Throws Failure where it can't be enqueued, or the group had failed before; the group has
+  // failed then, and `joined` holds on until the device has left the tensors alone.
+  struct OnDevice {
+    int device;
+    Accelerator::Stream after;
+    Accelerator::Stream joined;
+  };
+  void submit(Call call, const OnDevice& where);
   // A call that somebody else carries out begins; finish() says that it is over, however it ended.
   std::uint64_t enter(OutsideCall call);
   void finish(std::uint64_t outsideCall);
-  void abort(const Error& error);  // nothing, if there was an error before
-  Error error() const;             // the first one, if any
-  TrafficByLevel traffic() const;  // so far; waits for the loop
+  void abort(const Error& error);      // nothing, if there was an error before
+  Error error() const;                 // the first one, if any
+  std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
+  TrafficByLevel traffic() const;      // so far; waits for the loop
 
  private:
   Threads threads_;
+  const GroupSettings settings_;
+  const std::string deviceObstacle_;
   std::shared_ptr<class Member> member_;
-  std::mutex order_;                // calls reach the loop in the order in which they are numbered
-  std::uint64_t outsideCalls_ = 0;  // guarded by order_
+  GatedChain& chainOn(int device, std::chrono::milliseconds timeout);
+  void joinAll(Accelerator::Stream joined) noexcept;
+
+  std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered
+  std::uint64_t outsideCalls_ = 0;     // guarded by order_
+  int device_ = -1;                    // guarded by order_, and
+  std::shared_ptr<GatedChain> chain_;  // of that device, made at the first call on it; ends after the member's part
+  std::future<void> chainEnded_;       // where there is one: before the group ends
 };
 
 }  // namespace fairring

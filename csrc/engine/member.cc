@@ -19,7 +19,20 @@ constexpr milliseconds kExplanation{1'000};
 constexpr std::chrono::microseconds kPatience{50};
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
-  return settings.rows.empty() ? builtInRows(settings.transport.name()) : settings.rows;
+  return settings.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
+                               : settings.rows;
+}
+
+std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
+  if (!settings.makeAccelerator) return std::nullopt;
+  return Planner(Topology(devicePlacesOf(facts)),
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings))});
+}
+
+std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
+  std::set<int> peers = planner.peersOf(rank);
+  if (devicePlanner) peers.merge(devicePlanner->peersOf(rank));
+  return peers;
 }
 
 }  // namespace
@@ -32,7 +45,8 @@ Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSetting
       settings_(std::move(settings)),
       rank_(settings_.rank),
       planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
-      neighbours_(planner_.topology(), std::move(facts), rank_),
+      devicePlanner_(devicePlannerOf(settings_, facts)),
+      neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       verdicts_(neighbours_, rank_, settings_.name),
       pulse_(rank_, journal_),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
@@ -62,18 +76,21 @@ void Member::open() {
 
 void Member::prepare() {
   const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); }};
-  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, settings_.totalMemoryBytes, troubles);
+  const std::uint64_t bulk = settings_.totalMemoryBytes;
+  const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
+  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   if (!neighbours_.rails().empty()) {
-    rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
-    rails_->onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
+    rails_ = std::make_unique<TwinRails>(loop_, rank_, troubles);
+    rails_->host().onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
     const Relinking relinking{
         [this](int peer, std::uint32_t lane) { links_->restore(peer, lane, settings_.heartbeatTimeout); },
         settings_.heartbeatTimeout};
     pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
                                          [this] { openIfComplete(); });
   }
-  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, machine_->marks().staging(),
-                                settings_.totalMemoryBytes};
+  std::byte* const staging = machine_->marks().staging();
+  const Pipeline::Levels levels{
+      machine_.get(), rails_ ? &rails_->host() : nullptr, SharedMemory::kMostSlices, staging, bulk, express};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { answerGoodbyes(); };
 }
@@ -83,7 +100,7 @@ void Member::linkNeighbours() {
       loop_, entrance_,
       Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
                     [this](int peer, const Error& error) { fail(neighbours_.unreachable(peer, error)); }});
-  links_->want(neighbours_.wanted(settings_.transport), kConnectTimeout);
+  links_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
 }
 
 void Member::onLinked(Arrival arrival) {
@@ -115,18 +132,23 @@ void Member::openIfComplete() {
   if (pipes_ && !pipes_->isOpen()) return;
   open_ = true;
   pipeline_->open();
+  if (gatekeeper_) gatekeeper_->open(rails_->device());
   if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
 void Member::submit(Call call, const Journal::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
+  pipeline_->submit(timed(std::move(call), entry), entry.hash);
+}
+
+Call Member::timed(Call call, const Journal::Entry& entry) {
   deadlines_.begin(entry.number, {entry.number, entry.text, call.timeout});
   call.done = [this, number = entry.number, done = std::move(call.done)](const Error& error) {
     deadlines_.end(number);
     done(error);
   };
-  pipeline_->submit(std::move(call), entry.hash);
+  return call;
 }
 
 void Member::enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call) {
@@ -168,6 +190,8 @@ void Member::fail(const Error& error) {
   stopExchanges();
   if (pipes_) pipes_->close();
   if (pipeline_) pipeline_->fail(error);
+  if (gatekeeper_) gatekeeper_->fail(error);
+  if (abortDevice_) settings_.offLoop(abortDevice_);
   outside_.fail(error);
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
@@ -178,6 +202,16 @@ void Member::fail(const Error& error) {
 void Member::tellFailure(const std::set<int>& peers) {
   const std::string text = concat(static_cast<int>(error_.kind()), " ", error_.text()).substr(0, Control::kMaxText);
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
+}
+
+TrafficByLevel Member::traffic() const {
+  TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
+  if (machine_) moved[0] = machine_->traffic();
+  if (!pipes_) return moved;
+  for (const int peer : neighbours_.rails()) {
+    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += pipes_->sends(peer);
+  }
+  return moved;
 }
 
 Error Member::error() const {
@@ -198,7 +232,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!pulse_.heard(peer, message.text)) onDiffers(peer);
       return;
     case ControlType::Journal: return fail(verdicts_.differ(peer, journal_.differenceTo(message.text)));
-    case ControlType::Goodbye: return onGoodbye(peer, std::strtoull(message.text.c_str(), nullptr, 10));
+    case ControlType::Goodbye: return onGoodbye(peer, message.text);
     case ControlType::Farewell: return farewells_.answered(peer);
   }
 }
@@ -215,6 +249,7 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   pipeline_->halt();
+  if (gatekeeper_) gatekeeper_->halt();
   control_->send(peer, ControlType::Journal, journal_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->verdicts_.differ(peer, std::nullopt));
@@ -250,49 +285,6 @@ void Member::onPipeEnded(int peer, const Error& error) {
     if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
     member->fail(member->verdicts_.pipeBroke(peer, error));
   });
-}
-
-void Member::onGoodbye(int peer, std::uint64_t slices) {
-  farewells_.heard(peer, slices);
-  answerGoodbyes();
-}
-
-void Member::answerGoodbyes() {
-  const auto needs = [this](int peer, std::uint64_t slicesBelow) {
-    return !error_ && (machine_->needs(peer, slicesBelow) || (rails_ && rails_->needs(peer, slicesBelow)));
-  };
-  for (const int peer : farewells_.answerable(needs)) {
-    control_->send(peer, ControlType::Farewell, "");
-    if (!error_) machine_->leave(peer);
-    if (!error_ && rails_) rails_->leave(peer);
-  }
-}
-
-void Member::leave(std::function<void()> left) {
-  assert(loop_.isCurrent());
-  if (pipeline_ && pipeline_->hasCalls()) fail(verdicts_.unfinished(pipeline_->oldestCall()->signature.text));
-  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text));
-  if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
-    leaving_ = std::move(left);
-    return;
-  }
-  std::set<int> peers;
-  if (!error_) {
-    peers = control_->peers();
-    control_->sendToAll(ControlType::Goodbye, std::to_string(pipeline_->slicesCompleted()));
-  }
-  farewells_.said(peers, std::move(left));
-}
-
-void Member::close() {
-  assert(loop_.isCurrent());
-  loop_.forgetUncaught(this);
-  links_.reset();
-  control_.reset();  // before what it sends the descriptors of
-  pipeline_.reset();
-  pipes_.reset();
-  rails_.reset();
-  machine_.reset();
 }
 
 }  // namespace fairring

@@ -1,16 +1,18 @@
 // This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), and the
 // pipeline that works through them. Opens by itself, in the background: calls wait until every neighbour is there.
-// Constructed by a caller; then on the loop only, but for error() and journal(). Kept alive by its Group and by its
-// timers.
+// Constructed by a caller; then on the loop only, but for error(), journal() and devicePlanner(). Kept alive by its
+// Group and by its timers.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "engine/deadlines.h"
 #include "engine/farewells.h"
+#include "engine/gatekeeper.h"
 #include "engine/group.h"
 #include "engine/journal.h"
 #include "engine/neighbours.h"
@@ -21,8 +23,8 @@
 #include "engine/verdicts.h"
 #include "exchange/control.h"
 #include "exchange/links.h"
-#include "exchange/rails.h"
 #include "exchange/shared_memory.h"
+#include "exchange/twin_rails.h"
 
 namespace fairring {
 
@@ -32,6 +34,10 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   void open();
   void submit(Call call, const Journal::Entry& entry);
+  // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
+  void guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice);
+  void beginOnDevice(Call call, const Journal::Entry& entry);
+  void whenDeviceIsIdle(std::function<void()> idle);                         // or has failed: nothing of it is to come
   void enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call);  // number: in the journal, or 0
   void finish(std::uint64_t ticket);
   void fail(const Error& error);
@@ -41,11 +47,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   Error error() const;
   Journal& journal() { return journal_; }
-  TrafficByLevel traffic() const {
-    TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
-    if (machine_) moved[0] = machine_->traffic();
-    return moved;
-  }
+  const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
+  TrafficByLevel traffic() const;
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;
@@ -59,7 +62,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void openIfComplete();
   void tellFailure(const std::set<int>& peers);
   void onPipeEnded(int peer, const Error& error);
-  void onGoodbye(int peer, std::uint64_t slices);
+  void onGoodbye(int peer, const std::string& slices);
   void answerGoodbyes();
   void onFailed(const std::string& text);
   void onDiffers(int peer);
@@ -68,6 +71,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> missing() const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
+  Call timed(Call call, const Journal::Entry& entry);
+  const Call* oldestCall() const;
 
   Loop& loop_;
   LoopThread& vitals_;
@@ -75,6 +80,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   const GroupSettings settings_;
   const int rank_;
   const Planner planner_;
+  const std::optional<Planner> devicePlanner_;  // where there may be calls on a device, which has machines of its own
   const Neighbours neighbours_;
   const Verdicts verdicts_;
   Journal journal_;
@@ -83,9 +89,12 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;
-  std::unique_ptr<Rails> rails_;
+  std::unique_ptr<TwinRails> rails_;
   std::unique_ptr<RailPipes> pipes_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
+  std::shared_ptr<Gatekeeper> gatekeeper_;  // where there are calls on a device
+  std::function<void()> abortDevice_;
+  std::function<void()> deviceIsIdle_;  // who waits for that
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls

@@ -3,46 +3,29 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/layout.h"
 
 namespace fairring {
 
-namespace {
-
-// Between the machines of a site a large slice shows every neighbour: cuts that meet there meet in smaller ones too.
-std::set<int> railPeersOf(const Topology& topology, int rank) {
-  check(topology.sites() == 1, ErrorKind::Configuration, topology.sites(), " sites: this version connects one only");
-  std::set<int> peers;
-  const Layout layout = layoutSlice(topology, rank, 1ULL << 40, 1);
-  for (const LevelLayout& level : layout.levels) {
-    if (level.level == 0) continue;
-    for (const Rail& rail : level.rails) peers.insert(rail.owners.begin(), rail.owners.end());
-  }
-  peers.erase(rank);
-  return peers;
-}
-
-}  // namespace
-
-Neighbours::Neighbours(const Topology& topology, std::vector<RankFacts> facts, int rank)
+Neighbours::Neighbours(const Topology& topology, std::set<int> rails, std::vector<RankFacts> facts, int rank)
     : facts_(std::move(facts)),
       rank_(rank),
       local_(topology.ranksOf(topology.machineOf(rank))),
-      rails_(railPeersOf(topology, rank)) {
+      rails_(std::move(rails)) {
   checkSettings(facts_);
   checkAddresses(facts_);
 }
 
 bool Neighbours::isLocal(int rank) const { return facts(rank).place.machine == facts(rank_).place.machine; }
 
-std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
+std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
   std::vector<Wanted> wanted;
   for (const int peer : local_) {
     const RankFacts& there = facts(peer);
     if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
   }
   for (const int peer : rails_) {
-    wanted.push_back({peer, Purpose::Control, tcpAddress(facts(peer).address(), facts(peer).port)});
+    wanted.push_back({peer, Purpose::Control, tcpAddress(addressesOf(peer).front(), facts(peer).port)});
+    const Transport& transport = transportTo(peer, transports);
     if (transport.pipes == Transport::Pipes::Tcp) addLanes(peer, transport.lanes, wanted);
   }
   return wanted;
@@ -50,15 +33,15 @@ std::vector<Wanted> Neighbours::wanted(const Transport& transport) const {
 
 // The interfaces of both sides in turn, each with the other side's of the same place: both sides count alike.
 void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const {
-  const RankFacts& here = facts(rank_);
-  const RankFacts& there = facts(peer);
-  const std::size_t pairs = std::max(here.addresses.size(), there.addresses.size());
+  const std::vector<std::string>& here = addressesTowards(peer);
+  const std::vector<std::string>& there = addressesOf(peer);
+  const std::size_t pairs = std::max(here.size(), there.size());
   for (std::size_t lane = 0; lane < pairs * perPair; ++lane) {
-    const std::string& to = there.addresses[lane % there.addresses.size()];
-    const std::string& from = here.addresses[lane % here.addresses.size()];
+    const std::string& to = there[lane % there.size()];
+    const std::string& from = here[lane % here.size()];
     wanted.push_back({.peer = peer,
                       .purpose = Purpose::Lane,
-                      .address = tcpAddress(to, there.port),
+                      .address = tcpAddress(to, facts(peer).port),
                       .lane = static_cast<std::uint32_t>(lane),
                       .source = pairs > 1 ? std::optional(tcpAddress(from, 0)) : std::nullopt});
   }
@@ -80,8 +63,8 @@ Error Neighbours::unreachable(int peer, const Error& error) const {
   const bool reached = error.kind() == ErrorKind::Configuration;  // and refused, by one side or the other
   return makeError(reached ? error.kind() : ErrorKind::Connection, who(rank_),
                    reached ? " can't speak to " : " can't reach ", who(peer), " at ",
-                   isLocal(peer) ? "the local socket of " : "", facts(peer).address(), " port ", facts(peer).port, ": ",
-                   error.text(),
+                   isLocal(peer) ? "the local socket of " : "", addressesOf(peer).front(), " port ", facts(peer).port,
+                   ": ", error.text(),
                    reached ? ""
                            : "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names "
                              "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");

@@ -15,16 +15,28 @@ namespace fairring {
 
 class Neighbours {
  public:
-  // facts[r] is rank r's. Throws Failure(Configuration) where the facts don't fit together.
-  Neighbours(const Topology& topology, std::vector<RankFacts> facts, int rank);
+  // facts[r] is rank r's; rails: with whom any of its calls exchanges above its machine, those on a device too. Throws
+  // Failure(Configuration) where the facts don't fit together.
+  Neighbours(const Topology& topology, std::set<int> rails, std::vector<RankFacts> facts, int rank);
 
   const std::vector<int>& local() const { return local_; }  // of this machine, ascending, this rank among them
-  const std::set<int>& rails() const { return rails_; }     // that own a shard of one of this rank's rails
+  const std::set<int>& rails() const { return rails_; }     // that this one exchanges with above the machine
   bool isLocal(int rank) const;
+  bool isOnSite(int rank) const { return facts(rank).place.site == facts(rank_).place.site; }
+  const Transport& transportTo(int peer, const Transports& transports) const {
+    return isOnSite(peer) ? transports.rail : transports.site;
+  }
+  // Of this rank, where that one reaches it; and the other way round.
+  const std::vector<std::string>& addressesTowards(int peer) const {
+    return facts(rank_).addressesFrom(facts(peer).place.site);
+  }
+  const std::vector<std::string>& addressesOf(int peer) const {
+    return facts(peer).addressesFrom(facts(rank_).place.site);
+  }
   const RankFacts& facts(int rank) const { return facts_[static_cast<std::size_t>(rank)]; }
 
   // Every connection that this rank needs.
-  std::vector<Wanted> wanted(const Transport& transport) const;
+  std::vector<Wanted> wanted(const Transports& transports) const;
 
   std::string who(int rank) const;  // "rank 3 (host)"
   std::string who(const std::set<int>& ranks) const;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
+
+#include "engine/sparse_call.h"
 
 namespace fairring {
 
@@ -12,18 +15,91 @@ namespace {
 constexpr std::size_t kMostChosen = 1024;
 constexpr std::size_t kMostLayouts = 256;
 
+constexpr std::uint64_t kMostExpressBytes = 256 << 10;  // of a small call
+
+Error refusedBy(std::uint32_t rank, const Call& call) {
+  return makeError(ErrorKind::Refused, "rank ", rank, " refused its part of ", call.signature.text,
+                   ", whose result is not to be used: that rank's own error says why; other calls of the group go on");
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
-    : planner_(planner), rank_(rank), levels_(levels), ring_(levels.stagingBytes) {}
+    : planner_(planner),
+      rank_(rank),
+      levels_(levels),
+      queues_({.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = firstSlice(Order::Bulk)},
+              {.ring = StagingRing(levels.expressBytes),
+               .staging = levels.staging + levels.stagingBytes,
+               .next = firstSlice(Order::Express)}) {}
+
+std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
+  constexpr std::uint64_t kMost = 4 << 20;  // 16 calls of the largest size between two machines of one rank
+  return std::min(stagingBytes / 8 / StagingRing::kAlignment * StagingRing::kAlignment, kMost);
+}
+
+bool Pipeline::idle() const {
+  return calls_.empty() &&
+         std::ranges::all_of(kOrders, [this](Order order) { return queues_[order].inFlight.empty(); });
+}
+
+ByOrder<std::uint64_t> Pipeline::completedBelow() const {
+  const auto below = [this](Order order) { return firstSlice(order) + queues_[order].completed; };
+  return {below(Order::Bulk), below(Order::Express)};
+}
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
-  auto pending = std::make_shared<Pending>();
-  pending->signature = signature;
-  pending->chosen = chosenFor(call.elements, bytesOf(call.reduction.dtype));
-  pending->call = std::move(call);
-  calls_.push_back(std::move(pending));
+  if (call.sparse) return submitSparse(std::move(call), signature);
+  const Chosen chosen = chosenFor(Packing(call.operands).bytes());
+  enqueue(std::move(call), signature, chosen);
   run();
+}
+
+std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, std::uint64_t signature, Chosen chosen, bool sized) {
+  Packing packing(call.operands);
+  const Order order = chosen.order;
+  calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
+                                                     .packing = std::move(packing),
+                                                     .signature = signature,
+                                                     .chosen = std::move(chosen),
+                                                     .sized = sized}));
+  queues_[order].uncut.push_back(calls_.back());
+  return calls_.back();
+}
+
+// In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
+// yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
+void Pipeline::submitSparse(Call call, std::uint64_t signature) {
+  std::optional<SparseOperand> operand = std::exchange(call.sparse, std::nullopt);
+  assert(operand.has_value());
+  const auto sparse = std::make_shared<SparseCall>(std::move(*operand), rank_, planner_.topology().world());
+  const auto partOf = [&call](std::vector<Operand> operands) {
+    return Call{.operands = std::move(operands), .signature = call.signature, .refused = call.refused, .done = nullptr};
+  };
+  const Operand counts = sparse->counts();
+  const auto first = enqueue(partOf({counts}), signature, chosenFor(Packing({counts}).bytes()));
+  const auto second = enqueue(partOf({}), signature, {.order = Order::Bulk}, false);
+  const auto third = enqueue(std::move(call), signature, {.order = Order::Bulk}, false);
+  first->learned = [this, sparse, second, third](std::uint32_t refused) {
+    third->refused = refused;
+    const Operand indices = sparse->indices();
+    size(*second, indices, planner_.choose(Packing({indices}).bytes(), 1));
+  };
+  second->learned = [this, sparse, third](std::uint32_t refused) {
+    if (refused != 0) third->refused = refused;
+    third->rows = sparse->rows(planner_.topology());
+    const Operand values = sparse->values(*third->rows);
+    const std::uint64_t most = third->rows->most(planner_.topology().levels().back());
+    size(*third, values, planner_.chooseSparse(Packing({values}).bytes(), most));
+  };
+  run();
+}
+
+void Pipeline::size(Pending& pending, Operand operand, const Choice& choice) {
+  pending.call.operands = {operand};
+  pending.packing = Packing(pending.call.operands);
+  pending.chosen = chosenBy(choice, Order::Bulk);
+  pending.sized = true;
 }
 
 void Pipeline::open() {
@@ -31,86 +107,97 @@ void Pipeline::open() {
   run();
 }
 
-// Until nothing moves any more. Events that come from within a step only ask for another round.
+// Until nothing moves any more. Events that come from within a step only add to what is due.
 void Pipeline::run() {
-  again_ = true;
   if (running_ || !open_) return;
   running_ = true;
-  while (std::exchange(again_, false)) {
-    while (cutNext()) {
+  for (;;) {
+    while (cutNext(queues_[Order::Express]) || cutNext(queues_[Order::Bulk])) {
     }
-    // By number: an event that comes from within a step may end its slice, or all of them.
-    std::vector<std::uint64_t> numbers;
-    numbers.reserve(inFlight_.size());
-    for (const auto& [number, state] : inFlight_) numbers.push_back(number);
-    for (const std::uint64_t number : numbers) {
-      const auto state = inFlight_.find(number);
-      if (state != inFlight_.end() && beginNext(state->second)) again_ = true;
-    }
+    if (due_.empty()) break;
+    const std::uint64_t number = due_.front();
+    due_.pop_front();
+    beginNext(number);
   }
   running_ = false;
 }
 
 // The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
-bool Pipeline::cutNext() {
-  const auto next = std::ranges::find_if(calls_, [](const auto& pending) { return !pending->cut; });
-  if (!open_ || next == calls_.end() || !hasMark()) return false;
-  const std::shared_ptr<Pending>& pending = *next;
-  const Call& call = pending->call;
-  const std::size_t elementBytes = bytesOf(call.reduction.dtype);
-  const std::uint64_t elements = std::min(pending->chosen.sliceElements, call.elements - pending->cutElements);
-  auto layout = layoutOf(pending->chosen, elements, elementBytes);
-  const auto offset =
-      ring_.take(nextSlice_, stagingBytes(*pending->chosen.plan, *layout), pending->chosen.stagingBytes);
+bool Pipeline::cutNext(Queue& queue) {
+  if (!open_ || queue.uncut.empty() || !queue.uncut.front()->sized || !hasMark(queue)) return false;
+  const std::shared_ptr<Pending> pending = queue.uncut.front();
+  const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
+  const auto offset = queue.ring.take(queue.next, stagingBytesOf(*slice), pending->chosen.stagingBytes);
   if (!offset) return false;
 
-  auto slice = std::make_shared<Slice>();
-  slice->number = nextSlice_++;
-  slice->signature = pending->signature;
-  slice->layout = std::move(layout);
-  slice->plan = pending->chosen.plan;
-  slice->reduction = call.reduction;
-  slice->scale = call.scale;
-  slice->user = static_cast<std::byte*>(call.data) + pending->cutElements * elementBytes;
-  slice->image = levels_.staging + *offset;
-  slice->stagingOffset = *offset;
-  pending->cutElements += elements;
-  pending->cut = pending->cutElements == call.elements;
+  ++queue.next;
+  slice->image = queue.staging + *offset;
+  slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
+  pending->cutBytes += slice->layout->elements;
+  pending->cut = pending->cutBytes == pending->packing.bytes();
+  if (pending->cut) queue.uncut.pop_front();
   ++pending->unfinished;
-  for (const Step& step : *slice->plan) notBegun_[turnOf(step)].insert(slice->number);
-  inFlight_.emplace(slice->number, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
+  for (const Step& step : *slice->plan) notBegun_[turnOf(slice->number, step)].push_back(slice->number);
+  queue.inFlight.emplace(slice->number, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
+  due_.push_back(slice->number);
   levels_.machine->admit(slice);
   if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
   return open_;
 }
 
-// By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
-bool Pipeline::hasMark() const {
-  return inFlight_.empty() || nextSlice_ - inFlight_.begin()->first < levels_.mostSlices;
+// All of it but its memory.
+std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pending) {
+  const std::uint64_t end = std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.packing.bytes());
+  auto slice = std::make_shared<Slice>();
+  slice->number = queue.next;
+  slice->signature = pending.signature;
+  slice->layout = layoutOf(pending.chosen, queue.next, end - pending.cutBytes);
+  slice->plan = pending.chosen.plan;
+  slice->portions = pending.packing.cut({pending.cutBytes, end});
+  slice->scale = pending.call.scale;
+  slice->begin = pending.cutBytes;
+  slice->rows = pending.rows;
+  const bool crosses = pending.call.residual != nullptr && planner_.topology().sites() > 1;
+  const std::uint64_t floatsBefore = pending.cutBytes / sizeof(float);
+  if (crosses) slice->residual = pending.call.residual + floatsBefore;
+  if (pending.call.refused) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
+  return slice;
 }
 
-// True when the slice's next step began.
-bool Pipeline::beginNext(InFlight& state) {
-  if (state.phase != Phase::Waiting) return false;
-  const std::uint64_t number = state.slice->number;
+// By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
+bool Pipeline::hasMark(const Queue& queue) const {
+  return queue.inFlight.empty() || queue.next - queue.inFlight.begin()->first < levels_.mostSlices;
+}
+
+// Begins the slice's next step if it is the first in its turn; then the next in that turn may be due.
+void Pipeline::beginNext(std::uint64_t number) {
+  std::map<std::uint64_t, InFlight>& inFlight = queueOf(number).inFlight;
+  const auto found = inFlight.find(number);
+  if (found == inFlight.end() || found->second.phase != Phase::Waiting) return;
+  InFlight& state = found->second;
   const Step step = (*state.slice->plan)[state.step];
-  std::set<std::uint64_t>& notBegun = notBegun_.at(turnOf(step));
-  if (*notBegun.begin() != number) return false;
-  notBegun.erase(notBegun.begin());
+  std::deque<std::uint64_t>& notBegun = notBegun_.at(turnOf(number, step));
+  if (notBegun.front() != number) return;
+  notBegun.pop_front();
+  if (!notBegun.empty()) due_.push_back(notBegun.front());
   state.phase = Phase::Running;
   const std::size_t index = state.step;
   exchangeOf(step).start(state.slice, index,
                          {[this, number] { onReady(number); }, [this, number] { onReleased(number); }});
-  return true;
 }
 
 void Pipeline::onReady(std::uint64_t number) {
-  InFlight& state = inFlight_.at(number);
+  Queue& queue = queueOf(number);
+  InFlight& state = queue.inFlight.at(number);
   ++state.step;
-  state.phase = state.step < state.slice->plan->size() ? Phase::Waiting : Phase::Finished;
-  if (state.phase == Phase::Finished) {
-    ++completed_;
+  if (state.step < state.slice->plan->size()) {
+    state.phase = Phase::Waiting;
+    due_.push_back(number);
+  } else {
+    state.phase = Phase::Finished;
+    ++queue.completed;
     --state.call->unfinished;
+    if (state.slice->refused != 0) state.call->refused = state.slice->refused;
     finish(state.call);
   }
   if (onProgress) onProgress();
@@ -118,53 +205,68 @@ void Pipeline::onReady(std::uint64_t number) {
 }
 
 void Pipeline::onReleased(std::uint64_t number) {
-  InFlight& state = inFlight_.at(number);
-  if (--state.unreleased > 0) return;
-  ring_.release(number);
-  inFlight_.erase(number);
+  Queue& queue = queueOf(number);
+  if (--queue.inFlight.at(number).unreleased > 0) return;
+  queue.ring.release(number);
+  queue.inFlight.erase(number);
   run();
 }
 
 void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (!call->cut || call->unfinished > 0) return;
-  std::erase(calls_, call);
-  call->call.done({});
+  calls_.erase(std::ranges::find(calls_, call));
+  const Call& ended = call->call;
+  if (call->learned) return call->learned(call->refused);
+  ended.done(ended.refused || call->refused == 0 ? ended.refused : refusedBy(call->refused - 1, ended));
 }
 
 void Pipeline::halt() {
   open_ = false;
-  inFlight_.clear();
+  for (const Order order : kOrders) queues_[order].inFlight.clear();
   notBegun_.clear();
+  due_.clear();
 }
 
 void Pipeline::fail(const Error& error) {
   halt();
-  for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
+  for (const Order order : kOrders) queues_[order].uncut.clear();
+  for (const auto& pending : std::exchange(calls_, {})) {
+    if (!pending->learned) pending->call.done(error);
+  }
 }
 
-const Pipeline::Chosen& Pipeline::chosenFor(std::uint64_t elements, std::size_t elementBytes) {
-  const Size size(elements, elementBytes);
-  const auto known = chosen_.find(size);
+const Pipeline::Chosen& Pipeline::chosenFor(std::uint64_t bytes) {
+  const auto known = chosen_.find(bytes);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  Choice choice = planner_.choose(elements, elementBytes);
-  const std::uint64_t turns = planner_.turns(choice.plan);
-  auto plan = std::make_shared<const Plan>(std::move(choice.plan));
-  return chosen_[size] = {.plan = std::move(plan),
-                          .turns = turns,
-                          .sliceElements = choice.sliceElements,
-                          .stagingBytes = choice.stagingBytes};
+  const Choice choice = planner_.choose(bytes, 1);
+  return chosen_[bytes] = chosenBy(choice, orderFor(bytes, choice));
 }
 
-// Of the next slice.
-std::shared_ptr<const Layout> Pipeline::layoutOf(const Chosen& chosen, std::uint64_t elements,
-                                                 std::size_t elementBytes) {
-  const std::uint64_t turn = nextSlice_ % chosen.turns;
-  const auto key = std::tuple(*chosen.plan, turn, Size(elements, elementBytes));
+Pipeline::Chosen Pipeline::chosenBy(const Choice& choice, Order order) {
+  std::shared_ptr<const Plan>& plan = plans_[choice.plan];
+  if (!plan) plan = std::make_shared<const Plan>(choice.plan);
+  return {.plan = plan,
+          .turns = planner_.turns(choice.plan),
+          .sliceBytes = choice.sliceElements,
+          .stagingBytes = order == Order::Express ? levels_.expressBytes : choice.stagingBytes,
+          .order = order};
+}
+
+// From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
+Order Pipeline::orderFor(std::uint64_t bytes, const Choice& choice) const {
+  const bool hasRoom =
+      levels_.expressBytes > 0 && choice.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
+  return bytes <= kMostExpressBytes && hasRoom ? Order::Express : Order::Bulk;
+}
+
+std::shared_ptr<const Layout> Pipeline::layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes) {
+  const std::uint64_t turn = placeOf(slice) % chosen.turns;
+  const auto key = std::tuple(chosen.plan.get(), turn, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, elements, elementBytes));
+  return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1));
 }
 
 }  // namespace fairring

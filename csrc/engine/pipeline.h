@@ -1,7 +1,8 @@
 // The pipeline: takes calls in order, cuts them into slices, and moves each slice through the steps of its plan.
-// A slice is data, (plan, step, phase, place in staging); run() moves on whatever can move. Two rules keep it free of
+// A slice is data, (plan, step, phase, place in staging); run() moves on what has become due. Two rules keep it free of
 // deadlock: staging is taken in slice order, and steps of one level and direction begin in slice order. So the oldest
-// slice never waits for a later one, on any rank.
+// slice never waits for a later one, on any rank. Small calls have an order of their own (order.h), with staging of its
+// own: no slice waits for one of the other order.
 // Holder of the loop's role only. Knows no network and no processes: the exchanges do.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "engine/packing.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
 #include "plan/planner.h"
@@ -26,12 +28,16 @@ class Pipeline {
   struct Levels {            // who carries out the steps
     Exchange* machine;       // level 0
     Exchange* rails;         // those above; null where there are none
-    std::size_t mostSlices;  // in flight
+    std::size_t mostSlices;  // of an order in flight
     std::byte* staging;
     std::uint64_t stagingBytes;
+    std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no order of their own
   };
 
   Pipeline(const Planner& planner, int rank, Levels levels);
+
+  // Staging of small calls, beside so much for the others.
+  static std::uint64_t expressBytesBeside(std::uint64_t stagingBytes);
 
   // signature: of this call and all before it, to be compared with the peers'.
   void submit(Call call, std::uint64_t signature);
@@ -40,27 +46,35 @@ class Pipeline {
   void halt();
   void fail(const Error& error);
 
-  bool idle() const { return calls_.empty() && inFlight_.empty(); }
+  bool idle() const;
   bool hasCalls() const { return !calls_.empty(); }
-  std::uint64_t slicesCompleted() const { return completed_; }
+  ByOrder<std::uint64_t> completedBelow() const;  // slice numbers
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready
 
  private:
   enum class Phase { Waiting, Running, Finished };
   struct Chosen {  // for all calls of a size
-    std::shared_ptr<const Plan> plan;
-    std::uint64_t turns;
-    std::uint64_t sliceElements;
-    std::uint64_t stagingBytes;  // of the ring, that its slices use in turn
+    std::shared_ptr<const Plan> plan = nullptr;
+    std::uint64_t turns = 1;
+    std::uint64_t sliceBytes = 0;
+    std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
+    Order order;
   };
-  struct Pending {  // a call, until all of its slices are finished
+  struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
+    Packing packing;
     std::uint64_t signature;
     Chosen chosen;
-    std::uint64_t cutElements = 0;  // that are in slices already
-    std::size_t unfinished = 0;     // slices under way
-    bool cut = false;               // completely
+    std::uint64_t cutBytes = 0;  // that are in slices already
+    std::size_t unfinished = 0;  // slices under way
+    std::uint32_t refused = 0;   // as Slice has it, of those that are finished
+    bool cut = false;            // completely
+    // Of sparse calls (sparse_call.h): until what is before it has told its size, it can't be cut, nor what is behind.
+    bool sized = true;
+    std::shared_ptr<const SparseRows> rows = nullptr;
+    // Of its parts but the last, instead of the call's done: with who refused, as Slice has it.
+    std::function<void(std::uint32_t refused)> learned = nullptr;
   };
   struct InFlight {
     std::shared_ptr<Slice> slice;
@@ -69,39 +83,57 @@ class Pipeline {
     Phase phase = Phase::Waiting;
     std::size_t unreleased;
   };
+  struct Queue {  // of one order
+    StagingRing ring;
+    std::byte* staging;
+    std::uint64_t next;           // slice's number
+    std::uint64_t completed = 0;  // slices
+    // NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer that names members
+    std::deque<std::shared_ptr<Pending>> uncut = {};  // calls, in order
+    std::map<std::uint64_t, InFlight> inFlight = {};  // by slice
+    // NOLINTEND(readability-redundant-member-init)
+  };
   struct Turn {  // steps that begin in slice order
+    Order order;
     int level;
     bool up;
     auto operator<=>(const Turn&) const = default;
   };
 
+  void submitSparse(Call call, std::uint64_t signature);
+  std::shared_ptr<Pending> enqueue(Call call, std::uint64_t signature, Chosen chosen, bool sized = true);
+  void size(Pending& pending, Operand operand, const Choice& choice);
   void run();
-  bool cutNext();
-  bool hasMark() const;
-  bool beginNext(InFlight& state);
+  bool cutNext(Queue& queue);
+  std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
+  bool hasMark(const Queue& queue) const;
+  Queue& queueOf(std::uint64_t slice) { return queues_[orderOf(slice)]; }
+  Order orderFor(std::uint64_t bytes, const Choice& choice) const;
+  void beginNext(std::uint64_t number);
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
-  const Chosen& chosenFor(std::uint64_t elements, std::size_t elementBytes);
-  std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t elements, std::size_t elementBytes);
+  const Chosen& chosenFor(std::uint64_t bytes);
+  Chosen chosenBy(const Choice& choice, Order order);
+  std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes);
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
-  static Turn turnOf(const Step& step) { return {step.level, step.verb == Verb::AllGather}; }
+  static Turn turnOf(std::uint64_t slice, const Step& step) {
+    return {orderOf(slice), step.level, step.verb == Verb::AllGather};
+  }
 
   const Planner& planner_;
   const int rank_;
   const Levels levels_;
-  StagingRing ring_;
+  ByOrder<Queue> queues_;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
-  std::map<std::uint64_t, InFlight> inFlight_;
-  std::map<Turn, std::set<std::uint64_t>> notBegun_;   // slices that have such a step before them
-  using Size = std::pair<std::uint64_t, std::size_t>;  // elements, and the bytes of each
-  std::map<Size, Chosen> chosen_;
-  std::map<std::tuple<Plan, std::uint64_t, Size>, std::shared_ptr<const Layout>> layouts_;  // by plan, turn and size
-  std::uint64_t nextSlice_ = 0;
-  std::uint64_t completed_ = 0;
+  std::map<Turn, std::deque<std::uint64_t>> notBegun_;  // slices that have such a step before them, in order
+  std::deque<std::uint64_t> due_;                       // slices whose next step may be the next of its turn
+  std::map<std::uint64_t, Chosen> chosen_;              // by bytes
+  std::map<Plan, std::shared_ptr<const Plan>> plans_;   // each once
+  std::map<std::tuple<const Plan*, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
+      layouts_;  // turn, bytes
   bool open_ = false;
   bool running_ = false;
-  bool again_ = false;
 };
 
 }  // namespace fairring

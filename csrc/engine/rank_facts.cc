@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <map>
 #include <sstream>
 
 #include "base/error.h"
@@ -12,7 +14,7 @@ namespace {
 
 constexpr char kSeparator = '\n';
 constexpr char kComma = ',';
-constexpr const char* kHead = "fairring facts 2";
+constexpr const char* kHead = "fairring facts 4";
 
 std::string joined(const std::vector<std::string>& texts) {
   std::string all;
@@ -47,18 +49,27 @@ bool isLoopback(const std::string& address) { return address.starts_with("127.")
 std::string encode(const RankFacts& facts) {
   return concat(kHead, kSeparator, facts.place.machine, kSeparator, facts.place.site, kSeparator, facts.hostname,
                 kSeparator, joined(facts.addresses), kSeparator, facts.port, kSeparator, facts.rdmaFabric, kSeparator,
-                onOneLine(facts.rdmaObstacle), kSeparator, facts.settings);
+                onOneLine(facts.rdmaObstacle), kSeparator, joined(facts.siteAddresses), kSeparator,
+                facts.device.machine, kSeparator, onOneLine(facts.device.obstacle), kSeparator, facts.settings);
 }
 
 RankFacts decodeFacts(const std::string& text) {
   const std::vector<std::string> parts = split(text, kSeparator);
-  const bool ours = parts.size() == 9 && parts[0] == kHead;
+  const bool ours = parts.size() == 12 && parts[0] == kHead;
   const int port = ours ? portIn(parts[5]) : 0;
   const std::vector<std::string> addresses = port > 0 ? split(parts[4], kComma) : std::vector<std::string>();
   check(!addresses.empty(), ErrorKind::Connection,
         "the store holds facts of a rank that are not of this version of fairring: '", text.substr(0, 80),
         "'; use the same version on all ranks");
-  return {{parts[1], parts[2]}, parts[3], addresses, port, parts[8], parts[6], parts[7]};
+  return {.place = {parts[1], parts[2]},
+          .hostname = parts[3],
+          .addresses = addresses,
+          .port = port,
+          .settings = parts[11],
+          .rdmaFabric = parts[6],
+          .rdmaObstacle = parts[7],
+          .siteAddresses = split(parts[8], kComma),
+          .device = {parts[9], parts[10]}};
 }
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
@@ -66,6 +77,25 @@ std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
   places.reserve(facts.size());
   for (const RankFacts& one : facts) places.push_back(one.place);
   return places;
+}
+
+std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts) {
+  std::map<std::string, std::string> joined;  // by machine
+  std::vector<Place> places;
+  places.reserve(facts.size());
+  for (const RankFacts& one : facts) {
+    const std::string& own = one.device.machine.empty() ? one.place.machine : one.device.machine;
+    places.push_back({joined.try_emplace(one.place.machine, own).first->second, one.place.site});
+  }
+  return places;
+}
+
+std::string deviceObstacle(const std::vector<RankFacts>& facts) {
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const std::string& obstacle = facts[rank].device.obstacle;
+    if (!obstacle.empty()) return concat("rank ", rank, " (", facts[rank].hostname, "): ", obstacle);
+  }
+  return {};
 }
 
 void checkSettings(const std::vector<RankFacts>& facts) {
@@ -80,11 +110,18 @@ void checkAddresses(const std::vector<RankFacts>& facts) {
   const auto elsewhere = std::ranges::find_if(
       facts, [&](const RankFacts& other) { return other.place.machine != facts[0].place.machine; });
   if (elsewhere == facts.end()) return;
-  const bool all = std::ranges::all_of(facts, [](const RankFacts& one) { return isLoopback(one.address()); });
+  const auto loopbackOf = [](const RankFacts& one) {
+    for (const auto* addresses : {&one.addresses, &one.siteAddresses}) {
+      if (!addresses->empty() && isLoopback(addresses->front())) return addresses->front();
+    }
+    return std::string();
+  };
+  const bool all = std::ranges::all_of(facts, [&](const RankFacts& one) { return !loopbackOf(one).empty(); });
   for (std::size_t rank = 0; rank < facts.size() && !all; ++rank) {
-    check(!isLoopback(facts[rank].address()), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname,
-          ") listens on ", facts[rank].address(),
-          ", which other machines can't reach; set TP_SOCKET_IFNAME there to the interface of the job's network");
+    const std::string address = loopbackOf(facts[rank]);
+    check(address.empty(), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname, ") listens on ",
+          address, ", which other machines can't reach; set TP_SOCKET_IFNAME there, or FAIRRING_SITE_IFNAME, to the ",
+          "interface of the job's network");
   }
 }
 

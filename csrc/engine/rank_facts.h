@@ -8,16 +8,28 @@
 
 namespace fairring {
 
+// What matters to calls on tensors of a device; nothing where these are not switched on.
+struct DeviceFacts {
+  std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
+  std::string obstacle;  // why there can't be such calls with this rank; empty: there can
+};
+
 struct RankFacts {
   Place place;                         // machine and site
   std::string hostname;                // for messages
   std::vector<std::string> addresses;  // IP addresses of its listener: the first for all, further ones for lanes
   int port = 0;
-  std::string settings;      // that must be equal on all ranks, as text
-  std::string rdmaFabric;    // of its RDMA device; empty: it has none, or was not asked to look
-  std::string rdmaObstacle;  // why that can't carry its rails; empty: it can
+  std::string settings;                    // that must be equal on all ranks, as text
+  std::string rdmaFabric;                  // of its RDMA device; empty: it has none, or was not asked to look
+  std::string rdmaObstacle;                // why that can't carry its rails; empty: it can
+  std::vector<std::string> siteAddresses;  // IP addresses for ranks of other sites; empty: the same
+  DeviceFacts device = {};
 
   const std::string& address() const { return addresses.front(); }
+  // Where a rank of that site reaches this one.
+  const std::vector<std::string>& addressesFrom(const std::string& site) const {
+    return site == place.site || siteAddresses.empty() ? addresses : siteAddresses;
+  }
 };
 
 // Text each way; decode throws Failure(Connection) on text that is not ours.
@@ -25,6 +37,10 @@ std::string encode(const RankFacts& facts);
 RankFacts decodeFacts(const std::string& text);
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
+// For calls on a device, whose machines may be larger: who shares memory shares a machine, that of the first of them.
+std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
+// What the first rank that has one says, with its name; empty where none has.
+std::string deviceObstacle(const std::vector<RankFacts>& facts);
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where
 // ranks of several machines listen on loopback addresses.

@@ -1,5 +1,6 @@
-// Which transport the rails take: what the user asked for, or by "auto" RDMA where every rank can use it. Follows from
-// the facts of all ranks, so all choose alike. Any thread.
+// Which transport each level takes: what the user asked for, or by "auto" RDMA between the machines of a site where
+// every rank can use it, and TCP between sites: nobody knows what fabric leads there. Follows from the facts of all
+// ranks, so all choose alike. Any thread.
 #pragma once
 
 #include <string>
@@ -10,14 +11,18 @@
 
 namespace fairring {
 
+struct TransportSettings {  // "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+  std::string rail = "auto";
+  std::string site = "auto";
+};
+
 struct TransportChoice {
-  Transport transport;
-  std::string rdmaRefused;   // why "auto" left RDMA alone, where there are several machines; else empty
+  Transports transports;
+  std::string rdmaRefused;   // why "auto" left RDMA alone, where a site has several machines; else empty
   bool rdmaIsThere = false;  // some rank has a device, so that this is news
 };
 
-// setting: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv". Throws Failure(Configuration) where "ibv" was asked for
-// and some rank can't.
-TransportChoice chooseTransport(const std::string& setting, const std::vector<RankFacts>& facts);
+// Throws Failure(Configuration) where "ibv" was asked for and some rank can't.
+TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts);
 
 }  // namespace fairring

@@ -26,6 +26,7 @@ void Bundle::add(std::uint32_t index, Wire wire) {
   if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
     old.mapped()->drop();
     seenOfGone_ += old.mapped()->bytesSeen();
+    sendsOfGone_ += old.mapped()->sends();
     outbox_.takeBack(old.mapped()->takeUnacknowledged());
   }
   loop_.cancel(std::exchange(patience_, 0));
@@ -52,6 +53,12 @@ std::uint64_t Bundle::bytesSeen() const {
   std::uint64_t bytes = seenOfGone_;
   for (const auto& [index, lane] : lanes_) bytes += lane->bytesSeen();
   return bytes;
+}
+
+std::uint64_t Bundle::sends() const {
+  std::uint64_t sends = sendsOfGone_;
+  for (const auto& [index, lane] : lanes_) sends += lane->sends();
+  return sends;
 }
 
 bool Bundle::isFlushed() const {
@@ -109,6 +116,7 @@ void Bundle::onGone(std::uint32_t index, const Error& error) {
   Lane& lane = *node.mapped();
   peerClosed_ = peerClosed_ || lane.peerHasEnded();
   seenOfGone_ += lane.bytesSeen();
+  sendsOfGone_ += lane.sends();
   outbox_.takeBack(lane.takeUnacknowledged());
   const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
   if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);

@@ -30,6 +30,7 @@ class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundl
   void add(std::uint32_t index, Wire wire);
   void send(std::span<const Part> parts, Pipes::Released released);
   std::uint64_t bytesSeen() const;
+  std::uint64_t sends() const;
   bool drained() const { return outbox_.empty() && isFlushed(); }
   void peerLeaves();  // what breaks from now on stays broken
   void close();
@@ -54,8 +55,9 @@ class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundl
   Outbox outbox_;
   Assembly assembly_;
   std::map<std::uint32_t, std::shared_ptr<Lane>> lanes_;
-  std::uint64_t seenOfGone_ = 0;  // bytes that came over lanes which are gone
-  bool pumping_ = false;          // it will happen
+  std::uint64_t seenOfGone_ = 0;   // bytes that came over lanes which are gone
+  std::uint64_t sendsOfGone_ = 0;  // by them
+  bool pumping_ = false;           // it will happen
   bool peerLeaves_ = false;
   bool peerClosed_ = false;
   bool closed_ = false;

@@ -8,9 +8,7 @@ Error faultOf(const ChunkHeader& header) {
     return makeError(ErrorKind::Connection, what, " (kind ", static_cast<unsigned>(part.kind), ", chunk of ",
                      header.bytes, " bytes at ", header.offset, " of a part of ", part.bytes, ")");
   };
-  if (part.reserved != 0 || !(isKnown(part.kind) || !hasPart(header))) {
-    return fault("a header that is not of this version");
-  }
+  if (!isKnown(part.kind) && hasPart(header)) return fault("a header that is not of this version");
   if (!hasPart(header)) {
     const ChunkHeader bare{.part = {.kind = part.kind}, .acked = header.acked};
     const bool isBare = part == bare.part && header.number == 0 && header.offset == 0 && header.bytes == 0;

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 
+#include "exchange/order.h"
+
 namespace fairring {
 
 namespace {
 
 // That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
 // place there is free again.
-std::uint64_t mostHeld(const EagerLimits& limits) { return limits.creditBytes + 64 * limits.partBytes; }
+std::uint64_t mostHeld(const EagerLimits& limits) {
+  return kOrders.size() * (limits.creditBytes + 64 * limits.partBytes);
+}
 
 }  // namespace
 

@@ -12,9 +12,15 @@ Error hasLeft(int rank, int peer) {
                    " made a further call that needs it");
 }
 
-Reduction Slice::reductionOf(std::size_t step) const {
+bool Exchange::needs(int peer) const {
+  ByOrder<std::uint64_t> all;
+  for (const Order order : kOrders) all[order] = UINT64_MAX;
+  return needs(peer, all);
+}
+
+Reduction Slice::reductionOf(const Portion& portion, std::size_t step) const {
   const auto isReducing = [this](std::size_t i) { return reduces((*plan)[i].verb); };
-  Reduction result = reduction;
+  Reduction result = portion.reduction;
   for (std::size_t i = step + 1; i < plan->size(); ++i) {
     if (isReducing(i)) result.divisor = 1;
   }

@@ -85,6 +85,7 @@ void Lane::flush() {
       ::shutdown(wire_.socket().get(), SHUT_RDWR);
       return;
     }
+    sends_ += output_.back().of ? 1 : 0;  // what only acknowledges stands last, and alone
     sent(static_cast<std::size_t>(bytes));
   }
   if (gone_ || blocked_ == !isFlushed()) return;

@@ -51,6 +51,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void flush();
   bool isFlushed() const { return output_.empty() && !wire_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
+  std::uint64_t sends() const { return sends_; }  // system calls that took bytes of parts
   bool peerHasEnded() const { return intake_.hasEnded(); }
   void drop();    // closes; nothing is told to the owner any more
   void sayEnd();  // before that: nothing follows; as far as the socket takes it
@@ -97,6 +98,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::uint32_t confirmed_ = 0;  // by us, in the last header that went out
   Loop::TimerId confirmation_ = 0;
   std::uint64_t seen_ = 0;
+  std::uint64_t sends_ = 0;
 };
 
 }  // namespace fairring

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "exchange/order.h"
 
 namespace fairring {
 
 namespace {
 
+constexpr std::size_t kAllLines = Marks::kLines * kOrders.size();
 constexpr std::uint64_t kMarksBytes = 64 << 10;  // before the staging; a multiple of any page size in use
 
 }  // namespace
@@ -19,7 +21,7 @@ Marks::Marks(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes
       own_(Segment::create(kMarksBytes + stagingBytes)),
       wakeUp_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       unattached_(ranks.begin(), ranks.end()) {
-  static_assert(sizeof(Mark) * kLines + sizeof(Attention) <= kMarksBytes);
+  static_assert(sizeof(Mark) * kAllLines + sizeof(Attention) <= kMarksBytes);
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free,
                 "marks are shared between processes");
   if (!wakeUp_) throw Failure(systemError("eventfd"));
@@ -27,11 +29,12 @@ Marks::Marks(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes
 }
 
 Marks::Mark& Marks::lineOf(const Segment& segment, std::uint64_t slice) {
-  return reinterpret_cast<Mark*>(segment.data())[slice % kLines];
+  const std::size_t before = orderOf(slice) == Order::Express ? kLines : 0;
+  return reinterpret_cast<Mark*>(segment.data())[before + placeOf(slice) % kLines];
 }
 
 Marks::Attention& Marks::attentionOf(const Segment& segment) {
-  return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kLines);
+  return *reinterpret_cast<Attention*>(segment.data() + sizeof(Mark) * kAllLines);
 }
 
 std::byte* Marks::stagingOf(const Segment& segment) { return segment.data() + kMarksBytes; }
@@ -51,20 +54,24 @@ void Marks::say(std::uint64_t slice, const Said& said) {
   mark.stagingOffset.store(said.stagingOffset, std::memory_order_relaxed);
   mark.signature.store(said.signature, std::memory_order_relaxed);
   mark.scale.store(said.scale, std::memory_order_relaxed);
+  mark.refused.store(said.refused, std::memory_order_relaxed);
 }
 
 Marks::Said Marks::said(int peer, std::uint64_t slice) const {
   const Mark& mark = lineOf(peers_.at(peer).segment, slice);
   return {mark.stagingOffset.load(std::memory_order_relaxed), mark.signature.load(std::memory_order_relaxed),
-          mark.scale.load(std::memory_order_relaxed)};
+          mark.scale.load(std::memory_order_relaxed), mark.refused.load(std::memory_order_relaxed)};
 }
 
 void Marks::tell(Progress progress, std::uint64_t slice) {
-  // In one order with `looks`: either I see that the peer does not look any more, or its last look sees my mark.
+  // In one order with `looks` and `rung`: either I see that the peer does not look any more, or that nobody has rung
+  // since it began to look, or its look sees my mark.
   (lineOf(own_, slice).*progress).store(slice + 1, std::memory_order_seq_cst);
   const std::uint64_t one = 1;
   for (const auto& [rank, peer] : peers_) {
-    if (attentionOf(peer.segment).looks.load(std::memory_order_seq_cst) != 0) continue;
+    Attention& attention = attentionOf(peer.segment);
+    if (attention.looks.load(std::memory_order_seq_cst) != 0) continue;
+    if (attention.rung.exchange(1, std::memory_order_seq_cst) != 0) continue;
     [[maybe_unused]] const auto written = ::write(peer.wakeUp.get(), &one, sizeof one);  // full: it is awake already
   }
 }
@@ -85,9 +92,16 @@ std::size_t Marks::arrived(Progress progress, std::uint64_t slice) const {
   return count;
 }
 
+bool Marks::has(int peer, Progress progress, std::uint64_t slice) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ||
+         (lineOf(found->second.segment, slice).*progress).load(std::memory_order_acquire) > slice;
+}
+
 void Marks::quiet() {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &count, sizeof count);
+  attentionOf(own_).rung.store(0, std::memory_order_seq_cst);
 }
 
 void Marks::setLooking(bool looking) { attentionOf(own_).looks.store(looking ? 1 : 0, std::memory_order_seq_cst); }

@@ -17,7 +17,7 @@ namespace fairring {
 
 class Marks {
  public:
-  static constexpr std::size_t kLines = 64;  // slice n uses line n mod 64
+  static constexpr std::size_t kLines = 64;  // of each order: slice n uses line n mod 64
 
   // How far a rank has come: the number of the last slice of this line that did, plus one.
   struct alignas(64) Mark {
@@ -28,6 +28,7 @@ class Marks {
     std::atomic<std::uint64_t> stagingOffset;  // of its image
     std::atomic<std::uint64_t> signature;      // of its call
     std::atomic<double> scale;                 // of its elements
+    std::atomic<std::uint32_t> refused;        // as Slice has it; said anew before `summed`
   };
   using Progress = std::atomic<std::uint64_t> Mark::*;
 
@@ -36,6 +37,7 @@ class Marks {
     std::uint64_t stagingOffset;
     std::uint64_t signature;
     double scale;
+    std::uint32_t refused;
   };
 
   // ranks: of this machine, with this one among them. Throws Failure(System) if there is no memory.
@@ -49,11 +51,13 @@ class Marks {
   std::byte* stagingOf(int peer) const { return stagingOf(peers_.at(peer).segment); }
   std::uint64_t stagingBytes() const { return stagingBytes_; }  // of every rank
 
-  void say(std::uint64_t slice, const Said& said);  // before `filled` is told
+  void say(std::uint64_t slice, const Said& said);  // before `filled` is told, and before `summed`
   Said said(int peer, std::uint64_t slice) const;   // once it has filled
   void tell(Progress progress, std::uint64_t slice);
   std::set<int> behind(Progress progress, std::uint64_t slice) const;  // peers
   std::size_t arrived(Progress progress, std::uint64_t slice) const;   // how many peers are not behind
+  bool haveAll(Progress progress, std::uint64_t slice) const { return arrived(progress, slice) == peers_.size(); }
+  bool has(int peer, Progress progress, std::uint64_t slice) const;  // this rank always has
 
   int wakeUp() const { return wakeUp_.get(); }  // readable when some peer has moved on
   void quiet();
@@ -64,6 +68,7 @@ class Marks {
   // Behind the marks.
   struct alignas(64) Attention {
     std::atomic<std::uint32_t> looks;
+    std::atomic<std::uint32_t> rung;  // its eventfd was, or is about to be, written, and it has not looked since
   };
   struct Peer {
     Segment segment;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "exchange/order.h"
+
 namespace fairring {
 
 void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
@@ -20,7 +22,8 @@ void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
       outgoing->message = message;
       ++message->parts;
     }
-    (part.header.bytes <= kSmallBytes ? small_ : large_).push_back(outgoing);
+    Parts& larger = orderOf(part.header.slice) == Order::Express ? express_ : bulk_;
+    (part.header.bytes <= kSmallBytes ? small_ : larger).push_back(outgoing);
   }
   if (message->parts > 0) {
     message->released = std::move(released);
@@ -29,10 +32,17 @@ void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
   }
 }
 
+// Of the queues that a new chunk can come from.
+Outbox::Parts Outbox::* Outbox::next() const {
+  if (!bulk_.empty() && ahead_ >= kMostAhead) return &Outbox::bulk_;
+  if (!small_.empty()) return &Outbox::small_;
+  return express_.empty() ? &Outbox::bulk_ : &Outbox::express_;
+}
+
 std::uint32_t Outbox::nextBytes(std::uint32_t most) const {
   if (!again_.empty()) return again_.front().header.bytes;
-  if (!small_.empty()) return static_cast<std::uint32_t>(small_.front()->header.bytes);
-  const Outgoing& part = *large_.front();
+  const Outgoing& part = *(this->*next()).front();
+  if (part.header.bytes <= kSmallBytes) return static_cast<std::uint32_t>(part.header.bytes);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, part.header.bytes - part.cut));
 }
 
@@ -46,7 +56,8 @@ Outbox::Chunk Outbox::take(std::uint32_t most) {
     again_.pop_front();
     return chunk;
   }
-  auto& queue = small_.empty() ? large_ : small_;
+  Parts& queue = this->*next();
+  ahead_ = &queue == &bulk_ || bulk_.empty() ? 0 : ahead_ + bytes;
   const std::shared_ptr<Outgoing> part = queue.front();
   Chunk chunk{.header = {.part = part->header, .number = part->number, .offset = part->cut, .bytes = bytes},
               .data = part->data + part->cut,

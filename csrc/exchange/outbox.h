@@ -4,7 +4,9 @@
 //
 // The memory of a part comes back when all of its chunks have been acknowledged. That is a round trip, which is long
 // beside the time of a part that is not large: such a part is copied here, and its memory comes back at once. Small
-// parts go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them.
+// parts go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones of the
+// express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of it is
+// next: it may be slow then, but never stands still.
 // Owned by the peer's bundle. On the loop only.
 #pragma once
 
@@ -22,6 +24,7 @@ class Outbox {
  public:
   static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small part, at most
   static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of one that is copied
+  static constexpr std::uint64_t kMostAhead = 1 << 20;      // of bulk that waits
 
   struct Outgoing;  // a part
 
@@ -36,7 +39,7 @@ class Outbox {
 
   void put(std::span<const Part> parts, Pipes::Released released);
 
-  bool empty() const { return again_.empty() && small_.empty() && large_.empty(); }
+  bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
   std::uint64_t bytes() const { return bytes_; }  // that no lane has
   // The size of the next chunk for a lane that wants at most so many bytes; not to be asked where nothing is left.
   std::uint32_t nextBytes(std::uint32_t most) const;
@@ -55,10 +58,15 @@ class Outbox {
     Pipes::Released released;
   };
 
+  using Parts = std::deque<std::shared_ptr<Outgoing>>;
+  Parts Outbox::* next() const;
+
   std::uint64_t nextNumber_ = 0;
   std::deque<Chunk> again_;  // to be sent once more
-  std::deque<std::shared_ptr<Outgoing>> small_;
-  std::deque<std::shared_ptr<Outgoing>> large_;
+  Parts small_;
+  Parts express_;  // larger ones
+  Parts bulk_;
+  std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
   std::uint64_t bytes_ = 0;
   std::size_t withLanes_ = 0;  // chunks that are not acknowledged
   std::vector<Pipes::Released> released_;

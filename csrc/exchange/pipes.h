@@ -29,7 +29,7 @@ inline bool isKnown(PartKind kind) { return kind >= PartKind::Data && kind <= Pa
 struct PartHeader {  // 40 bytes on the wire, little endian, in this order
   PartKind kind = PartKind::Data;
   std::uint16_t step = 0;       // index into the plan
-  std::uint32_t reserved = 0;   // zero
+  std::uint32_t refused = 0;    // a rank that refused the call, plus 1, as far as the sender knows; 0: none
   std::uint64_t slice = 0;      // the slice's number in its group
   std::uint64_t rail = 0;       // first element of the rail, within the slice
   std::uint64_t bytes = 0;      // that follow
@@ -67,6 +67,8 @@ class Pipes {
   virtual void send(int peer, std::span<const Part> parts, Released released) = 0;
   // Payload and header bytes that have come from this peer so far: a sign of life.
   virtual std::uint64_t bytesSeen(int peer) const = 0;
+  // How often parts have gone out to this peer: one time takes all that waits for it, as far as there is room.
+  virtual std::uint64_t sends(int peer) const = 0;
   // True when nothing that was sent is still on its way out of this process.
   virtual bool drained() const = 0;
   // Ends all pipes at once. When it returns, no memory of any part is touched any more and nothing is called back.

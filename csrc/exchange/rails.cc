@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "exchange/crossing.h"
 #include "exchange/summation.h"
 
 namespace fairring {
@@ -21,15 +22,16 @@ void Rails::stop() {
 }
 
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && !stopped_ && slice->number >= admitted_);
-  admitted_ = slice->number + 1;
+  assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->number));
+  const Order order = orderOf(slice->number);
+  admitted_[order] = slice->number + 1;
   for (std::size_t step = 0; step < slice->plan->size() && !stopped_; ++step) {
     if ((*slice->plan)[step].level == 0) continue;
     const Key key{slice->number, step};
     InFlight state;
     state.slice = slice;
     state.transfers = transfersOf(*slice, step);
-    state.unsent = bytesTo(*slice, state.transfers);
+    state.unsent = bytesTo(state.transfers);
     state.missing = static_cast<std::size_t>(
         std::ranges::count_if(state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0; }));
     steps_.emplace(key, std::move(state));
@@ -39,7 +41,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);
   }
   for (auto& [peer, neighbour] : neighbours_) {
-    if (neighbour.asked.erase(slice->number) == 0 || stopped_ || neighbour.told >= admitted_) continue;
+    if (neighbour.asked.erase(slice->number) == 0 || stopped_ || neighbour.told[order] >= admitted_[order]) continue;
     say(PartKind::Ready, peer, slice->number, slice->signature);
   }
   for (const int peer : std::set<int>(left_)) {
@@ -64,7 +66,8 @@ void Rails::promise(const Key& key) {
 
 void Rails::send(int peer, std::span<const Part> parts, Pipes::Released released) {
   Neighbour& there = neighbour(peer);
-  there.told = std::max(there.told, parts.front().header.slice + 1);
+  const std::uint64_t slice = parts.front().header.slice;
+  there.told[orderOf(slice)] = std::max(there.told[orderOf(slice)], slice + 1);
   pipes_->send(peer, parts, std::move(released));
 }
 
@@ -77,14 +80,21 @@ void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events 
   assert(loop_.isCurrent() && !stopped_);
   const Key key{slice->number, step};
   InFlight& state = steps_.at(key);
-  state.started = true;
   state.events = std::move(events);
-  for (const auto& [peer, bytes] : std::map<int, std::uint64_t>(state.unsent)) {
+  if (!crosses(*slice, step)) return begin(key);
+  runInPieces(loop_, this, urgencyOf(key.slice), roundingOf(*slice, step), [this, key] { begin(key); });
+}
+
+void Rails::begin(const Key& key) {
+  InFlight& state = steps_.at(key);
+  state.started = true;
+  for (const int peer : inTurn(state.unsent)) {
     if (maySend(peer, key)) {
       sendTo(peer, key);
-    } else if (bytes <= limits_.partBytes) {
-      say(PartKind::Ask, peer, key.slice, slice->signature);
+      continue;
     }
+    neighbour(peer).held.insert(key);
+    if (state.unsent.at(peer) <= limits_.partBytes) say(PartKind::Ask, peer, key.slice, state.slice->signature);
   }
   if (state.unsent.empty() && state.unreleased == 0) {
     if (const auto gather = pairedGather(key)) promise(*gather);
@@ -92,27 +102,38 @@ void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events 
   advance(key);
 }
 
+// The next rank first: were all to begin with the same one, its network card would have to take everything at once.
+std::vector<int> Rails::inTurn(const std::map<int, std::uint64_t>& byPeer) const {
+  std::vector<int> peers;
+  peers.reserve(byPeer.size());
+  for (const auto& [peer, bytes] : byPeer) peers.push_back(peer);
+  std::ranges::rotate(peers, std::ranges::upper_bound(peers, rank_));
+  return peers;
+}
+
 // Takes of the credit: what may be sent is to be sent.
 bool Rails::maySend(int peer, const Key& key) {
   const InFlight& state = steps_.at(key);
-  return state.granted.contains(peer) || neighbour(peer).credit.take(key.slice, state.unsent.at(peer));
+  return state.granted.contains(peer) || neighbour(peer).creditFor(key.slice).take(key.slice, state.unsent.at(peer));
 }
 
 void Rails::sendTo(int peer, const Key& key) {
   InFlight& state = steps_.at(key);
   std::vector<Part> parts;
   for (const Transfer& transfer : state.transfers) {
-    if (transfer.peer != peer || transfer.send.size() == 0) continue;
+    if (transfer.peer != peer || transfer.sendBytes == 0) continue;
     const PartHeader header{.kind = PartKind::Data,
                             .step = static_cast<std::uint16_t>(key.step),
+                            .refused = state.slice->refused,
                             .slice = key.slice,
                             .rail = transfer.rail,
-                            .bytes = state.slice->bytes(transfer.send),
+                            .bytes = transfer.sendBytes,
                             .signature = state.slice->signature};
-    parts.push_back({header, state.slice->image + state.slice->byteOffset(transfer.send.begin)});
+    parts.push_back({header, transfer.sendFrom});
     traffic_[(*state.slice->plan)[key.step].level].add(header.bytes);
   }
   state.unsent.erase(peer);
+  neighbour(peer).held.erase(key);
   ++state.unreleased;
   send(peer, parts, [this, key] { onReleased(key); });
 }
@@ -141,14 +162,23 @@ void Rails::advance(const Key& key) {
   InFlight& state = steps_.at(key);
   if (!state.started || state.summing || state.ready || state.missing > 0) return;
   const Verb verb = verbOf(key, state);
-  if (verb == Verb::AllGather) return becomeReady(key);
   // The sum of an all-reduce is written over what is being sent.
   if (verb == Verb::AllReduce && (!state.unsent.empty() || state.unreleased > 0)) return;
+  if (crosses(*state.slice, key.step)) {
+    state.summing = true;
+    return runInPieces(loop_, this, urgencyOf(key.slice), resultOf(*state.slice, key.step, state.transfers),
+                       [this, key] { becomeReady(key); });
+  }
+  if (verb == Verb::AllGather || state.slice->summedElsewhere) return becomeReady(key);
+  if (state.slice->rows) {
+    state.summing = true;
+    return sumRowsInPieces(loop_, this, urgencyOf(key.slice), rowSumsOf(*state.slice, key.step, state.transfers),
+                           [this, key] { becomeReady(key); });
+  }
   std::vector<Sum> sums = sumsOf(*state.slice, key.step, state.transfers);
   if (sums.empty()) return becomeReady(key);
   state.summing = true;
-  sumInPieces(loop_, this, key.slice, state.slice->reductionOf(key.step), std::move(sums),
-              [this, key] { becomeReady(key); });
+  sumInPieces(loop_, this, urgencyOf(key.slice), std::move(sums), [this, key] { becomeReady(key); });
 }
 
 void Rails::becomeReady(const Key& key) {
@@ -188,10 +218,10 @@ std::set<int> Rails::missing() const {
   return peers;
 }
 
-bool Rails::needs(int peer, std::uint64_t slicesBelow) const {
+bool Rails::needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const {
   return std::ranges::any_of(steps_, [&](const auto& entry) {
     const auto& [key, state] = entry;
-    if (key.slice >= slicesBelow) return false;
+    if (key.slice >= slicesBelow[orderOf(key.slice)]) return false;
     return state.unsent.contains(peer) || std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
              return transfer.peer == peer && transfer.receiveBytes > 0 && !transfer.here;
            });
@@ -200,7 +230,7 @@ bool Rails::needs(int peer, std::uint64_t slicesBelow) const {
 
 void Rails::leave(int peer) {
   left_.insert(peer);
-  if (!needs(peer, UINT64_MAX)) return;
+  if (!needs(peer)) return;
   troubles_.failed(hasLeft(rank_, peer));
 }
 

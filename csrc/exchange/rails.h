@@ -9,6 +9,8 @@
 // when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that
 // memory is released. Grants of slices that this rank has not begun yet are kept. So a pipe never stops behind a part
 // that can't be placed, whatever order ranks call and wait in.
+// Between sites a slice may cross as bf16 (crossing.h): it is rounded before it is sent, and widened when it is here.
+// Of slices that a device sums, a reducing step ends when the contributions are in their areas.
 // On the loop only. Invariant: steps_ holds the steps of all admitted slices that are not released.
 #pragma once
 
@@ -35,7 +37,8 @@ class Rails final : public Exchange, public PipeReceiver {
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
-  bool needs(int peer, std::uint64_t slicesBelow) const override;
+  using Exchange::needs;
+  bool needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
@@ -67,13 +70,18 @@ class Rails final : public Exchange, public PipeReceiver {
   };
 
   struct Neighbour {
-    explicit Neighbour(EagerLimits limits) : credit(limits) {}
-    EagerCredit credit;
-    std::uint64_t told = 0;         // it knows that we have the slices below this number
+    explicit Neighbour(EagerLimits limits) : bulk(limits), express(limits) {}
+    EagerCredit& creditFor(std::uint64_t slice) { return orderOf(slice) == Order::Express ? express : bulk; }
+    EagerCredit bulk;
+    EagerCredit express;
+    ByOrder<std::uint64_t> told;    // it knows that we have the slices below this number
     std::set<std::uint64_t> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
+    std::set<Key> held;             // steps whose parts wait for credit, or for a grant
   };
 
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
+  bool isAdmitted(std::uint64_t slice) const { return slice < admitted_[orderOf(slice)]; }
+  void begin(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
   void send(int peer, std::span<const Part> parts, Pipes::Released released);
@@ -83,6 +91,7 @@ class Rails final : public Exchange, public PipeReceiver {
   void onGrant(int peer, const PartHeader& header);
   void onAsk(int peer, const PartHeader& header);
   void tooFarAhead(const char* what, int peer, std::uint64_t slice);
+  std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
   void onReleased(const Key& key);
@@ -103,7 +112,7 @@ class Rails final : public Exchange, public PipeReceiver {
   const EagerLimits limits_;
   EarlyParts early_;
   std::map<int, Neighbour> neighbours_;
-  std::uint64_t admitted_ = 0;  // all slices below this number have been admitted
+  ByOrder<std::uint64_t> admitted_;  // all slices below this number have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
   bool stopped_ = false;

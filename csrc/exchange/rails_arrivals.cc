@@ -25,6 +25,7 @@ void Rails::adopt(const Key& key) {
     }
     std::memcpy(transfer->receiveAt, early.bytes.data(), early.bytes.size());
     transfer->placed = transfer->here = true;
+    found->second.slice->refuse(early.header.refused);
     --found->second.missing;
   }
   advance(key);
@@ -32,12 +33,10 @@ void Rails::adopt(const Key& key) {
 
 // The peer has this slice: what was held back for want of credit may go.
 void Rails::heard(int peer, std::uint64_t slice) {
-  neighbour(peer).credit.heard(slice);
-  std::vector<Key> held;
-  for (const auto& [key, state] : steps_) {
-    if (key.slice <= slice && state.started && state.unsent.contains(peer)) held.push_back(key);
-  }
-  for (const Key& key : held) {
+  Neighbour& there = neighbour(peer);
+  there.creditFor(slice).heard(slice);
+  const auto first = there.held.lower_bound({firstSlice(orderOf(slice)), 0});
+  for (const Key& key : std::vector<Key>(first, there.held.lower_bound({slice + 1, 0}))) {
     if (maySend(peer, key)) sendTo(peer, key);
   }
 }
@@ -49,10 +48,10 @@ void Rails::tooFarAhead(const char* what, int peer, std::uint64_t slice) {
 
 void Rails::onAsk(int peer, const PartHeader& header) {
   Neighbour& there = neighbour(peer);
-  if (header.slice >= admitted_) {
+  if (!isAdmitted(header.slice)) {
     there.asked.insert(header.slice);
     if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, header.slice);
-  } else if (there.told <= header.slice) {
+  } else if (there.told[orderOf(header.slice)] <= header.slice) {
     say(PartKind::Ready, peer, header.slice, header.signature);
   }
 }
@@ -60,7 +59,7 @@ void Rails::onAsk(int peer, const PartHeader& header) {
 void Rails::onGrant(int peer, const PartHeader& header) {
   const Key key{header.slice, header.step};
   const auto found = steps_.find(key);
-  if (found == steps_.end() && header.slice < admitted_) {
+  if (found == steps_.end() && isAdmitted(header.slice)) {
     return troubles_.differs(peer);  // the slice is over here, or was never needed
   }
   if (found == steps_.end()) {
@@ -94,7 +93,7 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
   if (stopped_) return nullptr;
   const auto found = steps_.find({header.slice, header.step});
   if (found == steps_.end()) {
-    if (header.slice < admitted_) {
+    if (isAdmitted(header.slice)) {
       troubles_.differs(peer);  // the slice is over here, or was never needed
       return nullptr;
     }
@@ -124,7 +123,9 @@ void Rails::arrived(int peer, const PartHeader& header) {
   Transfer* transfer = expected(peer, header);
   if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it
   transfer->here = true;
-  --steps_.at(key).missing;
+  InFlight& state = steps_.at(key);
+  state.slice->refuse(header.refused);
+  --state.missing;
   advance(key);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "exchange/sparse_rows.h"
 #include "exchange/summation.h"
 
 namespace fairring {
@@ -46,7 +47,7 @@ const Rail* SharedMemory::railOf(const InFlight& state) const {
 }
 
 void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && slices_.size() < kMostSlices);
+  assert(loop_.isCurrent() && slices_.size() < kOrders.size() * kMostSlices);
   InFlight state;
   state.slice = slice;
   slices_.emplace(slice->number, std::move(state));
@@ -66,6 +67,10 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   }
 }
 
+void SharedMemory::say(const Slice& slice) {
+  marks_.say(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
+}
+
 // All but my own shard, which nobody else reads.
 void SharedMemory::fill(InFlight& state) {
   enter(state, Phase::Filling);
@@ -75,15 +80,20 @@ void SharedMemory::fill(InFlight& state) {
     for (std::size_t i = 0; i < rail->owners.size(); ++i) {
       const Range shard = rail->shards[i];
       if (static_cast<int>(i) == rail->self || shard.size() == 0) continue;
-      const std::uint64_t offset = slice.byteOffset(shard.begin);
-      copies.push_back({slice.image + offset, {{slice.user + offset}}, shard.size()});
+      if (slice.rows) {
+        for (Sum& copy : copiesOfRows(slice, shard)) copies.push_back(std::move(copy));
+        continue;
+      }
+      for (const Portion& portion : within(slice.portions, shard)) {
+        if (portion.user != nullptr) copies.push_back(copyOf(portion, portion.user, slice.image + portion.begin));
+      }
     }
   }
   const std::uint64_t number = slice.number;
-  sumInPieces(loop_, this, number, {.dtype = slice.reduction.dtype}, std::move(copies), [this, number] {
+  sumInPieces(loop_, this, urgencyOf(number), std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
-    marks_.say(number, {filled.slice->stagingOffset, filled.slice->signature, filled.slice->scale});
+    say(*filled.slice);
     marks_.tell(&Marks::Mark::filled, number);
     advance(number);
   });
@@ -92,31 +102,52 @@ void SharedMemory::fill(InFlight& state) {
 void SharedMemory::sum(InFlight& state) {
   enter(state, Phase::Summing);
   const Slice& slice = *state.slice;
+  if (slice.rows) return sumRows(state);
   std::vector<Sum> sums;
   const Rail* rail = railOf(state);
   if (rail != nullptr && rail->shards[static_cast<std::size_t>(rail->self)].size() > 0) {
     const Range shard = rail->shards[static_cast<std::size_t>(rail->self)];
-    const std::uint64_t offset = slice.byteOffset(shard.begin);
-    Sum sum{.out = slice.image + offset, .inputs = {}, .elements = shard.size()};
     for (const int owner : rail->owners) {
-      const Image from = owner == rank_ ? Image{slice.user, slice.scale} : state.images.at(owner);
       if (owner != rank_) traffic_.add(slice.bytes(shard));
-      sum.inputs.push_back({from.data + offset, from.scale});
     }
-    sums.push_back(std::move(sum));
+    for (const Portion& portion : within(slice.portions, shard)) sums.push_back(sumOf(state, portion, rail->owners));
   }
   const std::uint64_t number = slice.number;
-  sumInPieces(loop_, this, number, slice.reductionOf(state.step), std::move(sums), [this, number] {
-    InFlight& summed = slices_.at(number);
-    const auto released = summed.events.released;
-    raise(summed, Phase::Summed);
-    if (!stopped_) released();  // the image stays in use until the all-gather is released
-  });
+  sumInPieces(loop_, this, urgencyOf(number), std::move(sums), [this, number] { summed(number); });
+}
+
+void SharedMemory::summed(std::uint64_t slice) {
+  InFlight& state = slices_.at(slice);
+  const auto released = state.events.released;
+  raise(state, Phase::Summed);
+  if (!stopped_) released();  // the image stays in use until the all-gather is released
+}
+
+// Of my shard, over all ranks' images; my own elements come from the tensor itself.
+Sum SharedMemory::sumOf(const InFlight& state, const Portion& portion, const std::vector<int>& owners) const {
+  const Slice& slice = *state.slice;
+  Sum sum{.reduction = slice.reductionOf(portion, state.step),
+          .out = slice.image + portion.begin,
+          .inputs = {},
+          .elements = portion.elements};
+  sum.inputs.reserve(owners.size());
+  for (const int owner : owners) {
+    Input input{portion.user != nullptr ? portion.user : sum.out, slice.scale};
+    if (owner != rank_) input = {state.images.at(owner).data + portion.begin, state.images.at(owner).scale};
+    if (!isFloat(portion.reduction.dtype)) input.scale = 1.0;
+    sum.inputs.push_back(input);
+  }
+  return sum;
+}
+
+Sum SharedMemory::copyOf(const Portion& portion, const std::byte* from, std::byte* to) {
+  return {.reduction = {.dtype = portion.reduction.dtype}, .out = to, .inputs = {{from}}, .elements = portion.elements};
 }
 
 void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
-  if (railOf(state) != nullptr) state.ungathered.insert(ranks_.begin(), ranks_.end());
+  if (railOf(state) != nullptr) state.ungathered = ranks_;
+  say(*state.slice);
   marks_.tell(&Marks::Mark::summed, state.slice->number);
   advance(state.slice->number);
 }
@@ -135,7 +166,6 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
 // What the others say of their images, before anything is read there. False where it can't be true.
 bool SharedMemory::readMarks(InFlight& state) {
   const Slice& slice = *state.slice;
-  const std::uint64_t imageBytes = slice.byteOffset(slice.layout->elements);
   const std::uint64_t stagingBytes = marks_.stagingBytes();
   for (const int rank : ranks_) {
     if (rank == rank_) continue;
@@ -144,12 +174,15 @@ bool SharedMemory::readMarks(InFlight& state) {
       troubles_.differs(rank);
       return false;
     }
+    const std::uint64_t imageBytes = slice.rows ? contributionOffset(slice) + contributionBytes(slice, rank)
+                                                : slice.byteOffset(slice.layout->elements);
     if (said.stagingOffset > stagingBytes || imageBytes > stagingBytes - said.stagingOffset) {
       troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
                                  " lies at ", said.stagingOffset, " of ", stagingBytes,
                                  " bytes, which leaves no room for ", imageBytes));
       return false;
     }
+    state.slice->refuse(said.refused);
     state.images[rank] = {marks_.stagingOf(rank) + said.stagingOffset, said.scale};
   }
   return true;
@@ -159,48 +192,53 @@ void SharedMemory::advance(std::uint64_t number) {
   const auto found = slices_.find(number);
   if (found == slices_.end()) return;
   InFlight& state = found->second;
-  if (state.phase == Phase::Filled && marks_.behind(&Marks::Mark::filled, number).empty()) {
+  if (state.phase == Phase::Filled && marks_.haveAll(&Marks::Mark::filled, number)) {
     if (readMarks(state)) sum(state);
     return;
   }
   if (state.phase == Phase::Gathering) {
-    gatherWhatIsThere(state);
-    if (state.copies > 0 || !state.ungathered.empty()) return;
+    if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
     marks_.tell(&Marks::Mark::finished, number);
     loop_.await(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
-  if (state.phase == Phase::Gathered && marks_.behind(&Marks::Mark::finished, number).empty()) {
+  if (state.phase == Phase::Gathered && marks_.haveAll(&Marks::Mark::finished, number)) {
     const auto released = std::move(state.events.released);
     slices_.erase(number);
     released();
   }
 }
 
-void SharedMemory::gatherWhatIsThere(InFlight& state) {
+// True where something is being copied: the end of that advances the slice, and may have done so already.
+bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
-  const std::set<int> late = marks_.behind(&Marks::Mark::summed, slice.number);
   std::vector<Sum> copies;
-  for (const int rank : std::set<int>(state.ungathered)) {
-    if (late.contains(rank)) continue;
-    state.ungathered.erase(rank);
-    const Rail& rail = *railOf(state);
-    const Range shard =
-        rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
-    const std::uint64_t offset = slice.byteOffset(shard.begin);
-    const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
-    if (shard.size() == 0) continue;
-    copies.push_back({slice.user + offset, {{image + offset}}, shard.size()});
-    if (rank != rank_) traffic_.add(slice.bytes(shard));
-  }
-  if (copies.empty()) return;
+  std::erase_if(state.ungathered, [&](int rank) {
+    if (!marks_.has(rank, &Marks::Mark::summed, slice.number)) return false;
+    if (rank != rank_) state.slice->refuse(marks_.said(rank, slice.number).refused);
+    gatherFrom(rank, state, copies);
+    return true;
+  });
+  if (copies.empty()) return false;
   ++state.copies;
-  sumInPieces(loop_, this, slice.number, {.dtype = slice.reduction.dtype}, std::move(copies),
-              [this, number = slice.number] {
-                --slices_.at(number).copies;
-                advance(number);
-              });
+  sumInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
+    --slices_.at(number).copies;
+    advance(number);
+  });
+  return true;
+}
+
+void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Sum>& copies) {
+  const Slice& slice = *state.slice;
+  const Rail& rail = *railOf(state);
+  const Range shard = rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
+  if (shard.size() == 0) return;
+  const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
+  for (const Portion& portion : within(slice.portions, shard)) {
+    if (portion.user != nullptr) copies.push_back(copyOf(portion, image + portion.begin, portion.user));
+  }
+  if (rank != rank_) traffic_.add(slice.bytes(shard));
 }
 
 void SharedMemory::advanceAll() {
@@ -213,57 +251,6 @@ void SharedMemory::advanceAll() {
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);
   }
-}
-
-// The mark of the others that stands between a slice and its next phase.
-Marks::Progress SharedMemory::awaited(Phase phase) {
-  switch (phase) {
-    case Phase::Admitted:
-    case Phase::Filling:
-    case Phase::Filled: return &Marks::Mark::filled;
-    case Phase::Summing: return nullptr;
-    case Phase::Summed:
-    case Phase::Gathering: return &Marks::Mark::summed;
-    case Phase::Gathered: return &Marks::Mark::finished;
-  }
-  return nullptr;
-}
-
-std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
-  const auto mark = awaited(state.phase);
-  return mark == nullptr ? std::set<int>() : marks_.behind(mark, state.slice->number);
-}
-
-// True where some peer has moved on since the last look. Allocates nothing: this is what a caller spins on.
-bool SharedMemory::look() {
-  bool moved = false;
-  for (auto& [number, state] : slices_) {
-    if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
-    const std::size_t arrived = marks_.arrived(awaited(state.phase), number);
-    moved = moved || arrived > state.arrived;
-    state.arrived = arrived;
-  }
-  if (moved) advanceAll();
-  return moved;
-}
-
-std::set<int> SharedMemory::missing() const {
-  std::set<int> peers;
-  for (const auto& [number, state] : slices_) {
-    if (state.phase == Phase::Filled || state.phase == Phase::Gathering) peers.merge(waitingFor(state));
-  }
-  return peers;
-}
-
-bool SharedMemory::needs(int peer, std::uint64_t slicesBelow) const {
-  return std::ranges::any_of(
-      slices_, [&](const auto& entry) { return entry.first < slicesBelow && waitingFor(entry.second).contains(peer); });
-}
-
-void SharedMemory::leave(int peer) {
-  left_.insert(peer);
-  if (!needs(peer, UINT64_MAX)) return;
-  troubles_.failed(hasLeft(rank_, peer));
 }
 
 }  // namespace fairring

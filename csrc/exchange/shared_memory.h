@@ -6,6 +6,7 @@
 //
 // How far the ranks are with a slice they tell each other by marks (marks.h). A slice's line of marks and its image are
 // used again only when all peers have finished with them, so a mark is never overtaken.
+// Of a sparse call each rank copies the rows that it has, packed, and sums those that any has (sparse_rows.h).
 // On a machine with one rank the same steps are copies between the tensor and its image.
 // On the loop only.
 #pragma once
@@ -16,13 +17,14 @@
 #include "base/loop.h"
 #include "exchange/exchange.h"
 #include "exchange/marks.h"
+#include "exchange/summation.h"
 #include "exchange/traffic.h"
 
 namespace fairring {
 
 class SharedMemory final : public Exchange {
  public:
-  static constexpr std::size_t kMostSlices = Marks::kLines;  // in flight
+  static constexpr std::size_t kMostSlices = Marks::kLines;  // of an order in flight
 
   // ranks: of this machine, ascending, with this one among them. Throws Failure(System) if there is no memory.
   SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles);
@@ -33,7 +35,8 @@ class SharedMemory final : public Exchange {
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
-  bool needs(int peer, std::uint64_t slicesBelow) const override;
+  using Exchange::needs;
+  bool needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
@@ -51,7 +54,7 @@ class SharedMemory final : public Exchange {
     Events events;
     std::map<int, Image> images;  // of the peers, once all have filled theirs
     std::size_t copies = 0;       // under way
-    std::set<int> ungathered;     // ranks whose shard has not been asked for yet
+    std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
     std::size_t arrived = 0;      // peers whose mark for this phase stood when it was last looked at
   };
 
@@ -60,10 +63,17 @@ class SharedMemory final : public Exchange {
   static Marks::Progress awaited(Phase phase);
   bool look();
 
+  void say(const Slice& slice);
   void fill(InFlight& state);
   void sum(InFlight& state);
+  Sum sumOf(const InFlight& state, const Portion& portion, const std::vector<int>& owners) const;
+  static Sum copyOf(const Portion& portion, const std::byte* from, std::byte* to);
+  static std::vector<Sum> copiesOfRows(const Slice& slice, const Range& shard);
+  void sumRows(InFlight& state);
+  void summed(std::uint64_t slice);
   void gather(InFlight& state);
-  void gatherWhatIsThere(InFlight& state);
+  bool gatherWhatIsThere(InFlight& state);
+  void gatherFrom(int rank, const InFlight& state, std::vector<Sum>& copies);
   void advance(std::uint64_t slice);
   void advanceAll();
   bool readMarks(InFlight& state);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int kUnsentBytes = 256 << 10;
 constexpr int kKeepAliveSeconds = 1;
+constexpr std::uint32_t kNearMicroseconds = 2000;  // there and back: more is no network of one building
 
 Descriptor newSocket(int family) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -134,6 +136,21 @@ void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patie
   set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveSeconds);
   set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveSeconds);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+void shareEvenly(const Descriptor& socket) {
+  constexpr std::string_view kUneven = "bbr";
+  constexpr std::string_view kEven = "cubic";
+  std::array<char, 16> name{};  // the kernel's TCP_CA_NAME_MAX
+  socklen_t nameSize = name.size();
+  tcp_info info{};
+  socklen_t infoSize = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &nameSize) != 0) return;  // not TCP
+  if (!std::string_view(name.data(), nameSize).starts_with(kUneven)) return;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &infoSize) != 0) return;
+  if (info.tcpi_rtt > kNearMicroseconds) return;
+  // Refused where the system does not have it or does not allow it: then its own stays.
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kEven.data(), kEven.size());
 }
 
 Descriptor acceptFrom(const Descriptor& listener) {

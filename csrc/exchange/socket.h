@@ -38,5 +38,9 @@ Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; er
 // For a connection that carries payload: what the other machine does not acknowledge for so long breaks it, and so does
 // a silence when it is asked for a sign of life; and little waits in the kernel, unsent, before what is more urgent.
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
+// Once it is connected, for one of many connections that carry payload at once: to a near machine it takes CUBIC where
+// the system's congestion control is BBR, by which such connections share a network card unevenly (docs/gotchas.md).
+// Farther machines keep the system's: on long ways packets are lost for other reasons than congestion.
+void shareEvenly(const Descriptor& socket);
 
 }  // namespace fairring

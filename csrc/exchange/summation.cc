@@ -10,15 +10,16 @@ namespace {
 
 // Bytes read in one piece: some tens of microseconds, so that a message never waits longer than that.
 constexpr std::uint64_t kPieceBytes = 512 << 10;
+constexpr std::uint64_t kAtOnceBytes = 64 << 10;
 
 struct Progress {
-  Reduction reduction;
   std::vector<Sum> sums;
   std::function<void()> done;
   std::size_t current = 0;
 };
 
-void run(Reduction reduction, const Sum& sum, std::uint64_t elements) {
+void run(const Sum& sum, std::uint64_t elements) {
+  Reduction reduction = sum.reduction;
   if (sum.partial) reduction.divisor = 1;
   const Input& first = sum.inputs.front();
   if (sum.inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
@@ -28,8 +29,14 @@ void run(Reduction reduction, const Sum& sum, std::uint64_t elements) {
   reduce(reduction, sum.out, sum.inputs, elements);
 }
 
-void skip(Sum& sum, std::uint64_t elements, std::size_t elementBytes) {
-  const std::size_t bytes = elements * elementBytes;
+std::uint64_t bytesRead(const std::vector<Sum>& sums) {
+  std::uint64_t bytes = 0;
+  for (const Sum& sum : sums) bytes += sum.elements * bytesOf(sum.reduction.dtype) * sum.inputs.size();
+  return bytes;
+}
+
+void skip(Sum& sum, std::uint64_t elements) {
+  const std::size_t bytes = elements * bytesOf(sum.reduction.dtype);
   sum.out += bytes;
   for (Input& input : sum.inputs) input.data = static_cast<const std::byte*>(input.data) + bytes;
   sum.elements -= elements;
@@ -37,14 +44,13 @@ void skip(Sum& sum, std::uint64_t elements, std::size_t elementBytes) {
 
 // True while there is more to do.
 bool runPiece(Progress& progress) {
-  const std::size_t elementBytes = bytesOf(progress.reduction.dtype);
   std::uint64_t budget = kPieceBytes;
   while (progress.current < progress.sums.size()) {
     Sum& sum = progress.sums[progress.current];
-    const std::uint64_t bytesPerElement = elementBytes * sum.inputs.size();
+    const std::uint64_t bytesPerElement = bytesOf(sum.reduction.dtype) * sum.inputs.size();
     const std::uint64_t elements = std::min(sum.elements, std::max<std::uint64_t>(budget / bytesPerElement, 1));
-    run(progress.reduction, sum, elements);
-    skip(sum, elements, elementBytes);
+    run(sum, elements);
+    skip(sum, elements);
     if (sum.elements == 0) ++progress.current;
     budget -= std::min(budget, elements * bytesPerElement);
     if (budget == 0) break;
@@ -54,12 +60,25 @@ bool runPiece(Progress& progress) {
 
 }  // namespace
 
-void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, const Reduction& reduction,
-                 std::vector<Sum> sums, std::function<void()> done) {
-  auto progress = std::make_shared<Progress>(Progress{reduction, std::move(sums), std::move(done)});
+void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Sum> sums,
+                 std::function<void()> done) {
+  if (bytesRead(sums) <= kAtOnceBytes) {
+    for (const Sum& sum : sums) run(sum, sum.elements);
+    return done();
+  }
+  auto progress = std::make_shared<Progress>(Progress{std::move(sums), std::move(done)});
   loop.work(owner, urgency, [progress] {
     if (runPiece(*progress)) return true;
     progress->done();
+    return false;
+  });
+}
+
+void runInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Pieces pieces, std::function<void()> done) {
+  loop.work(owner, urgency, [pieces = std::move(pieces), next = std::size_t{0}, done = std::move(done)]() mutable {
+    if (next < pieces.size()) pieces[next++]();
+    if (next < pieces.size()) return true;
+    done();
     return false;
   });
 }

@@ -37,6 +37,11 @@ std::uint64_t TcpPipes::bytesSeen(int peer) const {
   return found == bundles_.end() || !found->second ? 0 : found->second->bytesSeen();
 }
 
+std::uint64_t TcpPipes::sends(int peer) const {
+  const auto found = bundles_.find(peer);
+  return found == bundles_.end() || !found->second ? 0 : found->second->sends();
+}
+
 bool TcpPipes::drained() const {
   for (const auto& [peer, bundle] : bundles_) {
     if (bundle && !bundle->drained()) return false;

@@ -22,6 +22,7 @@ class TcpPipes final : public Pipes {
 
   void send(int peer, std::span<const Part> parts, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
+  std::uint64_t sends(int peer) const override;
   bool drained() const override;
   void close() override;
 

@@ -34,8 +34,7 @@ std::vector<PartHeader> headersOf(const tensorpipe::Descriptor& message) {
   std::memcpy(headers.data(), bytes.data(), bytes.size());
   std::vector<std::size_t> lengths;
   for (const PartHeader& header : headers) {
-    const bool known = isKnown(header.kind);
-    if (!known || header.reserved != 0) return {};
+    if (!isKnown(header.kind)) return {};
     if (header.bytes > 0) lengths.push_back(header.bytes);
   }
   if (lengths.empty()) lengths.push_back(sizeof kFiller);
@@ -55,6 +54,7 @@ class TensorPipePipes final : public ContactPipes {
 
   void send(int peer, std::span<const Part> parts, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
+  std::uint64_t sends(int peer) const override;
   bool drained() const override;
   void close() override;
 
@@ -64,6 +64,7 @@ class TensorPipePipes final : public ContactPipes {
     TensorPipe pipe;
     std::deque<Released> unreleased;  // of the messages on their way out, oldest first
     std::uint64_t seen = 0;
+    std::uint64_t sends = 0;
   };
 
   void onLinked(int peer, const TensorPipe& pipe);
@@ -120,6 +121,7 @@ void TensorPipePipes::send(int peer, std::span<const Part> parts, Released relea
   }
   // TensorPipe calls a message written when its payloads are, so one without any would be so too early.
   if (message.payloads.empty()) message.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
+  ++lane->second.sends;
   lane->second.unreleased.push_back(std::move(released));
   lane->second.pipe->write(std::move(message),
                            context_.onLoop([this, peer](const auto& error) { onWritten(peer, error); }));
@@ -199,6 +201,11 @@ void TensorPipePipes::end(int peer, const Error& error) {
 std::uint64_t TensorPipePipes::bytesSeen(int peer) const {
   const auto lane = lanes_.find(peer);
   return lane == lanes_.end() ? 0 : lane->second.seen;
+}
+
+std::uint64_t TensorPipePipes::sends(int peer) const {
+  const auto lane = lanes_.find(peer);
+  return lane == lanes_.end() ? 0 : lane->second.sends;
 }
 
 bool TensorPipePipes::drained() const {

@@ -1,6 +1,6 @@
 // What a rank has moved at each level since its group was made, for whoever measures: benchmarks, tests. Counted by the
-// exchanges where they move it, one entry per message that carries data; nothing else reads it.
-// Holder of the loop's role only.
+// exchanges where they move it, one entry per message that carries data; nothing else reads it. Between machines
+// several messages, of whatever slices, go out in one send. Holder of the loop's role only.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,17 @@ namespace fairring {
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t sends = 0;
 
   void add(std::uint64_t messageBytes) {
     ++messages;
     bytes += messageBytes;
+  }
+  Traffic& operator+=(const Traffic& other) {
+    messages += other.messages;
+    bytes += other.bytes;
+    sends += other.sends;
+    return *this;
   }
 };
 

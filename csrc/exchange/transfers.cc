@@ -1,24 +1,36 @@
 #include "exchange/transfers.h"
 
+#include <optional>
+#include <utility>
+
+#include "exchange/crossing.h"
+#include "exchange/sparse_rows.h"
+
 namespace fairring {
 
 namespace {
 
-Transfer transferOf(const Slice& slice, Verb verb, const Rail& rail, std::size_t owner) {
+// What this rank sends to an owner of the rail, and what it gets of him.
+std::pair<Range, Range> rangesOf(Verb verb, const Rail& rail, std::size_t owner) {
   const Range mine = rail.shards[static_cast<std::size_t>(rail.self)];
   const Range theirs = rail.shards[owner];
+  if (verb == Verb::ReduceScatter) return {theirs, mine};
+  if (verb == Verb::AllGather) return {mine, theirs};
+  return {rail.range, rail.range};
+}
+
+Transfer transferOf(const Slice& slice, Verb verb, const Rail& rail, std::size_t owner, const SparseStep* sparse) {
+  const auto [send, receive] = rangesOf(verb, rail, owner);
   Transfer transfer{.peer = rail.owners[owner],
                     .rail = rail.range.begin,
-                    .send = rail.range,
-                    .receiveBytes = slice.bytes(rail.range),
-                    .receiveAt = nullptr};
-  if (verb == Verb::ReduceScatter) {
-    transfer.send = theirs;
-    transfer.receiveBytes = slice.bytes(mine);
-  } else if (verb == Verb::AllGather) {
-    transfer.send = mine;
-    transfer.receiveBytes = slice.bytes(theirs);
-    transfer.receiveAt = slice.image + slice.byteOffset(theirs.begin);
+                    .sendFrom = slice.at(send),
+                    .sendBytes = slice.bytes(send),
+                    .receiveBytes = slice.bytes(receive),
+                    .receiveAt = slice.at(receive)};
+  if (sparse != nullptr) {
+    transfer.sendFrom = sparse->inputAt(send.begin);
+    transfer.sendBytes = sparse->bytesOf(slice.rows->rank(), send);
+    transfer.receiveBytes = sparse->bytesOf(transfer.peer, receive);
   }
   return transfer;
 }
@@ -47,12 +59,15 @@ void addSums(std::vector<Sum>& sums, const Sum& whole, const std::vector<std::by
 
 std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
   const auto [verb, level, shards] = (*slice.plan)[step];
-  std::byte* area = slice.image + (reduces(verb) ? receiveOffset(*slice.plan, *slice.layout, step) : 0);
+  const auto sparse =
+      slice.rows && reduces(verb) ? std::optional<SparseStep>(std::in_place, slice, step) : std::nullopt;
+  std::byte* area =
+      sparse ? sparse->received() : slice.image + (reduces(verb) ? receiveOffset(*slice.plan, *slice.layout, step) : 0);
   std::vector<Transfer> transfers;
   for (const Rail& rail : slice.layout->at(level).rails) {
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
       if (static_cast<int>(owner) == rail.self) continue;
-      Transfer transfer = transferOf(slice, verb, rail, owner);
+      Transfer transfer = transferOf(slice, verb, rail, owner, sparse ? &*sparse : nullptr);
       if (reduces(verb)) {
         transfer.receiveAt = area;
         area += transfer.receiveBytes;
@@ -60,6 +75,7 @@ std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
       transfers.push_back(transfer);
     }
   }
+  if (crosses(slice, step)) halve(slice, step, transfers);
   return transfers;
 }
 
@@ -70,21 +86,49 @@ std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<
   const LevelLayout& layout = slice.layout->at(level);
   for (const Rail& rail : layout.rails) {
     const Range range = verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
-    const Sum whole{.out = slice.image + slice.byteOffset(range.begin), .inputs = {}, .elements = range.size()};
-    std::vector<std::byte*> places;
+    std::vector<std::byte*> places;  // of the range's first byte
     places.reserve(rail.owners.size());
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
-      places.push_back(static_cast<int>(owner) == rail.self ? whole.out : (transfer++)->receiveAt);
+      places.push_back(static_cast<int>(owner) == rail.self ? slice.image + range.begin : (transfer++)->receiveAt);
     }
-    if (whole.elements > 0) addSums(sums, whole, places, rail.self, layout.groups);
+    std::uint64_t at = range.begin;
+    for (const Portion& portion : joinedWithin(slice.portions, range)) {
+      for (std::byte*& place : places) place += portion.begin - at;
+      at = portion.begin;
+      const Sum whole{.reduction = slice.reductionOf(portion, step),
+                      .out = slice.image + portion.begin,
+                      .inputs = {},
+                      .elements = portion.elements};
+      addSums(sums, whole, places, rail.self, layout.groups);
+    }
   }
   return sums;
 }
 
-std::map<int, std::uint64_t> bytesTo(const Slice& slice, const std::vector<Transfer>& transfers) {
+std::vector<RowSum> rowSumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) {
+  const auto [verb, level, shards] = (*slice.plan)[step];
+  const SparseStep sparse(slice, step);
+  std::vector<RowSum> sums;
+  auto transfer = transfers.cbegin();
+  const LevelLayout& layout = slice.layout->at(level);
+  for (const Rail& rail : layout.rails) {
+    const Range range = verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
+    RowSum sum = sparse.sumOf(range);
+    sum.groups = layout.groups;
+    for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
+      const bool isSelf = static_cast<int>(owner) == rail.self;
+      sum.inputs.push_back(
+          sparse.inputOf(rail.owners[owner], isSelf ? sparse.inputAt(range.begin) : (transfer++)->receiveAt));
+    }
+    if (range.size() > 0) sums.push_back(std::move(sum));
+  }
+  return sums;
+}
+
+std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers) {
   std::map<int, std::uint64_t> bytes;
   for (const Transfer& transfer : transfers) {
-    if (transfer.send.size() > 0) bytes[transfer.peer] += slice.bytes(transfer.send);
+    if (transfer.sendBytes > 0) bytes[transfer.peer] += transfer.sendBytes;
   }
   return bytes;
 }

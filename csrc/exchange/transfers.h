@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
+#include "exchange/row_sums.h"
 #include "exchange/summation.h"
 
 namespace fairring {
@@ -14,7 +15,8 @@ namespace fairring {
 struct Transfer {  // between one peer and this rank, on one rail
   int peer;
   std::uint64_t rail;  // its first element
-  Range send;
+  const std::byte* sendFrom;
+  std::uint64_t sendBytes;
   std::uint64_t receiveBytes;
   std::byte* receiveAt;
   bool placed = false;
@@ -26,8 +28,11 @@ std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step);
 // The sums of a reducing step, over this rank's own contributions and the received ones, in the owners' order.
 std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
 
+// The same of a slice of a sparse call.
+std::vector<RowSum> rowSumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
+
 // Bytes that go to, or come from, each peer that any do.
-std::map<int, std::uint64_t> bytesTo(const Slice& slice, const std::vector<Transfer>& transfers);
+std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers);
 std::map<int, std::uint64_t> bytesFrom(const std::vector<Transfer>& transfers);
 
 }  // namespace fairring

@@ -1,4 +1,4 @@
-// Which pipes the rails use.
+// Which pipes the levels above the machine use.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,11 @@ struct Transport {
   std::uint32_t lanes = 1;  // of TCP: connections to a peer
 
   std::string name() const { return pipes == Pipes::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
+};
+
+struct Transports {
+  Transport rail;  // between the machines of a site
+  Transport site;  // between sites
 };
 
 }  // namespace fairring

@@ -1,12 +1,15 @@
 // How the elements of each dtype are read, held while they are reduced, and written: one type per way, with
 //   Element  as it lies in memory, Wide  as it is held, widen() and narrow() between the two.
-// For *_isa.cc alone, and so in a namespace per instruction set: the linker keeps one copy of an inline function, which
-// another processor might not run. For the same reason no function of the standard library is called here.
+// For *_isa.cc and the CUDA kernels alone, and so in a namespace per instruction set, FAIRRING_ISA: the linker keeps
+// one copy of an inline function, which another processor might not run. For the same reason no function of the
+// standard library is called here. A device converts by instructions of its own, to the same bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+
+#include "kernels/anywhere.h"
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -14,19 +17,25 @@
 
 namespace fairring::FAIRRING_ISA {
 
+// a where the condition holds, else b: without a branch, which the compiler would not make vectors of.
+FAIRRING_ANYWHERE inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 template <class T>
 struct Plain {  // held as it is stored
   using Element = T;
   using Wide = T;
-  static Wide widen(Element element) { return element; }
-  static Element narrow(Wide wide) { return wide; }
+  FAIRRING_ANYWHERE static Wide widen(Element element) { return element; }
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) { return wide; }
 };
 
 struct Logical {  // a Bool: 0 or 1, whatever stands in memory
   using Element = std::uint8_t;
   using Wide = std::uint8_t;
-  static Wide widen(Element element) { return element != 0 ? 1 : 0; }
-  static Element narrow(Wide wide) { return wide; }
+  FAIRRING_ANYWHERE static Wide widen(Element element) { return element != 0 ? 1 : 0; }
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) { return wide; }
 };
 
 // A float by the place of its bits in the order of all floats, as an integer, so that the least and the greatest are
@@ -38,14 +47,14 @@ struct Ranked {
   using Wide = Signed;
   using Unsigned = std::make_unsigned_t<Signed>;
 
-  static Signed mirror(Signed bits) {  // negative floats have their magnitude's order, upside down
+  FAIRRING_ANYWHERE static Signed mirror(Signed bits) {  // negative floats have their magnitude's order, upside down
     constexpr auto kMagnitude = static_cast<Signed>(static_cast<Unsigned>(-1) >> 1);
     return static_cast<Signed>(bits ^ ((bits >> (8 * sizeof(Signed) - 1)) & kMagnitude));
   }
-  static Wide widen(Element bits) {
+  FAIRRING_ANYWHERE static Wide widen(Element bits) {
     return static_cast<Signed>(static_cast<Unsigned>(mirror(bits)) + static_cast<Unsigned>(Nans));
   }
-  static Element narrow(Wide place) {
+  FAIRRING_ANYWHERE static Element narrow(Wide place) {
     return mirror(static_cast<Signed>(static_cast<Unsigned>(place) - static_cast<Unsigned>(Nans)));
   }
 };
@@ -54,13 +63,21 @@ struct Brain {  // bfloat16: the upper half of a float
   using Element = std::uint16_t;
   using Wide = float;
 
-  static Wide widen(Element element) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(element) << 16); }
+  FAIRRING_ANYWHERE static Wide widen(Element element) {
+    return __builtin_bit_cast(float, static_cast<std::uint32_t>(element) << 16);
+  }
 
-  static Element narrow(Wide wide) {
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+#if defined(__CUDA_ARCH__)
+    Element element;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(element) : "f"(wide));
+    return element;
+#else
     const auto bits = __builtin_bit_cast(std::uint32_t, wide);
     const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // nearest, ties to even
     const std::uint32_t quietNan = (bits >> 16) | 0x40;                        // rounding could end in infinity
     return static_cast<Element>((bits & 0x7fffffff) > 0x7f800000 ? quietNan : rounded);
+#endif
   }
 };
 
@@ -68,13 +85,12 @@ struct Half {  // IEEE binary16, by integer arithmetic: where the processor can'
   using Element = std::uint16_t;
   using Wide = float;
 
-  // a where the condition holds, else b: without a branch, which the compiler would not make vectors of.
-  static std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return (a & mask) | (b & ~mask);
-  }
-
-  static Wide widen(Element element) {
+  FAIRRING_ANYWHERE static Wide widen(Element element) {
+#if defined(__CUDA_ARCH__)
+    Wide wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(element));
+    return wide;
+#else
     const std::uint32_t sign = (element & 0x8000u) << 16;
     const std::uint32_t shifted = (element & 0x7fffu) << 13;  // exponent and fraction where a float has them
     const std::uint32_t normal = shifted + (112u << 23);      // exponents' biases: 127 - 15
@@ -83,9 +99,15 @@ struct Half {  // IEEE binary16, by integer arithmetic: where the processor can'
     const float denormal = __builtin_bit_cast(float, shifted + (113u << 23)) - 0x1p-14f;
     const std::uint32_t finite = select(shifted < (1u << 23), __builtin_bit_cast(std::uint32_t, denormal), normal);
     return __builtin_bit_cast(float, sign | select(shifted >= (31u << 23), infinite, finite));
+#endif
   }
 
-  static Element narrow(Wide wide) {
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+#if defined(__CUDA_ARCH__)
+    Element element;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(element) : "f"(wide));
+    return element;
+#else
     const auto bits = __builtin_bit_cast(std::uint32_t, wide);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
     const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -96,6 +118,50 @@ struct Half {  // IEEE binary16, by integer arithmetic: where the processor can'
     const std::uint32_t finite = select(magnitude < (113u << 23), denormal, normal);
     const std::uint32_t infinite = select(magnitude > 0x7f800000u, 0x7e00u, 0x7c00u);
     return static_cast<Element>(sign | select(magnitude >= (143u << 23), infinite, finite));
+#endif
+  }
+};
+
+struct E4M3 {  // 4 bits of exponent, 3 of fraction; no infinities and one NaN, which is also what is too large
+  using Element = std::uint8_t;
+  using Wide = float;
+  static constexpr std::uint32_t kNan = 0x7f;
+
+  FAIRRING_ANYWHERE static Wide widen(Element element) {
+    const std::uint32_t magnitude = element & 0x7fu;
+    // Exponent and fraction where a float has them; the factor makes up for the exponents' biases, 127 - 7.
+    const float finite = __builtin_bit_cast(float, magnitude << 20) * 0x1p120f;
+    const std::uint32_t wide = select(magnitude == kNan, 0x7fc00000u, __builtin_bit_cast(std::uint32_t, finite));
+    return __builtin_bit_cast(float, (element & 0x80u) << 24 | wide);
+  }
+
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, wide);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    const std::uint32_t normal = (magnitude - (120u << 23) + 0x7ffff + ((magnitude >> 20) & 1)) >> 20;
+    // Denormals: as in Half, with a number that has the place value of their last bit.
+    const float aligned = __builtin_bit_cast(float, magnitude) + 0x1p14f;
+    const std::uint32_t denormal = __builtin_bit_cast(std::uint32_t, aligned) - (141u << 23);
+    const std::uint32_t rounded = select(magnitude < (121u << 23), denormal, normal);
+    return static_cast<Element>((bits >> 24 & 0x80u) | select(rounded > kNan, kNan, rounded));
+  }
+};
+
+struct E5M2 {  // the upper half of a binary16
+  using Element = std::uint8_t;
+  using Wide = float;
+
+  FAIRRING_ANYWHERE static Wide widen(Element element) { return Half::widen(static_cast<std::uint16_t>(element << 8)); }
+
+  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, wide);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffff + ((magnitude >> 21) & 1)) >> 21;
+    const float aligned = __builtin_bit_cast(float, magnitude) + 0x1p7f;  // denormals, as in Half
+    const std::uint32_t denormal = __builtin_bit_cast(std::uint32_t, aligned) - (134u << 23);
+    const std::uint32_t rounded = select(magnitude < (113u << 23), denormal, normal);
+    const std::uint32_t infinite = select(magnitude > 0x7f800000u, 0x7eu, 0x7cu);
+    return static_cast<Element>((bits >> 24 & 0x80u) | select(rounded >= 0x7c, infinite, rounded));
   }
 };
 

@@ -10,6 +10,8 @@ namespace fairring {
 std::size_t bytesOf(DType dtype) {
   switch (dtype) {
     case DType::Bool:
+    case DType::Float8E4M3:
+    case DType::Float8E5M2:
     case DType::Int8:
     case DType::UInt8: return 1;
     case DType::BFloat16:
@@ -41,12 +43,15 @@ const char* name(DType dtype) {
     case DType::UInt32: return "UInt32";
     case DType::UInt64: return "UInt64";
     case DType::Bool: return "Bool";
+    case DType::Float8E4M3: return "Float8E4M3";
+    case DType::Float8E5M2: return "Float8E5M2";
   }
   return "unknown";
 }
 
 bool isFloat(DType dtype) {
-  return dtype == DType::Float32 || dtype == DType::Float64 || dtype == DType::BFloat16 || dtype == DType::Float16;
+  return dtype == DType::Float32 || dtype == DType::Float64 || dtype == DType::BFloat16 || dtype == DType::Float16 ||
+         dtype == DType::Float8E4M3 || dtype == DType::Float8E5M2;
 }
 
 bool isDefined(Op op, DType dtype) {

@@ -4,7 +4,8 @@
 // whatever the caller's was.
 //
 // What the operations mean:
-// - Sum, Product: 16-bit floats are widened to fp32 and rounded once (to nearest even); integers wrap around.
+// - Sum, Product: floats of 16 and 8 bits are widened to fp32 and rounded once (to nearest even); integers wrap around.
+//   What is too large for an E4M3, which has no infinities, becomes a NaN.
 // - Min, Max: a NaN among the inputs makes the result a NaN; -0 is less than +0.
 // - BitAnd, BitOr, BitXor: not for floats.
 // - Bool: every byte but 0 counts as true, the result is 0 or 1. Sum and Max are "or", Product and Min are "and".
@@ -30,6 +31,8 @@ enum class DType : std::uint8_t {
   UInt32,
   UInt64,
   Bool,
+  Float8E4M3,
+  Float8E5M2,
 };
 enum class Op : std::uint8_t { Sum, Product, Min, Max, BitAnd, BitOr, BitXor };
 
@@ -43,11 +46,13 @@ struct Reduction {
   Op op = Op::Sum;
   // The sum is divided by this, truncating toward zero, after the last input. 1 leaves it. For sums of integers.
   std::int32_t divisor = 1;
+
+  bool operator==(const Reduction&) const = default;
 };
 
 struct Input {
   const void* data = nullptr;
-  // It is multiplied by this before it is added: in fp32 (16-bit and 32-bit floats) or fp64. 1 leaves its value as it
+  // It is multiplied by this before it is added: in fp32 (floats of up to 32 bits) or fp64. 1 leaves its value as it
   // is. For sums of floats.
   double scale = 1.0;
 };

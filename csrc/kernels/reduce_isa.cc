@@ -137,6 +137,8 @@ void sum(const LoopArguments& arguments) {
     case DType::UInt32: return sumIntegers<std::uint32_t>(arguments);
     case DType::UInt64: return sumIntegers<std::uint64_t>(arguments);
     case DType::Bool: return reduceBlocks<Logical, Or>(arguments);
+    case DType::Float8E4M3: return sumFloats<E4M3>(arguments);
+    case DType::Float8E5M2: return sumFloats<E5M2>(arguments);
   }
 }
 
@@ -155,6 +157,8 @@ void multiply(const LoopArguments& arguments) {
     case DType::Int64:
     case DType::UInt64: return reduceBlocks<Plain<std::uint64_t>, Multiply>(arguments);
     case DType::Bool: return reduceBlocks<Logical, And>(arguments);
+    case DType::Float8E4M3: return reduceBlocks<E4M3, Multiply>(arguments);
+    case DType::Float8E5M2: return reduceBlocks<E5M2, Multiply>(arguments);
   }
 }
 
@@ -175,6 +179,8 @@ void choose(const LoopArguments& arguments) {
     case DType::UInt32: return reduceBlocks<Plain<std::uint32_t>, Operation>(arguments);
     case DType::UInt64: return reduceBlocks<Plain<std::uint64_t>, Operation>(arguments);
     case DType::Bool: return reduceBlocks<Logical, Operation>(arguments);
+    case DType::Float8E4M3: return reduceBlocks<Ranked<std::int8_t, End>, Operation>(arguments);
+    case DType::Float8E5M2: return reduceBlocks<Ranked<std::int8_t, End * 3>, Operation>(arguments);
   }
 }
 

@@ -16,9 +16,8 @@ constexpr std::size_t kGrainBytes = 64;
 
 }  // namespace
 
-Range piece(Range range, int parts, int index, std::uint64_t grain) {
-  const std::uint64_t grains = (range.size() + grain - 1) / grain;
-  const auto cut = [&](std::uint64_t i) { return range.begin + std::min(range.size(), i * grains / parts * grain); };
+Range piece(Range range, int parts, int index) {
+  const auto cut = [&](std::uint64_t i) { return range.begin + i * range.size() / static_cast<std::uint64_t>(parts); };
   return {cut(index), cut(index + 1)};
 }
 

@@ -28,9 +28,9 @@ struct Range {  // of elements of a slice, the end not included
   bool operator==(const Range&) const = default;
 };
 
-// Piece `index` of `range` cut into `parts` nearly equal pieces, cuts on multiples of `grain` elements after
-// range.begin. The pieces are disjoint, in order, and cover the range; some are empty when it is small.
-Range piece(Range range, int parts, int index, std::uint64_t grain);
+// Piece `index` of `range` cut into `parts` nearly equal pieces: disjoint, in order, they cover the range; some are
+// empty when it is small.
+Range piece(Range range, int parts, int index);
 
 // At this level rails of more owners have only so many shards, whose owners follow from the turn.
 struct FewOwners {

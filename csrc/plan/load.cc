@@ -11,15 +11,11 @@ namespace {
 
 constexpr std::uint64_t kGrainBytes = 64;
 
-// Grains of a slice large enough that different cuts fall apart, and divisible by products of small numbers, so that
-// cuts which are equal as fractions (1/2 of 1/3, 1/3 of 1/2) are equal here.
-constexpr std::uint64_t kIdealGrains = 720720ULL * 720720ULL * 1024ULL;
-
 std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // Of the level above few owners, that one shard is cut into.
 std::uint64_t mostRailsOfAShard(const Topology& topology, const FewOwners& few) {
-  const Partitions rails(topology, kIdealGrains, 1, few);
+  const Partitions rails(topology, few);
   std::vector<Range> shards;
   std::vector<std::uint64_t> cuts;
   for (int group = 0; group < groupsAt(topology, few.level); ++group) {
@@ -53,18 +49,15 @@ std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
   std::uint64_t held = ceilOf(sliceBytes, kGrainBytes) * kGrainBytes;
   for (int below = 0; below < level; ++below) {
     if (levels[below].owners == 1) continue;
-    // Rounding gives each rail's shard less than one grain more than its even part. From level 2 on it may also part
-    // cuts of different groups that are equal as fractions: by less than two grains, at both ends of what was held.
-    std::uint64_t rails = levels[below].rails;
-    if (below >= 2) rails += 4 * levels[below - 1].rails;
-    held = std::min(held, ceilOf(held, levels[below].shards) + kGrainBytes * rails);
+    // Rounding gives each rail's shard less than one grain more than its even part.
+    held = std::min(held, ceilOf(held, levels[below].shards) + kGrainBytes * levels[below].rails);
   }
   return held;
 }
 
 std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
   std::vector<Load> loads(topology.world());
-  const Partitions rails(topology, kIdealGrains, 1);
+  const Partitions rails(topology);
   for (const int level : topology.levels()) {  // at the others a rank's one rail has no other owner
     for (Load& load : loads) load.levels[level].rails = 0;
     for (int group = 0; group < groupsAt(topology, level); ++group) {

@@ -7,6 +7,12 @@
 
 namespace fairring {
 
+namespace {
+
+__extension__ using Product = unsigned __int128;  // of units and grains
+
+}  // namespace
+
 int groupOf(const Topology& topology, int level, int rank) {
   if (level == 0) return topology.machineOf(rank);
   return level == 1 ? topology.siteOf(topology.machineOf(rank)) : 0;
@@ -28,11 +34,20 @@ std::vector<int> membersOf(const Topology& topology, int level, int group) {
 Partitions::Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few)
     : topology_(topology), elements_(elements), grain_(grain), few_(few) {}
 
+Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, kWhole, 1, few) {}
+
+Range Partitions::onGrains(const Range& fraction) const {
+  const std::uint64_t grains = (elements_ + grain_ - 1) / grain_;
+  const auto cut = [&](std::uint64_t units) {
+    return std::min(elements_, static_cast<std::uint64_t>(Product{units} * grains / kWhole) * grain_);
+  };
+  return {cut(fraction.begin), cut(fraction.end)};
+}
+
 Partitions::Partition Partitions::partition(int level, int group) const {
-  if (elements_ == 0) return {};
-  if (level < 0) return {{{0, elements_}, group}};
+  if (level < 0) return {{{0, kWhole}, group}};
   Partition result;
-  for (const Rail& rail : of(level, group)) {
+  for (const Rail& rail : fractionsOf(level, group)) {
     for (std::size_t i = 0; i < rail.owners.size(); ++i) {
       if (rail.shards[i].size() > 0) result.push_back({rail.shards[i], rail.owners[i]});
     }
@@ -51,12 +66,22 @@ std::vector<Range> Partitions::shardsOf(const Range& rail, int owners, int level
   for (int owner = 0; owner < owners; ++owner) {
     const bool owns = (owner + owners - first) % owners < shards;
     const std::uint64_t end = result.empty() ? rail.begin : result.back().end;
-    result.push_back(owns ? piece(rail, shards, next++, grain_) : Range{end, end});
+    result.push_back(owns ? piece(rail, shards, next++) : Range{end, end});
   }
   return result;
 }
 
 std::vector<Rail> Partitions::of(int level, int group) const {
+  std::vector<Rail> rails = fractionsOf(level, group);
+  for (Rail& rail : rails) {
+    rail.range = onGrains(rail.range);
+    for (Range& shard : rail.shards) shard = onGrains(shard);
+  }
+  std::erase_if(rails, [](const Rail& rail) { return rail.range.size() == 0; });
+  return rails;
+}
+
+std::vector<Rail> Partitions::fractionsOf(int level, int group) const {
   std::vector<Partition> partitions;
   std::vector<std::uint64_t> cuts;
   for (const int member : membersOf(topology_, level, group)) {

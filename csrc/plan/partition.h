@@ -5,6 +5,10 @@
 // rank is a group of its own and holds the whole slice. At the levels above, the common refinement of the members'
 // partitions gives the rails (inside one, every member has exactly one holder: its owner), and the rails' shards are
 // the group's partition.
+//
+// All of this is cut as fractions of the slice, in units that products of small numbers divide, and only then brought
+// down to grains. So cuts that are equal as fractions are equal in a slice of any size, and who shares a rail of some
+// slice shares one of the fractions too: peers.h needs no size.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +24,13 @@ int groupOf(const Topology& topology, int level, int rank);
 int groupsAt(const Topology& topology, int level);
 std::vector<int> membersOf(const Topology& topology, int level, int group);  // groups of the level below
 
+inline constexpr std::uint64_t kWhole = 720720ULL * 720720ULL * 1024ULL;  // units of a slice
+
 class Partitions {
  public:
   // The topology must outlive this.
   Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few = {});
+  explicit Partitions(const Topology& topology, const FewOwners& few = {});  // the fractions themselves
 
   std::vector<Rail> of(int level, int group) const;  // in ascending order of range; `self` is left at -1
 
@@ -35,7 +42,9 @@ class Partitions {
   using Partition = std::vector<Held>;  // in ascending order, without gaps, none empty
 
   Partition partition(int level, int group) const;
+  std::vector<Rail> fractionsOf(int level, int group) const;
   std::vector<Range> shardsOf(const Range& rail, int owners, int level, std::size_t index) const;
+  Range onGrains(const Range& fraction) const;
 
   const Topology& topology_;
   std::uint64_t elements_;

@@ -25,8 +25,8 @@ std::string describe(const Plan& plan) {
   return text;
 }
 
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, int shards) {
-  const auto shardsAt = [&](int level) { return levels.size() > 1 && level == levels[1] ? shards : 0; };
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few) {
+  const auto shardsAt = [&](int level) { return level > 0 && level == few.level ? few.shards : 0; };
   Plan plan;  // down, each level shrinks what a rank owns; up is the mirror image
   for (const int level : levels) plan.push_back({Verb::ReduceScatter, level, shardsAt(level)});
   for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level, shardsAt(level)});

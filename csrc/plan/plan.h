@@ -24,8 +24,13 @@ struct Step {
 using Plan = std::vector<Step>;
 std::string describe(const Plan& plan);  // "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; with few owners "RS0 RS1/4 AG1/4 AG0"
 
+struct FewShards {  // at this level rails have only so many; 0: all of them
+  int level = 0;
+  int shards = 0;
+};
+
 // Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
-// instead, unless that is level 0, which has none. `shards`: of the rails of the first level above 0; 0: all of them.
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, int shards = 0);
+// instead, unless that is level 0, which has none.
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few = {});
 
 }  // namespace fairring

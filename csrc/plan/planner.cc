@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "plan/partition.h"
+#include "plan/peers.h"
 #include "plan/work.h"
 
 namespace fairring {
@@ -20,14 +21,16 @@ constexpr std::uint64_t kGrainBytes = 64;
 constexpr std::uint64_t kSmallestSliceBytes = 64 << 10;  // below this, handling messages costs more than the bytes
 constexpr std::uint64_t kLargestUncutBytes = 1 << 20;    // larger calls gain from their own slices' overlap
 constexpr std::uint64_t kMostSlicesOfUncut = 4;          // more only adds latencies: the pipeline holds four
+constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not add up, and the fast levels' fill does
 
 std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) { return ceilOf(value, unit) * unit; }
 
 // The slice sizes worth comparing for a call: in nearly equal slices, as few as possible or somewhat more.
-std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes) {
+std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, bool acrossSites) {
   const std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, largestSliceBytes));
-  const std::uint64_t most = bytes > kLargestUncutBytes ? std::max(fewest, kMostSlicesOfUncut) : fewest;
+  const std::uint64_t cut = acrossSites ? kMostSlicesAcrossSites : kMostSlicesOfUncut;
+  const std::uint64_t most = bytes > kLargestUncutBytes ? std::max(fewest, cut) : fewest;
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t count = fewest; count <= most; ++count) {
     sizes.push_back(std::max(kGrainBytes, roundUp(ceilOf(bytes, count), kGrainBytes)));
@@ -44,19 +47,22 @@ int mostOwners(const Topology& topology, int level) {
 }
 
 // All owners first, then fewer and fewer; equal predictions go to the first.
-std::vector<Plan> plansFor(const Topology& topology) {
+std::vector<Plan> plansFor(const Topology& topology, bool grouped) {
   const std::vector<int> levels = topology.levels();
   std::vector<Plan> plans;
-  const auto add = [&](bool oneShotTop, int shards) {
-    Plan plan = hierarchicalPlan(levels, oneShotTop, shards);
+  const auto add = [&](bool oneShotTop, const FewShards& few) {
+    Plan plan = hierarchicalPlan(levels, oneShotTop, few);
     if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
   };
-  const int owners = levels.size() > 1 ? mostOwners(topology, levels[1]) : 1;
-  add(false, 0);
-  add(true, 0);
-  for (int shards = static_cast<int>(std::bit_floor(static_cast<unsigned>(owners - 1))); shards > 0; shards /= 2) {
-    add(false, shards);
-    if (levels.size() > 2) add(true, shards);
+  add(false, {});
+  add(true, {});
+  for (const int level : levels) {
+    if (level == 0 || (grouped && level > 1)) continue;
+    const auto others = static_cast<unsigned>(mostOwners(topology, level) - 1);
+    for (int shards = static_cast<int>(std::bit_floor(others)); shards > 0; shards /= 2) {
+      add(false, {level, shards});
+      if (level != levels.back()) add(true, {level, shards});
+    }
   }
   return plans;
 }
@@ -109,7 +115,7 @@ Planner::Planner(Topology topology, PlannerSettings settings)
 
 void Planner::addCandidates(bool grouped) {
   const Topology& topology = topologyOf(grouped);
-  for (const Plan& plan : plansFor(topology)) {
+  for (const Plan& plan : plansFor(topology, grouped)) {
     const FewOwners few = fewOwnersOf(plan);
     Candidate candidate{.plan = plan, .grouped = grouped, .loads = loadsOf(topology, few)};
     for (const Load& load : candidate.loads) {
@@ -138,6 +144,16 @@ std::uint64_t Planner::turns(const Plan& plan) const {
   return turnsOf(topologyOf(candidateOf(plan).grouped), fewOwnersOf(plan));
 }
 
+// Groups of machines connect nobody whom the rails of their machines do not.
+std::set<int> Planner::peersOf(int rank) const {
+  std::vector<FewOwners> ways{{}};
+  for (const Candidate& candidate : candidates_) {
+    const FewOwners few = fewOwnersOf(candidate.plan);
+    if (!candidate.grouped && few.shards > 0) ways.push_back(few);
+  }
+  return fairring::peersOf(topology_, rank, ways);
+}
+
 std::uint64_t Planner::stagingFor(const Plan& plan) const {
   const bool oneMachine = std::ranges::all_of(plan, [](const Step& step) { return step.level == 0; });
   return oneMachine ? std::min(settings_.totalMemoryBytes, kCachedStagingBytes) : settings_.totalMemoryBytes;
@@ -164,19 +180,27 @@ std::uint64_t Planner::stagingOf(const Candidate& candidate, std::uint64_t slice
 }
 
 // Steps of a level follow one another. With few owners, slices in flight keep different ranks busy: one follows the
-// other as soon as the average rank is done with it, or as many of them as stand in staging at once.
+// other as soon as the average rank is done with it, or as many of them as stand in staging at once. The way to another
+// site is long, and slices are on it one behind the other: its latency is waited for once, if staging holds enough.
 std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const {
   const std::uint64_t staging = stagingOf(candidate, sliceBytes);
-  const std::uint64_t inFlight = settings_.totalMemoryBytes / std::max(staging, kStagingGrainBytes);
-  const auto atOnce = static_cast<double>(std::clamp<std::uint64_t>(inFlight, 1, candidate.disjointTurns));
+  const std::uint64_t fitting = settings_.totalMemoryBytes / std::max(staging, kStagingGrainBytes);
+  const std::uint64_t inFlight = std::max<std::uint64_t>(1, fitting);
+  const auto atOnce = static_cast<double>(std::min(inFlight, candidate.disjointTurns));
   std::vector<LevelSeconds> levels(Topology::kLevels);
+  std::vector<double> shared(Topology::kLevels);  // of the slowest rank's time, by slices on their way
   for (const Step& step : candidate.plan) {
     const int network = networkOf(candidate, step.level);
     const CostRow& row = settings_.rows[network];
     levels[network].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
     levels[network].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
+    if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
-  for (LevelSeconds& level : levels) level.throughput = std::max(level.throughput, level.slowest / atOnce);
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    const auto [slowest, mean] = levels[level];
+    const double busy = std::max(mean - shared[level], (slowest - shared[level]) / atOnce);
+    levels[level].throughput = std::max(busy, slowest / static_cast<double>(inFlight));
+  }
   return levels;
 }
 
@@ -198,7 +222,7 @@ double Planner::predict(const Candidate& candidate, std::uint64_t bytes, std::ui
 
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
   Sized best{0, std::numeric_limits<double>::infinity()};
-  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes)) {
+  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes, topology_.sites() > 1)) {
     const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
@@ -244,7 +268,7 @@ Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
     best = &candidate;
     size = here;
   }
-  return {best->plan, size.sliceBytes / elementBytes, stagingFor(best->plan)};
+  return {best->plan, size.sliceBytes / elementBytes, stagingFor(best->plan), stagingOf(*best, size.sliceBytes)};
 }
 
 }  // namespace fairring

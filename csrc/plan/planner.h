@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,9 @@ struct PlannerSettings {
 
 struct Choice {
   Plan plan;
-  std::uint64_t sliceElements;  // of every slice but the last, a multiple of 64 bytes
-  std::uint64_t stagingBytes;   // of the ring, that its slices use in turn
+  std::uint64_t sliceElements;      // of every slice but the last, a multiple of 64 bytes
+  std::uint64_t stagingBytes;       // of the ring, that its slices use in turn
+  std::uint64_t sliceStagingBytes;  // of one slice, on the rank that needs most
 };
 
 struct Forecast {  // of one call by one plan, at the slice size that suits it best
@@ -66,6 +68,10 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   Choice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
+  // The same for a sparse call, whose rows have so many bytes in all, and of which no member of the topmost level's
+  // groups has more than `most`. Slices hold contributions as well as their image, and so are smaller.
+  Choice chooseSparse(std::uint64_t bytes, std::uint64_t most) const;
+
   // Expected seconds of one call by one of these plans, all its slices, the busiest rank's.
   double predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const;
 
@@ -76,6 +82,8 @@ class Planner {
   Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
                   std::size_t elementBytes) const;
   std::uint64_t turns(const Plan& plan) const;
+
+  std::set<int> peersOf(int rank) const;  // above the machine, in slices by any of the plans
 
   const Topology& topology() const { return topology_; }
   const std::vector<int>& levels() const { return levels_; }  // that some plan has a step at
@@ -105,6 +113,7 @@ class Planner {
   // Groups of machines share the network of the rails, with their row and the time of a rank's card.
   static int networkOf(const Candidate& candidate, int level) { return candidate.grouped ? std::min(level, 1) : level; }
   static std::uint64_t stagingOf(const Candidate& candidate, std::uint64_t sliceBytes);  // in whole pages
+  double sparseSeconds(const Candidate& candidate, std::uint64_t bytes, std::uint64_t most) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;

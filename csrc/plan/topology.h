@@ -18,7 +18,8 @@ struct Place {
 
 class Topology {
  public:
-  static constexpr int kLevels = 3;         // machine, rail, site or group of machines
+  static constexpr int kLevels = 3;  // machine, rail, site or group of machines
+  static constexpr int kSiteLevel = 2;
   static constexpr int kFewestGrouped = 8;  // machines; of fewer, groups would save hardly a message
 
   // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
@@ -30,6 +31,7 @@ class Topology {
 
   int machineOf(int rank) const { return machineOf_[rank]; }
   int localIndexOf(int rank) const { return localIndexOf_[rank]; }
+  bool inOneSite(int rank, int other) const { return siteOf_[machineOf_[rank]] == siteOf_[machineOf_[other]]; }
   int siteOf(int machine) const { return siteOf_[machine]; }
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
   const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }

@@ -46,6 +46,19 @@ TEST(Loop, TheMostUrgentJobGoesFirstOnePieceATurn) {
   EXPECT_EQ(order, "aab");
 }
 
+TEST(Loop, PatientJobsWaitForOthersButAreNeverStarved) {
+  Loop loop;
+  int patient = 0;
+  int others = 0;
+  on(loop, [&] {
+    loop.work(nullptr, Loop::kPatient, [&] { return ++patient > 0; });
+    loop.work(nullptr, 1, [&] { return ++others > 0; });  // never ends
+  });
+  for (int i = 1; i < 80; ++i) loop.runOnce(kNow);
+  EXPECT_EQ(patient, 10);
+  EXPECT_EQ(others, 70);
+}
+
 TEST(Loop, DroppedWorkRunsNoMoreEvenWhenItDropsItself) {
   Loop loop;
   int pieces = 0;

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/loop_thread.h"
@@ -45,18 +46,29 @@ TEST(Role, NobodySleepsOverWhatHasBeenPosted) {
 
 TEST(Loop, ACallerServesItWhileItsThreadSleeps) {
   LoopThread thread;
-  std::thread::id served;
-  bool over = false;
-  thread.runAndWait([] {});  // it sleeps from here on, or soon
-  while (!thread.loop().runHere([&] {
-    thread.loop().post([&] {
-      served = std::this_thread::get_id();
-      over = true;
-    });
-  }))
-    std::this_thread::yield();
-  EXPECT_TRUE(over);
+  std::atomic<std::thread::id> served;
+  const auto task = [&] { thread.loop().post([&] { served = std::this_thread::get_id(); }); };
+  while (!thread.loop().postAndTake(task)) std::this_thread::yield();  // until it sleeps
+  thread.loop().runTaken();
   EXPECT_EQ(served, std::this_thread::get_id());
+}
+
+TEST(Loop, ACallerThatServesBrieflyLeavesLongWorkToTheThread) {
+  LoopThread thread;
+  std::atomic<bool> left = false;
+  std::atomic<bool> done = false;
+  const auto longWork = [&] {
+    if (!left) return true;
+    done = true;
+    done.notify_all();
+    return false;
+  };
+  while (!thread.loop().postAndTake([] {})) std::this_thread::yield();
+  thread.loop().post([&] { thread.loop().work(nullptr, 0, longWork); });
+  thread.loop().serveTaken();
+  left = true;
+  done.wait(false);
+  SUCCEED();
 }
 
 TEST(Loop, WhatACallerLeavesUndoneItsThreadDoes) {
@@ -97,6 +109,31 @@ TEST(Loop, ACallerThatWaitsIsWokenByADescriptor) {
   if (!thread.loop().serveUntil([&] { return arrived.load(); }, kNever)) arrived.wait(false);
   peer.join();
   EXPECT_TRUE(arrived);
+}
+
+TEST(Loop, ACallerThatWaitsHasItAfterTheThreadsTurn) {
+  std::atomic<bool> stop = false;
+  bool served = false;
+  LoopThread thread;
+  thread.runAndWait([&] { thread.loop().work(nullptr, 0, [&] { return !stop; }); });  // it never sleeps
+  EXPECT_TRUE(thread.loop().serveUntil([&] { return std::exchange(served, true); }, kNever));
+  EXPECT_TRUE(served);
+  stop = true;
+}
+
+TEST(Loop, TasksInARowAreServedByTheirCallerOrTheThread) {
+  std::atomic<int> served = 0;
+  LoopThread thread;
+  constexpr int kTasks = 1000;
+  for (int task = 0; task < kTasks; ++task) {
+    const auto serve = [&] {
+      ++served;
+      served.notify_all();
+    };
+    if (thread.loop().postInRow(serve)) thread.loop().serveTaken();
+  }
+  for (int now = served; now < kTasks; now = served) served.wait(now);
+  SUCCEED();
 }
 
 TEST(Loop, ACallerStopsServingAtItsDeadline) {
@@ -148,7 +185,11 @@ TEST(Loop, ManyCallersAndTheThreadTakeTurns) {
           *done = true;
           done->notify_all();
         };
-        if (call % 2 == 0 || !thread.loop().runHere(task)) thread.loop().post(task);
+        if (call % 3 == 0) {
+          thread.loop().post(task);
+        } else if (thread.loop().postAndTake(task)) {
+          call % 3 == 1 ? thread.loop().runTaken() : thread.loop().serveTaken();
+        }
         if (!thread.loop().serveUntil([&] { return done->load(); }, kNever)) done->wait(false);
       }
     });

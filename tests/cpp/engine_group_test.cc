@@ -9,73 +9,16 @@
 #include <map>
 #include <numeric>
 
+#include "engine_job.h"
 #include "exchange/links.h"
 
 namespace fairring {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds kLong{60'000};
-
-struct Node {  // what a process has
-  LoopThread loop;
-  LoopThread vitals;
-  Acceptor acceptor{loop, {"127.0.0.1"}, {}};
-  std::shared_ptr<Entrance> entrance;
-  std::unique_ptr<Group> group;
-
-  Threads threads() { return {loop, vitals}; }
-  ~Node() {
-    group.reset();
-    acceptor.remove(entrance);
-  }
-};
-
-class Job {
- public:
-  explicit Job(const std::vector<std::string>& machines) {
-    const Secret secret = randomSecret();
-    for (std::size_t r = 0; r < machines.size(); ++r) {
-      auto node = std::make_unique<Node>();
-      node->entrance = std::make_shared<Entrance>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
-      node->acceptor.add(node->entrance);
-      facts.push_back(
-          {{machines[r], ""}, "host-of-" + machines[r], {"127.0.0.1"}, node->acceptor.port(), "same", "", ""});
-      nodes.push_back(std::move(node));
-    }
-  }
-  void join(std::size_t rank) {
-    GroupSettings settings{.name = "job",
-                           .rank = static_cast<int>(rank),
-                           .transport = {},
-                           .makeTensorPipe = nullptr,
-                           .totalMemoryBytes = 1 << 20,
-                           .sliceBytes = 256 << 10,
-                           .rows = {},
-                           .heartbeatTimeout = heartbeatTimeout,
-                           .failed = failed};
-    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->entrance, settings, facts);
-  }
-  void joinAll() {
-    for (std::size_t r = 0; r < nodes.size(); ++r) join(r);
-  }
-  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong) {
-    auto done = std::make_shared<std::promise<std::string>>();
-    nodes[rank]->group->submit({.data = tensor.data(),
-                                .elements = tensor.size(),
-                                .reduction = {.dtype = DType::Float32},
-                                .timeout = timeout,
-                                .signature = {"all_reduce of " + std::to_string(tensor.size())},
-                                .done = [done](const Error& error) { done->set_value(error ? error.text() : ""); }});
-    return done->get_future();
-  }
-
-  std::vector<std::unique_ptr<Node>> nodes;
-  std::vector<RankFacts> facts;
-  milliseconds heartbeatTimeout = kLong;
-  std::function<void(const Error&)> failed;
-};
+using testing::Job;
+using testing::kLong;
+using testing::Node;
 
 // Everyone contributes rank + 1.
 void allReduceEverywhere(Job& job, std::size_t elements) {
@@ -194,8 +137,13 @@ TEST(Group, ABusyLoopIsNoDeadRank) {
   job.heartbeatTimeout = milliseconds(100);
   job.joinAll();
   allReduceEverywhere(job, 100);
+  std::promise<void> busy;
   std::promise<void> goOn;
-  job.nodes[1]->loop.loop().post([&] { goOn.get_future().wait(); });
+  job.nodes[1]->loop.loop().post([&] {
+    busy.set_value();
+    goOn.get_future().wait();
+  });
+  busy.get_future().wait();  // its thread has it, and not this one by a call below
   std::vector<std::vector<float>> tensors(2, std::vector<float>(100, 1.0F));
   auto first = job.allReduce(0, tensors[0]);
   auto second = job.allReduce(1, tensors[1]);
@@ -340,7 +288,7 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
   job.join(0);
   GroupSettings settings{.name = "job",
                          .rank = 1,
-                         .transport = {Transport::Pipes::TensorPipe, "uv"},
+                         .transports = {.rail = {Transport::Pipes::TensorPipe, "uv"}, .site = {}},
                          .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactPipes> {
                            throw Failure(makeError(ErrorKind::Configuration, "no such device"));
                          },

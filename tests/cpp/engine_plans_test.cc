@@ -31,7 +31,9 @@ class Plans : public ::testing::TestWithParam<Machines> {};
 
 INSTANTIATE_TEST_SUITE_P(Engine, Plans,
                          ::testing::Values(Machines{{1, 1, 1, 1}}, Machines{{2, 2, 2}}, Machines{{3, 1, 2, 2}, true},
-                                           Machines{{1, 1, 1, 1, 1}, false, 2}),
+                                           Machines{{1, 1, 1, 1, 1}, false, 2},
+                                           Machines{{1, 1, 1, 1, 1, 1, 1, 1}, true, 2},
+                                           Machines{{1, 3, 1, 1, 2, 1}, true, 4}),
                          [](const auto& info) { return "Layout" + std::to_string(info.index); });
 
 TEST_P(Plans, OfFewOwnersSumExactly) {
@@ -42,7 +44,7 @@ TEST_P(Plans, OfFewOwnersSumExactly) {
     const std::uint64_t slice = 16 * kKiB / sizeof(float);
     const Script script = inOrder(world, {0, 1, world + 1, slice - 1, slice + 1, 9 * slice + 17, 1, 12 * slice});
     for (const std::uint64_t elements : script.sizes) {
-      shards.insert(cluster.planner.choose(elements, sizeof(float)).plan[1].shards);
+      for (const Step& step : cluster.planner.choose(elements, sizeof(float)).plan) shards.insert(step.shards);
     }
     std::mt19937 random(7);
     playToTheEnd(cluster, script, random);
@@ -95,9 +97,7 @@ void sumTogether(Cluster& cluster, std::vector<std::vector<float>>& tensors, std
   for (std::size_t r = 0; r < tensors.size(); ++r) {
     testing::Rank& rank = *cluster.ranks[r];
     rank.onLoop([&] {
-      rank.pipeline->submit({.data = tensors[r].data(),
-                             .elements = tensors[r].size(),
-                             .reduction = {.dtype = DType::Float32},
+      rank.pipeline->submit({.operands = {{tensors[r].data(), tensors[r].size(), {.dtype = DType::Float32}}},
                              .signature = {},
                              .done = [&](const Error&) { ++finished; }},
                             1);

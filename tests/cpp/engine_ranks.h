@@ -53,13 +53,14 @@ struct Rank {
     network.loops[rank] = &loop;
     rails->use(pipes);
     const Topology& topology = planner.topology();
+    const std::uint64_t express = Pipeline::expressBytesBeside(staging);
     onLoop([&] {
-      machine =
-          std::make_unique<SharedMemory>(loop, topology.ranksOf(topology.machineOf(rank)), rank, staging, troubles());
+      machine = std::make_unique<SharedMemory>(loop, topology.ranksOf(topology.machineOf(rank)), rank,
+                                               staging + express, troubles());
     });
-    pipeline = std::make_unique<Pipeline>(
-        planner, rank,
-        Pipeline::Levels{machine.get(), rails.get(), SharedMemory::kMostSlices, machine->marks().staging(), staging});
+    std::byte* const memory = machine->marks().staging();
+    const Pipeline::Levels levels{machine.get(), rails.get(), SharedMemory::kMostSlices, memory, staging, express};
+    pipeline = std::make_unique<Pipeline>(planner, rank, levels);
   }
   Troubles troubles() {
     return {[this](const Error& error) { errors.push_back(error.text()); }, [this](int peer) { differs.insert(peer); }};
@@ -110,6 +111,8 @@ class Cluster {
       return true;
     }
     const auto pair = pending[choice - ranks.size()];
+    EXPECT_TRUE(planner.peersOf(pair.first).contains(pair.second))
+        << pair.first << " has no connection to " << pair.second;
     bool placed = true;
     ranks[static_cast<std::size_t>(pair.second)]->onLoop([&] { placed = network.deliver(pair, random()); });
     return placed;
@@ -181,16 +184,15 @@ class Player {
     const std::size_t call = made_[rank]++;
     Rank& self = *cluster_.ranks[rank];
     self.onLoop([&, call, rank] {
-      self.pipeline->submit({.data = tensors[rank][call].data(),
-                             .elements = tensors[rank][call].size(),
-                             .reduction = {.dtype = DType::Float32},
-                             .signature = {},
-                             .done =
-                                 [this, rank](const Error& error) {
-                                   EXPECT_FALSE(error) << error.text();
-                                   ++finished[rank];
-                                 }},
-                            call);
+      self.pipeline->submit(
+          {.operands = {{tensors[rank][call].data(), tensors[rank][call].size(), {.dtype = DType::Float32}}},
+           .signature = {},
+           .done =
+               [this, rank](const Error& error) {
+                 EXPECT_FALSE(error) << error.text();
+                 ++finished[rank];
+               }},
+          call);
     });
   }
 

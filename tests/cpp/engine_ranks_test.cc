@@ -74,12 +74,11 @@ TEST(Ranks, AllRanksHaveTheSameBitsInEveryScheduleForEveryPlanAndSliceSize) {
       for (int r = 0; r < cluster.world(); ++r) {
         Rank& rank = *cluster.ranks[static_cast<std::size_t>(r)];
         rank.onLoop([&] {
-          rank.pipeline->submit({.data = tensors[static_cast<std::size_t>(r)].data(),
-                                 .elements = elements,
-                                 .reduction = {.dtype = DType::Float32},
-                                 .signature = {},
-                                 .done = [&](const Error&) { ++finished; }},
-                                1);
+          rank.pipeline->submit(
+              {.operands = {{tensors[static_cast<std::size_t>(r)].data(), elements, {.dtype = DType::Float32}}},
+               .signature = {},
+               .done = [&](const Error&) { ++finished; }},
+              1);
         });
       }
       while (finished < tensors.size()) ASSERT_TRUE(cluster.step(random));
@@ -148,12 +147,9 @@ TEST(Ranks, DifferentCallsAreAMismatchNotAWrongSum) {
       std::vector<double> memory(400, 1.0);
       const auto submit = [&](std::size_t rank, std::uint64_t elements) {
         cluster.ranks[rank]->onLoop([&] {
-          cluster.ranks[rank]->pipeline->submit({.data = memory.data() + 200 * rank,
-                                                 .elements = elements,
-                                                 .reduction = {},
-                                                 .signature = {},
-                                                 .done = [](const Error&) {}},
-                                                rank);
+          cluster.ranks[rank]->pipeline->submit(
+              {.operands = {{memory.data() + 200 * rank, elements, {}}}, .signature = {}, .done = [](const Error&) {}},
+              rank);
         });
       };
       submit(0, calls.mine);

@@ -92,11 +92,9 @@ TEST_F(Parts, APartWithoutAPlaceIsRefused) {
 TEST_F(Parts, HeadersThatNobodyWritesAreFaults) {
   ChunkHeader kind = chunk(0, 0);
   kind.part.kind = PartKind{9};
-  ChunkHeader reserved = chunk(0, 0);
-  reserved.part.reserved = 1;
   ChunkHeader acknowledgement{.part = {.kind = kNoPart}, .bytes = 1};
   for (const ChunkHeader& header :
-       {kind, reserved, acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
+       {kind, acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
         chunk(0, 3 * kChunk, 0), chunk(0, ~std::uint64_t{0}, kChunk), chunk(0, 0, ~std::uint32_t{0})}) {
     EXPECT_TRUE(faultOf(header));
   }

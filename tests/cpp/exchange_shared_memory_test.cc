@@ -62,9 +62,9 @@ struct Pair {
     tensors[rank].assign(kElements, static_cast<float>(rank + 1));
     const Topology topology = onOneSite({2});
     Slice slice;
-    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements, sizeof(float)));
+    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float), 1));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
-    slice.user = reinterpret_cast<std::byte*>(tensors[rank].data());
+    slice.portions = {{0, kElements, reinterpret_cast<std::byte*>(tensors[rank].data()), {}}};
     slice.image = ranks[rank]->marks().staging();
     return std::make_shared<Slice>(slice);
   }

@@ -13,11 +13,14 @@
 
 namespace fairring {
 
-constexpr DType kDTypes[] = {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16, DType::Int8,
-                             DType::Int16,   DType::Int32,   DType::Int64,    DType::UInt8,   DType::UInt16,
-                             DType::UInt32,  DType::UInt64,  DType::Bool};
+constexpr DType kDTypes[] = {DType::Float8E4M3, DType::Float8E5M2, DType::Float32, DType::Float64, DType::BFloat16,
+                             DType::Float16,    DType::Int8,       DType::Int16,   DType::Int32,   DType::Int64,
+                             DType::UInt8,      DType::UInt16,     DType::UInt32,  DType::UInt64,  DType::Bool};
 constexpr std::span kNumbers(kDTypes, std::size(kDTypes) - 1);  // all but Bool, which comes last
-constexpr DType kFloats[] = {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16};
+constexpr std::span kFloats(kDTypes, 6);                        // they come first
+// Those of more than 8 bits, or integers: small integers and their sums are among their values.
+constexpr std::span kExactNumbers = kNumbers.subspan(2);
+constexpr std::span kExactFloats = kFloats.subspan(2);
 constexpr Op kOps[] = {Op::Sum, Op::Product, Op::Min, Op::Max, Op::BitAnd, Op::BitOr, Op::BitXor};
 constexpr std::size_t kSizes[] = {0, 1, 7, 8, 9, 1023, 1024, 1025, 4097};
 

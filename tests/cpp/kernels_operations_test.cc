@@ -36,9 +36,9 @@ class RandomBits {
     special_ = {0, 1, 2, all, all - 1, all / 2, all / 2 + 1, all / 2 + 2, all / 3};
     if (!isFloat(dtype)) return;
     const reference::Format format = reference::formatOf(dtype);
-    const std::uint64_t infinity = format.infinity();
+    const std::uint64_t greatest = format.greatest();
     const std::uint64_t one = reference::encode(format, 1);
-    for (const std::uint64_t bits : {infinity, infinity - 1, infinity + 1, one, std::uint64_t{1} << format.fractionBits,
+    for (const std::uint64_t bits : {greatest, greatest - 1, greatest + 1, one, std::uint64_t{1} << format.fractionBits,
                                      (std::uint64_t{1} << format.fractionBits) - 1}) {
       special_.push_back(bits);
       special_.push_back(bits | format.sign());
@@ -185,10 +185,10 @@ TEST(Operations, OfFloatsPutMinusZeroBelowZeroInEitherOrder) {
 TEST(Operations, OfFloatsKeepEveryKindOfNan) {
   for (const DType dtype : kFloats) {
     const reference::Format format = reference::formatOf(dtype);
-    const std::uint64_t infinity = format.infinity();
-    for (const std::uint64_t nan : {infinity + 1, format.sign() - 1}) {
+    const std::uint64_t greatest = format.greatest();
+    for (const std::uint64_t nan : {greatest + 1, format.sign() - 1}) {
       for (const std::uint64_t sign : {std::uint64_t{0}, format.sign()}) {
-        for (const std::uint64_t other : {infinity, infinity | format.sign(), std::uint64_t{0}}) {
+        for (const std::uint64_t other : {greatest, greatest | format.sign(), std::uint64_t{0}}) {
           for (const Op op : {Op::Min, Op::Max, Op::Product, Op::Sum}) {
             const Reduction reduction{.dtype = dtype, .op = op};
             EXPECT_TRUE(format.isNan(reduceBits(reduction, {nan | sign, other}))) << name(op) << name(dtype);

@@ -60,8 +60,8 @@ class ReduceEveryFloat : public ReduceEveryDType {};
 
 std::string nameOf(const testing::TestParamInfo<DType>& info) { return name(info.param); }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryDType, testing::ValuesIn(kNumbers), nameOf);
-INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryFloat, testing::ValuesIn(kFloats), nameOf);
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryDType, testing::ValuesIn(kExactNumbers), nameOf);
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEveryFloat, testing::ValuesIn(kExactFloats), nameOf);
 
 TEST_P(ReduceEveryDType, AddsAnyNumberOfInputsOfAnySize) {
   for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
@@ -182,6 +182,44 @@ TEST(Reduce, RoundsSixteenBitSumsOnceToNearestEven) {
   EXPECT_EQ(reduceBits({.dtype = DType::Float16}, {0x0001}, 0.5),
             0x0000);  // half of the smallest denormal: to even
   EXPECT_EQ(reduceBits({.dtype = DType::Float16}, {0x0003}, 0.5), 0x0002);
+}
+
+TEST(Reduce, RoundsEightBitSumsOnceToNearestEven) {
+  const Rounding table[] = {
+      {DType::Float8E4M3, {0x38, 0x18}, 0x38},        // 1 + half a place: down to even
+      {DType::Float8E4M3, {0x39, 0x18}, 0x3a},        // the next: up to even
+      {DType::Float8E4M3, {0x38, 0x18, 0x18}, 0x39},  // once: each half alone would be lost
+      {DType::Float8E4M3, {0x7e, 0x58}, 0x7e},        // 448 + 16: halfway to what is too large, down to even
+      {DType::Float8E4M3, {0x7e, 0x59}, 0x7f},        // beyond: there are no infinities
+      {DType::Float8E4M3, {0xfe, 0xfe}, 0xff},
+      {DType::Float8E4M3, {0x07, 0x01}, 0x08},  // the largest denormal and the smallest: the smallest normal
+      {DType::Float8E5M2, {0x3c, 0x30}, 0x3c},  // 1 + half a place
+      {DType::Float8E5M2, {0x3d, 0x30}, 0x3e},
+      {DType::Float8E5M2, {0x3c, 0x30, 0x30}, 0x3d},
+      {DType::Float8E5M2, {0x7b, 0x6b}, 0x7b},
+      {DType::Float8E5M2, {0x7b, 0x6c}, 0x7c},  // 57344 + 4096: halfway to infinity, up to even
+      {DType::Float8E5M2, {0xfb, 0xfb}, 0xfc},
+      {DType::Float8E5M2, {0x03, 0x01}, 0x04},
+  };
+  for (const Rounding& row : table) {
+    EXPECT_EQ(reduceBits({row.dtype}, row.inputs), row.sum) << name(row.dtype) << std::hex << " " << row.inputs[0];
+  }
+}
+
+class ReduceEightBits : public testing::TestWithParam<DType> {};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ReduceEightBits, testing::Values(DType::Float8E4M3, DType::Float8E5M2), nameOf);
+
+TEST_P(ReduceEightBits, ReturnsEveryBitPatternOfOneInputUnchanged) {
+  const std::uint64_t greatest = GetParam() == DType::Float8E4M3 ? 0x7e : 0x7c;
+  for (std::uint64_t bits = 0; bits < 256; ++bits) {
+    const std::uint64_t same = reduceBits({.dtype = GetParam()}, {bits});
+    if ((bits & 0x7f) > greatest) {
+      EXPECT_GT(same & 0x7f, greatest) << "a NaN did not stay one: " << bits;
+    } else {
+      EXPECT_EQ(same, bits);
+    }
+  }
 }
 
 TEST(Reduce, WrapsIntegerSums) {

@@ -22,11 +22,14 @@ __extension__ using Integer = __int128;
 struct Format {  // of a float: a sign, then these
   int exponentBits;
   int fractionBits;
+  bool hasInfinities = true;  // without, all but one of their exponent's numbers are finite
 
   int bias() const { return (1 << (exponentBits - 1)) - 1; }
-  std::uint64_t infinity() const { return ((std::uint64_t{1} << exponentBits) - 1) << fractionBits; }
   std::uint64_t sign() const { return std::uint64_t{1} << (exponentBits + fractionBits); }
-  bool isNan(std::uint64_t bits) const { return (bits & ~sign()) > infinity(); }
+  std::uint64_t infinity() const { return ((std::uint64_t{1} << exponentBits) - 1) << fractionBits; }
+  std::uint64_t greatest() const { return hasInfinities ? infinity() : sign() - 2; }  // that is no NaN
+  std::uint64_t tooLarge() const { return hasInfinities ? infinity() : sign() - 1; }
+  bool isNan(std::uint64_t bits) const { return (bits & ~sign()) > greatest(); }
 };
 
 inline Format formatOf(DType dtype) {
@@ -34,6 +37,8 @@ inline Format formatOf(DType dtype) {
     case DType::Float64: return {11, 52};
     case DType::BFloat16: return {8, 7};
     case DType::Float16: return {5, 10};
+    case DType::Float8E4M3: return {4, 3, false};
+    case DType::Float8E5M2: return {5, 2};
     default: return {8, 23};
   }
 }
@@ -45,8 +50,10 @@ inline Exact decode(Format format, std::uint64_t bits) {
   const auto exponent = static_cast<int>(magnitude >> format.fractionBits);
   const std::uint64_t fraction = magnitude & ((std::uint64_t{1} << format.fractionBits) - 1);
   Exact value = 0;
-  if (magnitude >= format.infinity()) {
-    value = fraction == 0 ? static_cast<Exact>(__builtin_inf()) : static_cast<Exact>(__builtin_nan(""));
+  if (format.isNan(bits)) {
+    value = static_cast<Exact>(__builtin_nan(""));
+  } else if (format.hasInfinities && magnitude == format.infinity()) {
+    value = static_cast<Exact>(__builtin_inf());
   } else if (exponent == 0) {
     value = static_cast<Exact>(fraction) * power(1 - format.bias() - format.fractionBits);
   } else {
@@ -58,11 +65,11 @@ inline Exact decode(Format format, std::uint64_t bits) {
 
 // To nearest, ties to even. NaNs become one NaN.
 inline std::uint64_t encode(Format format, Exact value) {
-  if (value != value) return format.infinity() + 1;
+  if (value != value) return format.greatest() + 1;
   const auto bits = std::bit_cast<Bits>(value);
   const std::uint64_t sign = (bits >> 127) != 0 ? format.sign() : 0;
   const int exponent = static_cast<int>(bits >> 112 & 0x7fff) - 16383;
-  if (exponent > format.bias()) return sign | format.infinity();
+  if (exponent > format.bias() + 1) return sign | format.tooLarge();
   const int least = 1 - format.bias();  // below it, denormals: their fraction has fewer bits
   const int lost = 112 - format.fractionBits + (exponent < least ? least - exponent : 0);
   if (lost > 114) return sign;  // less than half of the smallest
@@ -73,7 +80,9 @@ inline std::uint64_t encode(Format format, Exact value) {
   const Bits rest = fraction & ((one << lost) - 1);
   if (rest > half || (rest == half && (kept & 1) != 0)) ++kept;
   const Bits biased = exponent < least ? 0 : static_cast<Bits>(exponent + format.bias() - 1) << format.fractionBits;
-  return sign | static_cast<std::uint64_t>(biased + kept);  // the leading bit, and a carry, count up the exponent
+  const auto magnitude =
+      static_cast<std::uint64_t>(biased + kept);  // the leading bit, and a carry, count up the exponent
+  return sign | (magnitude > format.greatest() ? format.tooLarge() : magnitude);
 }
 
 inline Exact combine(Op op, Exact a, Exact b) {

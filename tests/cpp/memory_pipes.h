@@ -70,6 +70,7 @@ class MemoryPipes final : public Pipes {
     network_.queues[{rank_, peer}].push_back({{parts.begin(), parts.end()}, std::move(released)});
   }
   std::uint64_t bytesSeen(int) const override { return 0; }
+  std::uint64_t sends(int) const override { return 0; }
   bool drained() const override { return false; }
   void close() override {}
 

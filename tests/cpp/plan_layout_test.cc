@@ -315,11 +315,11 @@ TEST(Layout, ThrowsWhereThereIsNoSuchLevel) {
   EXPECT_THROW(layoutSlice(onOneSite({2}), 0, 10, kBytes).at(1), std::out_of_range);
 }
 
-TEST(Piece, CutsOnGrainsAfterTheRangesBeginning) {
-  EXPECT_EQ(piece({100, 140}, 2, 0, 16), (Range{100, 116}));
-  EXPECT_EQ(piece({100, 140}, 2, 1, 16), (Range{116, 140}));
-  EXPECT_EQ(piece({100, 104}, 2, 0, 16), (Range{100, 100}));
-  EXPECT_EQ(piece({100, 104}, 2, 1, 16), (Range{100, 104}));
+TEST(Piece, IsAsLongAsTheOthersOrOneShorter) {
+  EXPECT_EQ(piece({100, 140}, 3, 0), (Range{100, 113}));
+  EXPECT_EQ(piece({100, 140}, 3, 1), (Range{113, 126}));
+  EXPECT_EQ(piece({100, 140}, 3, 2), (Range{126, 140}));
+  EXPECT_EQ(piece({100, 101}, 2, 0), (Range{100, 100}));
 }
 
 }  // namespace

@@ -35,10 +35,10 @@ TEST(HierarchicalPlan, ScattersDownTheLevelsAndGathersBackUp) {
 }
 
 TEST(HierarchicalPlan, HasFewOwnersAtTheFirstLevelAboveTheMachine) {
-  EXPECT_EQ(describe(hierarchicalPlan({0}, false, 4)), "RS0 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, false, 4)), "RS0 RS1/4 AG1/4 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false, 4)), "RS0 RS1/4 RS2 AG2 AG1/4 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true, 4)), "RS0 RS1/4 AR2 AG1/4 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0}, false, {1, 4})), "RS0 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, false, {1, 4})), "RS0 RS1/4 AG1/4 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false, {1, 4})), "RS0 RS1/4 RS2 AG2 AG1/4 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true, {1, 4})), "RS0 RS1/4 AR2 AG1/4 AG0");
 }
 
 TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
@@ -71,7 +71,7 @@ TEST(Prediction, OfFewOwnersIsThatOfAnOwnerForASliceAlone) {
   PlannerSettings onlyNetwork = settings();
   onlyNetwork.rows = {kFree, {1, 0.01, 100, 1000}};
   const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), onlyNetwork);
-  const Plan few = hierarchicalPlan({0, 1}, false, 2);
+  const Plan few = hierarchicalPlan({0, 1}, false, {1, 2});
   constexpr std::uint64_t kSlice = 64 * 100;
   constexpr double kHalf = kSlice / 2.0;
   const double scatter = 1 + 0.01 * 4 + 7 * kHalf / 100 + 8 * kHalf / 1000;
@@ -87,7 +87,7 @@ TEST(Prediction, OfFewOwnersIsTheMeanOfTheirTurnsForManySlices) {
   constexpr std::uint64_t kSlice = 64 * 100;
   constexpr std::uint64_t kSlices = 101;
   EXPECT_NEAR(planner.predictSeconds(kTwoShot, kSlices * kSlice, kSlice), kSlices * 14, 1e-9);
-  const Plan few = hierarchicalPlan({0, 1}, false, 2);
+  const Plan few = hierarchicalPlan({0, 1}, false, {1, 2});
   EXPECT_NEAR(planner.predictSeconds(few, kSlices * kSlice, kSlice), (kSlices - 1) * 4 + 8, 1e-9);
 }
 
@@ -95,7 +95,7 @@ TEST(Prediction, OfFewOwnersHasNoMoreSlicesAtWorkThanStagingHolds) {
   PlannerSettings bytes = settings(4 * kMiB);
   bytes.rows = {kFree, {0, 0, 1, 1e30}};
   const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), bytes);
-  const Plan few = hierarchicalPlan({0, 1}, false, 1);  // an owner holds its image and seven contributions
+  const Plan few = hierarchicalPlan({0, 1}, false, {1, 1});  // an owner holds its image and seven contributions
   const double one = planner.predictSeconds(few, kMiB / 5, kMiB / 5);
   const double more = planner.predictSeconds(few, kMiB / 5 * 11, kMiB / 5);
   EXPECT_NEAR(more / one, 1 + 10 / 2.0, 0.01);  // two of these in 4 MiB
@@ -154,7 +154,7 @@ TEST(Forecast, OfFewOwnersHasTheBytesOfTwoShotAndFewerMessages) {
   const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), settings(kMiB));
   const std::vector<Forecast> forecasts = planner.forecast(64 * kMiB);
   const auto twoShot = std::ranges::find(forecasts, kTwoShot, &Forecast::plan);
-  const auto few = std::ranges::find(forecasts, hierarchicalPlan({0, 1}, false, 2), &Forecast::plan);
+  const auto few = std::ranges::find(forecasts, hierarchicalPlan({0, 1}, false, {1, 2}), &Forecast::plan);
   ASSERT_TRUE(twoShot != forecasts.end() && few != forecasts.end());
   EXPECT_NEAR(static_cast<double>(few->levels[1].bytes), static_cast<double>(twoShot->levels[1].bytes), 1e5);
   EXPECT_EQ(twoShot->levels[1].messages, twoShot->slices * 14);

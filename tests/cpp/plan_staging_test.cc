@@ -45,7 +45,7 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
     const int first = topology.levels()[1];
     for (const FewOwners& few : {FewOwners{}, {first, 1, 0}, {first, 1, 1}, {first, 2, 1}, {first, 4, 0}}) {
       for (const bool oneShot : {false, true}) {
-        const Plan plan = hierarchicalPlan(topology.levels(), oneShot, few.shards);
+        const Plan plan = hierarchicalPlan(topology.levels(), oneShot, {few.level, few.shards});
         if (few.shards > 0 && oneShot && topology.levels().size() == 2) continue;  // has no shards
         const std::vector<Load> loads = loadsOf(topology, few);
         for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {

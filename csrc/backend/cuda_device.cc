@@ -1,0 +1,86 @@
+#include "backend/cuda_device.h"
+
+#ifdef FAIRRING_CUDA
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "exchange/cuda_accelerator.h"
+
+namespace fairring {
+
+namespace {
+
+// NCCL sums floats of 8 bits from sm_90 on.
+bool ncclSums(DType dtype, int device) {
+  if (dtype != DType::Float8E4M3 && dtype != DType::Float8E5M2) return true;
+  int major = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 9;
+}
+
+}  // namespace
+
+std::string_view whyNoCuda() { return {}; }
+
+std::string deviceObstacleHere() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) {
+    cudaGetLastError();  // it has been seen
+    devices = 0;
+  }
+  for (int device = 0; device < devices; ++device) {
+    if (std::string obstacle = whyNoCudaAccelerator(device); !obstacle.empty()) return obstacle;
+  }
+  return devices > 0 ? "" : "it sees no CUDA device";
+}
+
+std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
+  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, place.timeout);
+}
+
+bool machineReduces(const Reduction& reduction, int device) {
+  return levelZeroReduces(reduction) && ncclSums(reduction.dtype, device);
+}
+
+c10::Stream newCudaStream(int device) {
+  return c10::cuda::getStreamFromPool(true, static_cast<c10::DeviceIndex>(device)).unwrap();
+}
+
+Accelerator::Stream rawStream(const c10::Stream& stream) { return c10::cuda::CUDAStream(stream).stream(); }
+
+bool isCapturing(const c10::Stream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(c10::cuda::CUDAStream(stream).stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace fairring
+
+#else
+
+#include <stdexcept>
+
+namespace fairring {
+
+namespace {
+
+[[noreturn]] void refuse() { throw std::logic_error("this build has no CUDA"); }
+
+}  // namespace
+
+std::string_view whyNoCuda() {
+  return "this build of Fairring has no CUDA: there was no CUDA compiler, or torch has none";
+}
+std::string deviceObstacleHere() { refuse(); }
+std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& /*place*/) { refuse(); }
+bool machineReduces(const Reduction& /*reduction*/, int /*device*/) { return false; }
+c10::Stream newCudaStream(int /*device*/) { refuse(); }
+Accelerator::Stream rawStream(const c10::Stream& /*stream*/) { refuse(); }
+bool isCapturing(const c10::Stream& /*stream*/) { refuse(); }
+
+}  // namespace fairring
+
+#endif

@@ -1,0 +1,36 @@
+// What this build has of CUDA: raw streams, and accelerators. In a build without, there is a reason instead, and the
+// rest is never called.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "exchange/accelerator.h"
+#include "kernels/reduce.h"
+
+namespace fairring {
+
+struct AcceleratorPlace {
+  int device;
+  int rank;   // in the group
+  int index;  // among the ranks of its machine
+  int count;
+  std::function<std::string(const std::string& mine)> fromFirst;  // the machine's first rank's text, for all of them
+  std::chrono::milliseconds timeout;
+};
+
+std::string_view whyNoCuda();  // in this build; empty: there is
+// Why one of the devices that this process sees can't carry calls; empty: all can. Begins to use none of them.
+std::string deviceObstacleHere();
+std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
+bool machineReduces(const Reduction& reduction, int device);                  // level 0 knows that there
+c10::Stream newCudaStream(int device);
+Accelerator::Stream rawStream(const c10::Stream& stream);
+bool isCapturing(const c10::Stream& stream);
+
+}  // namespace fairring

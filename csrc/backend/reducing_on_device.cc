@@ -1,0 +1,123 @@
+// FairringBackend's way with all-reduces of CUDA tensors, where FAIRRING_CUDA=on: the engine enqueues them, level 0 is
+// NCCL's. What the table leaves out goes to NCCL whole. It follows from the operation, dtypes, layout, the group, what
+// its ranks' devices can do and, for floats of 8 bits, their generation, which are the same on all ranks.
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "backend/cuda_device.h"
+#include "backend/device_work.h"
+#include "backend/fairring_backend.h"
+#include "backend/gil.h"
+#include "backend/signature.h"
+
+namespace fairring {
+namespace {
+
+using Tensors = Fallback::Tensors;
+
+// Elements correspond by their places in memory, as in NCCL. What NCCL refuses, or has otherwise, it gets.
+bool isPlain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() && !tensor.is_conj() &&
+         !tensor.is_neg();
+}
+
+bool arePlainOnOneDevice(const Tensors& tensors) {
+  return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.device() == tensors.front().device() && isPlain(tensor);
+  });
+}
+
+// None where one of them is NCCL's.
+std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
+                                                               const Tensors& tensors, int ranks) {
+  std::vector<Contribution> contributions;
+  contributions.reserve(tensors.size());
+  try {
+    for (const at::Tensor& tensor : tensors) {
+      contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), ranks));
+      if (!machineReduces(contributions.back().reduction, tensor.device().index())) return std::nullopt;
+    }
+  } catch (const Failure&) {  // not defined here; NCCL says whether it is there
+    return std::nullopt;
+  }
+  return contributions;
+}
+
+std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contribution>& contributions) {
+  std::vector<Operand> operands;
+  operands.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    operands.push_back({tensors[i].data_ptr(), ownElements(tensors[i]), contributions[i].reduction});
+  }
+  return operands;
+}
+
+// Each way that a group of this process takes, once.
+void tellOnce(const std::string& way) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(way).second) LOG(INFO) << "fairring: all-reduces of CUDA tensors are " << way;
+}
+
+bool isNcclsWhole(Membership& membership, std::chrono::milliseconds timeout) {
+  const bool isOn = membership.usesDevices();
+  const std::string reason = isOn ? membership.group(timeout).whyNotOnDevice() : "FAIRRING_CUDA is off";
+  tellOnce(reason.empty() ? "fairring's: NCCL inside machines, rails through pinned memory between them"
+                          : "NCCL's: " + reason);
+  return !reason.empty();
+}
+
+}  // namespace
+
+Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, const Tensors& tensors,
+                                                  const c10d::AllreduceOptions& options) {
+  // In a group of NCCL's nothing would be launched before its end.
+  if (tensors.empty() || !arePlainOnOneDevice(tensors) || coalescing().hasStock()) return nullptr;
+  const GilReleased withoutLock;
+  const c10::Device device = tensors.front().device();
+  const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const std::shared_ptr<Membership> membership = this->membership();
+  if (!membership || (membership->usesDevices() && isCapturing(callers))) return nullptr;
+  const std::chrono::milliseconds timeout = limitOf(options.timeout);
+  refuseIfEnded();
+  try {
+    if (isNcclsWhole(*membership, timeout)) return nullptr;
+    const auto contributions = contributionsOnDevice(operation, options.reduceOp, tensors, getSize());
+    if (!contributions) return nullptr;
+    const Common common{.tensors = tensors, .reduction = options.reduceOp};
+    const Signature signature = signatureOf(operation, common);
+    countCall();
+    const c10::Stream end = deviceEnd(device);
+    auto work = c10::make_intrusive<DeviceWork>(labelOf(signature), operation, tensors, end);
+    membership->group(timeout).submit(
+        {.operands = operandsOf(tensors, *contributions),
+         .scale = scaleOf(*contributions),
+         .timeout = timeout,
+         .signature = signature,
+         .done = [work, &completion = membership->completion()](
+                     const Error& error) mutable { DeviceWork::onDone(std::move(work), error, completion); }},
+        {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
+    work->isEnqueued();
+    coalescing().add(WorkPtr(work));
+    return work;
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
+// The stream on which calls end, one after the other.
+c10::Stream FairringBackend::deviceEnd(const at::Device& device) {
+  const std::lock_guard lock(mutex_);
+  if (!deviceEnd_) deviceEnd_ = newCudaStream(device.index());
+  return *deviceEnd_;
+}
+
+}  // namespace fairring

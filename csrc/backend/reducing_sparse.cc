@@ -1,0 +1,79 @@
+// FairringBackend's way with all-reduces of sparse tensors of the CPU: this rank's rows, each once and in order, go to
+// the engine with their keys.
+#include <chrono>
+#include <utility>
+
+#include "backend/fairring_backend.h"
+#include "backend/gil.h"
+#include "backend/sparse_tensor.h"
+#include "backend/sparse_work.h"
+
+namespace fairring {
+namespace {
+
+namespace op = operation;
+
+Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tensor& tensor, int ranks) {
+  try {
+    const Contribution contribution = contributionOf(op::kAllReduceSparse.verb, reduction, tensor.scalar_type(), ranks);
+    check(
+        contribution.reduction.op == Op::Sum, ErrorKind::Usage, op::kAllReduceSparse.verb, " with ",
+        name(reduction.op_),
+        " is not defined: ranks have different rows, and what one lacks counts as zeros: take SUM or AVG, or make the "
+        "tensor dense");
+    return contribution;
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
+}  // namespace
+
+// A rank whose rows are not in order says so to the others, as with any tensor.
+Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  const Contribution contribution = contributionOfRows(options.reduceOp, tensor, getSize());
+  const std::shared_ptr<Membership> membership = this->membership();
+  SparseOperand operand;
+  operand.keysBelow = possibleRows(tensor);
+  operand.rowElements = rowElements(tensor);
+  operand.reduction = contribution.reduction;
+  LocalRows rows;
+  Error refused;
+  try {
+    rows = LocalRows::of(tensor, contribution.reduction);
+  } catch (const c10::Error& error) {
+    if (!membership) throw;
+    refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,
+                        ": ", error.what_without_backtrace());
+  }
+  const Signature signature =
+      signatureOf(op::kAllReduceSparse, {.tensors = {tensor}, .reduction = options.reduceOp.op_});
+  countCall();
+  const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
+  const auto work =
+      c10::make_intrusive<SparseWork>(labelOf(signature), op::kAllReduceSparse, tensor, std::move(rows), runtime);
+  if (!membership) {
+    contributeAlone(work->rows().values, contribution);
+    work->takeOwnRows();
+    work->completeAlone();
+    coalescing().add(WorkPtr(work));
+    return work;
+  }
+  operand.keys = work->rows().keys;
+  if (!operand.keys.empty()) operand.values = static_cast<const std::byte*>(work->rows().values.const_data_ptr());
+  if (!refused)
+    operand.result = [own = work.get()](const auto& keys) { return own->makeResult(keys); };  // which done holds
+  return submit(*membership, work,
+                {.operands = {},
+                 .sparse = std::move(operand),
+                 .scale = contribution.scale,
+                 .timeout = limitOf(options.timeout),
+                 .signature = signature,
+                 .refused = refused,
+                 .done = nullptr},
+                !options.asyncOp);
+}
+
+}  // namespace fairring

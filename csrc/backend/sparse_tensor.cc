@@ -1,0 +1,124 @@
+#include "backend/sparse_tensor.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <tuple>
+
+namespace fairring {
+namespace {
+
+std::int64_t* indicesOf(const at::Tensor& tensor) { return tensor.mutable_data_ptr<std::int64_t>(); }
+
+at::Tensor keysOf(const at::Tensor& tensor) {
+  const at::Tensor indices = tensor._indices().contiguous();
+  const std::int64_t entries = indices.size(1);
+  at::Tensor keys = at::zeros({entries}, indices.options());
+  std::int64_t* const key = indicesOf(keys);
+  for (std::int64_t dim = 0; dim < indices.size(0); ++dim) {
+    const std::int64_t* const index = indices.const_data_ptr<std::int64_t>() + dim * entries;
+    const std::int64_t size = tensor.size(dim);
+    for (std::int64_t i = 0; i < entries; ++i) {
+      TORCH_CHECK_WITH(IndexError, index[i] >= 0 && index[i] < size, "entry ", i, " has index ", index[i],
+                       " in dimension ", dim, ", which has ", size, " rows");
+      key[i] = key[i] * size + index[i];
+    }
+  }
+  return keys;
+}
+
+std::span<const std::int64_t> viewOf(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// Entries with the same key stand side by side in `order`, which names them.
+LocalRows summed(const at::Tensor& tensor, const at::Tensor& values, std::span<const std::int64_t> keys,
+                 std::span<const std::int64_t> order, const Reduction& reduction) {
+  LocalRows rows;
+  std::vector<std::size_t> begins;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i > 0 && keys[i] == keys[i - 1]) continue;
+    rows.keys.push_back(static_cast<std::uint64_t>(keys[i]));
+    begins.push_back(i);
+  }
+  begins.push_back(keys.size());
+  rows.values = newRows(tensor, rows.keys.size());
+  const std::uint64_t elements = rowElements(tensor);
+  const std::size_t rowBytes = elements * bytesOf(reduction.dtype);
+  const auto* const from = static_cast<const std::byte*>(values.const_data_ptr());
+  auto* out = static_cast<std::byte*>(rows.values.mutable_data_ptr());
+  std::vector<Input> inputs;
+  for (std::size_t row = 0; row < rows.keys.size() && rowBytes > 0; ++row, out += rowBytes) {
+    inputs.clear();
+    for (std::size_t i = begins[row]; i < begins[row + 1]; ++i)
+      inputs.push_back({from + static_cast<std::size_t>(order[i]) * rowBytes});
+    reduce({.dtype = reduction.dtype}, out, inputs, elements);
+  }
+  return rows;
+}
+
+}  // namespace
+
+bool isSparseOnHost(const at::Tensor& tensor) { return tensor.layout() == at::kSparse && tensor.device().is_cpu(); }
+
+std::uint64_t possibleRows(const at::Tensor& tensor) {
+  std::uint64_t rows = 1;
+  for (std::int64_t dim = 0; dim < tensor.sparse_dim(); ++dim) {
+    const auto size = static_cast<std::uint64_t>(tensor.size(dim));
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+    TORCH_CHECK_WITH(ValueError, size == 0 || rows <= kMost / size, "the tensor of shape ", tensor.sizes(), " has ",
+                     tensor.sparse_dim(), " sparse dimensions with more than 2^63 - 1 rows: take fewer");
+    rows *= size;
+  }
+  return rows;
+}
+
+std::uint64_t rowElements(const at::Tensor& tensor) {
+  std::uint64_t elements = tensor.is_complex() ? 2 : 1;
+  for (const std::int64_t size : tensor.sizes().slice(static_cast<std::size_t>(tensor.sparse_dim())))
+    elements *= static_cast<std::uint64_t>(size);
+  return elements;
+}
+
+LocalRows LocalRows::of(const at::Tensor& tensor, const Reduction& reduction) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  possibleRows(tensor);
+  const at::Tensor keys = keysOf(tensor);
+  const at::Tensor values = tensor._values().resolve_conj().resolve_neg().contiguous();
+  const auto plain = viewOf(keys);
+  if (std::ranges::adjacent_find(plain, std::ranges::greater_equal{}) == plain.end())
+    return {{plain.begin(), plain.end()}, values};
+  const auto [sorted, order] = at::sort(keys, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  return summed(tensor, values, viewOf(sorted), viewOf(order), reduction);
+}
+
+at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows) {
+  const at::IntArrayRef dense = tensor.sizes().slice(static_cast<std::size_t>(tensor.sparse_dim()));
+  std::vector<std::int64_t> sizes{static_cast<std::int64_t>(rows)};
+  sizes.insert(sizes.end(), dense.begin(), dense.end());
+  return at::detail::empty_cpu(sizes, tensor.scalar_type());
+}
+
+void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& keys, const at::Tensor& values) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  const auto rows = static_cast<std::int64_t>(keys.size());
+  const at::Tensor indices = at::detail::empty_cpu({tensor.sparse_dim(), rows}, at::kLong);
+  std::uint64_t below = 1;  // keys of one index of the dimension
+  for (std::int64_t dim = tensor.sparse_dim() - 1; dim >= 0; --dim) {
+    std::int64_t* const index = indicesOf(indices) + dim * rows;
+    const auto size = static_cast<std::uint64_t>(tensor.size(dim));
+    for (std::size_t i = 0; i < keys.size(); ++i) index[i] = static_cast<std::int64_t>(keys[i] / below % size);
+    below *= std::max<std::uint64_t>(size, 1);
+  }
+  auto* const impl = static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_coalesced(true);
+  if (!tensor.is_inference()) impl->bump_version();
+}
+
+}  // namespace fairring

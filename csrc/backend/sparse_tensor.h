@@ -1,0 +1,36 @@
+// A sparse COO tensor of the CPU as rows with keys, and back. A key is the row's place among all rows that the tensor
+// could have, its sparse dimensions taken as one; so the order of keys is that in which torch keeps a coalesced tensor.
+// Any thread; tensors are read and written without autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/reduce.h"
+
+namespace fairring {
+
+bool isSparseOnHost(const at::Tensor& tensor);
+
+struct LocalRows {                  // of one rank
+  std::vector<std::uint64_t> keys;  // each once, ascending
+  at::Tensor values;                // of these, packed
+
+  // Rows that stand in the tensor more than once are summed in the order in which they stand there, and rounded once.
+  // Throws c10::Error where an index lies outside of the tensor.
+  static LocalRows of(const at::Tensor& tensor, const Reduction& reduction);
+};
+
+// Throws c10::Error where there are more than can be counted.
+std::uint64_t possibleRows(const at::Tensor& tensor);
+std::uint64_t rowElements(const at::Tensor& tensor);  // complex ones count twice
+
+// Memory for that many rows of it. No dispatch to Python.
+at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows);
+// The tensor becomes these rows, coalesced.
+void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& keys, const at::Tensor& values);
+
+}  // namespace fairring

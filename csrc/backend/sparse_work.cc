@@ -1,0 +1,26 @@
+#include "backend/sparse_work.h"
+
+#include <utility>
+
+namespace fairring {
+
+SparseWork::SparseWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,
+                       std::weak_ptr<Runtime> runtime)
+    : FairringWork(std::move(label), operation, {}, {tensor}, std::move(runtime)),
+      tensor_(tensor),
+      rows_(std::move(rows)) {}
+
+std::byte* SparseWork::makeResult(const std::vector<std::uint64_t>& keys) {
+  keys_ = keys;
+  sums_ = newRows(tensor_, keys.size());
+  return static_cast<std::byte*>(sums_.mutable_data_ptr());
+}
+
+void SparseWork::takeOwnRows() {
+  keys_ = rows_.keys;
+  sums_ = rows_.values;
+}
+
+void SparseWork::writeBack() { replaceRows(tensor_, keys_, sums_); }
+
+}  // namespace fairring

@@ -1,0 +1,36 @@
+// An all-reduce of a sparse tensor as its user holds it. The engine reduces this rank's rows into memory that is made
+// when it knows how many rows there are; these become the tensor's on the completion thread, before anyone is woken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/sparse_tensor.h"
+#include "backend/work.h"
+
+namespace fairring {
+
+class SparseWork final : public FairringWork {
+ public:
+  // rows: this rank's; none where it can't take part.
+  SparseWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,
+             std::weak_ptr<Runtime> runtime);
+
+  const LocalRows& rows() const { return rows_; }
+  // On the loop, once: memory for the sums of these rows.
+  std::byte* makeResult(const std::vector<std::uint64_t>& keys);
+  void takeOwnRows();  // a group of one rank: they are the sum
+
+ private:
+  bool needsCopyBack() const override { return sums_.defined(); }
+  void writeBack() override;
+
+  const at::Tensor tensor_;
+  const LocalRows rows_;
+  std::vector<std::uint64_t> keys_;
+  at::Tensor sums_;
+};
+
+}  // namespace fairring

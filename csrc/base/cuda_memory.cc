@@ -1,0 +1,47 @@
+#include "base/cuda_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "base/cuda_error.h"
+#include "base/cuda_stream.h"
+#include "base/error.h"
+
+namespace fairring {
+
+std::shared_ptr<std::byte> pinnedMemory(std::uint64_t bytes, int device) {
+  const CurrentDevice current(device);
+  const CaptureUnheeded unheeded;
+  void* memory = nullptr;
+  const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+  if (result != cudaSuccess) {
+    cudaGetLastError();  // it has been seen
+    throw Failure(makeError(ErrorKind::System, bytes,
+                            " B of pinned host memory: ", cudaFailure(result, "cudaHostAlloc", device).text(),
+                            "; lower FAIRRING_TOTAL_MEMORY or raise ulimit -l"));
+  }
+  std::memset(memory, 0, bytes);
+  return {static_cast<std::byte*>(memory), [device](std::byte* of) {
+            const CaptureUnheeded here;
+            dropOn(device, [of] { cudaFreeHost(of); });
+          }};
+}
+
+std::shared_ptr<std::byte> deviceMemory(std::uint64_t bytes, int device) {
+  const CurrentDevice current(device);
+  const CaptureUnheeded unheeded;
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, bytes);
+  if (result != cudaSuccess) {
+    cudaGetLastError();  // it has been seen
+    throw Failure(makeError(ErrorKind::System, bytes, " B of device memory: ",
+                            cudaFailure(result, "cudaMalloc", device).text(), "; lower FAIRRING_TOTAL_MEMORY"));
+  }
+  return {static_cast<std::byte*>(memory), [device](std::byte* of) {
+            const CaptureUnheeded here;
+            dropOn(device, [of] { cudaFree(of); });
+          }};
+}
+
+}  // namespace fairring

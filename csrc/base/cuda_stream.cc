@@ -1,0 +1,104 @@
+#include "base/cuda_stream.h"
+
+#include <utility>
+
+#include "base/cuda_driver.h"
+#include "base/cuda_error.h"
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+void* waitValueCall() { return driverCall("cuStreamWaitValue64", 11070); }  // in its present form since then
+
+std::string inWords(CUresult result) {
+  const auto nameOf = reinterpret_cast<PFN_cuGetErrorName_v6000>(driverCall("cuGetErrorName", 6000));
+  const char* name = nullptr;
+  if (nameOf != nullptr && nameOf(result, &name) == CUDA_SUCCESS) return name;
+  return concat("error ", static_cast<int>(result), " of the driver");
+}
+
+void callAndDrop(void* function) {
+  const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(function));
+  (*owned)();
+}
+
+}  // namespace
+
+CudaStream::CudaStream(int device) : device_(device) {
+  const CurrentDevice current(device);
+  const CaptureUnheeded unheeded;
+  int least = 0;
+  int greatest = 0;
+  checkCuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange", device);
+  checkCuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority",
+            device);
+}
+
+// What is enqueued still runs; the stream's memory is given back afterwards.
+CudaStream::~CudaStream() {
+  if (stream_ != nullptr) dropOn(device_, [this] { cudaStreamDestroy(stream_); });
+}
+
+CudaStream::CudaStream(CudaStream&& other) noexcept
+    : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
+
+void CudaStream::synchronize() const {
+  const CaptureUnheeded unheeded;
+  checkCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize", device_);
+}
+
+CudaEvent::CudaEvent(cudaStream_t stream, int device) : device_(device) {
+  const CurrentDevice current(device);  // events belong to the device that is current when they are made
+  checkCuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
+  const cudaError_t result = cudaEventRecord(event_, stream);
+  if (result != cudaSuccess) cudaEventDestroy(event_);
+  checkCuda(result, "cudaEventRecord", device);
+}
+
+CudaEvent::~CudaEvent() {
+  dropOn(device_, [this] { cudaEventDestroy(event_); });
+}
+
+void CudaEvent::holdBack(cudaStream_t stream) const {
+  checkCuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", device_);
+}
+
+void callFrom(cudaStream_t stream, std::function<void()> function, int device) {
+  const CurrentDevice current(device);
+  auto* given = std::make_unique<std::function<void()>>(std::move(function)).release();  // to callAndDrop
+  const cudaError_t result = cudaLaunchHostFunc(stream, callAndDrop, given);
+  if (result != cudaSuccess) std::unique_ptr<std::function<void()>>(given).reset();
+  checkCuda(result, "cudaLaunchHostFunc", device);
+}
+
+std::string StreamWords::unusable(int device) {
+  const auto deviceOf = reinterpret_cast<PFN_cuDeviceGet_v2000>(driverCall("cuDeviceGet", 2000));
+  const auto attributeOf = reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(driverCall("cuDeviceGetAttribute", 2000));
+  if (deviceOf == nullptr || attributeOf == nullptr || waitValueCall() == nullptr) {
+    return concat("the driver of CUDA device ", device, " has no cuStreamWaitValue64: one of CUDA 11.7 or later has");
+  }
+  CUdevice handle = 0;
+  int can = 0;
+  if (deviceOf(&handle, device) != CUDA_SUCCESS ||
+      attributeOf(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, handle) != CUDA_SUCCESS || can == 0) {
+    return concat("CUDA device ", device, " or its driver does not let streams wait for words of 64 bits in memory");
+  }
+  return {};
+}
+
+StreamWords::StreamWords(int device) : device_(device), waitValue_(waitValueCall()) {
+  const std::string reason = unusable(device);
+  check(reason.empty(), ErrorKind::Configuration, reason);
+}
+
+void StreamWords::holdUntil(cudaStream_t stream, const std::uint64_t* word, std::uint64_t atLeast) const {
+  const CurrentDevice current(device_);
+  const auto waitValue = reinterpret_cast<PFN_cuStreamWaitValue64_v11070>(waitValue_);
+  const auto address = reinterpret_cast<CUdeviceptr>(word);  // pinned memory has the same one everywhere
+  const CUresult result = waitValue(stream, address, atLeast, CU_STREAM_WAIT_VALUE_GEQ);
+  if (result == CUDA_SUCCESS) return;
+  throw Failure(makeError(ErrorKind::System, "cuStreamWaitValue64 on CUDA device ", device_, ": ", inWords(result)));
+}
+
+}  // namespace fairring

@@ -1,0 +1,73 @@
+// A communicator of NCCL, in its non-blocking mode: no call waits for other ranks longer than the timeout says, and
+// abort() ends whatever is under way. Only in builds with CUDA; NCCL is the library that torch has loaded.
+//
+// NCCL has no way to tell that something is through, so who waits looks again and again: all the time at first, then a
+// tenth of a millisecond apart; abort() wakes it.
+// What is enqueued is enqueued by one thread at a time, in the same order on all ranks. abort() may come from any other
+// thread, at any time. All of it throws Failure, and names the call, this rank, and what NCCL says.
+#pragma once
+
+#include <nccl.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+
+namespace fairring {
+
+// What a new one is made of. Ranks are counted within the communicator.
+struct NcclPlace {
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+  std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
+  std::chrono::milliseconds timeout{};
+};
+
+class NcclCommunicator {
+ public:
+  // The text of a new unique id, which one rank makes and all others are to be given.
+  static std::string makeId();
+
+  // All ranks of the communicator at once; waits for them.
+  NcclCommunicator(NcclPlace place, const std::string& id);
+  // A second one of the same ranks, with resources of its own. All ranks at once; waits for them.
+  std::unique_ptr<NcclCommunicator> split();
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  int rank() const { return place_.rank; }
+  int ranks() const { return place_.ranks; }
+
+  // Calls NCCL, as one group, and returns when what it was asked for stands in its streams: then events may be
+  // recorded behind it. `name`: what is called, for errors.
+  using Calls = std::function<ncclResult_t(ncclComm_t)>;
+  void enqueue(const char* name, const Calls& calls);
+
+  void abort() noexcept;
+  // Both, of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
+  // waits for those of its own communicator.
+  static void abortTogether(NcclCommunicator& one, NcclCommunicator& other) noexcept;
+
+ private:
+  explicit NcclCommunicator(NcclPlace place) : place_(std::move(place)) {}
+  using Lock = std::unique_lock<std::mutex>;
+  ncclResult_t stateAfter(ncclResult_t returned) const;
+  void settle(const char* name, ncclResult_t returned, Lock& lock);
+  Error failure(const char* name, ncclResult_t result) const;
+  void abandon() noexcept;
+
+  const NcclPlace place_;
+  std::mutex mutex_;  // held during each call of NCCL, not between looks
+  std::condition_variable aborting_;
+  bool aborted_ = false;       // under the mutex, as the next
+  ncclComm_t comm_ = nullptr;  // none once aborted
+};
+
+}  // namespace fairring

@@ -1,0 +1,30 @@
+// What of one tensor lies in a slice. The tensors of a call stand one behind the other, each at a multiple of its
+// element's size, and slices and shards are cut on multiples of 64 bytes: so no cut parts an element, and tensors of
+// any dtypes can share a slice. Values and pure functions; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/reduce.h"
+#include "plan/layout.h"
+
+namespace fairring {
+
+struct Portion {
+  std::uint64_t begin = 0;  // its first byte in the slice
+  std::uint64_t elements = 0;
+  std::byte* user = nullptr;  // its first element in this rank's tensor; null: refused, neither read nor written
+  Reduction reduction;        // of the whole call
+
+  std::uint64_t end() const { return begin + elements * bytesOf(reduction.dtype); }
+};
+
+// What of the portions, which are in ascending order, lies in this range of bytes.
+std::vector<Portion> within(std::span<const Portion> portions, const Range& bytes);
+// The same; neighbours that are reduced alike and leave no gap are one. Without their users' memory.
+std::vector<Portion> joinedWithin(std::span<const Portion> portions, const Range& bytes);
+
+}  // namespace fairring

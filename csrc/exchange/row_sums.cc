@@ -1,0 +1,144 @@
+#include "exchange/row_sums.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "plan/topology.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 512 << 10;  // read at once, as in summation.cc
+
+void combine(const Reduction& reduction, std::byte* out, const std::vector<Input>& inputs, std::uint64_t bytes) {
+  const Input& first = inputs.front();
+  if (inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
+    std::memcpy(out, first.data, bytes);
+  } else {
+    reduce(reduction, out, inputs, bytes / bytesOf(reduction.dtype));
+  }
+}
+
+// Walks through one sum, from where to where the same inputs have the rows.
+class Sweep {
+ public:
+  explicit Sweep(const RowSum& sum) : sum_(sum), at_(sum.range.begin), out_(sum.out) {
+    for (const RowInput& input : sum.inputs)
+      cursors_.push_back({input.presence->firstBehind(at_), input.presence->before(at_)});
+  }
+
+  bool atEnd() const { return at_ >= sum_.range.end; }
+
+  // One stretch of at most so many bytes of input, about; how many it was.
+  std::uint64_t advance(std::uint64_t budget) {
+    const std::uint64_t end = stretchEnd();
+    const std::size_t inputs = present_.size();
+    if (inputs == 0) {
+      if (!sum_.packed) out_ += end - at_;
+      at_ = end;
+      return 0;
+    }
+    const std::uint64_t unit = bytesOf(sum_.reduction.dtype);
+    const std::uint64_t bytes = std::min(end - at_, std::max(budget / inputs / unit, std::uint64_t{1}) * unit);
+    add(bytes);
+    at_ += bytes;
+    out_ += bytes;
+    return bytes * inputs;
+  }
+
+ private:
+  struct Cursor {
+    std::size_t run;
+    std::uint64_t origin;  // packed bytes before the range
+  };
+
+  // Who has rows from here on, and until where that does not change.
+  std::uint64_t stretchEnd() {
+    std::uint64_t end = sum_.range.end;
+    present_.clear();
+    for (std::size_t i = 0; i < cursors_.size(); ++i) {
+      const auto runs = sum_.inputs[i].presence->runs();
+      std::size_t& run = cursors_[i].run;
+      while (run < runs.size() && runs[run].end <= at_) ++run;
+      if (run == runs.size()) continue;
+      const bool here = runs[run].begin <= at_;
+      if (here) present_.push_back(i);
+      end = std::min(end, here ? runs[run].end : runs[run].begin);
+    }
+    return end;
+  }
+
+  Input inputOf(std::size_t index) const {
+    const auto& [presence, data, scale] = sum_.inputs[index];
+    const Presence::Run& run = presence->runs()[cursors_[index].run];
+    return {data + (run.packed + (at_ - run.begin) - cursors_[index].origin), scale};
+  }
+
+  void add(std::uint64_t bytes) {
+    if (sum_.groups > 1) return addByGroup(bytes);
+    inputs_.clear();
+    for (const std::size_t index : present_) inputs_.push_back(inputOf(index));
+    combine(sum_.reduction, out_, inputs_, bytes);
+  }
+
+  void addByGroup(std::uint64_t bytes) {
+    Reduction partial = sum_.reduction;
+    partial.divisor = 1;
+    std::vector<std::vector<std::byte>> sums;
+    auto next = present_.begin();
+    for (int group = 0; group < sum_.groups && next != present_.end(); ++group) {
+      const int last = boundsOf(group, sum_.groups, static_cast<int>(cursors_.size())).last;
+      inputs_.clear();
+      for (; next != present_.end() && static_cast<int>(*next) < last; ++next) inputs_.push_back(inputOf(*next));
+      if (!inputs_.empty()) combine(partial, sums.emplace_back(bytes).data(), inputs_, bytes);
+    }
+    inputs_.clear();
+    for (const auto& sum : sums) inputs_.push_back({sum.data()});
+    combine(sum_.reduction, out_, inputs_, bytes);
+  }
+
+  const RowSum& sum_;
+  std::uint64_t at_;
+  std::byte* out_;
+  std::vector<Cursor> cursors_;
+  std::vector<std::size_t> present_;
+  std::vector<Input> inputs_;
+};
+
+struct Progress {
+  std::vector<RowSum> sums;
+  std::function<void()> done;
+  std::vector<Sweep> sweeps = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
+  std::size_t current = 0;
+};
+
+// True while there is more to do. A stretch costs some work of its own, however short it is.
+bool runPiece(Progress& progress) {
+  constexpr std::uint64_t kStretchBytes = 512;
+  std::uint64_t budget = kPieceBytes;
+  while (progress.current < progress.sweeps.size() && budget > 0) {
+    Sweep& sweep = progress.sweeps[progress.current];
+    while (!sweep.atEnd() && budget > 0) budget -= std::min(budget, sweep.advance(budget) + kStretchBytes);
+    if (sweep.atEnd()) ++progress.current;
+  }
+  return progress.current < progress.sweeps.size();
+}
+
+}  // namespace
+
+void sumRowsInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<RowSum> sums,
+                     std::function<void()> done) {
+  auto progress = std::make_shared<Progress>(Progress{.sums = std::move(sums), .done = std::move(done)});
+  progress->sweeps.reserve(progress->sums.size());
+  for (const RowSum& sum : progress->sums) progress->sweeps.emplace_back(sum);
+  loop.work(owner, urgency, [progress] {
+    if (runPiece(*progress)) return true;
+    progress->done();
+    return false;
+  });
+}
+
+}  // namespace fairring

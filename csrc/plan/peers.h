@@ -1,0 +1,16 @@
+// Whom a rank exchanges with above its machine, in slices of every size and turn: all that its rails ever have as
+// owners. Pure arithmetic.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/topology.h"
+
+namespace fairring {
+
+// `ways`: in which some plan lets ranks own shards; their turns do not matter here.
+std::set<int> peersOf(const Topology& topology, int rank, const std::vector<FewOwners>& ways);
+
+}  // namespace fairring

@@ -1,0 +1,35 @@
+"""Settings of the levels above the machine: one value for both, or `rail=...,site=...`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+LEVELS = ("rail", "site")
+
+Value = TypeVar("Value")
+
+
+class LevelError(Exception):
+    """The text names a level that there is not, or one twice."""
+
+
+def parse(text: str, default: Value, parse_one: Callable[[str], Value]) -> tuple[Value, Value]:
+    """Of rail and site; a level that is not named has the default. Raises LevelError, and what parse_one raises."""
+    if "=" not in text:
+        value = parse_one(text)
+        return value, value
+    found: dict[str, Value] = {}
+    for part in text.split(","):
+        level, _, value_text = part.strip().partition("=")
+        if level not in LEVELS or level in found:
+            raise LevelError(f"{part!r} is for no level; give rail=... or site=..., each once")
+        found[level] = parse_one(value_text)
+    rail, site = (found.get(level, default) for level in LEVELS)
+    return rail, site
+
+
+def describe(values: Sequence[object]) -> str:
+    """The shortest text that parse() reads the same."""
+    rail, site = values
+    return str(rail) if rail == site else f"rail={rail},site={site}"

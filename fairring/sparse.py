@@ -1,0 +1,131 @@
+"""Sparse gradients of DistributedDataParallel, many of them in one exchange.
+
+    fairring.sparse.fuse(replica)
+
+DDP gives each sparse gradient (nn.Embedding(sparse=True)) a bucket, and so an all-reduce, of its own, whatever its
+size. Fused, tables whose rows are alike are laid end to end as one taller table, which takes one all-reduce; it starts
+when the last of them has its gradient, beside the rest of the backward pass. It works with any backend that
+all-reduces sparse tensors, and gives the gradients that DDP gives without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+Kind = tuple[torch.dtype, torch.device, torch.Size]  # what tables have in common that can share an exchange
+Exchange = Future[None]
+
+
+def fuse(replica: DistributedDataParallel) -> None:
+    """Registers the communication hook; once, before the first step, on all ranks.
+
+    Dense gradients take torch's own hook, which divides them by the world where DDP multiplies by a reciprocal: the
+    last bit may differ unless the world is a power of two. A replica that has a hook already raises RuntimeError.
+    """
+    # Not the method itself: DDP refuses annotations that are strings.
+    replica.register_comm_hook(_Fusion(replica.process_group), lambda fusion, bucket: fusion.hook(bucket))
+
+
+class _Fusion:
+    """What waits in the present backward pass, by kind.
+
+    How many tables there are of a kind is seen in the first pass, whose exchanges wait for DDP's last bucket. Buckets
+    come in the same order on all ranks, so all ranks' exchanges do.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._tables: Counter[Kind] = Counter()  # of the pass before
+        self._seen: Counter[Kind] = Counter()
+        self._waiting: dict[Kind, list[_Member]] = {}
+
+    def hook(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        if bucket.index() == 0:  # a pass that ended in an error leaves some waiting
+            self._seen, self._waiting = Counter(), {}
+        gradient = bucket.buffer()
+        reduced = self._add(gradient) if gradient.is_sparse else allreduce_hook(self._group, bucket)
+        if bucket.is_last():
+            for kind in list(self._waiting):
+                self._start(kind)
+            self._tables = self._seen
+        return reduced
+
+    def _add(self, gradient: Tensor) -> Future[Tensor]:
+        kind = (gradient.dtype, gradient.device, gradient.shape[1:])
+        member = _Member(gradient)
+        self._waiting.setdefault(kind, []).append(member)
+        self._seen[kind] += 1
+        if self._seen[kind] == self._tables[kind]:
+            self._start(kind)
+        return member.reduced
+
+    def _start(self, kind: Kind) -> None:
+        members = self._waiting.pop(kind)
+        gradients = [member.gradient for member in members]
+        table = _concatenate(gradients)
+        table.div_(self._group.size())  # before the sum, as DDP does
+        work: Any = dist.all_reduce(table, group=self._group, async_op=True)
+
+        def distribute(done: Future[Any]) -> None:
+            done.value()  # raises what the exchange failed of
+            _distribute(table, gradients)
+
+        def tell(exchange: Exchange) -> None:
+            for member in members:
+                member.exchanged.set_result(exchange)
+
+        work.get_future().then(distribute).add_done_callback(tell)
+
+
+class _Member:
+    """A gradient that waits for its exchange. reduced: with the exchange's error if that failed."""
+
+    def __init__(self, gradient: Tensor) -> None:
+        self.gradient = gradient
+        self.exchanged: Future[Exchange] = Future()
+        self.reduced: Future[Tensor] = self.exchanged.then(self._take)
+
+    def _take(self, exchanged: Future[Exchange]) -> Tensor:
+        exchanged.value().value()  # raises the error
+        return self.gradient
+
+
+def _first_rows(gradients: Sequence[Tensor]) -> list[int]:
+    return list(accumulate((gradient.shape[0] for gradient in gradients), initial=0))
+
+
+def _concatenate(gradients: Sequence[Tensor]) -> Tensor:
+    """The tables as one, each behind the one before."""
+    if len(gradients) == 1:
+        return gradients[0]
+    firsts = _first_rows(gradients)
+    indices = [gradient._indices() + first for gradient, first in zip(gradients, firsts[:-1], strict=True)]
+    values = torch.cat([gradient._values() for gradient in gradients])
+    shape = (firsts[-1], *gradients[0].shape[1:])
+    return torch.sparse_coo_tensor(torch.cat(indices, dim=1), values, shape, check_invariants=False)
+
+
+def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
+    """The reduced table's rows to the gradients that they are of, whose values are then views of it."""
+    if len(gradients) == 1:
+        return
+    table = table.coalesce()
+    indices, values = table.indices()[0], table.values()
+    firsts = _first_rows(gradients)
+    cuts = torch.searchsorted(indices, torch.tensor(firsts, device=indices.device)).tolist()
+    for gradient, first, begin, end in zip(gradients, firsts[:-1], cuts[:-1], cuts[1:], strict=True):
+        own = (indices[begin:end] - first).unsqueeze(0)
+        # In place and without a copy: DDP, too, holds this very tensor.
+        gradient.data = torch.sparse_coo_tensor(
+            own, values[begin:end], gradient.shape, is_coalesced=True, check_invariants=False
+        )

@@ -1,0 +1,27 @@
+"""Sub-commands from a table of modules, for `fairring` and for `fairring bench`.
+
+A sub-command's module offers HELP (one line), add_arguments(parser) and, where it adds no sub-commands of its own,
+run(arguments) -> exit code. All of them are imported to build the help text, so none may import torch or the C++ module
+at its top: that belongs inside run().
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from importlib import import_module
+
+
+def add_subcommands(parser: argparse.ArgumentParser, metavar: str, modules: Mapping[str, str]) -> None:
+    """modules: names by sub-command. The parsed arguments hold the chosen one as `module`, and its `parser`."""
+    commands = parser.add_subparsers(metavar=metavar, required=True)
+    for name, module_name in modules.items():
+        module = import_module(module_name)
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(parser=command, module=module)
+        module.add_arguments(command)

@@ -1,0 +1,74 @@
+// The accelerator of a rank that is alone on its machine, on a device. Level 0 of several ranks is NCCL's, which wants
+// a process for each of them: tests/gpu.
+#include "exchange/cuda_accelerator.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "cuda_device.h"
+#include "plan/topology.h"
+
+namespace fairring {
+namespace {
+
+constexpr std::uint64_t kElements = 1000;
+
+class CudaAccelerators : public testing::Test {
+ protected:
+  void SetUp() override {
+    skipWithoutDevice();
+    if (IsSkipped()) return;
+    const std::string reason = whyNoCudaAccelerator(kDevice);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::chrono::seconds(60));
+  }
+
+  // One slice of floats on a machine of this rank alone, and of another machine.
+  Slice slice(std::byte* user, std::byte* image, double scale) {
+    const Topology topology({{"a", ""}, {"b", ""}});
+    Slice slice;
+    slice.layout = std::make_shared<Layout>(layoutSlice(topology, 0, 4 * kElements, 1));
+    slice.portions = {{.begin = 0, .elements = kElements, .user = user, .reduction = {}}};
+    slice.scale = scale;
+    slice.image = image;
+    return slice;
+  }
+
+  Accelerator& accelerator() { return *accelerator_; }
+
+ private:
+  std::unique_ptr<Accelerator> accelerator_;
+};
+
+TEST_F(CudaAccelerators, CarryASliceThroughALevelOfOneRank) {
+  const auto user = accelerator().device(4 * kElements);
+  const auto image = accelerator().device(4 * kElements);
+  const auto pinned = accelerator().pinned(8 * kElements + 64);
+  auto* word = reinterpret_cast<Accelerator::Word*>(pinned.get() + 8 * kElements);
+  auto* in = reinterpret_cast<float*>(pinned.get());
+  const float* out = in + kElements;
+  for (std::uint64_t i = 0; i < kElements; ++i) in[i] = static_cast<float>(i);
+  const Slice slice = this->slice(user.get(), image.get(), 0.5);
+
+  const auto stream = accelerator().stream(0);
+  accelerator().gate(stream, word, 1);
+  accelerator().copyIn(stream, user.get(), in, 4 * kElements);
+  accelerator().reduceScatter(stream, slice);
+  accelerator().allGather(stream, slice);
+  const auto event = accelerator().record(stream);
+  const auto next = accelerator().stream(1);
+  accelerator().wait(next, event);
+  accelerator().copyOut(next, pinned.get() + 4 * kElements, user.get(), 4 * kElements);
+  std::promise<void> told;
+  accelerator().tell(next, [&told] { told.set_value(); });
+  std::atomic_ref(*word).store(1, std::memory_order_release);
+  told.get_future().wait();
+  for (std::uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(out[i], static_cast<float>(i) / 2);
+}
+
+TEST_F(CudaAccelerators, AreEndedByAnAbortWithoutHavingDoneAnything) { accelerator().abort(); }
+
+}  // namespace
+}  // namespace fairring

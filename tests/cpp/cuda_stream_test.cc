@@ -1,0 +1,161 @@
+// What the gated chain relies on, on a device: gates, calls from streams, and that a shut gate keeps nobody from
+// opening it. A test that finds none hangs until its time limit ends it.
+#include "base/cuda_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "cuda_device.h"
+#include "kernels/device_reduction.h"
+
+namespace fairring {
+namespace {
+
+class CudaStreams : public testing::Test {
+ protected:
+  void SetUp() override {
+    skipWithoutDevice();
+    if (IsSkipped()) return;
+    const std::string reason = StreamWords::unusable(kDevice);
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    memory_ = pinnedMemory(4096, kDevice);
+    word_ = reinterpret_cast<std::uint64_t*>(memory_.get());
+    words_ = std::make_unique<StreamWords>(kDevice);
+  }
+
+  void open(std::uint64_t value) { std::atomic_ref(*word_).store(value, std::memory_order_release); }
+  std::uint64_t* word() { return word_; }
+  std::byte* pinned() { return memory_.get() + 64; }  // beside the word
+  const StreamWords& words() const { return *words_; }
+
+  // Done when the stream has come this far.
+  static std::future<void> reached(const CudaStream& stream) {
+    const auto promise = std::make_shared<std::promise<void>>();
+    callFrom(stream.get(), [promise] { promise->set_value(); }, kDevice);
+    return promise->get_future();
+  }
+  static bool isDone(const std::future<void>& future) {
+    return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  std::uint64_t* word_ = nullptr;
+  std::unique_ptr<StreamWords> words_;
+};
+
+TEST_F(CudaStreams, StandAtAGateUntilItsWordHasCountedUp) {
+  const CudaStream stream(kDevice);
+  words().holdUntil(stream.get(), word(), 5);
+  const auto behind = reached(stream);
+  open(4);
+  // Another stream can't be waited for here: with a single hardware queue it stands behind the gate too.
+  for (int look = 0; look < 1000; ++look) ASSERT_EQ(cudaStreamQuery(stream.get()), cudaErrorNotReady);
+  EXPECT_FALSE(isDone(behind));
+  open(6);
+  behind.wait();
+}
+
+TEST_F(CudaStreams, SeeBehindAGateWhatWasWrittenBefore) {
+  const CudaStream stream(kDevice);
+  const auto device = deviceMemory(64, kDevice);
+  for (std::uint64_t turn = 1; turn <= 1000; ++turn) {
+    words().holdUntil(stream.get(), word(), turn);
+    checkCuda(cudaMemcpyAsync(device.get(), pinned(), 64, cudaMemcpyHostToDevice, stream.get()), "copy", kDevice);
+    checkCuda(cudaMemcpyAsync(pinned() + 64, device.get(), 64, cudaMemcpyDeviceToHost, stream.get()), "copy", kDevice);
+    const auto done = reached(stream);
+    std::memset(pinned(), static_cast<int>(turn & 0xff), 64);
+    open(turn);
+    done.wait();
+    for (int i = 0; i < 64; ++i) ASSERT_EQ(std::to_integer<std::uint64_t>(pinned()[64 + i]), turn & 0xff) << turn;
+  }
+}
+
+TEST_F(CudaStreams, OpenForAValueFarBeyond) {
+  const CudaStream stream(kDevice);
+  words().holdUntil(stream.get(), word(), 3);
+  open(std::uint64_t{1} << 62);  // as an abort does
+  reached(stream).wait();
+}
+
+TEST_F(CudaStreams, HoldBackOneAnotherByEvents) {
+  const CudaStream first(kDevice);
+  const CudaStream second(kDevice);
+  words().holdUntil(first.get(), word(), 1);
+  const CudaEvent event(first.get(), kDevice);
+  event.holdBack(second.get());
+  const auto behind = reached(second);
+  EXPECT_FALSE(isDone(behind));
+  open(1);
+  behind.wait();
+}
+
+// Each of these waits for the device, and so for the gate, which a thread opens that calls nothing of CUDA's.
+TEST_F(CudaStreams, LetWhoWaitsForTheDeviceWaitWithoutHoldingUpWhoOpens) {
+  const CudaStream stream(kDevice);
+  std::uint64_t turn = 0;
+  const auto waits = [&](auto call) {
+    ++turn;
+    words().holdUntil(stream.get(), word(), turn);
+    std::atomic<bool> begun{false};
+    std::thread waiting([&] {
+      begun = true;
+      begun.notify_all();
+      call();
+    });
+    begun.wait(false);
+    open(turn);
+    waiting.join();
+    stream.synchronize();
+  };
+  waits([] { EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess); });
+  waits([] {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, 1 << 20), cudaSuccess);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  });
+  waits([] { pinnedMemory(1 << 20, kDevice).reset(); });
+  waits([] { const DeviceReduction loaded(DType::Float64, Op::Max, kDevice); });
+}
+
+TEST_F(CudaStreams, AreMadeAndUsedWhileAnotherThreadCapturesAGraph) {
+  cudaStream_t captured = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread([&] {
+    const CudaStream stream(kDevice);
+    const auto memory = deviceMemory(64, kDevice);
+    words().holdUntil(stream.get(), word(), 1);
+    const CudaEvent event(stream.get(), kDevice);
+    const auto done = reached(stream);
+    open(1);
+    done.wait();
+    stream.synchronize();
+  }).join();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess) << "the capture was disturbed";
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(captured);
+}
+
+TEST_F(CudaStreams, ReportWhatCudaRefusesWithTheCallAndTheDevice) {
+  try {
+    deviceMemory(std::uint64_t{1} << 60, kDevice);
+    FAIL() << "an exbibyte was given out";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().kind(), ErrorKind::System);
+    EXPECT_NE(failure.error().text().find("cudaMalloc on CUDA device 0"), std::string::npos) << failure.what();
+  }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the error was left for others to find";
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,318 @@
+// Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by what they do to memory of the host.
+// All ranks of a machine are here; what they ask NCCL for is carried out when the last one has, and has to fit.
+#include "exchange/level_zero.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cuda_error.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
+#include "exchange/cuda_accelerator.h"
+#include "plan/topology.h"
+
+namespace fairring {
+namespace {
+
+struct Asked {  // of NCCL, by one rank
+  const char* what;
+  const std::byte* send;
+  std::byte* receive;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int root;
+
+  bool fits(const Asked& other) const {
+    return std::strcmp(what, other.what) == 0 && count == other.count && type == other.type && op == other.op &&
+           root == other.root;
+  }
+};
+
+int currentRank = 0;
+std::map<int, std::vector<Asked>> asked;    // by rank
+std::vector<std::function<void()>> copies;  // that stand in streams behind what was asked
+
+void ask(const Asked& one) { asked[currentRank].push_back(one); }
+
+constexpr std::size_t kElementBytes = 4;  // the tests' dtypes have no other
+
+std::size_t bytesOfType(ncclDataType_t type) { return type == ncclUint8 ? 1 : kElementBytes; }
+
+template <class T>
+void reduceInto(std::vector<std::byte>& result, const std::vector<const std::byte*>& inputs, std::size_t count,
+                ncclRedOp_t op) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value{};
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      T one;
+      std::memcpy(&one, inputs[k] + i * sizeof(T), sizeof(T));
+      value = k == 0 ? one : op == ncclSum ? value + one : std::max(value, one);
+    }
+    std::memcpy(result.data() + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+std::vector<std::byte> reduced(std::size_t call, std::size_t count, std::size_t offset) {
+  const Asked& first = asked[0][call];
+  std::vector<const std::byte*> inputs;
+  for (const auto& [rank, calls] : asked) inputs.push_back(calls[call].send + offset);
+  std::vector<std::byte> result(count * kElementBytes);
+  if (first.type == ncclFloat32) {
+    reduceInto<float>(result, inputs, count, first.op);
+  } else {
+    reduceInto<std::int32_t>(result, inputs, count, first.op);
+  }
+  return result;
+}
+
+void carryOutOne(std::size_t call) {
+  const Asked first = asked[0][call];
+  const std::string what = first.what;
+  const std::size_t bytes = first.count * bytesOfType(first.type);
+  std::vector<std::pair<std::byte*, std::vector<std::byte>>> results;  // inputs may be outputs
+  for (const auto& [rank, calls] : asked) {
+    const Asked& mine = calls[call];
+    const auto place = static_cast<std::size_t>(rank);
+    if (what == "ReduceScatter") results.emplace_back(mine.receive, reduced(call, first.count, place * bytes));
+    if (what == "Reduce" && rank == first.root) results.emplace_back(mine.receive, reduced(call, first.count, 0));
+    for (const auto& [other, theirs] : asked) {
+      const std::byte* from = theirs[call].send;
+      const auto at = static_cast<std::size_t>(other) * bytes;
+      if (what == "AllGather") results.emplace_back(mine.receive + at, std::vector(from, from + bytes));
+      if (what == "Broadcast" && other == first.root)
+        results.emplace_back(mine.receive, std::vector(from, from + bytes));
+    }
+  }
+  for (const auto& [to, result] : results) std::memcpy(to, result.data(), result.size());
+}
+
+void carryOut() {
+  for (const auto& [rank, calls] : asked) {
+    ASSERT_EQ(calls.size(), asked[0].size());
+    for (std::size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(calls[i].fits(asked[0][i])) << "rank " << rank;
+  }
+  const std::size_t calls = asked[0].size();
+  for (std::size_t call = 0; call < calls; ++call) carryOutOne(call);
+  asked.clear();
+  for (const auto& copy : copies) copy();
+  copies.clear();
+}
+
+}  // namespace
+
+// --- what stands in for NCCL and CUDA
+
+std::string NcclCommunicator::makeId() { return "id"; }
+NcclCommunicator::NcclCommunicator(NcclPlace place, const std::string&) : place_(std::move(place)) {}
+NcclCommunicator::~NcclCommunicator() = default;
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split() {
+  return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(place_));
+}
+void NcclCommunicator::enqueue(const char*, const Calls& calls) { EXPECT_EQ(calls(nullptr), ncclSuccess); }
+void NcclCommunicator::abortTogether(NcclCommunicator& one, NcclCommunicator& other) noexcept {
+  one.aborted_ = other.aborted_ = true;
+}
+
+CurrentDevice::CurrentDevice(int device) : before_(device) {}
+CurrentDevice::~CurrentDevice() { before_ = -1; }
+void checkCuda(cudaError_t, const char*, int) {}
+std::shared_ptr<std::byte> deviceMemory(std::uint64_t bytes, int) {
+  return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+}
+CudaStream::CudaStream(int device) : device_(device) {}
+CudaStream::~CudaStream() { stream_ = nullptr; }
+void callFrom(cudaStream_t, std::function<void()> function, int) { std::exchange(function, {})(); }
+
+DeviceReduction::DeviceReduction(DType dtype, Op op, int device)
+    : dtype_(dtype), op_(op), device_(device), kernel_(this) {}
+void DeviceReduction::enqueue(void* out, std::span<const Input> inputs, std::uint64_t elements, std::int32_t divisor,
+                              cudaStream_t) const {
+  reduce({.dtype = dtype_, .op = op_, .divisor = divisor}, out, inputs, elements);
+}
+DeviceReductions::DeviceReductions(int device) {
+  for (const DType dtype : {DType::Float32, DType::Int32}) {
+    for (const Op op : {Op::Sum, Op::Max}) loaded_.try_emplace({op, dtype}, dtype, op, device);
+  }
+}
+const DeviceReduction& DeviceReductions::of(const Reduction& reduction) const {
+  return loaded_.at({reduction.op, reduction.dtype});
+}
+
+extern "C" {
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t, cudaStream_t) {
+  ask({"ReduceScatter", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, op, 0});
+  return ncclSuccess;
+}
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t, cudaStream_t) {
+  ask({"Reduce", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, op, root});
+  return ncclSuccess;
+}
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t,
+                           cudaStream_t) {
+  ask({"AllGather", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, ncclSum, 0});
+  return ncclSuccess;
+}
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t,
+                           cudaStream_t) {
+  ask({"Broadcast", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, ncclSum, root});
+  return ncclSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  copies.emplace_back([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+}
+
+namespace {
+
+struct Tensor {
+  Reduction reduction;
+  std::uint64_t elements;
+};
+
+const Reduction kFloats{.dtype = DType::Float32};
+const Reduction kIntegers{.dtype = DType::Int32};
+const Reduction kGreatest{.dtype = DType::Int32, .op = Op::Max};
+
+std::int32_t valueOf(int rank, std::size_t tensor, std::uint64_t i) {
+  return static_cast<std::int32_t>((i * 7 + tensor * 5 + static_cast<std::uint64_t>(rank) * 3) % 100);
+}
+
+double at(const Tensor& tensor, const std::byte* memory, std::uint64_t i) {
+  std::int32_t bits = 0;
+  std::memcpy(&bits, memory + i * kElementBytes, kElementBytes);
+  return tensor.reduction.dtype == DType::Float32 ? static_cast<double>(std::bit_cast<float>(bits)) : bits;
+}
+
+// A machine of so many ranks, and another one; a slice of these tensors, one behind the other.
+class Machine {
+ public:
+  Machine(int ranks, std::vector<Tensor> tensors, double scale) : tensors_(std::move(tensors)), scale_(scale) {
+    std::vector<Place> places(static_cast<std::size_t>(ranks), {"a", ""});
+    places.push_back({"b", ""});
+    const Topology topology(places);
+    std::uint64_t bytes = 0;
+    for (const Tensor& tensor : tensors_) bytes += tensor.elements * kElementBytes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const NcclPlace place{.rank = rank, .ranks = ranks, .who = "rank", .timeout = std::chrono::seconds(1)};
+      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
+      asked.clear();  // what connects
+      images_.emplace_back(bytes + 1);
+      Slice slice;
+      slice.layout = std::make_shared<Layout>(layoutSlice(topology, rank, bytes, 1));
+      slice.scale = scale;
+      slice.image = images_.back().data();
+      slices_.push_back(std::move(slice));
+      addTensors(rank);
+    }
+  }
+
+  void run() {
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
+      currentRank = static_cast<int>(rank);
+      levels_[rank]->reduceScatter(nullptr, slices_[rank]);
+    }
+    carryOut();
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
+      currentRank = static_cast<int>(rank);
+      levels_[rank]->allGather(nullptr, slices_[rank]);
+    }
+    carryOut();
+  }
+
+  void expectReduced() {
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
+      for (std::size_t k = 0; k < tensors_.size(); ++k) {
+        for (std::uint64_t i = 0; i < tensors_[k].elements; ++i) {
+          ASSERT_EQ(at(tensors_[k], users_[rank][k].data(), i), expected(k, i))
+              << "rank " << rank << " of " << slices_.size() << ", tensor " << k << ", element " << i;
+        }
+      }
+    }
+  }
+
+ private:
+  void addTensors(int rank) {
+    std::uint64_t begin = 0;
+    users_.emplace_back();
+    for (std::size_t k = 0; k < tensors_.size(); ++k) {
+      const Tensor& tensor = tensors_[k];
+      auto& user = users_.back().emplace_back(tensor.elements * kElementBytes + 1);
+      for (std::uint64_t i = 0; i < tensor.elements; ++i) {
+        const std::int32_t value = valueOf(rank, k, i);
+        const auto bits =
+            tensor.reduction.dtype == DType::Float32 ? std::bit_cast<std::int32_t>(static_cast<float>(value)) : value;
+        std::memcpy(user.data() + i * kElementBytes, &bits, kElementBytes);
+      }
+      slices_.back().portions.push_back(
+          {.begin = begin, .elements = tensor.elements, .user = user.data(), .reduction = tensor.reduction});
+      begin += tensor.elements * kElementBytes;
+    }
+  }
+
+  double expected(std::size_t tensor, std::uint64_t i) const {
+    double sum = 0;
+    double greatest = 0;
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
+      const double value = valueOf(static_cast<int>(rank), tensor, i);
+      sum += value;
+      greatest = std::max(greatest, value);
+    }
+    if (tensors_[tensor].reduction.op == Op::Max) return greatest;
+    return tensors_[tensor].reduction.dtype == DType::Float32 ? sum * scale_ : sum;
+  }
+
+  std::vector<Tensor> tensors_;
+  double scale_;
+  DeviceReductions reductions_{0};
+  std::vector<std::unique_ptr<LevelZero>> levels_;
+  std::vector<std::vector<std::byte>> images_;
+  std::vector<std::vector<std::vector<std::byte>>> users_;  // by rank and tensor
+  std::vector<Slice> slices_;
+};
+
+TEST(LevelZero, ReducesATensorThatFillsItsSlice) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const std::uint64_t elements : {0, 1, 15, 16, 17, 160, 1000, 1024}) {
+      for (const double scale : {1.0, 0.5}) {
+        Machine machine(ranks, {{kFloats, elements}}, scale);
+        machine.run();
+        machine.expectReduced();
+      }
+    }
+  }
+}
+
+TEST(LevelZero, ReducesTensorsThatShareASlice) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const double scale : {1.0, 0.5}) {
+      Machine machine(ranks, {{kFloats, 100}, {kFloats, 28}, {kIntegers, 5}, {kGreatest, 400}, {kFloats, 3}}, scale);
+      machine.run();
+      machine.expectReduced();
+    }
+  }
+}
+
+TEST(LevelZero, ReducesWhatNcclKnows) {
+  EXPECT_TRUE(levelZeroReduces({.dtype = DType::BFloat16, .op = Op::Sum}));
+  EXPECT_TRUE(levelZeroReduces({.dtype = DType::Float8E4M3, .op = Op::Max}));
+  EXPECT_TRUE(levelZeroReduces({.dtype = DType::Bool, .op = Op::BitOr}));
+  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Bool, .op = Op::BitXor}));
+  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Int16, .op = Op::Sum}));
+  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Int32, .op = Op::BitAnd}));
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,95 @@
+// Level 0 of simulated devices: the ranks of a machine meet in the order of their launches, as communicators do. A
+// meeting is over when all have come to it; ranks that come with different slices never meet, and wait for ever.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "exchange/exchange.h"
+#include "kernels/reduce.h"
+
+namespace fairring::testing {
+
+enum class Together { ReduceScatter, AllGather, Users };  // a communicator each
+
+class SimulatedMachine {
+ public:
+  explicit SimulatedMachine(std::size_t ranks) : ranks_(ranks) {}
+
+  // Which of its meetings of a kind the next is that this rank enqueues.
+  std::size_t book(Together kind, std::size_t rank) { return booked_[{kind, rank}]++; }
+  // Meetings of a kind follow one another, whatever their streams.
+  bool mayCome(Together kind, std::size_t which) { return which == 0 || isOver(kind, which - 1); }
+  void come(Together kind, std::size_t which, std::size_t rank, const Slice& slice) {
+    if (aborted_) return;  // the others may have gone
+    Meeting& meeting = meetings_[{kind, which}];
+    meeting.slices.emplace(rank, slice);
+    const bool agree =
+        std::ranges::all_of(meeting.slices, [&](const auto& other) { return other.second.number == slice.number; });
+    meeting.differs = meeting.differs || !agree;
+    if (meeting.slices.size() < ranks_ || meeting.differs) return;
+    for (const auto& [index, mine] : meeting.slices) {
+      if (kind == Together::ReduceScatter) meeting.results[index] = sumOf(meeting, index);
+      if (kind == Together::AllGather) meeting.results[index] = whole(meeting);
+    }
+    meeting.over = true;
+  }
+
+  bool isOver(Together kind, std::size_t which) { return aborted_ || meetings_[{kind, which}].over; }
+  // What this rank gets; nothing after an abort.
+  std::vector<std::byte> take(Together kind, std::size_t which, std::size_t rank) {
+    return std::exchange(meetings_[{kind, which}].results[rank], {});
+  }
+  void abort() { aborted_ = true; }
+
+ private:
+  struct Meeting {
+    std::map<std::size_t, Slice> slices;
+    std::map<std::size_t, std::vector<std::byte>> results;
+    bool differs = false;
+    bool over = false;
+  };
+
+  static Range shardOf(const Slice& slice, std::size_t rank) {
+    const LevelLayout& machine = slice.layout->at(0);
+    return machine.rails.empty() ? Range{} : machine.rails.front().shards[rank];
+  }
+
+  static std::vector<std::byte> sumOf(const Meeting& meeting, std::size_t rank) {
+    const Range shard = shardOf(meeting.slices.at(rank), rank);
+    std::vector<std::byte> sum(shard.size());
+    const std::vector<Portion> mine = within(meeting.slices.at(rank).portions, shard);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const auto [dtype, op, divisor] = mine[i].reduction;
+      std::vector<Input> inputs;
+      for (const auto& [index, slice] : meeting.slices) {
+        const bool scaled = isFloat(dtype) && op == Op::Sum;
+        inputs.push_back({within(slice.portions, shard)[i].user, scaled ? slice.scale : 1.0});
+      }
+      reduce({.dtype = dtype, .op = op}, sum.data() + (mine[i].begin - shard.begin), inputs, mine[i].elements);
+    }
+    return sum;
+  }
+
+  static std::vector<std::byte> whole(const Meeting& meeting) {
+    std::vector<std::byte> bytes;
+    for (const auto& [index, slice] : meeting.slices) {
+      const Range shard = shardOf(slice, index);
+      bytes.resize(slice.byteOffset(slice.layout->elements));
+      if (shard.size() == 0) continue;
+      std::memcpy(bytes.data() + slice.byteOffset(shard.begin), slice.image + slice.byteOffset(shard.begin),
+                  slice.bytes(shard));
+    }
+    return bytes;
+  }
+
+  const std::size_t ranks_;
+  std::map<std::pair<Together, std::size_t>, std::size_t> booked_;
+  std::map<std::pair<Together, std::size_t>, Meeting> meetings_;
+  bool aborted_ = false;
+};
+
+}  // namespace fairring::testing
