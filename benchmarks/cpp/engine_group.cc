@@ -41,7 +41,7 @@ EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport tra
   threads_.acceptor.add(entrance_);
   GroupSettings settings{.name = transport_,
                          .rank = meeting.rank(),
-                         .transport = std::move(transport),
+                         .transports = {.rail = transport, .site = transport},
                          .makeTensorPipe = std::move(makeTensorPipe),
                          .totalMemoryBytes = kStagingBytes,
                          .sliceBytes = kSliceBytes,
@@ -63,9 +63,7 @@ void EngineGroup::sum(std::span<float> tensor) {
     const std::lock_guard lock(mutex_);
     return done_;
   };
-  group_->submit({.data = tensor.data(),
-                  .elements = tensor.size(),
-                  .reduction = {.dtype = DType::Float32},
+  group_->submit({.operands = {{tensor.data(), tensor.size(), {.dtype = DType::Float32}}},
                   .timeout = kTimeout,
                   .signature = {concat("sum of ", tensor.size(), " Float32")},
                   .done =

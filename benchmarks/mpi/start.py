@@ -14,10 +14,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+from datetime import timedelta
 from pathlib import Path
 
-PATIENCE_SECONDS = 30.0
+import torch.distributed as dist
+
+MOST_TIME = timedelta(minutes=30)  # of the program
 # Both: no pinning, for the lab's machines share the cores; TCP between machines, shared memory inside.
 OPEN_MPI = (
     "--allow-run-as-root --oversubscribe --bind-to none --prtemca plm_ssh_agent {agent} --host {slots} -n {world}"
@@ -45,41 +47,15 @@ def agent_text(pids: dict[str, int]) -> str:
     )
 
 
-def wait_for_others(machines: int) -> tuple[dict[str, int], list[socket.socket]]:
-    """Address and process of each machine, this one first, and the connections that keep the others waiting."""
-    pids = {os.environ["MASTER_ADDR"]: os.getpid()}
-    guests = []
-    with socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as listener:
-        listener.settimeout(PATIENCE_SECONDS)
-        while len(pids) < machines:
-            guest, (address, _) = listener.accept()
-            pids[address] = int(guest.recv(16))
-            guests.append(guest)
-    return pids, guests
+def own_address() -> str:
+    """Where the other machines reach this one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        return str(probe.getsockname()[0])
 
 
-def stay() -> None:
-    """Until machine 0 is done."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            host = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-            break
-        except ConnectionRefusedError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.02)
-    with host:
-        host.sendall(str(os.getpid()).encode())
-        host.recv(1)
-
-
-def main() -> int:
-    ranks, mpirun, program = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    if os.environ["RANK"] != "0":
-        stay()
-        return 0
-    pids, guests = wait_for_others(int(os.environ["WORLD_SIZE"]))
+def run(ranks: int, mpirun: str, program: list[str], pids: dict[str, int]) -> int:
+    """pids: a process on each machine, this one first, by address."""
     with tempfile.TemporaryDirectory() as directory:
         agent = Path(directory, "enter")
         agent.write_text(agent_text(pids))
@@ -92,9 +68,18 @@ def main() -> int:
             ranks=ranks,
             world=ranks * len(pids),
         )
-        code = subprocess.run([agent, next(iter(pids)), shlex.join([mpirun, *options.split(), *program])]).returncode
-    for guest in guests:
-        guest.close()
+        return subprocess.run([agent, own_address(), shlex.join([mpirun, *options.split(), *program])]).returncode
+
+
+def main() -> int:
+    code = 0
+    dist.init_process_group("gloo", timeout=MOST_TIME)
+    machines: list[tuple[str, int]] = [("", 0)] * dist.get_world_size()
+    dist.all_gather_object(machines, (own_address(), os.getpid()))
+    if dist.get_rank() == 0:
+        code = run(int(sys.argv[1]), sys.argv[2], sys.argv[3:], dict(machines))
+    dist.barrier()
+    dist.destroy_process_group()
     return code
 
 

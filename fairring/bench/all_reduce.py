@@ -49,7 +49,7 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
     from fairring.bench.rows import make_rows
 
     here = _of_machines(job, conditions.here())
-    links = [job.measure_link()]
+    links, site_links = [job.measure_link()], [job.measure_site_link()]
     racers = [Racer(contestant) for contestant in chosen.contestants]
     courses = _courses(chosen)
     mpi = prepare(chosen.mpirun, courses[0], job) if chosen.mpirun else None
@@ -59,10 +59,14 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
             report.done(f"no MPI: {mpi}")
         measured = [_run(course, racers, mpi, job, report) for course in courses]
     links.append(job.measure_link())
-    rows = [row for samples in measured for row in make_rows(samples, _cluster(job, links))]
+    site_links.append(job.measure_site_link())
+    cluster = _cluster(job, links, site_links, courses)
+    rows = [row for samples in measured for row in make_rows(samples, cluster)]
     if job.is_first:
         facts = conditions.conditions(arguments, job.places, here)
         facts["link_bytes_per_second"] = [asdict(link) for link in links if link]
+        facts["site_link_bytes_per_second"] = [asdict(link) for link in site_links if link]
+        facts["copy_seconds"] = cluster.copy_seconds
         facts |= {"dtype": chosen.dtype, "op": chosen.op, "in_flight": chosen.in_flight, "sweep": arguments.sweep}
         facts["load_afterwards"] = conditions.here()["load"]
         facts["mpi"] = mpi if mpi is None or isinstance(mpi, str) else mpi.version
@@ -88,7 +92,8 @@ def _courses(chosen: options.Options) -> list[Course]:
 
     dtype = getattr(torch, chosen.dtype)
     return [
-        Course(size, dtype, chosen.op, chosen.in_flight, *chosen.rounds(size), chosen.check) for size in chosen.sizes
+        Course(size, dtype, chosen.op, chosen.in_flight, *chosen.rounds(size), chosen.check, chosen.goes_in_a_row(size))
+        for size in chosen.sizes
     ]
 
 
@@ -135,24 +140,34 @@ def _sample(course: Course, racer: Racer, score: Score) -> Sample:
     )
 
 
-def _cluster(job: Job, links: list[LinkSpeed | None]) -> Cluster:
+def _cluster(
+    job: Job, links: list[LinkSpeed | None], site_links: list[LinkSpeed | None], courses: list[Course]
+) -> Cluster:
     """Of two measurements of the link the faster counts: what slowed the other down was no property of the link."""
+    from fairring.bench.memory_speed import copy_seconds
     from fairring.bench.rows import Cluster
 
-    speeds = [link.slowest for link in links if link]
-    return Cluster(job.place.world, len(job.machines), max(speeds, default=None))
+    link, site_link = (max((one.slowest for one in of if one), default=None) for of in (links, site_links))
+    together = [] if link else [(course.size_bytes * course.in_flight, course.rounds) for course in courses]
+    copying = {size_bytes: copy_seconds(size_bytes, rounds) for size_bytes, rounds in together}
+    return Cluster(job.place.world, len(job.machines), link, copying, job.sites, site_link)
+
+
+def _speeds(links: list[dict[str, list[float]]], name: str, end: str) -> str:
+    measured = ", ".join(f"{min(link['sent'] + link['received']) / 1e9:.4f}" for link in links)
+    return f"{name}: {measured} GB/s per {end} and direction (before, after)" if links else ""
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.conditions import heading
     from fairring.bench.table import COSTS, TIMES, console, make_table
 
-    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
-    measured = ", ".join(f"{speed:.4f}" for speed in links)
     out = console()
+    network = _speeds(facts["link_bytes_per_second"], "link", "machine") or "no network between"
+    if facts["site_link_bytes_per_second"]:
+        network += "; " + _speeds(facts["site_link_bytes_per_second"], "between sites", "site")
     for line in heading(facts):
         out.print(line, markup=False, soft_wrap=True)
-    network = f"link: {measured} GB/s per machine and direction (before, after)" if links else "no network between"
     out.print(f"{facts['op']} of {facts['dtype']}, {facts['in_flight']} in flight; {network}", soft_wrap=True)
     out.print(make_table("Time of the slowest rank", TIMES, rows))
     out.print(make_table("Cost of one go, busiest rank (CPU: all ranks)", COSTS, rows))

@@ -8,32 +8,20 @@ fairring bench plot out.json
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
-HELP = "measure all-reduce, DDP and init beside other backends; plot the results"
+from fairring.subcommands import add_subcommands
 
-# As the table of cli.py: a module each, which imports torch in run() alone.
+HELP = "measure all-reduce, DDP, many or sparse tensors and init beside other backends; plot the results"
+
 BENCHMARKS = {
     "all-reduce": "fairring.bench.all_reduce",
     "ddp": "fairring.bench.ddp",
     "init": "fairring.bench.init_group",
+    "many": "fairring.bench.many",
     "plot": "fairring.bench.plot",
+    "sparse": "fairring.bench.sparse",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    benchmarks = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK", required=True)
-    for name, module_name in BENCHMARKS.items():
-        module = import_module(module_name)
-        benchmark = benchmarks.add_parser(
-            name,
-            help=module.HELP,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        benchmark.set_defaults(parser=benchmark)
-        module.add_arguments(benchmark)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    return int(import_module(BENCHMARKS[arguments.benchmark]).run(arguments))
+    add_subcommands(parser, "BENCHMARK", BENCHMARKS)

@@ -13,11 +13,17 @@ from typing import Any
 from fairring.bench.placement import Placement, describe
 
 CPU_INFO = Path("/proc/cpuinfo")
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def here() -> dict[str, Any]:
     """Of this rank's machine."""
-    return {"cpu": processor(), "cores": len(os.sched_getaffinity(0)), "load": list(os.getloadavg())}
+    return {
+        "cpu": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": list(os.getloadavg()),
+        "congestion_control": CONGESTION.read_text().strip() if CONGESTION.exists() else None,
+    }
 
 
 def processor() -> str:
@@ -50,5 +56,6 @@ def heading(facts: dict[str, Any]) -> list[str]:
     settings = " ".join(f"{name}={value}" for name, value in facts["settings"].items()) or "default settings"
     return [
         f"{facts['layout']}; {settings}",
-        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}), load {first['load'][0]:.1f}",
+        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}), load {first['load'][0]:.1f}, "
+        f"TCP by {first['congestion_control']}",
     ]

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int, default=384, help="of the model; it needs width² memory (default: %(default)s)")
     add("--layers", type=int, default=6, help="of the model (default: %(default)s)")
     add("--batch", type=int, default=2, help="sequences of 64 bytes per rank and step (default: %(default)s)")
+    add("--bucket-mib", type=float, default=25, metavar="N", help="DDP's bucket_cap_mb (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
     launch.add_arguments(parser)
 
@@ -70,6 +71,8 @@ def _read(arguments: argparse.Namespace) -> list[Contestant]:
     for name, least in (("iterations", 1), ("warmup", 0), ("layers", 1), ("batch", 1), ("width", 64)):
         if getattr(arguments, name) < least:
             raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
+    if not arguments.bucket_mib > 0:
+        raise ValueError(f"--bucket-mib {arguments.bucket_mib:g}: more than nothing")
     if arguments.width % 64:
         raise ValueError(f"--width {arguments.width}: a multiple of 64, the width of an attention head")
     contestants = parse_contestants(arguments.backends)
@@ -83,8 +86,8 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant], job: 
     from fairring.bench.progress import reporting
     from fairring.bench.training import Shape, different_ranks, train
 
-    shape = Shape(arguments.width, arguments.layers, arguments.batch)
-    link = job.measure_link()
+    shape = Shape(arguments.width, arguments.layers, arguments.batch, arguments.bucket_mib)
+    link, site_link = job.measure_link(), job.measure_site_link()
     with reporting(job.is_first, arguments.warmup + arguments.iterations) as report:
         report.now("steps")
         trainings = train(contestants, shape, arguments.warmup, arguments.iterations, report.advance)
@@ -94,6 +97,7 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant], job: 
         facts = conditions.conditions(arguments, job.places, [conditions.here()])
         facts |= {"shape": asdict(shape), "gradient_bytes": trainings[ALONE].gradient_bytes}
         facts["link_bytes_per_second"] = [asdict(link)] if link else []
+        facts["site_link_bytes_per_second"] = [asdict(site_link)] if site_link else []
         _show(facts, rows)
         results.write(arguments.json, "ddp", facts, [asdict(row) for row in rows])
         for name in differing:
@@ -139,8 +143,13 @@ def _show(facts: dict[str, Any], rows: list[Row]) -> None:
     out = console()
     for line in heading(facts):
         out.print(line, markup=False, soft_wrap=True)
-    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
-    network = f"link: {links[0]:.4f} GB/s per machine and direction" if links else "no network between"
+    ends = (("link", "machine", "link_bytes_per_second"), ("between sites", "site", "site_link_bytes_per_second"))
+    speeds = [
+        f"{name}: {min(link['sent'] + link['received']) / 1e9:.4f} GB/s per {end} and direction"
+        for name, end, fact in ends
+        for link in facts[fact]
+    ]
+    network = "; ".join(speeds) or "no network between"
     out.print(f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step; {network}", soft_wrap=True)
     times = ("median\nms", "± MAD\nms", "p99\nms", "exchange\nms", "± MAD\nms")
     table = plain_table("A step on the slowest rank", ("steps", "backend", *times, "vs gloo", "exchange\nvs gloo"))

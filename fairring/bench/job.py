@@ -27,9 +27,17 @@ class Job:
         """The numbers of the machines."""
         return sorted({place.machine for place in self.places})
 
+    @property
+    def sites(self) -> int:
+        return len({place.site for place in self.places})
+
     def measure_link(self) -> LinkSpeed | None:
-        """None on one machine. Called by all ranks at once."""
+        """Between machines; None on one. Called by all ranks at once."""
         return measure_link(self.place, self.places) if len(self.machines) > 1 else None
+
+    def measure_site_link(self) -> LinkSpeed | None:
+        """Between sites; None in one. Called by all ranks at once."""
+        return measure_link(self.place, self.places, "site") if self.sites > 1 else None
 
 
 @contextmanager

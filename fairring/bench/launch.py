@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser, ranks: str | None = None) -> 
     lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
     default = f" (default: {ranks})" if ranks else ""
     lab.add_argument("--ranks", metavar="N", default=ranks, help=f"on every machine, or for each: 4,3,2{default}")
+    lab.add_argument("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1")
+    lab.add_argument("--site-rate", default="none", metavar="RATE", help="of each site's uplink (default: none)")
+    lab.add_argument("--site-delay", default="0ms", metavar="TIME", help="from site to site, one way (default: 0ms)")
     lab.add_argument("--rate", default="1gbit", help="of each machine's link: 100mbit, 10gbit, none (default: 1gbit)")
 
 
@@ -71,6 +74,7 @@ def run_elsewhere(arguments: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser(prog="fairring bench")
     lab.add_arguments(parser)
     words = ["--ranks", arguments.ranks or "1", "--rate", arguments.rate, "--only-rank", "0"]
+    words += ["--sites", arguments.sites, "--site-rate", arguments.site_rate, "--site-delay", arguments.site_delay]
     words += ["--machines", str(arguments.machines)] if arguments.machines is not None else []
     cluster = parser.parse_args(words)
     cluster.parser = parser

@@ -1,9 +1,9 @@
-"""What the network between machines can do: plain TCP streams, all machines and both directions at once.
+"""What the network between machines, or sites, can do: plain TCP streams, all of them and both directions at once.
 
 That is how an all-reduce uses it, so this is the speed that its time is compared with. On every machine the ranks with
-the lowest local ranks (as many as the smallest machine has) send to the rank with the same local rank on every other
-machine, one connection per direction, and for each interface that TP_SOCKET_IFNAME names. What counts is what arrives
-in a window after the start, at the receiver, over all interfaces.
+the lowest places (as many as the smallest machine has) send to the rank with the same place on every other machine, one
+connection per direction, and for each interface that TP_SOCKET_IFNAME names. Likewise between sites, of all their ranks
+and by FAIRRING_SITE_IFNAME. What counts is what arrives in a window after the start, at the receiver.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import secrets
 import socket
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch.distributed as dist
 
@@ -24,6 +26,7 @@ from fairring.config import Config
 from fairring.facts import address_of
 
 SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper lets through
+SITE_SETTLE_SECONDS = 3.0  # the same between sites: TCP takes tens of round trips to find a long way's rate
 TAIL_SECONDS = 0.3  # sending goes on past the window, as the ranks' clocks start apart
 PATIENCE_SECONDS = 60.0
 CHUNK = 256 * 1024
@@ -36,14 +39,14 @@ class LinkError(RuntimeError):
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """Bytes/s of each machine, by machine number: sent to all others, and received from all others."""
+    """Bytes/s of each machine or site, in the order of their lowest ranks: to all others, and from all others."""
 
     sent: list[float]
     received: list[float]
 
     @property
     def slowest(self) -> float:
-        """The slowest direction of the slowest machine."""
+        """The slowest direction of the slowest."""
         return min(self.sent + self.received)
 
 
@@ -56,39 +59,41 @@ class Door:
     token: bytes
 
 
-def measure_link(place: Placement, places: list[Placement], seconds: float = 1.0) -> LinkSpeed:
+def measure_link(
+    place: Placement,
+    places: list[Placement],
+    between: str = "machine",
+    seconds: float = 1.0,
+) -> LinkSpeed:
     """Called by all ranks of the default group at once; all get the same result. seconds: length of the window.
 
-    Raises LinkError if the machines are fewer than 2 or can't reach each other.
+    between: "machine" or "site". Raises LinkError if there are fewer than 2 or they can't reach each other.
     """
-    machines = sorted({other.machine for other in places})
-    if len(machines) < 2:
-        raise LinkError(f"a link needs 2 machines, there is {len(machines)}")
-    streams = min(other.local_world for other in places)
-    peers = [
-        other
-        for other in places
-        if place.local_rank < streams and other.local_rank == place.local_rank and other.machine != place.machine
-    ]
-    received = _exchange(place, peers, seconds)
+    end_of: Callable[[Placement], int | str] = attrgetter(between)
+    of_ends: dict[int | str, list[Placement]] = {}
+    for other in places:
+        of_ends.setdefault(end_of(other), []).append(other)
+    if len(of_ends) < 2:
+        raise LinkError(f"a link needs 2 {between}s, there is {len(of_ends)}")
+    position = of_ends[end_of(place)].index(place)
+    streams = min(map(len, of_ends.values()))
+    peers = [ranks[position] for ranks in of_ends.values() if position < streams and place not in ranks]
+    by_rank = _exchange(place, peers, between == "site", seconds)
     of_all: list[dict[int, float]] = [{}] * len(places)
-    dist.all_gather_object(of_all, received)
-    rate = {
-        (source, target): sum(
-            other.get(source, 0.0) for other, at in zip(of_all, places, strict=True) if at.machine == target
-        )
-        for source in machines
-        for target in machines
-    }
+    dist.all_gather_object(of_all, by_rank)
+    rate: dict[tuple[int | str, int | str], float] = defaultdict(float)
+    for target, received in zip(places, of_all, strict=True):
+        for source, speed in received.items():
+            rate[end_of(places[source]), end_of(target)] += speed
     return LinkSpeed(
-        sent=[sum(rate[machine, other] for other in machines) for machine in machines],
-        received=[sum(rate[other, machine] for other in machines) for machine in machines],
+        sent=[sum(rate[end, other] for other in of_ends) for end in of_ends],
+        received=[sum(rate[other, end] for other in of_ends) for end in of_ends],
     )
 
 
-def _exchange(place: Placement, peers: list[Placement], seconds: float) -> dict[int, float]:
-    """Streams to and from the peers; returns bytes/s that came from each machine."""
-    addresses, token = _own_addresses(place), secrets.token_bytes(TOKEN_BYTES)
+def _exchange(place: Placement, peers: list[Placement], to_sites: bool, seconds: float) -> dict[int, float]:
+    """Streams to and from the peers; returns bytes/s that came from each, by rank."""
+    addresses, token = _own_addresses(place, to_sites), secrets.token_bytes(TOKEN_BYTES)
     with ExitStack() as open_doors:
         listeners = [
             open_doors.enter_context(socket.create_server((address, 0), backlog=len(peers) + 8))
@@ -112,22 +117,23 @@ def _exchange(place: Placement, peers: list[Placement], seconds: float) -> dict[
             for arrived in _accept(listener, token, {peer.rank: peer for peer in peers}).items()
         ]
     dist.barrier()
-    begin = time.monotonic() + SETTLE_SECONDS
+    begin = time.monotonic() + (SITE_SETTLE_SECONDS if to_sites else SETTLE_SECONDS)
     with ThreadPoolExecutor(max_workers=max(1, len(out) + len(into))) as threads:
         leaving = [threads.submit(_send, stream, begin + seconds + TAIL_SECONDS) for stream in out]
-        arriving = [(machine, threads.submit(_receive, stream, begin, begin + seconds)) for machine, stream in into]
+        arriving = [(rank, threads.submit(_receive, stream, begin, begin + seconds)) for rank, stream in into]
     for sender in leaving:
         sender.result()  # raises what the thread raised
     received: dict[int, float] = defaultdict(float)
-    for machine, count in arriving:
-        received[machine] += count.result() / seconds
+    for rank, count in arriving:
+        received[rank] += count.result() / seconds
     dist.barrier()
     return received
 
 
-def _own_addresses(place: Placement) -> list[str]:
+def _own_addresses(place: Placement, to_sites: bool) -> list[str]:
     """Of the interfaces that the job uses."""
-    names = Config.from_environment().interfaces
+    config = Config.from_environment()
+    names = config.site_interfaces if to_sites and config.site_interfaces else config.interfaces
     return [address_of(name) for name in names] or [own_address(place)]
 
 
@@ -163,7 +169,7 @@ def _connect(place: Placement, address: str, peer: Placement, door: Door) -> soc
 
 
 def _accept(listener: socket.socket, token: bytes, expected: dict[int, Placement]) -> dict[int, socket.socket]:
-    """One stream from each expected rank, by machine; who does not know the token is turned away."""
+    """One stream from each expected rank, by rank; who does not know the token is turned away."""
     streams: dict[int, socket.socket] = {}
     listener.settimeout(PATIENCE_SECONDS)
     while expected:
@@ -179,7 +185,7 @@ def _accept(listener: socket.socket, token: bytes, expected: dict[int, Placement
         if peer is None:
             stream.close()
         else:
-            streams[peer.machine] = stream
+            streams[peer.rank] = stream
     return streams
 
 

@@ -44,15 +44,16 @@ def wrong(result: Any, code: str, op: str, call: int, world: int) -> int:
     return sum(one != other for one, other in zip(result, expected, strict=True))
 
 
-def go(comm: Any, tensors: list[Any], datatype: Any, op: Any) -> tuple[float, float]:
-    """Seconds and processor time, as race.py takes them."""
+def go(comm: Any, goes: list[list[Any]], datatype: Any, op: Any) -> tuple[float, float]:
+    """Seconds and processor time of them all, as race.py takes them."""
     comm.Barrier()
     comm.Allreduce(MPI.IN_PLACE, [array("f", [0.0] * 8), MPI.FLOAT])
     cpu_begin, begin = time.process_time(), time.perf_counter()
-    if len(tensors) == 1:
-        comm.Allreduce(MPI.IN_PLACE, [tensors[0], datatype], op)
-    else:
-        MPI.Request.Waitall([comm.Iallreduce(MPI.IN_PLACE, [tensor, datatype], op) for tensor in tensors])
+    for tensors in goes:
+        if len(tensors) == 1:
+            comm.Allreduce(MPI.IN_PLACE, [tensors[0], datatype], op)
+        else:
+            MPI.Request.Waitall([comm.Iallreduce(MPI.IN_PLACE, [tensor, datatype], op) for tensor in tensors])
     seconds = time.perf_counter() - begin
     comm.Barrier()
     return seconds, time.process_time() - cpu_begin
@@ -66,14 +67,16 @@ def main() -> None:
     elements = course["size_bytes"] // array(code).itemsize
     times, cpu_times, wrongs = array("d"), array("d"), 0
     for turn in range(course["warm_up"] + course["rounds"]):
-        calls = range(turn, turn + course["in_flight"])
+        at_once, in_a_row = course["in_flight"], course["in_a_row"]
+        calls = range(turn, turn + at_once * in_a_row)
         tensors = [repeated(values(code, rank, call), elements) for call in calls]
-        seconds, cpu_seconds = go(comm, tensors, datatype, OPS[course["op"]])
+        goes = [tensors[first : first + at_once] for first in range(0, len(tensors), at_once)]
+        seconds, cpu_seconds = go(comm, goes, datatype, OPS[course["op"]])
         if course["check"]:
             wrongs += sum(wrong(one, code, course["op"], call, world) for one, call in zip(tensors, calls, strict=True))
         if turn >= course["warm_up"]:
-            times.append(seconds)
-            cpu_times.append(cpu_seconds)
+            times.append(seconds / in_a_row)
+            cpu_times.append(cpu_seconds / in_a_row)
     comm.Allreduce(MPI.IN_PLACE, [times, MPI.DOUBLE], MPI.MAX)
     comm.Allreduce(MPI.IN_PLACE, [cpu_times, MPI.DOUBLE], MPI.SUM)
     wrongs = comm.allreduce(wrongs)

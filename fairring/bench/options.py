@@ -16,6 +16,8 @@ ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 
 OPS = ("sum", "avg", "min", "max")
 # size up to which it holds, iterations timed, of warm-up: large calls take long and vary little
 ITERATIONS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 62, 5, 1))
+# One small call takes less than ranks need to wake up beside each other, so its time would say when they did.
+SMALL_BYTES, SMALL_IN_A_ROW = 64 << 10, 20
 TOTAL_MEMORY = "total-memory"
 SWEEP_MEMORIES = ("25MiB", "50MiB", "100MiB", "200MiB", "400MiB")
 SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS, SWEEP_WARM_UP = "25MiB", 64, 3, 1
@@ -28,6 +30,7 @@ class Options:
     dtype: str
     op: str
     in_flight: int
+    in_a_row: int | None  # None: by size
     check: bool
     iterations: int | None  # None: by size, as is warm_up
     warm_up: int | None
@@ -38,6 +41,9 @@ class Options:
         """Timed, and of warm-up."""
         timed, warm = next((timed, warm) for limit, timed, warm in ITERATIONS if size_bytes <= limit)
         return self.iterations or timed, warm if self.warm_up is None else self.warm_up
+
+    def goes_in_a_row(self, size_bytes: int) -> int:
+        return self.in_a_row or (SMALL_IN_A_ROW if size_bytes <= SMALL_BYTES else 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
     add("--op", choices=OPS, default="sum", help="default: sum")
     add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
+    text = f"goes timed together, one after the other (default: {SMALL_IN_A_ROW} up to 64 KiB, else 1)"
+    add("--in-a-row", type=int, metavar="N", help=text)
     add("--iterations", type=int, metavar="N", help="timed ones (default: 50 up to 1 MiB, 20 up to 32 MiB, else 5)")
     add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
     add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
@@ -70,6 +78,7 @@ def read(arguments: argparse.Namespace) -> Options:
     warm_up = SWEEP_WARM_UP if sweep and arguments.warmup is None else arguments.warmup
     for name, value, least in (
         ("--in-flight", in_flight, 1),
+        ("--in-a-row", arguments.in_a_row, 1),
         ("--iterations", iterations, 1),
         ("--warmup", warm_up, 0),
     ):
@@ -83,6 +92,7 @@ def read(arguments: argparse.Namespace) -> Options:
         dtype=arguments.dtype,
         op=arguments.op,
         in_flight=in_flight,
+        in_a_row=arguments.in_a_row,
         check=arguments.check,
         iterations=iterations,
         warm_up=warm_up,

@@ -21,14 +21,19 @@ PERIODS = (13, 11, 7, 5, 3, 2)
 REPEATS = 4096  # periods in one row, so that filling and comparing run at the memory's speed
 
 
+def fitting_period(dtype: torch.dtype, world: int) -> int:
+    """The largest whose sums over all ranks are exact. Raises ValueError where there is none."""
+    fitting = [period for period in PERIODS if (period - 1) * world <= EXACT_UP_TO[dtype]]
+    if not fitting:
+        raise ValueError(f"sums over {world} ranks are not exact in {dtype}; use float32 for so many ranks")
+    return fitting[0]
+
+
 class Pattern:
     """The values of one dtype, world and op (of race.OPS). Raises ValueError where no exact sum is possible."""
 
     def __init__(self, dtype: torch.dtype, world: int, op: str) -> None:
-        fitting = [period for period in PERIODS if (period - 1) * world <= EXACT_UP_TO[dtype]]
-        if not fitting:
-            raise ValueError(f"sums over {world} ranks are not exact in {dtype}; use float32 for so many ranks")
-        self._dtype, self._world, self._op, self._period = dtype, world, op, fitting[0]
+        self._dtype, self._world, self._op, self._period = dtype, world, op, fitting_period(dtype, world)
 
     def fill(self, tensor: Tensor, rank: int, call: int) -> None:
         """Puts this rank's contribution to this call into a flat tensor."""

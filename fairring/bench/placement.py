@@ -15,7 +15,7 @@ class PlacementError(RuntimeError):
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank's place. machine: torchrun's GROUP_RANK. master: where the store listens."""
+    """One rank's place. machine: torchrun's GROUP_RANK. master: where the store listens. site: FAIRRING_SITE."""
 
     rank: int
     world: int
@@ -23,6 +23,7 @@ class Placement:
     local_world: int
     machine: int
     master: tuple[str, int]
+    site: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Placement:
@@ -34,14 +35,15 @@ class Placement:
                 " --machines and --ranks for an emulated cluster"
             )
         rank, world, local_rank, local_world, machine = (int(environment[name]) for name in VARIABLES[:5])
-        return cls(
-            rank, world, local_rank, local_world, machine, (environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
-        )
+        master = (environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+        return cls(rank, world, local_rank, local_world, machine, master, environment.get("FAIRRING_SITE", ""))
 
 
 def describe(places: list[Placement]) -> str:
     """ "2 machines x 4 ranks", or the ranks of each machine where they are unequal: "machines of 4, 3, 2 ranks"."""
+    sites = len({place.site for place in places})
+    across = f", {sites} sites" if sites > 1 else ""
     ranks = [sum(place.machine == machine for place in places) for machine in sorted({p.machine for p in places})]
     if len(set(ranks)) == 1:
-        return f"{len(ranks)} machine{'s' * (len(ranks) > 1)} x {ranks[0]} rank{'s' * (ranks[0] > 1)}"
-    return f"machines of {', '.join(map(str, ranks))} ranks"
+        return f"{len(ranks)} machine{'s' * (len(ranks) > 1)} x {ranks[0]} rank{'s' * (ranks[0] > 1)}{across}"
+    return f"machines of {', '.join(map(str, ranks))} ranks{across}"

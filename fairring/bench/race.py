@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,12 +21,16 @@ from fairring.bench.pattern import Pattern
 
 OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
-Levels = dict[int, dict[str, int]]  # messages and bytes
+Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends in which they went out
+COUNTED = ("messages", "bytes", "sends")
 
 
 @dataclass(frozen=True)
 class Course:
-    """What every contestant has to do. One go is in_flight calls at once, each of size_bytes."""
+    """What every contestant has to do. One go is in_flight calls at once, each of size_bytes.
+
+    in_a_row: goes that are timed together, one after the other; what is reported is one go's share.
+    """
 
     size_bytes: int
     dtype: torch.dtype
@@ -34,6 +39,7 @@ class Course:
     rounds: int
     warm_up: int  # rounds before the first that is timed
     check: bool
+    in_a_row: int = 1
 
 
 @dataclass
@@ -82,8 +88,8 @@ class Racer:
             return None
         with settings_of(self.contestant):
             config = Config.from_environment()
-        machines = [one["machine"] for one in seen["ranks"]]
-        plan = forecast(config, machines, rows_of(config, seen["transport"]), call_bytes)[0]
+        machines, sites = ([one[name] for one in seen["ranks"]] for name in ("machine", "site"))
+        plan = forecast(config, machines, rows_of(config, *seen["transports"]), call_bytes, sites)[0]
         names = ("steps", "slices", "slice_bytes", "seconds")
         return {"in_flight": config.total_memory // plan["staging_bytes"], **{name: plan[name] for name in names}}
 
@@ -98,31 +104,33 @@ def race(course: Course, racers: list[Racer], report: Callable[[], object]) -> l
     """
     pattern = Pattern(course.dtype, dist.get_world_size(), course.op)
     elements = course.size_bytes // course.dtype.itemsize
-    tensors = [torch.empty(elements, dtype=course.dtype) for _ in range(course.in_flight)]
-    for tensor in tensors:
-        tensor.fill_(0)  # its memory is there before the first go
+    # Filled: their memory is there before the first go.
+    goes = [
+        [torch.zeros(elements, dtype=course.dtype) for _ in range(course.in_flight)] for _ in range(course.in_a_row)
+    ]
+    tensors = [tensor for go in goes for tensor in go]
     scores = [Score(wrong=0 if course.check and racer.contestant.sums else None) for racer in racers]
     for turn in range(course.warm_up + course.rounds):
         for racer, score in zip(racers, scores, strict=True):
             for call, tensor in enumerate(tensors):
                 pattern.fill(tensor, dist.get_rank(), turn + call)
             with racer.footprint.watch():
-                seconds, cpu_seconds = _go(tensors, OPS[course.op], racer.group)
+                seconds, cpu_seconds = timed(racer.group, partial(_call_all, goes, OPS[course.op], racer.group))
             if score.wrong is not None:
                 score.wrong += sum(pattern.wrong(tensor, turn + call) for call, tensor in enumerate(tensors))
             if turn >= course.warm_up:
-                score.seconds.append(seconds)
-                score.cpu_seconds.append(cpu_seconds)
+                score.seconds.append(seconds / course.in_a_row)
+                score.cpu_seconds.append(cpu_seconds / course.in_a_row)
         report()
     for racer, score in zip(racers, scores, strict=True):
-        score.traffic = _count(tensors, OPS[course.op], racer)
+        score.traffic = counted(racer, partial(_call, goes[0], OPS[course.op], racer.group))
         score.peak_bytes, score.shared_bytes = racer.footprint.peak, racer.footprint.shared
-        _combine(score)
+        combine(score)
     return scores
 
 
-def _go(tensors: list[torch.Tensor], op: Any, group: Any) -> tuple[float, float]:
-    """Seconds on this rank from the first call until the last result is there, and its processor time for all of it.
+def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that a go takes on this rank, and its processor time for all of it.
 
     That time includes a barrier of the default group, in which this rank may still be serving its peers.
     """
@@ -130,10 +138,15 @@ def _go(tensors: list[torch.Tensor], op: Any, group: Any) -> tuple[float, float]
     # Ranks leave a barrier of the default group apart from each other; a small call of the same group lines them up.
     dist.all_reduce(torch.zeros(8), group=group)
     cpu_begin, begin = time.process_time(), time.perf_counter()
-    _call(tensors, op, group)
+    go()
     seconds = time.perf_counter() - begin
     dist.barrier()
     return seconds, time.process_time() - cpu_begin
+
+
+def _call_all(goes: list[list[torch.Tensor]], op: Any, group: Any) -> None:
+    for tensors in goes:
+        _call(tensors, op, group)
 
 
 def _call(tensors: list[torch.Tensor], op: Any, group: Any) -> None:
@@ -145,13 +158,13 @@ def _call(tensors: list[torch.Tensor], op: Any, group: Any) -> None:
         work.wait()
 
 
-def _count(tensors: list[torch.Tensor], op: Any, racer: Racer) -> Levels | None:
+def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
     """What one go moves. After a barrier nobody has anything more to send for what was called before."""
     before = racer.traffic()
     if before is None:
         return None
     dist.barrier()
-    _call(tensors, op, racer.group)
+    go()
     dist.barrier()
     after = racer.traffic() or {}
     return {
@@ -160,7 +173,7 @@ def _count(tensors: list[torch.Tensor], op: Any, racer: Racer) -> Levels | None:
     }
 
 
-def _combine(score: Score) -> None:
+def combine(score: Score) -> None:
     """Makes this rank's score that of all ranks."""
     scores: list[Score] = [score] * dist.get_world_size()
     dist.all_gather_object(scores, score)
@@ -172,7 +185,7 @@ def _combine(score: Score) -> None:
     score.shared_bytes = max(one.shared_bytes or 0 for one in scores)
     if score.traffic is not None:
         score.traffic = {
-            level: {name: max(_of(one.traffic, level, name) for one in scores) for name in ("messages", "bytes")}
+            level: {name: max(_of(one.traffic, level, name) for one in scores) for name in COUNTED}
             for level in sorted({level for one in scores for level in one.traffic or {}})
         }
 

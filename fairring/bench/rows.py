@@ -15,16 +15,23 @@ from fairring.bench.arithmetic import (
     percentile,
 )
 from fairring.bench.contestants import FLOOR, STOCK
-from fairring.plan import LEVELS
+from fairring.plan import level_names
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the figures are compared with. link: bytes/s of the slowest machine, one way; None on one machine."""
+    """What the figures are compared with. link: bytes/s of the slowest machine, one way; None on one machine.
+
+    Across sites the link between them counts alone: it is the slower one, or nobody would have told of sites.
+    copy_seconds: for so many bytes in one go, on one machine; its ranks copying all at once.
+    """
 
     ranks: int
     machines: int
     link: float | None
+    copy_seconds: Mapping[int, float] = field(default_factory=dict)
+    sites: int = 1
+    site_link: float | None = None  # of the slowest site, one way
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Row:
     vs_stock_beyond_floor: float | None
     wrong: int | None
     cpu_seconds_per_gb: float
-    levels: dict[str, Mapping[str, int]] | None  # by name: messages and bytes of the busiest rank
+    levels: dict[str, Mapping[str, int]] | None  # by name: messages, bytes and sends of the busiest rank
     peak_bytes: int | None
     shared_bytes: int | None
     plan: Mapping[str, Any] | None
@@ -78,7 +85,7 @@ def make_rows(samples: Sequence[Sample], cluster: Cluster) -> list[Row]:
 
 def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
     together, median = sample.size_bytes * sample.in_flight, medians[sample.name]
-    limit = cluster.link is not None and sample.sums
+    names = level_names(cluster.sites)
     return Row(
         backend=sample.name,
         settings=sample.settings,
@@ -90,16 +97,24 @@ def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
         p99=percentile(sample.seconds, 99),
         algorithm_bandwidth=algorithm_bandwidth(together, median) if sample.sums else None,
         bus_bandwidth=bus_bandwidth(together, median, cluster.ranks) if sample.sums else None,
-        of_limit=of_limit(together, median, cluster.machines, cluster.link) if limit and cluster.link else None,
+        of_limit=_of_limit(together, median, cluster) if sample.sums else None,
         vs_stock=medians[STOCK] / median if STOCK in medians and sample.sums else None,
         vs_stock_beyond_floor=_beyond_floor(median, medians) if sample.sums else None,
         wrong=sample.wrong,
         cpu_seconds_per_gb=percentile(sample.cpu_seconds, 50) / (together * cluster.ranks / 1e9),
-        levels=None if sample.traffic is None else {LEVELS[level]: moved for level, moved in sample.traffic.items()},
+        levels=None if sample.traffic is None else {names[level]: moved for level, moved in sample.traffic.items()},
         peak_bytes=sample.peak_bytes,
         shared_bytes=sample.shared_bytes,
         plan=sample.plan,
     )
+
+
+def _of_limit(together: int, median: float, cluster: Cluster) -> float | None:
+    places, link = (cluster.sites, cluster.site_link) if cluster.sites > 1 else (cluster.machines, cluster.link)
+    if link:
+        return of_limit(together, median, places, link)
+    copying = cluster.copy_seconds.get(together)
+    return copying / median if copying else None
 
 
 def _beyond_floor(median: float, medians: Mapping[str, float]) -> float | None:

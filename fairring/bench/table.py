@@ -40,7 +40,10 @@ def _predicted(row: Row) -> str:
 
 def _moved(row: Row, level: str) -> str:
     moved = (row.levels or {}).get(level)
-    return MISSING if moved is None else f"{amount(moved['bytes'])} / {moved['messages']}"
+    if moved is None:
+        return MISSING
+    counts = [amount(moved["bytes"]), str(moved["messages"]), *([str(moved["sends"])] if level != "machine" else [])]
+    return " / ".join(counts)
 
 
 TIMES: tuple[tuple[str, Cell], ...] = (
@@ -60,7 +63,8 @@ COSTS: tuple[tuple[str, Cell], ...] = (
     ("size", lambda row: format_size(row.size_bytes)),
     ("backend", lambda row: escape(row.backend)),
     ("machine\nbytes / messages", lambda row: _moved(row, "machine")),
-    ("rail\nbytes / messages", lambda row: _moved(row, "rail")),
+    ("rail\nbytes / messages / sends", lambda row: _moved(row, "rail")),
+    ("site\nbytes / messages / sends", lambda row: _moved(row, "site")),
     ("CPU\ns/GB", lambda row: number(row.cpu_seconds_per_gb, ".3g")),
     ("memory\nMiB", lambda row: number(row.peak_bytes, ".1f", 1 / (1 << 20))),
     ("of it shared\nMiB", lambda row: number(row.shared_bytes, ".1f", 1 / (1 << 20))),

@@ -25,11 +25,12 @@ LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the model, and of one rank's batch: sequences of CONTEXT bytes."""
+    """Of the model, of one rank's batch (sequences of CONTEXT bytes), and of DDP's buckets."""
 
     width: int
     layers: int
     batch: int
+    bucket_mib: float
 
 
 class ByteModel(nn.Module):
@@ -103,7 +104,7 @@ def _done(gradients: Tensor) -> torch.futures.Future[Tensor]:
 def _prepare(group: Any, shape: Shape) -> Training:
     torch.manual_seed(1)
     model = ByteModel(shape)
-    replica = DistributedDataParallel(model, process_group=group)
+    replica = DistributedDataParallel(model, process_group=group, bucket_cap_mb=shape.bucket_mib)
     # Without state of its own: what an optimizer does with the gradients is no part of the exchange.
     return Training(replica, torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE))
 

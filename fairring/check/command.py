@@ -60,7 +60,8 @@ def _alone(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     addresses = [facts.address_of(name) for name in config.interfaces] or outward
     machine = config.machine or facts.machine()
     here = system.describe(addresses, peers=1)
-    return report.build(config, [here], [machine], "tcp", [], advice.advice([here], [machine], ""))
+    places = report.Places([machine], [config.site])
+    return report.build(config, [here], places, ("tcp", "tcp"), [], advice.advice([here], [machine], ""))
 
 
 def _together(config: Any, arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -88,14 +89,21 @@ def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] |
     seen = _core.inspect(group._get_backend(torch.device("cpu")))
     rank, world = dist.get_rank(), dist.get_world_size()
     machines = [one["machine"] for one in seen["ranks"]] if seen else [config.machine or facts.machine()]
-    addresses = seen["ranks"][rank]["addresses"] if seen else [facts.address_towards(config.master_address, 0)]
+    sites = [one["site"] for one in seen["ranks"]] if seen else [config.site]
+    addresses = _addresses(seen["ranks"][rank]) if seen else [facts.address_towards(config.master_address, 0)]
     systems: list[Any] = [None] * world
     dist.all_gather_object(systems, system.describe(addresses, peers=max(1, world - 1)))
-    measured = measure.measure(machines) if world > 1 else []
+    measured = measure.measure(machines, sites) if world > 1 else []
     if rank != 0:
         return None
-    transport, refused = (seen["transport"], seen["rdma_refused"]) if seen else ("tcp", "")
+    (rail, site), refused = (seen["transports"], seen["rdma_refused"]) if seen else (("tcp", "tcp"), "")
     if arguments.save:
-        where = f"on {len(set(machines))} machines, {world} ranks, between machines by {transport}"
-        write(arguments.save, saved_rows.rows(measured, _core.built_in_rows(transport)), where)
-    return report.build(config, systems, machines, transport, measured, advice.advice(systems, machines, refused))
+        where = f"on {len(set(machines))} machines, {world} ranks, between machines by {rail}, between sites by {site}"
+        write(arguments.save, saved_rows.rows(measured, _core.built_in_rows(rail, site)), where)
+    warnings = advice.advice(systems, machines, refused)
+    return report.build(config, systems, report.Places(machines, sites), (rail, site), measured, warnings)
+
+
+def _addresses(rank: dict[str, Any]) -> list[str]:
+    """Of all interfaces that the rank uses."""
+    return list(dict.fromkeys([*rank["addresses"], *rank["site_addresses"]]))

@@ -33,22 +33,36 @@ class Measured:
         return dict(vars(self))
 
 
-def groups_of(machines: Sequence[str]) -> dict[str, list[list[int]]]:
-    """Ranks by level: those of each machine, and those with the same place on every machine that has one.
+def groups_of(machines: Sequence[str], sites: Sequence[str] = ()) -> dict[str, list[list[int]]]:
+    """Ranks by level: those of each machine, those with the same place on every machine of a site that has one, and
+    those with the same place in every site that has one.
 
-    machines: of each rank. Groups of one rank are left out, and levels without any.
+    machines, sites: of each rank; no sites: all stand in one. Groups of one rank are left out, and levels without any.
     """
-    names = sorted(set(machines), key=list(machines).index)
-    locals_ = [[rank for rank, machine in enumerate(machines) if machine == name] for name in names]
-    places = range(max(map(len, locals_)))
-    rails = [[ranks[place] for ranks in locals_ if place < len(ranks)] for place in places]
-    found = {"machine": [ranks for ranks in locals_ if len(ranks) > 1], "rail": [r for r in rails if len(r) > 1]}
-    return {level: groups for level, groups in found.items() if groups}
+    everybody = range(len(machines))
+    of_sites = _alike(everybody, sites) if sites else [list(everybody)]
+    rails = [rail for site in of_sites for rail in _across(_alike(site, machines))]
+    found = {"machine": _alike(everybody, machines), "rail": rails, "site": _across(of_sites)}
+    several = {level: [ranks for ranks in groups if len(ranks) > 1] for level, groups in found.items()}
+    return {level: groups for level, groups in several.items() if groups}
 
 
-def measure(machines: Sequence[str]) -> list[Measured]:
+def _alike(ranks: Sequence[int], names: Sequence[str]) -> list[list[int]]:
+    """The ranks of each name, in the order of the lowest of them."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(names[rank], []).append(rank)
+    return list(found.values())
+
+
+def _across(groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The first of all, the second of all that have one, and so on."""
+    return [[ranks[place] for ranks in groups if place < len(ranks)] for place in range(max(map(len, groups)))]
+
+
+def measure(machines: Sequence[str], sites: Sequence[str]) -> list[Measured]:
     """On all ranks at once; the same result on all."""
-    return [_measure_level(level, groups) for level, groups in groups_of(machines).items()]
+    return [_measure_level(level, groups) for level, groups in groups_of(machines, sites).items()]
 
 
 def _measure_level(level: str, groups: list[list[int]]) -> Measured:

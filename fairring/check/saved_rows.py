@@ -11,10 +11,13 @@ LEAST_LATENCY = 1e-6  # seconds; below it is noise
 
 
 def rows(measured: Sequence[Measured], built_in: Sequence[Row]) -> list[Row]:
-    """By level, machine and rail. What was not measured stays: a message's cost and the speed of sums always."""
+    """By level; that of sites only where it was measured. Else what was not measured stays: a message's cost and the
+    speed of sums always.
+    """
     found = {one.level: one for one in measured}
     machine = _machine(found["machine"], built_in[0]) if "machine" in found else built_in[0]
-    return [machine, _rail(found["rail"], built_in[1], built_in[0]) if "rail" in found else built_in[1]]
+    rail = _network(found["rail"], built_in[1], built_in[0]) if "rail" in found else built_in[1]
+    return [machine, rail, *([_network(found["site"], built_in[2], built_in[0])] if "site" in found else [])]
 
 
 def _machine(one: Measured, built_in: Row) -> Row:
@@ -24,7 +27,7 @@ def _machine(one: Measured, built_in: Row) -> Row:
     return _row(latency, per_message, 2 * LARGE_BYTES, one, summed)
 
 
-def _rail(one: Measured, built_in: Row, machine: Row) -> Row:
+def _network(one: Measured, built_in: Row, machine: Row) -> Row:
     """A small call takes one step here and two, without peers, in the machine; a large one two here."""
     _, per_message, _, summed = built_in
     latency = one.latency_seconds - 2 * machine[0] - per_message * (one.ranks - 1)

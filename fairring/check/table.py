@@ -34,13 +34,14 @@ def show(report: dict[str, Any]) -> None:
 
 
 def _ranks(report: dict[str, Any]) -> Table:
-    table = _table("rank", "machine", "address", "interface", "Mbit/s", "MTU", "cores", "GPUs", "GPUDirect")
+    table = _table("rank", "site", "machine", "address", "interface", "Mbit/s", "MTU", "cores", "GPUs", "GPUDirect")
     numbers: dict[str, int] = {}
     for rank in report["ranks"]:
         machine = numbers.setdefault(rank["machine"], len(numbers))
         interfaces = rank["interfaces"]
         table.add_row(
             str(rank["rank"]),
+            escape(rank["site"] or "-"),
             escape(f"{machine} ({rank['hostname']})"),
             "\n".join(rank["addresses"]),
             *("\n".join(str(one[key] or "?") for one in interfaces) for key in ("name", "speed", "mtu")),

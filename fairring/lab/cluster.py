@@ -61,15 +61,15 @@ def place_ranks(machines: Sequence[int], order: str) -> list[Place]:
     return [Place(rank, machine, local) for rank, (local, machine) in enumerate(seats)]
 
 
-def describe_links(machines: int, rates: Sequence[int | None]) -> list[Link]:
+def describe_links(bridges: Sequence[Sequence[str]], rates: Sequence[int | None]) -> list[Link]:
     """The links of all machines, the first ones first. rates: of each interface of a machine, as in a Link.
 
-    Interfaces of one number share a bridge and a subnet.
+    bridges: of each machine, one for each interface. Interfaces of one number share a subnet.
     """
     return [
-        Link(machine, f"net{number}", interface_name(number), machine_address(machine, number), 16, rate)
+        Link(machine, bridges[machine][number], interface_name(number), machine_address(machine, number), 16, rate)
         for number, rate in enumerate(rates)
-        for machine in range(machines)
+        for machine in range(len(bridges))
     ]
 
 

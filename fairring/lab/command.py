@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1gbit",
         help="of each machine's link, each way: 100mbit, 2.5gbit, none (default: 1gbit); 1gbit,100mbit: of each of two",
     )
+    text = "the machines stand in so many sites, or so many of them in each: 3,1 (default: 1)"
+    add("--sites", default="1", metavar="N", help=text)
+    add("--site-rate", default="none", metavar="RATE", help="of each site's uplink, each way (default: none)")
+    text = "from one site to another, one way: 20ms (default: 0ms)"
+    add("--site-delay", default="0ms", metavar="TIME", help=text)
     add("--interfaces", type=int, default=1, metavar="N", help="of each machine, with a link each (default: 1)")
     add(
         "--order",
@@ -69,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
             machines=parse_machines(arguments.ranks, arguments.machines),
             rate=arguments.rate,
             interfaces=arguments.interfaces,
+            sites=arguments.sites,
+            site_rate=arguments.site_rate,
+            site_delay=arguments.site_delay,
             order=arguments.order,
             network=arguments.network,
             grace=arguments.grace,

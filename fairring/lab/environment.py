@@ -16,6 +16,7 @@ class Meeting:
     """Where the ranks meet. interfaces: of every machine; the first reaches the master.
 
     shared_network: all machines stand in one network namespace, so only a name of their own tells them apart.
+    sites: of each machine, its site's number.
     """
 
     address: str
@@ -23,6 +24,7 @@ class Meeting:
     interfaces: Sequence[str]
     shared_network: bool
     run_id: str
+    sites: Sequence[int]
 
 
 def rank_environment(
@@ -42,6 +44,8 @@ def rank_environment(
         "GLOO_SOCKET_IFNAME": meeting.interfaces[0],
         "TP_SOCKET_IFNAME": ",".join(meeting.interfaces),
     }
+    if len(set(meeting.sites)) > 1:
+        environment["FAIRRING_SITE"] = f"site{meeting.sites[place.machine]}"
     environment.update(inherited)
     if meeting.shared_network:
         environment["FAIRRING_MACHINE"] = f"lab{place.machine}"

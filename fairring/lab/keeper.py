@@ -11,11 +11,12 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairring.lab.child import Machine, lab_python
 from fairring.lab.cluster import LabError, Link, host_lines
+from fairring.lab.sites import Uplink
 
 _LONGEST_MESSAGE = 65536
 
@@ -24,13 +25,21 @@ class NoNetworkError(LabError):
     """Namespaces or shaped links aren't possible here."""
 
 
-class Keeper:
-    """links: None for a keeper that only guards. Raises NoNetworkError if the links can't be made here."""
+@dataclass(frozen=True)
+class Cables:
+    """All of a lab's network: machines to bridges, and the bridges of its sites to each other."""
 
-    def __init__(self, machines: int, links: Sequence[Link] | None) -> None:
+    links: Sequence[Link]
+    uplinks: Sequence[Uplink]
+
+
+class Keeper:
+    """cables: None for a keeper that only guards. Raises NoNetworkError if they can't be made here."""
+
+    def __init__(self, machines: int, cables: Cables | None) -> None:
         self.channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.machines = [Machine()] * machines
-        described = json.dumps(None if links is None else [asdict(link) for link in links])
+        described = json.dumps(None if cables is None else asdict(cables))
         with far_end:
             self._process = subprocess.Popen(
                 lab_python(
@@ -45,9 +54,9 @@ class Keeper:
                 pass_fds=[far_end.fileno()],
                 start_new_session=True,
             )
-        if links is not None:
+        if cables is not None:
             try:
-                self._take_namespaces(machines, host_lines(links))
+                self._take_namespaces(machines, host_lines(cables.links))
             except LabError:
                 self.close()
                 raise
@@ -66,6 +75,13 @@ class Keeper:
         answer, _ = self._receive()
         if "error" in answer:
             raise LabError(f"the link of machine {machine} cannot be set {'up' if up else 'down'}: {answer['error']}")
+
+    def set_uplink(self, site: int, up: bool) -> None:
+        """As set_link()."""
+        self._send({"site": site, "up": up})
+        answer, _ = self._receive()
+        if "error" in answer:
+            raise LabError(f"the uplink of site {site} cannot be set {'up' if up else 'down'}: {answer['error']}")
 
     def close(self) -> None:
         self.channel.close()

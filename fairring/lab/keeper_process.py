@@ -20,19 +20,22 @@ from pyroute2 import NetlinkError
 
 from fairring.lab.cluster import Link
 from fairring.lab.network import Network
+from fairring.lab.sites import Uplink
 
 _LONGEST_MESSAGE = 65536
 
 
 def main(arguments: Sequence[str]) -> int:
-    """arguments: the socket's descriptor, the lab's process id, the links as JSON (null: no network is wanted)."""
+    """arguments: the socket's descriptor, the lab's process id, the cables as JSON (null: no network is wanted)."""
     channel = socket.socket(fileno=int(arguments[0]))
     lab = os.pidfd_open(int(arguments[1]))
     if os.getppid() != int(arguments[1]):
         return 0
-    links = json.loads(arguments[2])
+    cables = json.loads(arguments[2])
     keeper = _Keeper(channel)
-    if links is None or keeper.make_network([Link(**link) for link in links]):
+    if cables is None or keeper.make_network(
+        [Link(**link) for link in cables["links"]], [Uplink(**uplink) for uplink in cables["uplinks"]]
+    ):
         keeper.serve(lab)
     return 0
 
@@ -43,10 +46,11 @@ class _Keeper:
         self._network: Network | None = None
         self._groups: set[int] = set()
 
-    def make_network(self, links: Sequence[Link]) -> bool:
+    def make_network(self, links: Sequence[Link], uplinks: Sequence[Uplink]) -> bool:
         """Reports the namespaces, or why there are none, to the lab."""
         try:
             self._network = Network(1 + max(link.machine for link in links), links)
+            self._network.join_sites(uplinks)
         except (OSError, NetlinkError) as error:
             self._send({"error": _describe(error)})
             return False
@@ -77,7 +81,10 @@ class _Keeper:
             self._groups.discard(message["release"])
         elif self._network is not None:
             try:
-                self._network.set_link(message["machine"], message["up"], message["interface"])
+                if "site" in message:
+                    self._network.set_uplink(message["site"], message["up"])
+                else:
+                    self._network.set_link(message["machine"], message["up"], message["interface"])
                 self._send({})
             except (OSError, NetlinkError) as error:
                 self._send({"error": _describe(error)})

@@ -23,6 +23,7 @@ from fairring.lab.cluster import LabError, Place, parse_rates, place_ranks
 from fairring.lab.environment import rank_environment
 from fairring.lab.output import Printer
 from fairring.lab.result import LabResult
+from fairring.lab.sites import parse_sites
 from fairring.lab.stopping import Stopping
 from fairring.lab.task import Task
 from fairring.lab.wiring import NETWORKS, Wiring
@@ -66,10 +67,14 @@ class Lab:
     printer: Printer | None = None  # shows the output while it comes; without one all of it is in the result
     only_rank: int | None = None  # with a printer: this rank writes straight to our own output, the others are hidden
     interfaces: int = 1  # of each machine; each has a link of its own
+    sites: str = "1"  # or "3,1": machines of each, in order
+    site_rate: str = "none"  # of each site's uplink in each direction
+    site_delay: str = "0ms"  # from one site to another, one way
 
     def __post_init__(self) -> None:
         self._places = place_ranks(self.machines, self.order)
         self._rates = parse_rates(self.rate, self.interfaces)
+        self._sites = parse_sites(self.sites, self.site_rate, self.site_delay, len(self.machines))
         if self.network not in NETWORKS:
             raise LabError(f"network {self.network!r} is not known; it is one of {', '.join(NETWORKS)}")
         if not self.command:
@@ -97,7 +102,7 @@ class Lab:
     def start(self) -> Lab:
         """Makes the network and starts all ranks."""
         try:
-            self._wiring = Wiring(len(self.machines), self._rates, self.network)
+            self._wiring = Wiring(self._sites, self._rates, self.network)
             self._cleanup.callback(self._wiring.close)
             self.watch(self._wiring.keeper.channel.fileno(), self._lost_keeper)
             self._warn_if_unshaped()
@@ -170,6 +175,12 @@ class Lab:
         if self._wiring.unshaped_because is not None:
             raise LabError(f"machine {machine} has no link of its own: {self._wiring.unshaped_because}")
         self._wiring.keeper.set_link(machine, up, interface)
+
+    def set_uplink(self, site: int, up: bool) -> None:
+        """Pulls or plugs the cable between a site and the others."""
+        if self._wiring.unshaped_because is not None or len(self._sites.machines) < 2:
+            raise LabError(f"site {site} has no uplink: {self._wiring.unshaped_because or 'there is one site'}")
+        self._wiring.keeper.set_uplink(site, up)
 
     def exec(self, machine: int, command: Sequence[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a command inside a machine and waits for it, with the environment of this process."""

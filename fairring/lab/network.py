@@ -20,23 +20,14 @@ from pyroute2.netlink.rtnl import RTMGRP_LINK
 
 from fairring.lab import namespaces
 from fairring.lab.cluster import Link
+from fairring.lab.shaping import shape
+from fairring.lab.sites import Uplink
+from fairring.lab.trunks import Trunks
 
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _LOOPBACK = 1
-_ROOT_QDISC = 0x10000
 _CARRIER_SECONDS = 5
 _LONGEST_NEWS = 65536
-
-# The bucket holds 0.6 ms of the rate: less, and a timer that fires late on a busy machine costs throughput; more, and
-# short messages cross faster than the link. The kernel cuts a packet larger than the bucket into MTU frames, which is
-# right for slow links (64 KiB would hold the wire for long) and costs too much processor time on fast ones.
-_BUCKET_SECONDS = 0.6e-3
-_SMALLEST_BUCKET = 16 * 1024
-_WHOLE_SEGMENT = 72_000
-_FAST_RATE = 300_000_000 // 8
-# What waits before the bucket, as in a switch: 20 ms of the rate, and room for some senders' windows on slow links.
-_QUEUE_SECONDS = 20e-3
-_SMALLEST_QUEUE = 256 * 1024
 
 
 class Network:
@@ -66,6 +57,18 @@ class Network:
             self._hub.link("set", index=port, state="up" if up else "down")
         if up:
             self._await_carrier(ports)
+
+    def join_sites(self, uplinks: Sequence[Uplink]) -> None:
+        """Raises as the constructor does."""
+        self._trunks = Trunks(self._hub, uplinks)
+        self._await_carrier([port for ports in self._trunks.ports.values() for port in ports])
+
+    def set_uplink(self, site: int, up: bool) -> None:
+        """Pulls or plugs the site's cables to the others."""
+        for port in self._trunks.ports[site]:
+            self._hub.link("set", index=port, state="up" if up else "down")
+        if up:
+            self._await_carrier(self._trunks.ports[site])
 
     @staticmethod
     def _enter_hub() -> int | None:
@@ -100,8 +103,8 @@ class Network:
         interface = machine.link_lookup(ifname=link.interface)[0]
         machine.addr("add", index=interface, address=link.address, prefixlen=link.prefix_length)
         if link.rate is not None:
-            _shape(self._hub, port, link.rate)
-            _shape(machine, interface, link.rate)
+            shape(self._hub, port, link.rate)
+            shape(machine, interface, link.rate)
         machine.link("set", index=interface, state="up")
         return port
 
@@ -121,14 +124,3 @@ class Network:
 
 def _is_up(message: nlmsg) -> bool:
     return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
-
-
-def _shape(route: IPRoute, index: int, rate: int) -> None:
-    """rate: bytes/s that leave through the interface."""
-    bucket = max(
-        _SMALLEST_BUCKET,
-        _WHOLE_SEGMENT if rate >= _FAST_RATE else 0,
-        int(rate * _BUCKET_SECONDS),
-    )
-    queue = max(_SMALLEST_QUEUE, int(rate * _QUEUE_SECONDS))
-    route.tc("add", "tbf", index, _ROOT_QDISC, rate=rate, burst=bucket, limit=queue)

@@ -1,0 +1,145 @@
+// The speed of the CUDA kernels beside that of a copy within the device's memory, in turns, on device 0.
+//
+// Columns: GB/s counts what is read and written, (inputs + 1) times the bytes of one; a copy's twice. of_copy is the
+// ratio to the copy measured in the same turns. host_us is the time that enqueueing takes the host, by itself. Times
+// are medians of so many turns, by events of the stream; warm-up: one turn.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <vector>
+
+#include "base/cuda_error.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
+#include "kernels/device_reduction.h"
+
+namespace fairring {
+namespace {
+
+constexpr int kDevice = 0;
+constexpr int kTurns = 21;
+constexpr std::array kBytes = {std::uint64_t{1} << 20, std::uint64_t{25} << 20, std::uint64_t{256} << 20};
+constexpr std::array kInputs = {2, 4, 8};
+constexpr std::array kRows = {std::pair{Op::Sum, DType::Float32}, std::pair{Op::Sum, DType::BFloat16},
+                              std::pair{Op::Sum, DType::Float16}, std::pair{Op::Sum, DType::Float64},
+                              std::pair{Op::Sum, DType::Int64},   std::pair{Op::Sum, DType::Float8E4M3},
+                              std::pair{Op::Max, DType::BFloat16}};
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Seconds that the stream takes for what is enqueued.
+class Stopwatch {
+ public:
+  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
+    checkCuda(cudaEventCreate(&begin_), "cudaEventCreate", kDevice);
+    checkCuda(cudaEventCreate(&end_), "cudaEventCreate", kDevice);
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  double seconds(const std::function<void()>& enqueue) {
+    checkCuda(cudaEventRecord(begin_, stream_), "cudaEventRecord", kDevice);
+    enqueue();
+    checkCuda(cudaEventRecord(end_, stream_), "cudaEventRecord", kDevice);
+    checkCuda(cudaEventSynchronize(end_), "cudaEventSynchronize", kDevice);
+    float milliseconds = 0;
+    checkCuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime", kDevice);
+    return milliseconds / 1e3;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+struct Memory {
+  explicit Memory(std::uint64_t bytes) : out(deviceMemory(bytes, kDevice)) {
+    for (auto& input : inputs) {
+      input = deviceMemory(bytes, kDevice);
+      checkCuda(cudaMemset(input.get(), 0x3f, bytes), "cudaMemset", kDevice);  // numbers near 1 in every format
+    }
+    checkCuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", kDevice);  // ours don't wait for it
+  }
+  std::shared_ptr<std::byte> out;
+  std::array<std::shared_ptr<std::byte>, kInputs.back()> inputs;
+};
+
+void measure(Op op, DType dtype, int inputCount, std::uint64_t bytes, const Memory& memory) {
+  const CudaStream stream(kDevice);
+  const DeviceReduction reduction(dtype, op, kDevice);
+  std::vector<Input> inputs;
+  for (int k = 0; k < inputCount; ++k) inputs.push_back({memory.inputs[static_cast<std::size_t>(k)].get()});
+  const auto reduce = [&] { reduction.enqueue(memory.out.get(), inputs, bytes / bytesOf(dtype), 1, stream.get()); };
+  const auto copy = [&] {
+    checkCuda(cudaMemcpyAsync(memory.out.get(), inputs[0].data, bytes, cudaMemcpyDeviceToDevice, stream.get()),
+              "cudaMemcpyAsync", kDevice);
+  };
+  Stopwatch stopwatch(stream.get());
+  std::vector<double> reducing;
+  std::vector<double> copying;
+  std::vector<double> host;
+  for (int turn = 0; turn <= kTurns; ++turn) {
+    const double copied = stopwatch.seconds(copy);
+    double enqueued = 0;
+    const double reduced = stopwatch.seconds([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      reduce();
+      enqueued = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
+    if (turn == 0) continue;
+    copying.push_back(copied);
+    reducing.push_back(reduced);
+    host.push_back(enqueued);
+  }
+  const double reduceSpeed = static_cast<double>(bytes) * (inputCount + 1) / median(reducing);
+  const double copySpeed = static_cast<double>(bytes) * 2 / median(copying);
+  std::printf("%-4s %-11s %6d %10llu %9.1f %9.1f %9.1f %8.2f %8.2f\n", op == Op::Sum ? "SUM" : "MAX", name(dtype),
+              inputCount, static_cast<unsigned long long>(bytes), median(reducing) * 1e6, reduceSpeed / 1e9,
+              copySpeed / 1e9, reduceSpeed / copySpeed, median(host) * 1e6);
+}
+
+int run() {
+  int devices = 0;
+  const cudaError_t result = cudaGetDeviceCount(&devices);
+  if (result != cudaSuccess || devices == 0) {
+    std::printf("skipped: no CUDA device here: %s\n", cudaGetErrorString(result));
+    return 0;
+  }
+  cudaDeviceProp properties;
+  checkCuda(cudaGetDeviceProperties(&properties, kDevice), "cudaGetDeviceProperties", kDevice);
+  std::printf("# %s, sm_%d%d, median of %d turns\n", properties.name, properties.major, properties.minor, kTurns);
+  std::printf("%-4s %-11s %6s %10s %9s %9s %9s %8s %8s\n", "op", "dtype", "inputs", "bytes", "us", "GB/s", "copy_GB/s",
+              "of_copy", "host_us");
+  for (const std::uint64_t bytes : kBytes) {
+    const Memory memory(bytes);
+    for (const auto& [op, dtype] : kRows) {
+      for (const int inputs : kInputs) measure(op, dtype, inputs, bytes, memory);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace fairring
+
+int main() {
+  try {
+    return fairring::run();
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "%s\n", failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,131 @@
+"""All-reduces and steps of DDP on CUDA tensors, on fairring and on nccl over sockets, in the same emulated machines.
+
+Machines share the GPUs that are there (tests/gpu_machines.py): ranks on one GPU take turns on it, so this shows how the
+two compare there, and what the host pays, not what a cluster would give. Run by `make bench-gpu`, which has tests/ on
+Python's path.
+
+Times are of the slowest rank. ms: median of so many rounds, from the call to the end of the result on the device.
+host_us: what the call itself takes the host. wait_us: what wait() takes it. In DDP: step_ms, and gap_ms from the last
+gradient to the end of backward, on the device, which is what an optimizer would wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from gpu_machines import start
+from ranks import RankError
+from torch import nn
+
+SIZES = [4 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
+ROUNDS, WARM_UP = 20, 5
+BACKENDS = ["fairring", "nccl"]
+IN_FLIGHT, BUCKET = 8, 25 << 20
+PATIENCE_SECONDS = 900  # with one row: four processes may take turns on one GPU
+
+
+def all_reduce(_rank: int, size: int, in_flight: int) -> dict[str, float]:
+    tensors = [torch.ones(size // 4, device="cuda") for _ in range(in_flight)]
+    whole, calls, waits = [], [], []
+    for _ in range(WARM_UP + ROUNDS):
+        dist.barrier()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        called = time.perf_counter()
+        for work in works:
+            work.wait()
+        waited = time.perf_counter()
+        torch.cuda.synchronize()
+        whole.append(time.perf_counter() - begin)
+        calls.append((called - begin) / in_flight)
+        waits.append((waited - called) / in_flight)
+    return {
+        "ms": statistics.median(whole[WARM_UP:]) * 1e3,
+        "host_us": statistics.median(calls[WARM_UP:]) * 1e6,
+        "wait_us": statistics.median(waits[WARM_UP:]) * 1e6,
+    }
+
+
+def ddp(_rank: int) -> dict[str, float]:
+    layers = [nn.Linear(2048, 2048) for _ in range(12)]  # 200 MB of gradients
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).cuda())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    last_gradient = torch.cuda.Event(enable_timing=True)
+    layers[0].weight.register_post_accumulate_grad_hook(lambda _: last_gradient.record())
+    inputs = torch.randn(256, 2048, device="cuda")
+    steps, gaps = [], []
+    for _ in range(WARM_UP + ROUNDS):
+        end = torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        model(inputs).square().mean().backward()
+        end.record()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        steps.append(time.perf_counter() - begin)
+        gaps.append(last_gradient.elapsed_time(end))
+    return {"step_ms": statistics.median(steps[WARM_UP:]) * 1e3, "gap_ms": statistics.median(gaps[WARM_UP:])}
+
+
+def slowest(results: list[dict[str, float]]) -> dict[str, float]:
+    return {name: max(result[name] for result in results) for name in results[0]}
+
+
+def measure(layout: str, backend: str) -> Iterator[dict[str, Any]]:
+    """Row by row. Raises RankError where a rank fails, or is late."""
+    ranks = start(layout, backend, PATIENCE_SECONDS)
+    where = {"layout": layout, "backend": backend}
+    try:
+        for size, in_flight in [*((size, 1) for size in SIZES), (BUCKET, IN_FLIGHT)]:
+            result = slowest(ranks.run(all_reduce, size, in_flight))
+            yield {**where, "what": "all-reduce", "bytes": size, "in_flight": in_flight, **result}
+        yield {**where, "what": "ddp", **slowest(ranks.run(ddp))}
+    finally:
+        ranks.kill()
+
+
+def line(row: dict[str, Any]) -> str:
+    keys = [key for key in row if key not in ("layout", "backend", "what")]
+    values = [f"{key}={row[key]:.2f}" if isinstance(row[key], float) else f"{key}={row[key]}" for key in keys]
+    return f"{row['layout']} {row['backend']:<9}{row['what']:<11}{' '.join(values)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layouts", default="2x1,3x1,4x1", help="machines x ranks, with commas")
+    parser.add_argument("--json", type=Path, help="file to write all rows to")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no CUDA device here")
+        return
+    print(
+        f"# {torch.cuda.get_device_name()} x {torch.cuda.device_count()}, torch {torch.__version__}, median of {ROUNDS}"
+    )
+    rows, failures = [], 0
+    for layout, backend in itertools.product(options.layouts.split(","), BACKENDS):
+        try:
+            for row in measure(layout, backend):
+                print(line(row), flush=True)
+                rows.append(row)
+                if options.json:
+                    options.json.write_text(json.dumps(rows, indent=1))
+        except RankError as error:
+            failures += 1
+            print(f"{layout} {backend:<9}failed, without its other rows: {error}", flush=True)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

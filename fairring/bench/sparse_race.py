@@ -1,0 +1,134 @@
+"""The goes of `fairring bench sparse`, in turns: in each round every entrant has one, so that noise hits all alike."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fairring.bench.contestants import STOCK
+from fairring.bench.memory import Footprint
+from fairring.bench.placement import Placement
+from fairring.bench.race import Levels, Racer, Score, combine, counted, timed
+from fairring.bench.sparse_rows import Touched
+
+SPARSE, DENSE = "sparse", "dense"
+FORMS = (SPARSE, DENSE)
+SPARE = 0.8  # of the memory that a host has free, at most this much may be needed
+STAGING_BYTES = 64 << 20  # FAIRRING_TOTAL_MEMORY's default and what small calls have beside it, about
+
+
+@dataclass(frozen=True)
+class Entrant:
+    racer: Racer
+    form: str
+
+    @property
+    def backend(self) -> str:
+        return self.racer.contestant.name
+
+    def needs(self, touched: Touched) -> int:
+        """Bytes on one rank, about, beside what all entrants' goes share."""
+        row_bytes = touched.width * touched.dtype.itemsize
+        most, result = max(map(len, touched.of_rank)), len(touched.union)
+        if self.form == DENSE:
+            return touched.rows * row_bytes + STAGING_BYTES
+        if self.racer.contestant.backend == STOCK:  # gathers everyone's rows, and adds them up one rank after another
+            return (3 * len(touched.of_rank) * most + 2 * result) * row_bytes
+        return 2 * (most + result) * row_bytes + STAGING_BYTES
+
+
+@dataclass(frozen=True)
+class Host:
+    """What one rank sees of the computer that it runs on, which the machines of an emulated cluster share."""
+
+    name: str
+    free_bytes: int
+
+    @classmethod
+    def here(cls) -> Host:
+        free = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return cls(f"{os.uname().nodename} {boot}", int(free[1]) * 1024 if free else 0)
+
+
+def obstacle(entrant: Entrant, touched: Touched) -> str | None:
+    """Why its memory would not suffice; None: it does. Called by all ranks; the same answer on all."""
+    hosts = [Host.here()] * dist.get_world_size()
+    dist.all_gather_object(hosts, hosts[0])
+    boots = [host.name.split()[1] for host in hosts]
+    for boot in dict.fromkeys(boots):
+        free = min(host.free_bytes for host in hosts if host.name.endswith(boot))
+        needed = boots.count(boot) * entrant.needs(touched)
+        if needed > SPARE * free:
+            gib = 1 << 30
+            return f"needs some {needed / gib:.1f} GiB on a host that has {free / gib:.1f} GiB free"
+    return None
+
+
+def race(
+    touched: Touched,
+    entrants: Sequence[Entrant],
+    rounds: tuple[int, int],
+    places: list[Placement],
+    report: Callable[[], object],
+) -> list[Score]:
+    """rounds: of warm-up, and timed. Called by all ranks of the default group, which is at rest; all get the same
+    scores, whose traffic above the machine is that of the busiest machine or site, not rank."""
+    warm_up, timed_rounds = rounds
+    rows = touched.rows if any(entrant.form == DENSE for entrant in entrants) else 0
+    dense = torch.zeros(rows, touched.width, dtype=touched.dtype)
+    scores, footprints = [Score(wrong=0) for _ in entrants], [Footprint() for _ in entrants]
+    for turn in range(warm_up + timed_rounds):
+        for entrant, score, footprint in zip(entrants, scores, footprints, strict=True):
+            tensor, go = _prepare(entrant, touched, dense, turn)
+            with footprint.watch():
+                seconds, cpu_seconds = timed(entrant.racer.group, go)
+            score.wrong = (score.wrong or 0) + touched.wrong(tensor, turn)
+            if turn >= warm_up:
+                score.seconds.append(seconds)
+                score.cpu_seconds.append(cpu_seconds)
+        report()
+    for entrant, score, footprint in zip(entrants, scores, footprints, strict=True):
+        _, go = _prepare(entrant, touched, dense, turn=0)
+        traffic = busiest(counted(entrant.racer, go), places)
+        score.peak_bytes, score.shared_bytes = footprint.peak, footprint.shared
+        combine(score)
+        score.traffic = traffic
+    return scores
+
+
+def _prepare(entrant: Entrant, touched: Touched, dense: Tensor, turn: int) -> tuple[Tensor, Callable[[], object]]:
+    rank = dist.get_rank()
+    if entrant.form == DENSE:
+        touched.fill(dense, rank, turn)
+    tensor = dense if entrant.form == DENSE else touched.sparse(rank, turn)
+    return tensor, partial(dist.all_reduce, tensor, group=entrant.racer.group)
+
+
+def busiest(traffic: Levels | None, places: list[Placement]) -> Levels | None:
+    """Messages and bytes by level, of the busiest rank, machine, site. Called by all ranks."""
+    of_all: list[Any] = [traffic] * len(places)
+    dist.all_gather_object(of_all, traffic)
+    if traffic is None:
+        return None
+    sites = len({place.site for place in places}) > 1
+    whose: dict[int, list[Any]] = {0: [p.rank for p in places], 1: [p.machine for p in places]}
+    whose[2] = [p.site for p in places] if sites else whose[1]
+    found: Levels = {}
+    for level in sorted({level for one in of_all for level in one}):
+        sums: dict[Any, dict[str, int]] = {}
+        for member, one in zip(whose[level], of_all, strict=True):
+            counts = sums.setdefault(member, {"messages": 0, "bytes": 0})
+            for name in counts:
+                counts[name] += one.get(level, {}).get(name, 0)
+        found[level] = max(sums.values(), key=lambda counts: counts["bytes"])
+    return found

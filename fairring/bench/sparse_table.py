@@ -1,0 +1,172 @@
+"""Rows of the sparse benchmark, and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from fairring.bench.arithmetic import median_deviation, percentile
+from fairring.bench.conditions import heading
+from fairring.bench.contestants import STOCK
+from fairring.bench.sparse_bound import Bound, Table
+from fairring.bench.table import MISSING, amount, console, number, plain_table
+from fairring.plan import level_names
+
+if TYPE_CHECKING:
+    from fairring.bench.race import Score
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Bytes/s of the slowest machine and of the slowest site, one way; None: there is no such network."""
+
+    link: float | None
+    site_link: float | None
+
+    def least_seconds(self, bounds: Mapping[str, Bound]) -> float | None:
+        """What the bounds' bytes take on the networks, the slower of the two counting."""
+        pairs = (("rail", self.link), ("site", self.site_link))
+        return max((bounds[level].bytes / speed for level, speed in pairs if speed and level in bounds), default=None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one course. touched: rows of the rank that touches most. scores: with backend and form."""
+
+    drawn: str
+    density: float
+    touched: int
+    table: Table
+    bounds: Mapping[str, Bound]
+    scores: Sequence[tuple[str, str, Score]]
+    left_out: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Times in seconds. bounds, levels: by level; bytes of the busiest rank, machine, site. None: not measured."""
+
+    indices: str
+    density: float
+    touched: int
+    union: int
+    form: str
+    backend: str
+    seconds: list[float]  # of the slowest rank, one per round
+    median: float
+    deviation: float
+    p99: float
+    of_limit: float | None
+    vs_stock_sparse: float | None
+    vs_own_dense: float | None
+    wrong: int
+    cpu_seconds: float
+    levels: dict[str, Mapping[str, int]] | None
+    bounds: dict[str, Bound]
+    peak_bytes: int | None
+
+
+def make_rows(measured: Measured, speeds: Speeds) -> list[Row]:
+    medians = {(who, form): percentile(score.seconds, 50) for who, form, score in measured.scores}
+    least = speeds.least_seconds(measured.bounds)
+    names = level_names(2 if speeds.site_link else 1)
+
+    def ratio(other: tuple[str, str], mine: float) -> float | None:
+        return medians[other] / mine if other in medians else None
+
+    return [
+        Row(
+            indices=measured.drawn,
+            density=measured.density,
+            touched=measured.touched,
+            union=measured.table.result,
+            form=form,
+            backend=who,
+            seconds=score.seconds,
+            median=medians[who, form],
+            deviation=median_deviation(score.seconds),
+            p99=percentile(score.seconds, 99),
+            of_limit=least / medians[who, form] if least else None,
+            vs_stock_sparse=ratio((STOCK, "sparse"), medians[who, form]),
+            vs_own_dense=ratio((who, "dense"), medians[who, form]) if form == "sparse" else None,
+            wrong=score.wrong or 0,
+            cpu_seconds=percentile(score.cpu_seconds, 50),
+            levels=None if not score.traffic else {names[level]: moved for level, moved in score.traffic.items()},
+            bounds=dict(measured.bounds),
+            peak_bytes=score.peak_bytes,
+        )
+        for who, form, score in measured.scores
+    ]
+
+
+def _course(row: Row) -> str:
+    return f"{row.density * 100:g}% {row.indices}"
+
+
+def _times(row: Row) -> list[str]:
+    ratios = (row.vs_stock_sparse, row.vs_own_dense)
+    return [
+        *(number(figure, ".2f", 1e3) for figure in (row.median, row.deviation, row.p99)),
+        number(row.of_limit, ".3f"),
+        *(MISSING if ratio is None else f"{ratio:.2f}x" for ratio in ratios),
+        str(row.wrong),
+    ]
+
+
+def _costs(row: Row, levels: Sequence[str]) -> list[str]:
+    cells = []
+    for level in levels:
+        moved = (row.levels or {}).get(level)
+        cells.append(MISSING if moved is None else f"{amount(moved['bytes'])} / {moved['messages']}")
+        cells.append(MISSING if moved is None else f"{moved['bytes'] / row.bounds[level].bytes:.2f}")
+    return [*cells, number(row.cpu_seconds, ".2f"), number(row.peak_bytes, ".0f", 1 / (1 << 20))]
+
+
+def _needs(row: Row, levels: Sequence[str]) -> list[str]:
+    bounds = [row.bounds[level] for level in levels]
+    return [str(row.touched), str(row.union), *(f"{amount(round(one.bytes))}, {one.form}" for one in bounds)]
+
+
+Cells = Callable[[Row], list[str]]
+TIMES = ("median\nms", "± MAD\nms", "p99\nms", "of_limit", "vs gloo\nsparse", "vs own\ndense", "#wrong")
+
+
+def _tables(rows: Sequence[Row]) -> Iterator[RichTable]:
+    levels = list(rows[0].bounds)
+    courses = {_course(row): row for row in rows}
+    yield _by_entrant("Time of the slowest rank", TIMES, rows, _times)
+    needs = plain_table("Bytes that the best form needs", ("rows of a rank", "touched", "union", *levels))
+    for name, row in courses.items():
+        needs.add_row(name, *_needs(row, levels))
+    yield needs
+    columns = [f"{level}\n{what}" for level in levels for what in ("bytes / messages", "÷ best")]
+    title = "Cost of one go: busiest rank, machine, site"
+    yield _by_entrant(title, (*columns, "CPU\ns", "memory\nMiB"), rows, lambda row: _costs(row, levels))
+
+
+def _by_entrant(
+    title: str, columns: Sequence[str], rows: Sequence[Row], cells: Callable[[Row], list[str]]
+) -> RichTable:
+    table = plain_table(title, ("rows of a rank", "backend", "form", *columns))
+    for place, row in enumerate(rows):
+        last = place + 1 == len(rows) or _course(rows[place + 1]) != _course(row)
+        table.add_row(_course(row), escape(row.backend), row.form, *cells(row), end_section=last)
+    return table
+
+
+def show(facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """rows: one or more."""
+    out = console()
+    for line in heading(dict(facts)):
+        out.print(line, markup=False, soft_wrap=True)
+    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
+    network = f"link: {', '.join(f'{link:.4f}' for link in links)} GB/s" if links else "no network between"
+    out.print(f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}; {network}", soft_wrap=True)
+    for table in _tables(rows):
+        out.print(table)
+    for text in facts["left_out"]:
+        out.print(f"left out: {text}", markup=False, soft_wrap=True)
