@@ -229,6 +229,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if different else 0
 
 
+def in_group(backend: str, run: Callable[[], int]) -> int:
+    """Runs it with a default process group of this backend."""
+    if backend == "fairring" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
+        import fairring  # noqa: F401  registers the backend; newer PyTorch finds it by its entry point
+    dist.init_process_group(backend)
+    try:
+        return run()
+    finally:
+        dist.destroy_process_group()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Train a byte-level transformer with DDP; start it with torchrun.")
     parser.add_argument("--backend", default="fairring", help="process group: fairring, gloo, … (default %(default)s)")
@@ -239,13 +250,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.steps < 1:
         parser.error(f"--steps {arguments.steps}: at least 1")
-    if arguments.backend == "fairring" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15):
-        import fairring  # noqa: F401  registers the backend; newer PyTorch finds it by its entry point
-    dist.init_process_group(arguments.backend)
-    try:
-        return run(arguments)
-    finally:
-        dist.destroy_process_group()
+    return in_group(arguments.backend, lambda: run(arguments))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
+from gpu_machines import start
 from ranks import Ranks
 
 WORLDS = [1, 2, 3, 4]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "gpu" in item.keywords and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
 
 
 @pytest.fixture(scope="module", params=WORLDS)
@@ -31,6 +38,25 @@ def strangers() -> Iterator[Ranks]:
     ranks = Ranks(2)
     yield ranks
     ranks.kill()
+
+
+@pytest.fixture(scope="module", params=["2x1", "3x1", "2x2"])
+def gpu_cluster(request: pytest.FixtureRequest) -> Iterator[Ranks]:
+    """Emulated machines on the GPUs of this one (gpu_machines.py), as the next."""
+    yield from _emulated(request.param)
+
+
+@pytest.fixture(scope="module")
+def two_gpu_machines() -> Iterator[Ranks]:
+    yield from _emulated("2x1")
+
+
+def _emulated(layout: str) -> Iterator[Ranks]:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    ranks = start(layout)
+    yield ranks
+    assert ranks.close() == [0] * ranks.size, "ranks that did not destroy their group did not end well"
 
 
 def _started(size: int) -> Iterator[Ranks]:

@@ -16,6 +16,7 @@ import pytest
 from fairring import lab
 
 REPOSITORY = Path(__file__).parent.parent
+PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 60
 # The programs that the ranks run need nothing but the standard library.
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -37,6 +38,11 @@ print("ready", flush=True)
 while signal.sigwait({signal.SIGINT}):
     print("once", flush=True)
 """
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    """The command of one of tests/programs."""
+    return [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments]
 
 
 def namespaces_work() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,15 +28,23 @@ class RankError(AssertionError):
 class Ranks:
     """`size` processes; the store that they may meet in is this process's."""
 
-    def __init__(self, size: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        environment: Mapping[str, str] | None = None,
+        of_rank: Sequence[Mapping[str, str]] | None = None,
+        patience_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """environment: of all ranks. of_rank: of each one besides. patience_seconds: with each function."""
         context = multiprocessing.get_context("spawn")
         self.size = size
+        self._patience_seconds = patience_seconds
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(size):
             here, there = context.Pipe()
-            variables = {**LOOPBACK, **(environment or {})}
+            variables = {**LOOPBACK, **(environment or {}), **(of_rank[rank] if of_rank else {})}
             process = context.Process(target=_serve, args=(rank, there, variables), daemon=True)
             process.start()
             there.close()
@@ -54,9 +62,9 @@ class Ranks:
         """The results of a call that was begun. Raises RankError."""
         answers = []
         for rank in ranks:
-            if not self._pipes[rank].poll(TIMEOUT_SECONDS):
+            if not self._pipes[rank].poll(self._patience_seconds):
                 self.kill()
-                raise RankError(f"rank {rank} of {self.size} did not come back within {TIMEOUT_SECONDS} s")
+                raise RankError(f"rank {rank} of {self.size} did not come back within {self._patience_seconds} s")
             answers.append(self._pipes[rank].recv())
         for rank, (error, _) in zip(ranks, answers, strict=True):
             if error:

@@ -74,24 +74,32 @@ def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
         ranks.kill()
 
 
-def _abort_with_a_hook(_rank: int) -> list[str]:
+_seen: list[str] = []
+
+
+def _register_abort_hooks(_rank: int) -> None:
     group: Any = dist.group.WORLD
     backend = group._get_backend(torch.device("cpu"))
     assert backend.supports_abort_hooks
-    seen: list[str] = []
-    backend.register_abort_hook(1, lambda: seen.append("kept"))
-    backend.register_abort_hook(2, lambda: seen.append("taken back"))
+    backend.register_abort_hook(1, lambda: _seen.append("kept"))
+    backend.register_abort_hook(2, lambda: _seen.append("taken back"))
     backend.unregister_abort_hook(2)
-    backend.abort()
+
+
+def _abort(_rank: int) -> list[str]:
+    group: Any = dist.group.WORLD
+    group._get_backend(torch.device("cpu")).abort()
     with pytest.raises(dist.DistBackendError):
         dist.all_reduce(torch.ones(3))
     dist.destroy_process_group()  # whose completion thread has then told all
-    return seen
+    return _seen
 
 
 @needs_hooks
 def test_an_abort_tells_its_hooks(strangers: Ranks) -> None:
     strangers.init()
-    strangers.run(_call)  # on all ranks before any aborts: an abort ends calls where they are
-    for seen in strangers.run(_abort_with_a_hook):
+    # Each on all ranks before any goes on: an abort ends calls where they are, and all ranks' groups.
+    strangers.run(_call)
+    strangers.run(_register_abort_hooks)
+    for seen in strangers.run(_abort):
         assert seen == ["kept"]

@@ -9,8 +9,10 @@ import tempfile
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import Ranks, all_reduce_ones
 
 import fairring
+from fairring import _core
 
 
 def test_the_backend_is_registered_for_cpu_and_cuda() -> None:
@@ -53,3 +55,12 @@ def test_other_modules_run_by_dash_m_register_it() -> None:
     script = "import sys; sys.argv[0], sys.orig_argv[1:] = '-m', ['-mfairringlike']; import fairring"
     run = subprocess.run([sys.executable, "-c", f"{script}; assert 'torch' in sys.modules"], timeout=60)
     assert run.returncode == 0
+
+
+def test_cuda_that_is_switched_on_needs_no_device_until_there_is_a_call_on_one() -> None:
+    if _core.why_no_cuda():
+        pytest.skip(_core.why_no_cuda())
+    ranks = Ranks(2, {"FAIRRING_CUDA": "on"})
+    ranks.init()
+    assert ranks.run(all_reduce_ones, 100) == [200.0, 200.0]
+    assert ranks.close() == [0, 0]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairring import cli, lab
-from fairring.bench import ddp, init_group, options, results, series
+from fairring.bench import ddp, init_group, many, options, results, series
 from fairring.bench.contestants import parse_contestants
 from fairring.bench.mpi_launch import Launch, LaunchError
 from fairring.bench.rows import Cluster, Sample, make_rows
@@ -29,7 +29,7 @@ def sample(name: str, seconds: list[float], **more: Any) -> Sample:
 
 
 def test_a_row_has_the_figures_that_its_samples_make() -> None:
-    traffic = {0: {"messages": 2, "bytes": 7}, 1: {"messages": 1, "bytes": 9}}
+    traffic = {0: {"messages": 2, "bytes": 7, "sends": 0}, 1: {"messages": 1, "bytes": 9, "sends": 1}}
     samples = [
         sample("gloo", [4.0, 5.0, 4.0]),
         sample("fairring", [2.0, 3.0, 2.0], traffic=traffic, wrong=0),
@@ -46,9 +46,19 @@ def test_a_row_has_the_figures_that_its_samples_make() -> None:
         assert make_table("", columns, [gloo, ours, fake]).row_count == 3
 
 
-def test_on_one_machine_there_is_no_limit_of_the_network() -> None:
+def test_on_one_machine_the_limit_is_what_copying_takes() -> None:
     [row] = make_rows([sample("fairring", [2.0])], Cluster(ranks=2, machines=1, link=None))
     assert (row.of_limit, row.vs_stock) == (None, None)
+    [row] = make_rows([sample("fairring", [2.0])], Cluster(2, 1, None, {2000: 1.5}))  # two calls of 1000 bytes at once
+    assert row.of_limit == 0.75
+
+
+def test_across_sites_the_limit_is_that_of_the_way_between_them() -> None:
+    traffic = {2: {"messages": 1, "bytes": 9}}
+    cluster = Cluster(ranks=4, machines=4, link=1e9, sites=4, site_link=1500.0)
+    [row] = make_rows([sample("fairring", [2.0], traffic=traffic)], cluster)
+    assert row.of_limit == 1.0
+    assert row.levels == {"site": traffic[2]}
 
 
 def test_the_communication_part_of_a_step_is_a_difference_within_its_round() -> None:
@@ -143,9 +153,43 @@ def test_a_tiny_run_writes_every_figure_and_can_be_drawn(tmp_path: Path) -> None
     assert all(file.read_text().endswith("</svg>\n") for file in drawn)
 
 
+def test_many_tensors_get_sizes_between_two_bounds_in_whole_elements() -> None:
+    sizes = many.spread(1024, 102_400, 300)
+    assert len(sizes) == 300
+    assert all(1000 < size <= 102_400 and size % 8 == 0 for size in sizes)
+    assert 0.45 < sum(size < 10_240 for size in sizes) / 300 < 0.55  # evenly over the logarithm
+    assert many.spread(4096, 4096, 3) == [4096] * 3
+
+
+def test_the_floor_is_the_network_or_c10ds_own_time() -> None:
+    samples = [sample("fairring", [8.0]), sample("fake", [1.0], sums=False)]
+    rows = make_rows(samples, Cluster(ranks=4, machines=2, link=1000.0))  # 2 s for two calls at once
+    assert many.vs_floor(rows[0], rows) == pytest.approx(4.0)
+    slow = make_rows([samples[0], sample("fake", [4.0], sums=False)], Cluster(ranks=4, machines=2, link=1000.0))
+    assert (many.vs_floor(slow[0], slow), many.vs_floor(slow[1], slow)) == (2.0, None)
+
+
+def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
+    file = tmp_path / "many.json"
+    command = [*BENCH, "many", "--tensors", "20", "--sizes", "8,4KiB", "--iterations", "2", "--json", str(file)]
+    with lab.Lab(command, machines=[2, 1], rate="none", network="none") as two_machines:
+        result = two_machines.wait(timeout=120)
+    assert result.exit_codes == [0, 0, 0], result.output
+    rows = results.read(file)["rows"]
+    assert [(row["way"], row["backend"]) for row in rows] == [
+        (way, backend) for way in many.WAYS for backend in ("gloo", "fairring", "fake")
+    ]
+    assert [row["wrong"] for row in rows] == [0, 0, None, 0, 0, None]
+    together, alone = (row for row in rows if row["backend"] == "fairring")
+    assert together["levels"]["rail"]["messages"] * 10 <= alone["levels"]["rail"]["messages"]
+    assert all(0 < row["levels"]["rail"]["sends"] <= row["levels"]["rail"]["messages"] for row in (together, alone))
+    assert together["vs_floor"] > 0
+
+
 def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:
     trained, made = tmp_path / "ddp.json", tmp_path / "init.json"
     model = ["--width", "64", "--layers", "1", "--iterations", "2", "--warmup", "1", "--json", str(trained)]
+    model += ["--bucket-mib", "0.1"]
     for command in (["ddp", *model], ["init", "--iterations", "2", "--json", str(made)]):
         with lab.Lab([*BENCH, *command], machines=[2], network="none") as machine:
             result = machine.wait(timeout=120)
@@ -182,6 +226,19 @@ def test_an_mpirun_that_ends_early_is_told_with_its_last_words() -> None:
             launch.commands(patience=60)
     finally:
         launch.close()
+
+
+@pytest.mark.parametrize("sites", ["2", "2,1"])
+def test_it_measures_across_sites(sites: str) -> None:
+    machines = "2" if sites == "2" else "3"
+    words = ["--machines", machines, "--ranks", "1", "--sites", sites, "--site-rate", "100mbit", "--site-delay", "1ms"]
+    command = [*BENCH, "all-reduce", *words, "--sizes", "4KiB", "--backends", "gloo,fairring,fairring[site=one]"]
+    command += ["--iterations", "2"]
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    for text in ("2 sites", "between sites:", "AR2", "fairring[site=one]"):
+        assert text in result.stdout, result.stdout
 
 
 def test_the_lab_is_started_where_machines_are_named() -> None:

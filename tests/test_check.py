@@ -75,6 +75,13 @@ def test_a_level_is_measured_where_it_has_groups(machines: str, groups: dict[str
     assert groups_of(machines) == groups
 
 
+def test_between_sites_the_ranks_of_a_place_are_measured() -> None:
+    found = groups_of("aabbccdd", ["north"] * 4 + ["south"] * 4)
+    assert found["rail"] == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert found["site"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert groups_of("ab", ["north", "south"]) == {"site": [[0, 1]]}
+
+
 def test_saved_rows_are_the_inverse_of_the_prediction() -> None:
     latency, per_message, speed, summed = BUILT_IN[1]
     machine_latency = 2 * BUILT_IN[0][0]

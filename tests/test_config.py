@@ -22,7 +22,7 @@ def test_defaults_are_those_of_the_table() -> None:
     assert settings.total_memory == config.size("", rows["FAIRRING_TOTAL_MEMORY"])
     assert settings.slice_size == config.size("", rows["FAIRRING_SLICE_SIZE"])
     assert settings.heartbeat_timeout == config._seconds("", rows["FAIRRING_HEARTBEAT_TIMEOUT"])
-    assert settings.transport == config._transport("", rows["FAIRRING_TRANSPORT"])
+    assert settings.transports == config._transports("", rows["FAIRRING_TRANSPORT"])
     assert settings.lanes == config._lanes("", rows["FAIRRING_LANES"])
 
 
@@ -86,7 +86,36 @@ def test_a_size_that_is_none_is_an_error_with_name_value_and_range(name: str, te
     ],
 )
 def test_transports(text: str, transport: str) -> None:
-    assert read(FAIRRING_TRANSPORT=text).transport == transport
+    assert read(FAIRRING_TRANSPORT=text).transports == (transport, transport)
+
+
+@pytest.mark.parametrize(
+    ("text", "transports"),
+    [
+        ("rail=tensorpipe:ibv,site=tcp", ("ibv", "tcp")),
+        ("site=tensorpipe, rail=tcp", ("tcp", "uv")),
+        ("site=tcp", ("auto", "tcp")),
+    ],
+)
+def test_levels_may_have_transports_of_their_own(text: str, transports: tuple[str, str]) -> None:
+    assert read(FAIRRING_TRANSPORT=text).transports == transports
+
+
+@pytest.mark.parametrize("text", ["rack=tcp", "rail=tcp,rail=tcp", "rail=tcp,uv", "site=tcp,"])
+def test_other_levels_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"FAIRRING_TRANSPORT=.*rail=\.\.\. or site="):
+        read(FAIRRING_TRANSPORT=text)
+
+
+def test_ranks_that_differ_in_a_level_differ_in_their_agreement() -> None:
+    texts = {read(FAIRRING_TRANSPORT=text).agreement("1") for text in ("tcp", "site=tcp", "rail=tcp,site=tcp")}
+    assert len(texts) == 2
+
+
+def test_sites() -> None:
+    assert read().site == ""
+    settings = read(FAIRRING_SITE="north", FAIRRING_SITE_IFNAME="eth1,eth2")
+    assert (settings.site, settings.site_interfaces) == ("north", ("eth1", "eth2"))
 
 
 @pytest.mark.parametrize("text", ["udp", "tcp:uv", "tcp:", "tensorpipe:", "tensorpipe:tcp", "TCP", "auto:uv"])
@@ -96,14 +125,24 @@ def test_other_transports_are_errors(text: str) -> None:
 
 
 def test_lanes() -> None:
-    assert read(FAIRRING_LANES="1").lanes == 1
-    assert read(FAIRRING_LANES=" 16 ").lanes == 16
+    assert read(FAIRRING_LANES="1").lanes == (1, 1)
+    assert read(FAIRRING_LANES=" 16 ").lanes == (16, 16)
+    assert read(FAIRRING_LANES="site=4").lanes == (1, 4)
 
 
 @pytest.mark.parametrize("text", ["0", "17", "-1", "two", "1.5", "٣"])
 def test_other_numbers_of_lanes_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match=r"FAIRRING_LANES=.*1 to 16"):
         read(FAIRRING_LANES=text)
+
+
+def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
+    assert not read().cuda
+    assert read(FAIRRING_CUDA="on").cuda
+    assert "FAIRRING_CUDA=on" in read(FAIRRING_CUDA="on").agreement("1")
+    assert "FAIRRING_CUDA=off" in read().agreement("1")
+    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA='yes'.*on nor off"):
+        read(FAIRRING_CUDA="yes")
 
 
 def test_ports() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairring import cli, config
+from fairring.lab import command as lab_command
 
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
@@ -112,7 +113,7 @@ def test_the_lab_understands_the_command_lines(document: Path) -> None:
     for line in code(document.read_text()):
         words = line.split()
         if words[:2] == ["fairring", "lab"] and "--" in words:
-            assert cli._parser().parse_args(words[1 : words.index("--")]).name == "lab"
+            assert cli._parser().parse_args(words[1 : words.index("--")]).module is lab_command
 
 
 @each_document
@@ -121,7 +122,8 @@ def test_benchmarks_understand_the_command_lines(document: Path) -> None:
         words = line.split()
         bench = next((at for at in range(len(words)) if words[at : at + 2] == ["fairring", "bench"]), None)
         if bench is not None and len(words) > bench + 2 and "…" not in line:
-            assert cli._parser().parse_args(words[bench + 1 :]).name == "bench"
+            module = cli._parser().parse_args(words[bench + 1 :]).module
+            assert module.__name__.startswith("fairring.bench."), module
 
 
 def test_error_texts_of_the_readme_are_those_of_the_code() -> None:

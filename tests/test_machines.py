@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from lab_programs import needs_namespaces
+from lab_programs import needs_namespaces, program
 
 from fairring import cli, cost_rows, lab
 
-PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 150
 SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
-
-
-def program(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments]
 
 
 def run(
@@ -53,6 +47,17 @@ def test_results_are_exact_on_every_layout(machines: list[int], order: str) -> N
     sizes = len({0, 1, world - 1, world, world + 1}) + 4  # and four around slices
     cases = (4 * 6 + 8 * 8 + 7) * sizes  # operations of floats, integers, bool
     assert run(program("exactness"), machines, SMALL_SLICES, order) == [f"cases {cases} wrong 0\n"] * world
+
+
+@pytest.mark.parametrize("machines", [[1], [2, 2], [3, 1], [1, 1, 1]], ids=str)
+def test_tensors_of_one_call_share_slices_and_have_the_bits_that_each_has_alone(machines: list[int]) -> None:
+    for settings in (SMALL_SLICES, {}):
+        assert run(program("coalesced"), machines, settings) == ["cases 54 wrong 0\n"] * sum(machines)
+
+
+@pytest.mark.parametrize("machines", [[2], [2, 2], [3, 1], [1, 1, 1]], ids=str)
+def test_a_tensor_that_a_rank_refuses_ends_its_own_call_alone(machines: list[int]) -> None:
+    assert run(program("refused"), machines, SMALL_SLICES) == ["99 of 100\n"] * sum(machines)
 
 
 def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None:

@@ -37,7 +37,7 @@ class Run:
 
     def codes(self, case: str) -> list[int]:
         codes = {int(rank): code for report in self.reports(case) for rank, code in report["codes"].items()}
-        return [codes[rank] for rank in range(RANKS)]
+        return [codes[rank] for rank in sorted(codes)]
 
     def sent(self, case: str) -> int:
         """Packets of all devices."""
@@ -72,8 +72,8 @@ def _print_summary(run: Run) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_every_rank_comes_to_its_end(run: Run, case: Case) -> None:
-    expected = [-9 if rank == case.killed else 0 for rank in range(RANKS)]
-    assert run.codes(case.name) == expected, [run.said(case.name, rank) for rank in range(RANKS)]
+    expected = [-9 if rank == case.killed else 0 for rank in range(case.ranks)]
+    assert run.codes(case.name) == expected, [run.said(case.name, rank) for rank in range(case.ranks)]
 
 
 def test_sums_of_all_dtypes_and_of_sizes_around_slices_and_shards_are_exact(run: Run) -> None:
@@ -111,6 +111,20 @@ def test_the_wire_shows_rdma_writes_and_no_gradients_on_tcp(run: Run) -> None:
         assert wires[1][case].write_bytes == 0
         assert sum(wire[case].tcp_bytes for wire in wires) < TCP_SHARE * written, case
     assert sum(wire["training over TCP"].tcp_bytes for wire in wires) > 1_000_000  # so the measure sees gradients
+
+
+def test_rdma_inside_of_sites_and_tcp_between_them_sum_exactly(run: Run) -> None:
+    for rank in range(4):
+        moved, wrong = run.said("two sites", rank).splitlines()[-2:]
+        assert wrong == "wrong 0"
+        assert all(int(count) >= 4 << 20 for count in moved.split()[1:]), "on both levels, half of 8 MiB or more"
+
+
+@needs_a_wire
+def test_what_goes_between_sites_is_tcp_and_no_rdma_leaves_one(run: Run) -> None:
+    rdma, tcp = (wire["two sites"] for wire in run.wires())
+    assert rdma.write_bytes == tcp.write_bytes == 0
+    assert tcp.tcp_bytes > 2 * (8 << 20), "8 MiB each way"
 
 
 def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: Run) -> None:

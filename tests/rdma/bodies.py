@@ -11,14 +11,15 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
 from torch.nn.parallel import DistributedDataParallel
 
-from fairring import cli
-from rdma.cases import LARGE_BYTES, RANKS, SLICE_BYTES, TIMEOUT
+from fairring import _core, cli
+from rdma.cases import LARGE_BYTES, SLICE_BYTES, TIMEOUT
 
 PATIENCE = timedelta(minutes=10)
 IPC_LOCK = 14  # linux/capability.h
@@ -57,6 +58,23 @@ def in_flight() -> None:
     expected = [torch.arange(1 << 18).remainder(97).mul(world).add(ranks * index).float() for index in range(8)]
     expected.append(torch.arange(LARGE_BYTES // 4).remainder(89).mul(world).add(ranks).float())
     print("wrong", sum(not torch.equal(*pair) for pair in zip(tensors, expected, strict=True)))
+    dist.destroy_process_group()
+
+
+def two_sites() -> None:
+    """Calls as in_flight() makes them, and what this rank sent at each level."""
+    _meet()
+    group: Any = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    dist.all_reduce(torch.ones(1))
+    tensors = [torch.arange(1 << 18).remainder(97).add(dist.get_rank() * index).float() for index in range(8)]
+    for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+        work.wait()
+    world = dist.get_world_size()
+    sums = [torch.arange(1 << 18).remainder(97).mul(world).add(world * (world - 1) // 2 * i).float() for i in range(8)]
+    traffic = _core.traffic(backend) or {}
+    print("bytes", *(traffic[level]["bytes"] for level in (1, 2)))
+    print("wrong", sum(not torch.equal(*pair) for pair in zip(tensors, sums, strict=True)))
     dist.destroy_process_group()
 
 
@@ -126,9 +144,9 @@ def until_the_device_goes_down() -> None:
 
 def _meet() -> None:
     """Makes the group. The other machine may be minutes behind: the time of the group begins when all are there."""
-    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, RANKS, rank == 0, timeout=PATIENCE)
-    dist.init_process_group("fairring", store=store, rank=rank, world_size=RANKS, timeout=TIMEOUT)
+    rank, world, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, world, rank == 0, timeout=PATIENCE)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=world, timeout=TIMEOUT)
 
 
 def _print_error(call: Callable[[], object]) -> None:

@@ -20,6 +20,8 @@ class Case:
     body: str
     variables: dict[str, str] = field(default_factory=lambda: RDMA)
     killed: int | None = None  # this rank kills itself
+    ranks: int = RANKS
+    site_ranks: int = 0  # of each site; 0: there is one
 
 
 CASES = [
@@ -29,9 +31,10 @@ CASES = [
     Case("auto", "in_flight", {}),
     Case("memlock", "first_error_without_memlock"),
     Case("check", "check", {}),
+    Case("two sites", "two_sites", {"FAIRRING_TRANSPORT": "rail=tensorpipe:ibv,site=tcp"}, ranks=4, site_ranks=2),
     Case("killed", "until_the_peer_is_killed", killed=1),
     Case("auto without memlock", "sum_without_memlock", {}),
     Case("training over TCP", "training", {"FAIRRING_TRANSPORT": "tcp"}),
     Case("device down", "until_the_device_goes_down"),
 ]
-OVER_RDMA = ["sizes and dtypes", "in flight", "training", "auto", "check", "killed"]
+OVER_RDMA = ["sizes and dtypes", "in flight", "training", "auto", "check", "two sites", "killed"]

@@ -19,7 +19,7 @@ import torch._dynamo  # DDP imports it when it is first made: before the forks, 
 
 import fairring  # noqa: F401
 from rdma import bodies, capture
-from rdma.cases import CASES, RANKS, Case
+from rdma.cases import CASES, Case
 
 OUT = Path("/run/out")
 COUNTERS = Path("/sys/class/infiniband/rxe0/ports/1/hw_counters")
@@ -35,7 +35,7 @@ def main(machine: int, machines: int) -> None:
         if machine == 0:
             mark(case.name)
         before, start = counters(), time.monotonic()
-        ranks = [rank for rank in range(RANKS) if rank * machines // RANKS == machine]
+        ranks = [rank for rank in range(case.ranks) if rank * machines // case.ranks == machine]
         processes = [(rank, os.fork() or play(case, rank, FIRST_PORT + number)) for rank in ranks]
         codes = {rank: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for rank, process in processes}
         seen = {name: count - before[name] for name, count in counters().items()}
@@ -50,8 +50,10 @@ def play(case: Case, rank: int, port: int) -> int:
     output = os.open(OUT / f"{case.name}.{rank}.txt", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": MASTER, "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(case.ranks), "MASTER_ADDR": MASTER, "MASTER_PORT": str(port)}
     os.environ |= {"TP_SOCKET_IFNAME": "eth1", "FAIRRING_MACHINE": f"machine {rank}"} | case.variables
+    if case.site_ranks:
+        os.environ["FAIRRING_SITE"] = f"site {rank // case.site_ranks}"
     code = 1
     try:
         getattr(bodies, case.body)()

@@ -1,0 +1,72 @@
+"""What a rank with CUDA tensors sees when another one dies, is late, or makes another call: an error, never a hang."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import start
+
+pytestmark = pytest.mark.gpu
+
+ELEMENTS = 5 << 20
+
+
+def _all_reduce(_rank: int) -> None:
+    tensor = torch.ones(ELEMENTS, device="cuda")
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+
+
+def _die_in_flight(rank: int) -> str:
+    if rank == 1:
+        os._exit(3)
+    return _error_of_a_call()
+
+
+def _error_of_a_call() -> str:
+    tensor = torch.ones(ELEMENTS, device="cuda")
+    try:
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        torch.cuda.synchronize()
+        work.wait()  # the device came through its gates; the work knows why
+        dist.all_reduce(tensor)
+    except (RuntimeError, dist.DistBackendError) as error:
+        return str(error)
+    return ""
+
+
+def test_a_peer_that_dies_while_a_call_is_in_flight_is_an_error() -> None:
+    ranks = start("2x1", timeout_seconds=60)
+    ranks.run(_all_reduce)
+    begun = ranks.start(_die_in_flight)
+    (text,) = ranks.finish([rank for rank in begun if rank == 0])
+    assert "rank 1" in text, text
+    ranks.kill()
+
+
+def _call_late(rank: int) -> str:
+    return _error_of_a_call() if rank == 0 else ""
+
+
+def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
+    ranks = start("2x1", timeout_seconds=10)
+    ranks.run(_all_reduce)
+    text = ranks.run(_call_late)[0]
+    assert text
+    ranks.kill()
+
+
+def _device_is_usable(_rank: int) -> float:
+    return torch.ones(10, device="cuda").sum().item()
+
+
+def test_the_device_is_usable_after_an_error() -> None:
+    ranks = start("2x1", timeout_seconds=10)
+    ranks.run(_all_reduce)
+    assert ranks.run(_call_late)[0]
+    assert ranks.run(_device_is_usable) == [10.0, 10.0]
+    ranks.kill()

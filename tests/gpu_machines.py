@@ -1,0 +1,39 @@
+"""Emulated machines on the GPUs of this one.
+
+Ranks take the GPUs in turn, so one is enough: NCCL lets two ranks share a GPU if it takes them for ranks of different
+hosts, so each gets a host id of its own, and NCCL speaks over sockets between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from ranks import TIMEOUT_SECONDS, Ranks
+
+LAYOUTS = {  # each rank's machine
+    "2x1": ["a", "b"],
+    "3x1": ["a", "b", "c"],
+    "4x1": ["a", "b", "c", "d"],
+    "2x2": ["a", "a", "b", "b"],
+}
+
+
+def start(
+    layout: str,
+    backend: str = "fairring",
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> Ranks:
+    machines = LAYOUTS[layout]
+    nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+    shared = {**nccl, "FAIRRING_CUDA": "on", **(environment or {})}
+    own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(machines)]
+    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS))
+    ranks.run(_take_device)
+    ranks.init(backend, timeout_seconds)
+    return ranks
+
+
+def _take_device(rank: int) -> None:
+    torch.cuda.set_device(rank % torch.cuda.device_count())

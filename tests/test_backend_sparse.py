@@ -1,0 +1,171 @@
+"""all_reduce of sparse tensors: real processes of one machine over loopback. What a rank lacks counts as zeros."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8]
+SHAPES = {"vectors": ((50,), (3,)), "scalars": ((50,), ()), "two sparse": ((7, 9), (2, 5)), "empty rows": ((9,), (0,))}
+
+
+def _random(rank: int, seed: int, dtype: torch.dtype, sparse: tuple[int, ...], dense: tuple[int, ...]) -> torch.Tensor:
+    """A few entries, some twice, of small integers: sums are exact in every dtype. Some ranks have none."""
+    numbers = torch.Generator().manual_seed(1000 * seed + rank)
+    entries = int(torch.randint(0, 12, (), generator=numbers)) * int(torch.randint(0, 4, (), generator=numbers))
+    indices = torch.stack([torch.randint(0, size, (entries,), generator=numbers) for size in sparse])
+    values = torch.randint(-3, 4, (entries, *dense), generator=numbers).to(dtype)
+    return torch.sparse_coo_tensor(indices, values, (*sparse, *dense))
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float64).to_dense()
+
+
+def _check_random(rank: int, dtype: torch.dtype, name: str) -> None:
+    for seed in range(25):
+        tensors = [_random(other, seed, dtype, *SHAPES[name]) for other in range(dist.get_world_size())]
+        tensor = tensors[rank].clone()
+        dist.all_reduce(tensor)
+        assert tensor.is_coalesced()
+        assert tensor.dtype == dtype
+        assert torch.equal(_dense(tensor), torch.stack([_dense(one) for one in tensors]).sum(0)), f"seed {seed}"
+        rows = sorted({tuple(row) for one in tensors for row in one._indices().t().tolist()})
+        assert tensor.indices().t().tolist() == [list(row) for row in rows], f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_sum_is_that_of_the_dense_tensors(world: Ranks, dtype: torch.dtype, name: str) -> None:
+    world.run(_check_random, dtype, name)
+
+
+def _check_average(rank: int) -> None:
+    size = dist.get_world_size()
+    tensor = torch.sparse_coo_tensor(torch.tensor([[rank, 8]]), torch.full((2, 2), float(size)), (9, 2))
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+    expected = torch.zeros(9, 2)
+    expected[:size] = 1
+    expected[8] = size
+    assert torch.equal(tensor.to_dense(), expected)
+    integers = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([-2 * size - 1]), (3,))
+    dist.all_reduce(integers, op=dist.ReduceOp.AVG)
+    assert integers.to_dense().tolist() == [-2 * size - 1, 0, 0]
+
+
+def test_the_average_divides_by_all_ranks(world: Ranks) -> None:
+    world.run(_check_average)
+
+
+def _check_large(rank: int) -> None:
+    size = dist.get_world_size()
+    tensors = []
+    for other in range(size):
+        numbers = torch.Generator().manual_seed(other)
+        indices = torch.randint(0, 200_000, (1, 20_000), generator=numbers)
+        values = torch.randint(-9, 9, (20_000, 64), generator=numbers).float()
+        tensors.append(torch.sparse_coo_tensor(indices, values, (200_000, 64)))
+    tensor = tensors[rank].clone()
+    dense = torch.ones(1 << 20)
+    works = [dist.all_reduce(tensor, async_op=True), dist.all_reduce(dense, async_op=True)]
+    future = works[0].get_future()
+    for work in works:
+        work.wait()
+    assert future.wait()[0] is not None
+    assert torch.equal(tensor.to_dense(), torch.stack([one.to_dense() for one in tensors]).sum(0))
+    assert torch.equal(dense, torch.full((1 << 20,), float(size)))
+
+
+def test_large_ones_go_in_slices_beside_other_calls(world: Ranks) -> None:
+    world.run(_check_large)
+
+
+def _check_memory(_rank: int) -> None:
+    """Indices and values that are not contiguous, and a tensor that is said to be coalesced and is not."""
+    indices = torch.tensor([[3, 1], [0, 0], [0, 1]]).t()
+    values = torch.arange(12.0).reshape(4, 3).t()
+    tensor = torch.sparse_coo_tensor(indices, values, (4, 2, 4))
+    expected = tensor.to_dense() * dist.get_world_size()
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor.to_dense(), expected)
+    unsorted = torch.sparse_coo_tensor(torch.tensor([[2, 1]]), torch.tensor([1.0, 2.0]), (3,))._coalesced_(True)
+    dist.all_reduce(unsorted)
+    assert unsorted.indices().tolist() == [[1, 2]]
+
+
+def test_memory_may_be_laid_out_in_any_way(pair: Ranks) -> None:
+    pair.run(_check_memory)
+
+
+def _check_rounding(_rank: int) -> None:
+    """Of 16 bits: what a rank has twice is summed in fp32."""
+    values = torch.tensor([256.0] + [1.0] * 256, dtype=torch.bfloat16)
+    tensor = torch.sparse_coo_tensor(torch.zeros(1, 257, dtype=torch.int64), values, (1,))
+    dist.all_reduce(tensor)
+    assert tensor.values().item() == 512 * dist.get_world_size()
+
+
+def test_entries_of_16_bits_are_rounded_once(pair: Ranks) -> None:
+    pair.run(_check_rounding)
+
+
+def _refuse_operations(_rank: int) -> None:
+    tensor = torch.eye(3).to_sparse()
+    with pytest.raises(dist.DistBackendError, match="sparse all_reduce with MAX is not defined"):
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    dist.all_reduce(tensor)
+
+
+def test_only_sums_are_defined(pair: Ranks) -> None:
+    pair.run(_refuse_operations)
+
+
+def _refuse_indices(rank: int) -> None:
+    index = 7 if rank == 1 else 1
+    tensor = torch.sparse_coo_tensor(torch.tensor([[index]]), torch.ones(1), (3,), check_invariants=False)
+    reason = "index 7 in dimension 0, which has 3 rows" if rank == 1 else "rank 1 refused"
+    with pytest.raises(dist.DistBackendError, match=reason):
+        dist.all_reduce(tensor)
+    good = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1), (3,))
+    dist.all_reduce(good)
+    assert good.values().item() == 2
+
+
+def test_an_index_outside_is_refused_and_the_group_goes_on(pair: Ranks) -> None:
+    pair.run(_refuse_indices)
+
+
+def _other_shape(rank: int) -> None:
+    shape = (4, 6) if rank == 0 else (8, 3)
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_reduce(torch.zeros(shape).to_sparse(1))
+    assert "24 Float32 as 4 x 6, 1 sparse" in str(caught.value)
+    assert "24 Float32 as 8 x 3, 1 sparse" in str(caught.value)
+
+
+def test_shapes_that_differ_are_named(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(_other_shape)
+
+
+def _embedding_step(rank: int) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.EmbeddingBag(100, 8, sparse=True, mode="sum")
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    words = torch.tensor([[rank, 5, 5], [7, 99 - rank, 5]])
+    parallel(words).sum().backward()
+    gradient = model.weight.grad
+    assert gradient is not None
+    assert gradient.is_sparse
+    expected = torch.zeros(100, 8)
+    size = dist.get_world_size()
+    for other in range(size):
+        for word in (other, 5, 5, 7, 99 - other, 5):
+            expected[word] += 1 / size
+    assert torch.allclose(gradient.to_dense(), expected)
+
+
+def test_ddp_reduces_an_embeddings_sparse_gradient(pair: Ranks) -> None:
+    pair.run(_embedding_step)

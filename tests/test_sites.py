@@ -1,0 +1,147 @@
+"""Fairring across sites, with real processes: sums, bits, bytes on the slow link, transports, and failing well."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_programs import needs_namespaces, program
+
+from fairring import cost_rows, lab
+
+TIMEOUT_SECONDS = 150
+SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
+
+
+def run(
+    command: Sequence[str], machines: Sequence[int], sites: str, env: Mapping[str, str] | None = None, **options: Any
+) -> list[str]:
+    """What each rank printed, once all have ended well."""
+    with lab.Lab(command, machines, "none", env=env or {}, sites=sites, **options) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("machines", "sites", "order"),
+    [
+        ([1, 1], "2", "block"),
+        ([2, 2], "2", "round-robin"),
+        ([1, 1, 1, 1], "2", "block"),
+        ([2, 3, 1], "2,1", "round-robin"),
+        ([1, 1, 1, 2], "3,1", "block"),
+        ([2, 1, 1], "3", "round-robin"),
+        ([1, 1, 1, 1, 1], "2,1,1,1", "round-robin"),
+    ],
+)
+def test_results_are_exact_on_every_layout(machines: list[int], sites: str, order: str) -> None:
+    world = sum(machines)
+    sizes = len({0, 1, world - 1, world, world + 1}) + 4
+    said = run(program("exactness"), machines, sites, SMALL_SLICES, order=order)
+    assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * sizes} wrong 0\n"] * world
+
+
+def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]:
+    """Rows by which the sites' level has this latency, cost of a message, and bandwidth."""
+    path = directory / "rows.json"
+    latency, per_message, bandwidth = site
+    memory, rail = (1e-6, 0.0, 1e10, 1e10), (1e-6, 0.0, 1e9, 1e10)
+    cost_rows.write(path, [memory, rail, (latency, per_message, bandwidth, 1e10)], "made up")
+    return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
+
+
+FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12), "few owners": (0.0, 1.0, 1e12)}
+
+
+@pytest.mark.parametrize("forced", FORCED)
+def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Path) -> None:
+    said = run(program("exactness"), [1, 1, 1, 1], "2,1,1", forcing(FORCED[forced], tmp_path), network="none")
+    assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * 9} wrong 0\n"] * 4
+
+
+def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> None:
+    variants = [forcing(row, tmp_path) for row in FORCED.values()]
+    variants += [{"FAIRRING_TRANSPORT": "rail=tensorpipe:uv,site=tcp"}, {"FAIRRING_LANES": "site=4"}]
+    hashes = {line for env in variants for line in run(program("bits"), [2, 1, 1], "2,1", env)}
+    assert len(hashes) == 1
+
+
+def test_floats_are_rounded_once_per_level_in_the_promised_order() -> None:
+    said = run(program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], "2", SMALL_SLICES)
+    assert said == ["cases 12 wrong 0\n"] * 6
+
+
+@pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3), ("4", 4)])
+def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, count: int) -> None:
+    size = 8 << 20
+    said = [json.loads(text) for text in run(program("slow_bytes", str(size)), [1, 1, 1, 1], sites)]
+    machines = {"2": [2, 2], "2,1,1": [2, 1, 1], "4": [1] * 4}[sites]
+    first = 0
+    for of_site in machines:
+        sent = sum(rank["2"] for rank in said[first : first + of_site])
+        assert sent == pytest.approx(2 * size * (count - 1) / count, rel=0.01)
+        if of_site > 1 and count == 2:
+            assert max(rank["2"] for rank in said[first : first + of_site]) == pytest.approx(sent / of_site, rel=0.01)
+        first += of_site
+
+
+@pytest.mark.parametrize(("machines", "sites"), [([1, 2, 1, 1], "2"), ([1, 1, 1], "3")])
+def test_gradients_cross_as_bf16_in_half_the_bytes_with_the_same_bits_on_all_ranks(
+    machines: list[int], sites: str
+) -> None:
+    said = [json.loads(text) for text in run(program("between_sites"), machines, sites, network="none")]
+    assert len({rank["bits"] for rank in said}) == 1
+    whole, sent = (sum(rank[what] for rank in said) for what in ("whole", "sent"))
+    assert sent == pytest.approx(whole / 2, rel=0.01)
+    assert all(rank["differs"] for rank in said), "they were rounded"
+    assert max(rank["apart"] for rank in said) < 1e-3
+
+
+@needs_namespaces
+def test_what_goes_to_other_sites_takes_the_interface_for_it() -> None:
+    sent = "tr : ' ' </proc/net/dev | awk '/eth1/ {print $10}'"
+    report = f'{sent}; "$@"; {sent}'
+    command = ["sh", "-c", report, "sh", *program("slow_bytes", str(4 << 20))]
+    env = {"TP_SOCKET_IFNAME": "eth0", "FAIRRING_SITE_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth0"}
+    for text in run(command, [1, 1, 1, 1], "2", env, interfaces=2):
+        before, sent, after = text.split("\n")[:3]
+        assert json.loads(sent)["2"] > 0
+        assert int(after) - int(before) > json.loads(sent)["2"]
+        assert int(after) - int(before) < 1.2 * json.loads(sent)["2"], "the rails take the other one"
+
+
+@pytest.mark.parametrize("transport", ["tcp", "rail=tensorpipe:uv,site=tcp", "rail=tcp,site=tensorpipe:uv"])
+def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(transport: str) -> None:
+    with lab.Lab(program("endless"), [1, 1, 1, 1], "none", env={"FAIRRING_TRANSPORT": transport}, sites="2") as running:
+        for rank in range(4):
+            running.wait_for_output(rank, "ready")
+        running.signal(signal.SIGKILL, 3)
+        result = running.wait(TIMEOUT_SECONDS)
+    for rank in range(3):
+        assert "rank 3 (" in result.stdout[rank], result.output[rank]
+        assert "died" in result.stdout[rank], result.output[rank]
+
+
+@needs_namespaces
+def test_a_link_between_sites_that_goes_down_ends_every_wait_with_an_error_that_names_it() -> None:
+    env = {"FAIRRING_HEARTBEAT_TIMEOUT": "2"}
+    with lab.Lab(program("endless"), [1, 1, 1, 1], "100mbit", env=env, sites="2", site_rate="50mbit") as running:
+        for rank in range(4):
+            running.wait_for_output(rank, "ready")
+        running.set_uplink(1, up=False)
+        result = running.wait(TIMEOUT_SECONDS)
+    for rank in range(4):
+        assert "after" in result.stdout[rank], result.output[rank]
+        assert "no sign of life" in result.stdout[rank] or "broke" in result.stdout[rank], result.output[rank]
+
+
+def test_a_machine_in_two_sites_is_an_error_that_names_the_ranks() -> None:
+    differing = 'export FAIRRING_SITE=site$RANK; exec "$@"'
+    said = run(["sh", "-c", differing, "sh", *program("first_error")], [2], "1", network="none")
+    for text in said:
+        assert "stands in two sites" in text

@@ -1,0 +1,98 @@
+"""Sparse all-reduces beside the same tensors made dense, and DistributedDataParallel with sparse gradients."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from lab_programs import REPOSITORY, program
+from ranks import Ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairring import lab
+
+TIMEOUT_SECONDS = 200
+CASES = 400
+SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
+LAYOUTS = [[2], [4], [2, 2], [1, 1, 1], [3, 1]]
+
+
+def run(command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] | None = None) -> list[str]:
+    """What each rank printed, once all have ended well."""
+    with lab.Lab(command, machines, "none", env=env or {}) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("machines", LAYOUTS, ids=str)
+def test_random_sparse_sums_are_those_of_the_dense_tensors_on_all_ranks(machines: list[int]) -> None:
+    (said,) = set(run(program("sparse", str(CASES), "SUM,AVG", "float32,float64,float16,bfloat16"), machines))
+    assert said.startswith(f"cases {CASES} wrong 0 "), said
+
+
+@pytest.mark.parametrize("machines", LAYOUTS, ids=str)
+def test_sparse_sums_are_rounded_as_dense_ones_are(machines: list[int]) -> None:
+    for settings in (SMALL_SLICES, {}):
+        assert run(program("sparse_rounding"), machines, settings) == ["cases 96 wrong 0\n"] * sum(machines)
+
+
+# Worlds of a power of two, by which dividing and multiplying by the reciprocal are the same.
+@pytest.mark.parametrize("machines", [[2], [3, 1]], ids=str)
+def test_ddp_trains_sparse_tables_as_dense_ones_and_fused_with_fewer_calls(machines: list[int]) -> None:
+    (said,) = set(run(program("sparse_ddp", "fairring"), machines))
+    # Five tables and the rest's bucket; fused, the four of one width are one call.
+    assert said.startswith("alike 6 3 "), said
+
+
+kept: list[DistributedDataParallel] = []  # what a rank keeps from one call to the next
+
+
+def _step(_rank: int) -> None:
+    kept[0](torch.arange(4)).sum().backward()
+
+
+def _make(rank: int) -> None:
+    from fairring.sparse import fuse
+
+    kept.append(DistributedDataParallel(nn.Embedding(9, 3, sparse=True)))
+    fuse(kept[0])
+    _step(rank)
+
+
+def _fail(rank: int) -> None:
+    if rank == 1:
+        group: Any = dist.group.WORLD
+        group._get_backend(torch.device("cpu")).abort()
+        return
+    with pytest.raises(RuntimeError, match="rank 1"):
+        _step(rank)
+
+
+def test_a_fused_exchange_that_fails_ends_the_backward_pass_with_its_error(strangers: Ranks) -> None:
+    strangers.init()
+    strangers.run(_make)
+    strangers.run(_fail)
+
+
+def test_the_example_has_the_same_losses_with_dense_gradients_and_on_gloo(tmp_path: Path) -> None:
+    example = [sys.executable, str(REPOSITORY / "examples" / "train_embeddings.py")]
+    example += ["--pairs", "500", "--width", "4", "--batch", "32", "--steps", "4"]
+    reports = []
+    for number, words in enumerate((["--sparse"], ["--no-fuse"], ["--dense"], ["--backend", "gloo"])):
+        file = tmp_path / f"{number}.json"
+        said = run([*example, *words, "--json", str(file)], [1, 1])
+        assert "s of it for the exchange" in said[0]
+        reports.append(json.loads(file.read_text()))
+    fused, apart, dense, stock = reports
+    assert [one["gradients"] for one in reports] == ["sparse, fused", "sparse", "dense", "sparse, fused"]
+    assert fused["losses"][-1] < fused["losses"][0]
+    for other in (apart, dense, stock):
+        assert other["losses"] == pytest.approx(fused["losses"], rel=1e-5)
