@@ -5,6 +5,8 @@
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
+#   make test-cuda compiles the CUDA code for one architecture and PTX; its tests are skipped where there is no GPU
+#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
 #   make test-libraries  third-party programs on gloo and fairring; not in make test, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
@@ -23,6 +25,7 @@ NEWEST_TORCH := 2.15
 OLDEST_TORCH := 2.11
 PYTHON ?= python3
 TORCH ?= $(NEWEST_TORCH)
+GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
 
@@ -38,7 +41,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-cpp test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
+.PHONY: demo failures features test test-cpp test-cuda test-gpu bench-gpu carry test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -75,7 +78,7 @@ bench-engine: build
 	@$(BIN)/python benchmarks/small.py --json bench-results/small.json \
 	  --engine build/torch-$(NEWEST_TORCH)/cmake/benchmarks/cpp/fairring_engine_bench $(BENCH)
 
-test: test-cpp fuzz test-rdma test-$(OLDEST_TORCH) test-python
+test: test-cpp test-cuda fuzz test-rdma test-$(OLDEST_TORCH) test-python
 
 # --- set-up
 
@@ -130,6 +133,29 @@ test-cpp: build build/asan/build.ninja build/tsan/build.ninja
 	@$(STAGE) "build C++ tests: TensorPipe" \
 	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests
 	@$(STAGE) "C++ tests: TensorPipe" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex tensorpipe
+
+# One architecture and its PTX. The processor's half of the kernels is tested in test-cpp.
+test-cuda: .venv/.tools
+	@$(BIN)/cmake -S . -B build/cuda -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DCMAKE_CUDA_ARCHITECTURES=90 -DFAIRRING_TESTS=ON \
+	  -DFAIRRING_BENCHMARKS=ON $(CMAKE_ARGS)
+	@if $(BIN)/ninja -C build/cuda -t targets all | grep '^fairring_cuda_tests:' >/dev/null; then \
+	  $(STAGE) "build CUDA code: sm_90 and PTX" \
+	    $(BIN)/cmake --build build/cuda --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench; \
+	  $(STAGE) "C++ tests of CUDA" $(CTEST) --test-dir build/cuda --label-regex 'cuda|level_zero'; \
+	else \
+	  echo "skipped: CUDA code, for want of what CMake says above"; \
+	fi
+
+test-gpu:
+	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run
+
+# BENCH takes its options: BENCH='--layouts 2x1 --json rows.json'
+bench-gpu:
+	@GPU_PYTHON=$(GPU_PYTHON) benchmarks/gpu $(BENCH)
+
+carry: .venv/.torch
+	@.ci/carry $(BIN)/python
 
 # What a run finds out stays in build/fuzz/corpus; what is worth keeping goes to tests/fuzz/corpus.
 fuzz: build/fuzz/build.ninja
