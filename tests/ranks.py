@@ -1,12 +1,11 @@
 """Ranks: processes on this machine that carry out functions of a test, each as one rank of a world.
 
-They are started once and kept, for importing torch takes seconds. A function is called as function(rank, *arguments) in
+They are started once and kept. A function is called as function(rank, *arguments) in
 every process at once; its results come back in rank order, and the first exception is raised here with its traceback.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +13,11 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+import forked
 import torch
 import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
 class RankError(AssertionError):
@@ -36,7 +35,7 @@ class Ranks:
         patience_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """environment: of all ranks. of_rank: of each one besides. patience_seconds: with each function."""
-        context = multiprocessing.get_context("spawn")
+        context = forked.context()
         self.size = size
         self._patience_seconds = patience_seconds
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -44,7 +43,7 @@ class Ranks:
         self._processes = []
         for rank in range(size):
             here, there = context.Pipe()
-            variables = {**LOOPBACK, **(environment or {}), **(of_rank[rank] if of_rank else {})}
+            variables = {**(environment or {}), **(of_rank[rank] if of_rank else {})}
             process = context.Process(target=_serve, args=(rank, there, variables), daemon=True)
             process.start()
             there.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import LOOPBACK, RankError, Ranks, all_reduce_ones, init_group
+from ranks import RankError, Ranks, all_reduce_ones, init_group
 
 from fairring.config import ConfigError
 
@@ -156,7 +156,7 @@ def _raise(_rank: int) -> None:
 def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"0123456789abcdef")
-    ranks = Ranks(2, {**LOOPBACK, "FAIRRING_SECRET_FILE": str(path)})
+    ranks = Ranks(2, {"FAIRRING_SECRET_FILE": str(path)})
     try:
         ranks.init()
         assert ranks.run(all_reduce_ones, 3) == [6, 6]

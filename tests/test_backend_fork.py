@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import LOOPBACK, Ranks, all_reduce_ones
+from forked import VARIABLES
+from ranks import Ranks, all_reduce_ones
 
 FORKS = """
 import os, sys, torch, torch.distributed as dist, fairring
@@ -43,7 +44,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize("child", ["does nothing", "destroys", "calls"])
 def test_a_forked_child_exits_as_python_does(tmp_path: Path, child: str) -> None:
-    variables = {**os.environ, **LOOPBACK}
+    variables = {**os.environ, **VARIABLES}
     commands = [[sys.executable, "-c", FORKS, str(tmp_path / "store"), str(rank), child] for rank in range(2)]
     parents = [subprocess.Popen(command, env=variables, start_new_session=True) for command in commands]
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import LOOPBACK, Ranks, init_group
+from ranks import Ranks, init_group
 
 CPU = torch.device("cpu")
 
@@ -197,7 +197,7 @@ def _watched(_rank: int) -> None:
 
 
 def test_torchs_own_checks_of_every_call_may_be_on() -> None:
-    ranks = Ranks(2, {**LOOPBACK, "TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    ranks = Ranks(2, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     try:
         ranks.init()
         ranks.run(_watched)

@@ -136,7 +136,7 @@ def mismatch_in_debug_detail(rank: Rank) -> None:
 
 def timeout_of_the_group(rank: Rank) -> None:
     """A call that a peer does not make is an error after the group's timeout"""
-    rank.init("timeout_of_the_group", timeout=timedelta(seconds=3))
+    rank.init("timeout_of_the_group", timeout=timedelta(seconds=10))
     _sums(rank)
     done = rank.store("timeout_of_the_group/done")
     if rank.number:

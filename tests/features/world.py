@@ -1,12 +1,10 @@
 """A world of four ranks on two machines that plays features on one backend, and how a feature may end there.
 
-Ranks are forked from a process that has imported torch, so that a world costs a fraction of a second and one that a
-feature has spoiled is simply replaced.
+A world costs a fraction of a second (forked.py), so one that a feature has spoiled is simply replaced.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import time
@@ -14,12 +12,10 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext
 from typing import Any
-from unittest import mock
 
+import forked
 import torch
 import torch.distributed as dist
 
@@ -27,24 +23,7 @@ from features.rank import GROUP_TIMEOUT, RANKS_PER_MACHINE, SIZE, Rank
 
 FEATURE_SECONDS = 90  # more than GROUP_TIMEOUT: a group that ends its calls by itself shows an error, not a hang
 GRACE_SECONDS = 3  # for the other ranks, once one has failed
-_PRELOADED = [
-    "torch",
-    "fairring",
-    "pytest",
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "torch.distributed.pipelining",
-    "torch.distributed.rpc",
-    "torch._inductor.compile_fx",
-]
-# Both ends of a store's connection look the other's name up; where the name server is slow that takes five seconds.
-_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
-_VARIABLES = {
-    "GLOO_SOCKET_IFNAME": "lo",
-    "TP_SOCKET_IFNAME": "lo",
-    "TORCH_FR_BUFFER_SIZE": "100",
-    "OMP_NUM_THREADS": "1",
-}
+_VARIABLES = {"TORCH_FR_BUFFER_SIZE": "100"}
 
 
 @dataclass(frozen=True)
@@ -60,8 +39,7 @@ class World:
     """Plays until a feature fails; then it is spoiled and good for nothing but `end`."""
 
     def __init__(self, backend: str, with_group: bool) -> None:
-        os.environ.update(_RESOLVER)
-        context = _context()
+        context = forked.context()
         self.spoiled = False
         self._with_group = with_group
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -139,15 +117,6 @@ class Worlds:
                 self.faults.append(f"{area} on {backend}: the ranks ended with {codes}")
 
 
-def _context() -> ForkServerContext:
-    """The process that ranks are forked from has their variables from its start on: its libraries read them once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
-    with mock.patch.dict(os.environ, _VARIABLES):
-        forkserver.ensure_running()
-    return context
-
-
 def _heard(pipe: Connection) -> Outcome:
     try:
         answer: Outcome = pipe.recv()
@@ -157,6 +126,7 @@ def _heard(pipe: Connection) -> Outcome:
 
 
 def _serve(rank: Rank, pipe: Connection, with_group: bool) -> None:
+    os.environ.update(_VARIABLES)
     os.environ["FAIRRING_MACHINE"] = f"machine{rank.number // RANKS_PER_MACHINE}"
     warnings.simplefilter("ignore")  # half of the calls are deprecated somewhere
     if with_group:
