@@ -1,7 +1,7 @@
 """Ranks: processes on this machine that carry out functions of a test, each as one rank of a world.
 
-They are started once and kept. A function is called as function(rank, *arguments) in
-every process at once; its results come back in rank order, and the first exception is raised here with its traceback.
+They are started once and kept. A function is called as function(rank, *arguments) in every process at once; its results
+come back in rank order, and exceptions are raised here with their tracebacks.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ class Ranks:
                 self.kill()
                 raise RankError(f"rank {rank} of {self.size} did not come back within {self._patience_seconds} s")
             answers.append(self._pipes[rank].recv())
-        for rank, (error, _) in zip(ranks, answers, strict=True):
-            if error:
-                raise RankError(f"rank {rank} of {self.size}:\n{error}")
+        errors = [
+            f"rank {rank} of {self.size}:\n{error}" for rank, (error, _) in zip(ranks, answers, strict=True) if error
+        ]
+        if errors:  # all of them: the first may only say that it waited for another
+            raise RankError("\n".join(errors))
         return [result for _, result in answers]
 
     def run(self, function: Callable[..., Any], *arguments: Any, on: list[int] | None = None) -> list[Any]:

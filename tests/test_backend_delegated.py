@@ -213,6 +213,9 @@ def _fail_again_and_again(rank: int, port: int, rounds: int) -> list[tuple[int, 
         dist.init_process_group("fairring", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
         dist.barrier()
         if rank == 0:
+            store.wait(
+                ["through"]
+            )  # a barrier that rank 0 is through may not have ended on rank 1, and an abort ends it
             work = _all_gather(rank)
             group: Any = dist.group.WORLD
             group._get_backend(torch.device("cpu")).abort()
@@ -220,6 +223,7 @@ def _fail_again_and_again(rank: int, port: int, rounds: int) -> list[tuple[int, 
                 work.wait()
             del work
         else:
+            store.set("through", "")
             with pytest.raises(dist.DistBackendError):
                 dist.barrier()  # not what rank 0 called
         dist.destroy_process_group()

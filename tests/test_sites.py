@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import forked_program
 from lab_programs import needs_namespaces, program
 
 from fairring import cost_rows, lab
@@ -42,7 +43,7 @@ def run(
 def test_results_are_exact_on_every_layout(machines: list[int], sites: str, order: str) -> None:
     world = sum(machines)
     sizes = len({0, 1, world - 1, world, world + 1}) + 4
-    said = run(program("exactness"), machines, sites, SMALL_SLICES, order=order)
+    said = run(forked_program("exactness"), machines, sites, SMALL_SLICES, order=order)
     assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * sizes} wrong 0\n"] * world
 
 
@@ -60,26 +61,26 @@ FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12), "few owners
 
 @pytest.mark.parametrize("forced", FORCED)
 def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Path) -> None:
-    said = run(program("exactness"), [1, 1, 1, 1], "2,1,1", forcing(FORCED[forced], tmp_path), network="none")
+    said = run(forked_program("exactness"), [1, 1, 1, 1], "2,1,1", forcing(FORCED[forced], tmp_path), network="none")
     assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * 9} wrong 0\n"] * 4
 
 
 def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> None:
     variants = [forcing(row, tmp_path) for row in FORCED.values()]
     variants += [{"FAIRRING_TRANSPORT": "rail=tensorpipe:uv,site=tcp"}, {"FAIRRING_LANES": "site=4"}]
-    hashes = {line for env in variants for line in run(program("bits"), [2, 1, 1], "2,1", env)}
+    hashes = {line for env in variants for line in run(forked_program("bits"), [2, 1, 1], "2,1", env)}
     assert len(hashes) == 1
 
 
 def test_floats_are_rounded_once_per_level_in_the_promised_order() -> None:
-    said = run(program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], "2", SMALL_SLICES)
+    said = run(forked_program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], "2", SMALL_SLICES)
     assert said == ["cases 12 wrong 0\n"] * 6
 
 
 @pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3), ("4", 4)])
 def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, count: int) -> None:
     size = 8 << 20
-    said = [json.loads(text) for text in run(program("slow_bytes", str(size)), [1, 1, 1, 1], sites)]
+    said = [json.loads(text) for text in run(forked_program("slow_bytes", str(size)), [1, 1, 1, 1], sites)]
     machines = {"2": [2, 2], "2,1,1": [2, 1, 1], "4": [1] * 4}[sites]
     first = 0
     for of_site in machines:
@@ -94,7 +95,7 @@ def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, cou
 def test_gradients_cross_as_bf16_in_half_the_bytes_with_the_same_bits_on_all_ranks(
     machines: list[int], sites: str
 ) -> None:
-    said = [json.loads(text) for text in run(program("between_sites"), machines, sites, network="none")]
+    said = [json.loads(text) for text in run(forked_program("between_sites"), machines, sites, network="none")]
     assert len({rank["bits"] for rank in said}) == 1
     whole, sent = (sum(rank[what] for rank in said) for what in ("whole", "sent"))
     assert sent == pytest.approx(whole / 2, rel=0.01)

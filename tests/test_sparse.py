@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from forked_programs import forked_program
 from lab_programs import REPOSITORY, program
 from ranks import Ranks
 from torch import nn
@@ -34,14 +35,14 @@ def run(command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] 
 
 @pytest.mark.parametrize("machines", LAYOUTS, ids=str)
 def test_random_sparse_sums_are_those_of_the_dense_tensors_on_all_ranks(machines: list[int]) -> None:
-    (said,) = set(run(program("sparse", str(CASES), "SUM,AVG", "float32,float64,float16,bfloat16"), machines))
+    (said,) = set(run(forked_program("sparse", str(CASES), "SUM,AVG", "float32,float64,float16,bfloat16"), machines))
     assert said.startswith(f"cases {CASES} wrong 0 "), said
 
 
 @pytest.mark.parametrize("machines", LAYOUTS, ids=str)
 def test_sparse_sums_are_rounded_as_dense_ones_are(machines: list[int]) -> None:
     for settings in (SMALL_SLICES, {}):
-        assert run(program("sparse_rounding"), machines, settings) == ["cases 96 wrong 0\n"] * sum(machines)
+        assert run(forked_program("sparse_rounding"), machines, settings) == ["cases 96 wrong 0\n"] * sum(machines)
 
 
 # Worlds of a power of two, by which dividing and multiplying by the reciprocal are the same.

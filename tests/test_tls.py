@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from certificates import Authority
-from lab_programs import needs_namespaces
+from forked_programs import forked_program
+from lab_programs import needs_namespaces, program
 
 from fairring import _core, lab
 
 pytestmark = needs_namespaces
 
-PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 150
 
 
@@ -24,13 +23,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def program(name: str) -> list[str]:
-    return [sys.executable, str(PROGRAMS / f"{name}.py")]
-
-
 def run(name: str, machines: list[int], env: Mapping[str, str]) -> list[str]:
     """What each rank printed, once all have ended well."""
-    with lab.Lab(program(name), machines, "none", env=env) as running:
+    with lab.Lab(forked_program(name), machines, "none", env=env) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output
     return result.stdout
