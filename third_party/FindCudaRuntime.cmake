@@ -13,6 +13,14 @@ if(NOT cudaMajor STREQUAL compilerMajor)
                  "CPU-only package (for CUDA take a compiler of CUDA ${cudaMajor}: CUDACXX=<path to its nvcc>)")
   return()
 endif()
+# CUB is headers alone, which come with the toolkit; of the wheels they are one of their own.
+find_path(CUB_INCLUDE_DIR cub/version.cuh HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} PATH_SUFFIXES cccl)
+if(NOT CUB_INCLUDE_DIR)
+  message(STATUS "No cub/version.cuh beside the CUDA compiler: building the CPU-only package (for CUDA: "
+                 "${Python_EXECUTABLE} -m pip install nvidia-cuda-cccl, of the compiler's version, or set "
+                 "-DCUB_INCLUDE_DIR=<directory>)")
+  return()
+endif()
 set(CudaRuntime_FOUND TRUE)
 message(STATUS "CUDA runtime: ${TorchLibs_CUDART}")
 # The compiler may name folders that are not there.

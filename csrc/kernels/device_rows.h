@@ -1,0 +1,37 @@
+// Rows with keys in memory of a CUDA device, some keys more than once: to each key once, ascending, and the sums of
+// what it has. Keys are sorted by CUB's radix sort, which keeps equal ones in their order; rows are added in that
+// order, so the bits are those of reduce() on the processor, in every run. Any thread, no state. All is enqueued on a
+// stream of the device; nothing waits, but for kernels that are loaded when they are first used, which may wait until
+// the device is idle. Throw Failure, in words that name the call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/reduce.h"
+
+namespace fairring {
+
+// Which entries have the same key. Arrays of as many as there are entries.
+struct MatchedRows {
+  std::uint64_t* keys = nullptr;    // each once, ascending
+  std::uint32_t* begins = nullptr;  // where in `order` the entries of each begin
+  std::uint32_t* order = nullptr;   // the entries, by their keys
+  std::uint64_t* count = nullptr;   // a single number: of keys
+};
+
+// Bytes of the device's memory that matching so many entries takes besides; it begins at a multiple of 256.
+std::uint64_t matchScratchBytes(std::uint64_t entries, int device);
+
+// At least one entry, fewer than 2^31. The keys are below keysBelow, which saves passes.
+void matchRows(const MatchedRows& to, const std::uint64_t* keys, std::uint64_t entries, std::uint64_t keysBelow,
+               std::byte* scratch, int device, cudaStream_t stream);
+
+// out: matched.count rows, `rows`, which the host has to know by then; values: all entries' rows. Both are packed and
+// don't overlap.
+void sumRows(DType dtype, void* out, const void* values, std::uint64_t rowElements, const MatchedRows& matched,
+             std::uint64_t rows, std::uint64_t entries, int device, cudaStream_t stream);
+
+}  // namespace fairring
