@@ -53,6 +53,9 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
     The sends are those in which the messages went out, several in one. None: not ours.
     """
 
+def merged_rows(tensor: Tensor) -> Tensor:
+    """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""
+
 def rdma_devices() -> list[dict[str, str]]:
     """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""
 

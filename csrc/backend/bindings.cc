@@ -8,6 +8,7 @@
 #include "backend/device_sockets.h"
 #include "backend/fairring_backend.h"
 #include "backend/inspection.h"
+#include "backend/sparse_on_device.h"
 
 namespace py = pybind11;
 using fairring::FairringBackend;
@@ -68,6 +69,7 @@ PYBIND11_MODULE(_core, module) {
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
+  module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
   module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("rail"), py::arg("site") = "tcp");

@@ -71,13 +71,13 @@ Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::Allre
   if (tensors.size() == 1 && tensors.front().is_cuda()) {
     if (WorkPtr work = reduceOnDevice(op::kAllReduce, tensors, options)) return work;
   }
-  if (tensors.size() == 1 && isSparseOnHost(tensors.front())) return allReduceSparse(tensors.front(), options);
+  if (tensors.size() == 1 && isSparse(tensors.front())) return allReduceSparse(tensors.front(), options);
   const bool ours = tensors.size() == 1 && isOurs(tensors);
   return ours ? reduceInPlace(op::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
 }
 
 Fallback::WorkPtr FairringBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const bool ours = tensors.size() == 1 && isSparseOnHost(tensors.front());
+  const bool ours = tensors.size() == 1 && isSparse(tensors.front());
   return ours ? allReduceSparse(tensors.front(), options) : Fallback::allreduce_sparse(tensors, options);
 }
 

@@ -1,10 +1,15 @@
-// FairringBackend's way with all-reduces of sparse tensors of the CPU: this rank's rows, each once and in order, go to
-// the engine with their keys.
+// FairringBackend's way with all-reduces of sparse tensors: this rank's rows, each once and in order, go to the engine
+// with their keys. Those of a device go as the host's (sparse_on_device.h), whatever FAIRRING_CUDA says: NCCL has no
+// sparse all-reduce that could be taken instead.
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <chrono>
 #include <utility>
 
+#include "backend/cuda_device.h"
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
+#include "backend/sparse_on_device.h"
 #include "backend/sparse_tensor.h"
 #include "backend/sparse_work.h"
 
@@ -27,12 +32,39 @@ Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tenso
   }
 }
 
+// How many rows there are is not known before the graph runs.
+void refuseCapture(const at::Tensor& tensor) {
+  if (tensor.is_cpu() || !whyNoCuda().empty()) return;
+  const c10::Stream callers = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+  TORCH_CHECK_WITH(ValueError, !isCapturing(callers), op::kAllReduceSparse.verb,
+                   " can't be captured in a CUDA graph: ranks exchange how many rows they have while the host waits; "
+                   "make the call outside of the capture, or make the tensor dense");
+}
+
+// Our kernels have never run on a GPU: they are for who has switched them on.
+at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool usesDevices) {
+  if (tensor.is_cpu()) return tensor;
+  const Merging merging = usesDevices && whyNoCuda().empty() ? Merging::Ours : Merging::Torchs;
+  return mergedOnHost(tensor, dtype, merging, SparseStreams::of(tensor.device()).in);
+}
+
+c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor, LocalRows rows,
+                                      std::weak_ptr<Runtime> runtime) {
+  if (tensor.is_cpu()) {
+    return c10::make_intrusive<SparseWork>(std::move(label), op::kAllReduceSparse, tensor, std::move(rows),
+                                           std::move(runtime));
+  }
+  return c10::make_intrusive<SparseDeviceWork>(std::move(label), op::kAllReduceSparse, tensor, std::move(rows),
+                                               std::move(runtime), SparseStreams::of(tensor.device()).out);
+}
+
 }  // namespace
 
 // A rank whose rows are not in order says so to the others, as with any tensor.
 Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
   refuseIfEnded();
+  refuseCapture(tensor);
   const Contribution contribution = contributionOfRows(options.reduceOp, tensor, getSize());
   const std::shared_ptr<Membership> membership = this->membership();
   SparseOperand operand;
@@ -42,7 +74,8 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   LocalRows rows;
   Error refused;
   try {
-    rows = LocalRows::of(tensor, contribution.reduction);
+    const bool usesDevices = membership && membership->usesDevices();
+    rows = LocalRows::of(onHost(tensor, contribution.reduction.dtype, usesDevices), contribution.reduction);
   } catch (const c10::Error& error) {
     if (!membership) throw;
     refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,
@@ -52,8 +85,7 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
       signatureOf(op::kAllReduceSparse, {.tensors = {tensor}, .reduction = options.reduceOp.op_});
   countCall();
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
-  const auto work =
-      c10::make_intrusive<SparseWork>(labelOf(signature), op::kAllReduceSparse, tensor, std::move(rows), runtime);
+  const auto work = workOf(labelOf(signature), tensor, std::move(rows), runtime);
   if (!membership) {
     contributeAlone(work->rows().values, contribution);
     work->takeOwnRows();

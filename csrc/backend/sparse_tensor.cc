@@ -64,7 +64,9 @@ LocalRows summed(const at::Tensor& tensor, const at::Tensor& values, std::span<c
 
 }  // namespace
 
-bool isSparseOnHost(const at::Tensor& tensor) { return tensor.layout() == at::kSparse && tensor.device().is_cpu(); }
+bool isSparse(const at::Tensor& tensor) {
+  return tensor.layout() == at::kSparse && (tensor.device().is_cpu() || tensor.device().is_cuda());
+}
 
 std::uint64_t possibleRows(const at::Tensor& tensor) {
   std::uint64_t rows = 1;
@@ -116,7 +118,7 @@ void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& key
     below *= std::max<std::uint64_t>(size, 1);
   }
   auto* const impl = static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
-  impl->set_indices_and_values_unsafe(indices, values);
+  impl->set_indices_and_values_unsafe(indices.to(tensor.device()), values.to(tensor.device()));
   impl->set_coalesced(true);
   if (!tensor.is_inference()) impl->bump_version();
 }

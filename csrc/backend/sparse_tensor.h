@@ -1,4 +1,4 @@
-// A sparse COO tensor of the CPU as rows with keys, and back. A key is the row's place among all rows that the tensor
+// A sparse COO tensor as rows with keys, and back. A key is the row's place among all rows that the tensor
 // could have, its sparse dimensions taken as one; so the order of keys is that in which torch keeps a coalesced tensor.
 // Any thread; tensors are read and written without autograd.
 #pragma once
@@ -13,14 +13,15 @@
 
 namespace fairring {
 
-bool isSparseOnHost(const at::Tensor& tensor);
+// Of the CPU or a CUDA device, in COO form.
+bool isSparse(const at::Tensor& tensor);
 
 struct LocalRows {                  // of one rank
   std::vector<std::uint64_t> keys;  // each once, ascending
   at::Tensor values;                // of these, packed
 
   // Rows that stand in the tensor more than once are summed in the order in which they stand there, and rounded once.
-  // Throws c10::Error where an index lies outside of the tensor.
+  // The tensor is one of the CPU. Throws c10::Error where an index lies outside of it.
   static LocalRows of(const at::Tensor& tensor, const Reduction& reduction);
 };
 
@@ -28,9 +29,9 @@ struct LocalRows {                  // of one rank
 std::uint64_t possibleRows(const at::Tensor& tensor);
 std::uint64_t rowElements(const at::Tensor& tensor);  // complex ones count twice
 
-// Memory for that many rows of it. No dispatch to Python.
+// Memory of the host for that many rows of it. No dispatch to Python.
 at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows);
-// The tensor becomes these rows, coalesced.
+// The tensor becomes these rows, coalesced; where it is of a device, on the current stream, for which the host waits.
 void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& keys, const at::Tensor& values);
 
 }  // namespace fairring

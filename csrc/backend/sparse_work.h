@@ -12,7 +12,7 @@
 
 namespace fairring {
 
-class SparseWork final : public FairringWork {
+class SparseWork : public FairringWork {
  public:
   // rows: this rank's; none where it can't take part.
   SparseWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,
@@ -23,9 +23,12 @@ class SparseWork final : public FairringWork {
   std::byte* makeResult(const std::vector<std::uint64_t>& keys);
   void takeOwnRows();  // a group of one rank: they are the sum
 
+ protected:
+  const at::Tensor& tensor() const { return tensor_; }
+  void writeBack() override;
+
  private:
   bool needsCopyBack() const override { return sums_.defined(); }
-  void writeBack() override;
 
   const at::Tensor tensor_;
   const LocalRows rows_;

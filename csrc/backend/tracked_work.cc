@@ -38,7 +38,7 @@ void TrackedWork::tell(const Audience& audience) {
     if (failure) {
       audience.future->setError(failure);
     } else {
-      audience.future->markCompleted(value());
+      complete(*audience.future);
     }
   }
   if (!audience.result) return;
@@ -49,7 +49,7 @@ void TrackedWork::tell(const Audience& audience) {
 FuturePtr TrackedWork::ask(FuturePtr& place, const c10::TypePtr& type) {
   std::unique_lock lock(mutex_);
   if (place) return place;
-  const FuturePtr future = place = c10::make_intrusive<c10::ivalue::Future>(type);
+  const FuturePtr future = place = c10::make_intrusive<c10::ivalue::Future>(type, devices());
   const bool late = completed_;
   lock.unlock();
   // Nobody else will tell it; it has no callbacks yet.

@@ -62,6 +62,10 @@ class TrackedWork : public c10d::Work {
   virtual c10::IValue value() = 0;
   virtual c10::TypePtr valueType() const = 0;
 
+  // Where its tensors lie that are not on the host, and how the future is completed with it.
+  virtual std::vector<c10::Device> devices() const { return {}; }
+  virtual void complete(c10::ivalue::Future& future) { future.markCompleted(value()); }
+
   // A thread is about to wait for the call until then: whatever it can do for it meanwhile.
   virtual void hasten(Deadline) {}
 

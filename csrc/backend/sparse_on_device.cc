@@ -1,0 +1,131 @@
+#include "backend/sparse_on_device.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/aminmax.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "backend/cuda_rows.h"
+#include "backend/reduction.h"
+#include "backend/sparse_tensor.h"
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+c10::Stream currentStream(const c10::Device& device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+// The memory is given to nobody else before all that is on the stream by then.
+void leaveTo(const c10::Stream& stream, const at::Tensor& sparse) {
+  const c10::impl::VirtualGuardImpl device(stream.device_type());
+  for (const at::Tensor& tensor : {sparse._indices(), sparse._values()})
+    device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+// Merged, such an index could pass for another row's.
+void requireIndicesInside(const at::Tensor& tensor) {
+  if (tensor._nnz() == 0) return;
+  const auto [least, most] = at::aminmax(tensor._indices(), /*dim=*/1);
+  const at::Tensor lowest = least.cpu();
+  const at::Tensor highest = most.cpu();
+  for (std::int64_t dim = 0; dim < tensor.sparse_dim(); ++dim) {
+    const std::int64_t low = lowest.const_data_ptr<std::int64_t>()[dim];
+    const std::int64_t high = highest.const_data_ptr<std::int64_t>()[dim];
+    TORCH_CHECK_WITH(IndexError, low >= 0 && high < tensor.size(dim), "its indices in dimension ", dim, " go from ",
+                     low, " to ", high, ", and there are ", tensor.size(dim), " rows");
+  }
+}
+
+// Not there yet: it comes on the current stream.
+at::Tensor pinnedCopy(const at::Tensor& tensor) {
+  const at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type(), /*pin_memory=*/true);
+  copy.copy_(tensor, /*non_blocking=*/true);
+  return copy;
+}
+
+}  // namespace
+
+SparseStreams SparseStreams::of(const c10::Device& device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, SparseStreams> made;
+  const std::lock_guard lock(mutex);
+  const auto known = made.find(device.index());
+  if (known != made.end()) return known->second;
+  const c10::impl::VirtualGuardImpl there(device.type());
+  const SparseStreams streams{there.getStreamFromGlobalPool(device, /*isHighPriority=*/true),
+                              there.getStreamFromGlobalPool(device, /*isHighPriority=*/true)};
+  return made.emplace(device.index(), streams).first->second;
+}
+
+at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  c10::Event written(in.device_type());
+  written.record(currentStream(in.device()));
+  written.block(in);
+  const c10::StreamGuard onIt(in);
+  leaveTo(in, tensor);
+  if (!tensor.is_coalesced()) requireIndicesInside(tensor);
+  const at::Tensor values = tensor._values().resolve_conj().resolve_neg();  // which coalesce() does not look at
+  const at::Tensor plain =
+      at::_sparse_coo_tensor_unsafe(tensor._indices(), values, tensor.sizes(), {}, tensor.is_coalesced());
+  const bool byOurs = merging == Merging::Ours && !tensor.is_coalesced() && tensor._nnz() > 0;
+  const at::Tensor merged = byOurs ? mergedRows(plain, dtype) : plain.coalesce();
+  const at::Tensor indices = pinnedCopy(merged._indices());
+  const at::Tensor rows = pinnedCopy(merged._values());
+  in.synchronize();
+  return at::_sparse_coo_tensor_unsafe(indices, rows, merged.sizes(), {}, true);
+}
+
+at::Tensor mergedByOurs(const at::Tensor& tensor) {
+  TORCH_CHECK_WITH(ValueError, isSparse(tensor), "merged_rows is for sparse tensors of the CPU or a CUDA device");
+  const at::AutoDispatchBelowAutograd noGradient;
+  try {
+    const c10d::ReduceOp sum = c10d::ReduceOp::SUM;
+    const Reduction reduction = contributionOf("merged_rows", sum, tensor.scalar_type(), 1).reduction;
+    if (!tensor.is_cpu()) return mergedRows(tensor, reduction.dtype);
+    const LocalRows rows = LocalRows::of(tensor, reduction);
+    const at::Tensor merged = at::_sparse_coo_tensor_unsafe(tensor._indices(), tensor._values(), tensor.sizes());
+    replaceRows(merged, rows.keys, rows.values);
+    return merged;
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
+SparseDeviceWork::SparseDeviceWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor,
+                                   LocalRows rows, std::weak_ptr<Runtime> runtime, const c10::Stream& out)
+    : SparseWork(std::move(label), operation, tensor, std::move(rows), std::move(runtime)),
+      out_(out),
+      callers_(currentStream(out.device())) {}
+
+// The copies wait until they are done, so nothing is left to be ordered by events. The sums are given out on `out_`,
+// and may be dropped by who has never called wait().
+void SparseDeviceWork::writeBack() {
+  const c10::StreamGuard onIt(out_);
+  SparseWork::writeBack();
+  leaveTo(callers_, tensor());
+}
+
+bool SparseDeviceWork::wait(std::chrono::milliseconds timeout) {
+  SparseWork::wait(timeout);
+  leaveTo(currentStream(out_.device()), tensor());
+  return true;
+}
+
+// Its callbacks come after this stream.
+void SparseDeviceWork::complete(c10::ivalue::Future& future) {
+  const c10::StreamGuard onIt(out_);
+  SparseWork::complete(future);
+}
+
+}  // namespace fairring
