@@ -74,11 +74,14 @@ class _Fusion:
         gradients = [member.gradient for member in members]
         table = _concatenate(gradients)
         table.div_(self._group.size())  # before the sum, as DDP does
+        stream = torch.cuda.current_stream(table.device) if table.is_cuda else None
         work: Any = dist.all_reduce(table, group=self._group, async_op=True)
 
         def distribute(done: Future[Any]) -> None:
             done.value()  # raises what the exchange failed of
             _distribute(table, gradients)
+            if stream is not None:
+                _hand_over(gradients, stream)
 
         def tell(exchange: Exchange) -> None:
             for member in members:
@@ -129,3 +132,14 @@ def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
         gradient.data = torch.sparse_coo_tensor(
             own, values[begin:end], gradient.shape, is_coalesced=True, check_invariants=False
         )
+
+
+def _hand_over(gradients: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
+    """From the stream of a callback, where they were made, to that on which DDP and the optimizer read them.
+
+    The future that DDP waits for knows of no device.
+    """
+    for gradient in gradients:
+        gradient._indices().record_stream(stream)
+        gradient._values().record_stream(stream)
+    torch.cuda.current_stream(stream.device).synchronize()
