@@ -7,6 +7,10 @@ Python's path.
 Times are of the slowest rank. ms: median of so many rounds, from the call to the end of the result on the device.
 host_us: what the call itself takes the host. wait_us: what wait() takes it. In DDP: step_ms, and gap_ms from the last
 gradient to the end of backward, on the device, which is what an optimizer would wait.
+
+sparse: the gradient of an embedding of which each rank touches some rows, some of them twice. On fairring it is reduced
+as it is; NCCL reduces no sparse tensors, so on nccl it is the dense one, of as many rows of the table as memory allows
+(table_rows), made before the clock starts. A dense table takes as much longer as it has more rows.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ SIZES = [4 << 10, 64 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
 ROUNDS, WARM_UP = 20, 5
 BACKENDS = ["fairring", "nccl"]
 IN_FLIGHT, BUCKET = 8, 25 << 20
+TABLE_ROWS, TABLE_WIDTH, TOUCHED = 5_000_000, 2048, 50_000
+SPARSE_ROUNDS = 5
+MOST_DENSE = 4 << 30  # bytes: through sockets more would take minutes
 PATIENCE_SECONDS = 900  # with one row: four processes may take turns on one GPU
 
 
@@ -55,6 +62,38 @@ def all_reduce(_rank: int, size: int, in_flight: int) -> dict[str, float]:
         "host_us": statistics.median(calls[WARM_UP:]) * 1e6,
         "wait_us": statistics.median(waits[WARM_UP:]) * 1e6,
     }
+
+
+def touched_rows(rank: int) -> torch.Tensor:
+    numbers = torch.Generator(device="cuda").manual_seed(rank)
+    indices = torch.randint(TABLE_ROWS, (1, TOUCHED), generator=numbers, device="cuda")
+    values = torch.ones(TOUCHED, TABLE_WIDTH, device="cuda")
+    shape = (TABLE_ROWS, TABLE_WIDTH)
+    return torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+
+
+def table_rows() -> int:
+    """Of a dense tensor that every rank on this GPU can have."""
+    sharing = -(-dist.get_world_size() // torch.cuda.device_count())
+    room = min(torch.cuda.mem_get_info()[0] // (2 * sharing), MOST_DENSE)
+    return min(TABLE_ROWS, room // (4 * TABLE_WIDTH))
+
+
+def sparse(rank: int, backend: str) -> dict[str, float]:
+    rows = torch.tensor([table_rows()], device="cuda")
+    dist.all_reduce(rows, op=dist.ReduceOp.MIN)  # memory differs, and ranks take theirs while others look
+    count = TABLE_ROWS if backend == "fairring" else int(rows)
+    dense = None if backend == "fairring" else torch.ones(count, TABLE_WIDTH, device="cuda")
+    times = []
+    for _ in range(1 + SPARSE_ROUNDS):
+        tensor = touched_rows(rank) if dense is None else dense
+        dist.barrier()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return {"table_rows": count, "width": TABLE_WIDTH, "touched": TOUCHED, "ms": statistics.median(times[1:]) * 1e3}
 
 
 def ddp(_rank: int) -> dict[str, float]:
@@ -91,6 +130,7 @@ def measure(layout: str, backend: str) -> Iterator[dict[str, Any]]:
         for size, in_flight in [*((size, 1) for size in SIZES), (BUCKET, IN_FLIGHT)]:
             result = slowest(ranks.run(all_reduce, size, in_flight))
             yield {**where, "what": "all-reduce", "bytes": size, "in_flight": in_flight, **result}
+        yield {**where, "what": "sparse", **slowest(ranks.run(sparse, backend))}
         yield {**where, "what": "ddp", **slowest(ranks.run(ddp))}
     finally:
         ranks.kill()
