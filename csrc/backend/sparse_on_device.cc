@@ -8,7 +8,9 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstdint>
 #include <exception>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -46,6 +48,17 @@ void requireIndicesInside(const at::Tensor& tensor) {
   }
 }
 
+// torch's kernel has counted elements in 32 bits. More than these the host merges.
+bool torchMerges(const at::Tensor& plain) {
+  return plain._values().numel() <= std::numeric_limits<std::int32_t>::max();
+}
+
+at::Tensor merged(const at::Tensor& plain, DType dtype, Merging merging) {
+  if (plain.is_coalesced() || plain._nnz() == 0) return plain;
+  if (merging == Merging::Ours) return mergedRows(plain, dtype);
+  return torchMerges(plain) ? plain.coalesce() : plain;
+}
+
 // Not there yet: it comes on the current stream.
 at::Tensor pinnedCopy(const at::Tensor& tensor) {
   const at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type(), /*pin_memory=*/true);
@@ -78,12 +91,11 @@ at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, 
   const at::Tensor values = tensor._values().resolve_conj().resolve_neg();  // which coalesce() does not look at
   const at::Tensor plain =
       at::_sparse_coo_tensor_unsafe(tensor._indices(), values, tensor.sizes(), {}, tensor.is_coalesced());
-  const bool byOurs = merging == Merging::Ours && !tensor.is_coalesced() && tensor._nnz() > 0;
-  const at::Tensor merged = byOurs ? mergedRows(plain, dtype) : plain.coalesce();
-  const at::Tensor indices = pinnedCopy(merged._indices());
-  const at::Tensor rows = pinnedCopy(merged._values());
+  const at::Tensor there = merged(plain, dtype, merging);
+  const at::Tensor indices = pinnedCopy(there._indices());
+  const at::Tensor rows = pinnedCopy(there._values());
   in.synchronize();
-  return at::_sparse_coo_tensor_unsafe(indices, rows, merged.sizes(), {}, true);
+  return at::_sparse_coo_tensor_unsafe(indices, rows, there.sizes(), {}, there.is_coalesced());
 }
 
 at::Tensor mergedByOurs(const at::Tensor& tensor) {

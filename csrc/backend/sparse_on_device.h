@@ -25,9 +25,10 @@ struct SparseStreams {
 // Whose kernels sum the rows of a key: both in the order in which they stand in the tensor, rounded once.
 enum class Merging : std::uint8_t { Torchs, Ours };
 
-// What the tensor is when the caller's stream comes there, in pinned memory, its rows each once: so no more than these
-// go to the host. The host waits: how many there are is known to the device alone. Its sparse dimensions may have
-// become one. Throws c10::Error, where an index lies outside of the tensor among others.
+// What the tensor is when the caller's stream comes there, in pinned memory, its rows each once, so that no more than
+// these go to the host; where torch's kernels can't merge as many, as they are. The host waits: how many there are is
+// known to the device alone. Its sparse dimensions may have become one. Throws c10::Error, where an index lies outside
+// of the tensor among others.
 at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in);
 
 // For benchmarks: a tensor's rows each once, by our own sums, on its device.
