@@ -11,6 +11,8 @@ import torch.distributed as dist
 from ranks import Ranks
 from torch.profiler import ProfilerActivity, profile
 
+from fairring.traffic import Moved, counting, traffic
+
 kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
 
 c10d: Any = torch._C._distributed_c10d
@@ -34,6 +36,44 @@ def test_the_profiler_shows_our_titles(pair: Ranks) -> None:
     for rank, names in enumerate(pair.run(_profiled)):
         point_to_point = "fairring:send" if rank == 0 else "fairring:recv"
         assert names == {"fairring:all_reduce", "fairring:all_gather", "fairring:barrier", point_to_point}
+
+
+def _counted(_rank: int) -> tuple[dict[str, Moved], set[str]]:
+    tensors = [torch.ones(1024) for _ in range(10)]
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler, counting() as moved:
+        for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+            work.wait()
+        dist.barrier()
+    return moved, {event.name for event in profiler.events() or [] if event.name.startswith("fairring:moved")}
+
+
+def test_a_stretch_of_a_program_says_what_it_moved_and_so_does_the_trace() -> None:
+    ranks = Ranks(2, of_rank=[{"FAIRRING_MACHINE": name} for name in ("a", "b")])
+    try:
+        ranks.init()
+        for moved, events in ranks.run(_counted):
+            rail = moved["rail"]
+            assert (rail.messages, rail.bytes) == (10, 10 * 4096)
+            assert 1 <= rail.sends <= 10
+            assert moved["machine"] == Moved()
+            assert events == {f"fairring:moved machine: {moved['machine']}; rail: {rail}"}
+    finally:
+        ranks.kill()
+
+
+def _of_gloo(_rank: int) -> str:
+    try:
+        traffic(dist.new_group(backend="gloo"))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_only_our_groups_count(pair: Ranks) -> None:
+    assert pair.run(_of_gloo) == ["only groups of the backend fairring count what they move"] * 2
 
 
 def _call(_rank: int) -> None:
