@@ -30,14 +30,7 @@ add_arguments = options.add_arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run(arguments, options.read, _join)
-
-
-def _join(arguments: argparse.Namespace, chosen: options.Options) -> int:
-    from fairring.bench.job import joined
-
-    with joined() as job:
-        return _measure(arguments, chosen, job)
+    return launch.run_joined(arguments, options.read, _measure)
 
 
 def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:

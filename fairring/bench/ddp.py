@@ -57,14 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run(arguments, _read, _join)
-
-
-def _join(arguments: argparse.Namespace, contestants: list[Contestant]) -> int:
-    from fairring.bench.job import joined
-
-    with joined() as job:
-        return _measure(arguments, contestants, job)
+    return launch.run_joined(arguments, _read, _measure)
 
 
 def _read(arguments: argparse.Namespace) -> list[Contestant]:

@@ -6,9 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fairring.bench import results
+
+if TYPE_CHECKING:
+    from fairring.bench.job import Job
 
 Read = TypeVar("Read")
 
@@ -60,6 +63,22 @@ def run(
     except (ValueError, RuntimeError, OSError) as error:
         print(f"fairring bench: {error}", file=sys.stderr)
         return 1
+
+
+def run_joined(
+    arguments: argparse.Namespace,
+    read: Callable[[argparse.Namespace], Read],
+    measure: Callable[[argparse.Namespace, Read, Job], int],
+) -> int:
+    """The same of a benchmark whose ranks meet in a default group first."""
+
+    def join(arguments: argparse.Namespace, told: Read) -> int:
+        from fairring.bench.job import joined
+
+        with joined() as job:
+            return measure(arguments, told, job)
+
+    return run(arguments, read, join)
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> int:

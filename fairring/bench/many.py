@@ -88,14 +88,7 @@ def spread(smallest: int, largest: int, count: int) -> list[int]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run(arguments, read, _join)
-
-
-def _join(arguments: argparse.Namespace, chosen: Options) -> int:
-    from fairring.bench.job import joined
-
-    with joined() as job:
-        return _measure(arguments, chosen, job)
+    return launch.run_joined(arguments, read, _measure)
 
 
 def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:

@@ -98,14 +98,7 @@ def density(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run(arguments, read, _join)
-
-
-def _join(arguments: argparse.Namespace, chosen: Options) -> int:
-    from fairring.bench.job import joined
-
-    with joined() as job:
-        return _measure(arguments, chosen, job)
+    return launch.run_joined(arguments, read, _measure)
 
 
 def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
