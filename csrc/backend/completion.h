@@ -24,7 +24,7 @@ class Completion {
  public:
   using Task = std::function<void()>;
   static constexpr std::chrono::milliseconds kPatience{1};
-  static constexpr std::chrono::milliseconds kGather{1};
+  static constexpr std::chrono::milliseconds kGather{5};
 
   Completion();
   Completion(const Completion&) = delete;
@@ -36,10 +36,12 @@ class Completion {
   // come by then: so that many calls in a row wake a thread once. Any thread; does not wait.
   using Object = c10::intrusive_ptr<c10::intrusive_ptr_target>;
   void release(Object object);
+  // The same at once, on the caller's thread: for callers, who come by often. The end of a tensor takes Python's lock;
+  // a thread that is not run just then would keep it from all others.
+  void letGo();
 
  private:
   void serve();
-  void letGo();
   void awaitTask(std::unique_lock<std::mutex>& lock);
   bool takeTurn(std::unique_lock<std::mutex>& lock);
   void startThread();

@@ -246,6 +246,7 @@ Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef&
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+  membership.completion().letGo();
   coalescing().add(WorkPtr(work));
   return work;
 }
