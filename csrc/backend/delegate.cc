@@ -19,7 +19,7 @@ Fallback::Delegated Fallback::pointToPoint(const Operation& operation, const Ten
                                            std::optional<int> peer) const {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
   Signature signature = signatureOf(operation, {.tensors = tensors});
-  if (peer) signature.text += concat(", rank ", getRank(), " and rank ", *peer);
+  if (peer) signature.text = concat(signature.text, ", rank ", getRank(), " and rank ", *peer);
   return {operation, std::move(signature), std::chrono::milliseconds(0), tensors.front().device().type(), false};
 }
 

@@ -127,8 +127,8 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
                                                  const c10d::AllreduceOptions& options) {
   std::vector<Reduced> all;
   all.reserve(tensors.size());
-  const Common common{.tensors = tensors, .reduction = options.reduceOp};
-  ReducingCall call{operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Common common{.tensors = tensors, .reduction = options.reduceOp};
+  ReducingCall call{operation, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     all.push_back(reducedOrRefused(call, i, tensor, tensor.numel(), [&tensor] { return Reduced::inPlace(tensor); }));
@@ -140,8 +140,8 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   refuseSparse(op::kReduce, tensors);
   if (tensors.size() != 1 || !isOurs(tensors)) return Fallback::reduce(tensors, options);
   const at::Tensor& tensor = tensors.front();
-  const Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
-  ReducingCall call{op::kReduce, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
+  ReducingCall call{op::kReduce, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
   Reduced reduced = reducedOrRefused(call, 0, tensor, tensor.numel(), [&] {
     return getRank() == options.rootRank ? Reduced::inPlace(tensor) : Reduced::ofACopy(tensor);
   });
@@ -166,8 +166,9 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
     return std::accumulate(parts.begin(), end, std::int64_t{0},
                            [](std::int64_t sum, const at::Tensor& part) { return sum + part.numel(); });
   };
-  const Common common{.tensors = parts, .reduction = options.reduceOp};
-  ReducingCall call{op::kReduceScatter, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Common common{.tensors = parts, .reduction = options.reduceOp};
+  ReducingCall call{op::kReduceScatter, std::move(common), options.reduceOp, limitOf(options.timeout),
+                    !options.asyncOp};
   Reduced reduced = reducedOrRefused(call, 0, outputs.front(), elementsUpTo(parts.end()),
                                      [&] { return Reduced::scattered(parts, outputs.front(), elementsUpTo(mine)); });
   return reduceAll(call, {std::move(reduced)}, outputs);
@@ -191,8 +192,8 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
                                                    const Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
                    inputs.size(), " inputs");
-  const Common common{.tensors = inputs, .reduction = options.reduceOp};
-  ReducingCall call{operation, common, options.reduceOp, limitOf(options.timeout), !options.asyncOp};
+  Common common{.tensors = inputs, .reduction = options.reduceOp};
+  ReducingCall call{operation, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
   std::vector<Reduced> all;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::int64_t elements = inputs[i].numel() / getSize();

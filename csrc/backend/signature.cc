@@ -56,21 +56,24 @@ std::string shapeOf(const at::Tensor& sparse) {
 }
 
 std::string textOf(const Operation& operation, const Common& common) {
-  std::string text = operation.verb;
-  if (common.reduction) text += concat(" ", name(*common.reduction));
+  std::string text;
+  text.reserve(64);  // of most: one piece of memory
+  const auto add = [&text](const auto&... parts) { (appendTo(text, parts), ...); };
+  add(operation.verb);
+  if (common.reduction) add(" ", name(*common.reduction));
   if (!common.tensors.empty()) {
     const at::Tensor& first = common.tensors.front();
-    text += " of ";
+    add(" of ");
     if (!common.dtypesOnly) {
-      if (common.tensors.size() > 1) text += concat(common.tensors.size(), " tensors, the first of ");
-      text += concat(first.numel(), " ");
+      if (common.tensors.size() > 1) add(common.tensors.size(), " tensors, the first of ");
+      add(first.numel(), " ");
     }
-    text += nameOf(first.scalar_type());
-    if (!common.dtypesOnly && !areAlike(common.tensors)) text += othersOf(common.tensors);
-    if (first.layout() == at::kSparse && !common.dtypesOnly) text += shapeOf(first);
-    if (first.is_cuda()) text += " on CUDA";
+    add(nameOf(first.scalar_type()));
+    if (!common.dtypesOnly && !areAlike(common.tensors)) add(othersOf(common.tensors));
+    if (first.layout() == at::kSparse && !common.dtypesOnly) add(shapeOf(first));
+    if (first.is_cuda()) add(" on CUDA");
   }
-  if (common.root) text += concat(", root ", *common.root);
+  if (common.root) add(", root ", *common.root);
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "backend/tracked_work.h"
 
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -13,8 +14,19 @@ std::exception_ptr toException(const Error& error) {
   return std::make_exception_ptr(c10::DistBackendError(error.text()));
 }
 
+namespace {
+
+// The profiler's event is not small, and made whether anybody profiles or not; nor are copies of the inputs.
+const char* titleOf(const Operation& operation) { return at::hasCallbacks() ? operation.title : nullptr; }
+
+std::optional<std::vector<at::Tensor>> shownOf(const std::vector<at::Tensor>& inputs) {
+  return at::hasCallbacks() ? std::optional(inputs) : std::nullopt;
+}
+
+}  // namespace
+
 TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs)
-    : Work(label.rank, operation.type, operation.title, inputs), label_(std::move(label)) {}
+    : Work(label.rank, operation.type, titleOf(operation), shownOf(inputs)), label_(std::move(label)) {}
 
 std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure, Ref* self) {
   // All with the lock: whoever sees the call complete may look at what the hooks wrote, and a waiter that lets go of

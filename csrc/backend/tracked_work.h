@@ -8,20 +8,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "backend/hooks.h"
 #include "backend/operation.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace fairring {
 
 struct WorkLabel {
   int rank = 0;
   std::uint64_t sequenceNumber = 0;
-  std::string title;  // for messages: "all_reduce of 1024 Float32"
+  Text title;  // for messages: "all_reduce of 1024 Float32"
   std::shared_ptr<const Hooks> hooks;
 };
 

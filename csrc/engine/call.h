@@ -6,17 +6,17 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
 
 // What must be equal on all ranks of a call. Not in it: what may differ (shape, strides, async, timeout, factors).
 struct Signature {
-  std::string text;          // for people: "all_reduce SUM of 1024 Float32"; long ones are cut when they are shown
+  Text text;                 // for people: "all_reduce SUM of 1024 Float32"; long ones are cut when they are shown
   std::uint64_t digest = 0;  // of all that must be equal; 0: the text says all of it
 };
 

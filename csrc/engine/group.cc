@@ -16,9 +16,13 @@ constexpr std::chrono::seconds kLeaveTimeout{30};
 constexpr std::uint64_t kShortBytes = 64 << 10;
 
 bool isShort(const Call& call) {
+  if (call.sparse) return false;
   std::uint64_t bytes = 0;
-  for (const Operand& operand : call.operands) bytes += operand.elements * bytesOf(operand.reduction.dtype);
-  return bytes <= kShortBytes;
+  for (const Operand& operand : call.operands) {
+    bytes += operand.elements * bytesOf(operand.reduction.dtype);
+    if (bytes > kShortBytes) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -54,8 +58,10 @@ void Group::submit(Call call, bool waited) {
   const bool serves = waited || isShort(call);
   {
     const std::lock_guard lock(order_);
-    const Journal::Entry entry = member_->journal().record(call.signature);
-    auto task = [member = member_, entry, call = std::move(call)]() mutable { member->submit(std::move(call), entry); };
+    Journal::Entry entry = member_->journal().record(call.signature);
+    auto task = [member = member_, entry = std::move(entry), call = std::move(call)]() mutable {
+      member->submit(std::move(call), entry);
+    };
     if (!serves) return loop.post(std::move(task));
     if (!(waited ? loop.postAndTake(std::move(task)) : loop.postInRow(std::move(task)))) return;
   }

@@ -21,7 +21,8 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 std::uint64_t digestOf(const Signature& signature) {
   if (signature.digest != 0) return signature.digest;
   std::uint64_t hash = kFnvBasis;
-  for (const char letter : signature.text) hash = (hash ^ static_cast<unsigned char>(letter)) * kFnvPrime;
+  for (const char letter : std::string_view(signature.text))
+    hash = (hash ^ static_cast<unsigned char>(letter)) * kFnvPrime;
   return hash;
 }
 
@@ -40,8 +41,9 @@ std::map<std::uint64_t, Journal::Entry> decode(const std::string& text) {
     Journal::Entry entry;
     words >> entry.number >> entry.hash;
     if (words.fail()) break;
-    std::getline(words >> std::ws, entry.text);
-    entry.text = shown(entry.text);
+    std::string call;
+    std::getline(words >> std::ws, call);
+    entry.text = shown(std::move(call));
     entries[entry.number] = entry;
   }
   return entries;
@@ -54,14 +56,16 @@ Journal::Entry Journal::record(const Signature& signature) {
   const bool first = entries_.empty();
   const std::uint64_t before = first ? kFnvBasis : entries_.back().hash;
   const std::uint64_t number = first ? 1 : entries_.back().number + 1;
-  entries_.push_back({number, mix(before, digestOf(signature)), shown(signature.text)});
+  entries_.push_back({number, mix(before, digestOf(signature)), signature.text});
   if (entries_.size() > kKept) entries_.pop_front();
   return entries_.back();
 }
 
 Journal::Entry Journal::last() const {
   const std::lock_guard lock(mutex_);
-  return entries_.empty() ? Entry{} : entries_.back();
+  if (entries_.empty()) return {};
+  const Entry& last = entries_.back();
+  return {last.number, last.hash, shown(last.text.str())};
 }
 
 bool Journal::differs(std::uint64_t number, std::uint64_t hash) const {
@@ -73,7 +77,7 @@ bool Journal::differs(std::uint64_t number, std::uint64_t hash) const {
 std::string Journal::encode() const {
   const std::lock_guard lock(mutex_);
   std::string text;
-  for (const Entry& entry : entries_) text += concat(entry.number, ' ', entry.hash, ' ', entry.text, '\n');
+  for (const Entry& entry : entries_) text += concat(entry.number, ' ', entry.hash, ' ', shown(entry.text.str()), '\n');
   return text;
 }
 
@@ -85,7 +89,8 @@ std::optional<Journal::Difference> Journal::differenceTo(const std::string& peer
     const auto their = theirs.find(mine.number);
     if (their == theirs.end()) continue;
     if (their->second.hash != mine.hash) {
-      return Difference{mine.number, mine.text, their->second.text, agreedBefore || mine.number == 1};
+      return Difference{mine.number, shown(mine.text.str()), their->second.text.str(),
+                        agreedBefore || mine.number == 1};
     }
     agreedBefore = true;
   }

@@ -21,7 +21,7 @@ class Journal {
   struct Entry {
     std::uint64_t number = 0;  // 1, 2, ...; 0: no call yet
     std::uint64_t hash = 0;    // of this call and all before it
-    std::string text;
+    Text text;
   };
 
   Entry record(const Signature& signature);

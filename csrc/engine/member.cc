@@ -139,12 +139,12 @@ void Member::openIfComplete() {
 void Member::submit(Call call, const Journal::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
-  pipeline_->submit(timed(std::move(call), entry), entry.hash);
+  pipeline_->submit(timed(std::move(call), entry.number), entry.hash);
 }
 
-Call Member::timed(Call call, const Journal::Entry& entry) {
-  deadlines_.begin(entry.number, {entry.number, entry.text, call.timeout});
-  call.done = [this, number = entry.number, done = std::move(call.done)](const Error& error) {
+Call Member::timed(Call call, std::uint64_t number) {
+  deadlines_.begin(number, {number, call.signature.text, call.timeout});
+  call.done = [this, number, done = std::move(call.done)](const Error& error) {
     deadlines_.end(number);
     done(error);
   };

@@ -71,7 +71,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> missing() const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
-  Call timed(Call call, const Journal::Entry& entry);
+  Call timed(Call call, std::uint64_t number);  // in the journal
   const Call* oldestCall() const;
 
   Loop& loop_;

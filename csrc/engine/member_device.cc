@@ -22,7 +22,7 @@ void Member::guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()>
 void Member::beginOnDevice(Call call, const Journal::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
-  Call timedCall = timed(std::move(call), entry);
+  Call timedCall = timed(std::move(call), entry.number);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
     done(error);
     if (deviceIsIdle_ && !gatekeeper_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();

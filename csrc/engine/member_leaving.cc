@@ -28,8 +28,8 @@ const Call* Member::oldestCall() const {
 
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
-  if (const Call* call = oldestCall()) fail(verdicts_.unfinished(call->signature.text));
-  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text));
+  if (const Call* call = oldestCall()) fail(verdicts_.unfinished(call->signature.text.str()));
+  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text.str()));
   if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
     leaving_ = std::move(left);
     return;
@@ -55,6 +55,8 @@ void Member::close() {
   pipes_.reset();
   rails_.reset();
   machine_.reset();
+  deadlines_.close();
+  outside_.close();
 }
 
 }  // namespace fairring

@@ -17,6 +17,7 @@ class OutsideCalls {
   void begin(std::uint64_t ticket, std::uint64_t number, OutsideCall call);  // number: in the journal, or 0
   void end(std::uint64_t ticket);                                            // nothing where it has failed
   void fail(const Error& error);
+  void close() { deadlines_.close(); }
   const OutsideCall* anyCompared() const;  // under way; null where there is none
 
  private:

@@ -50,13 +50,14 @@ ByOrder<std::uint64_t> Pipeline::completedBelow() const {
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
-  const Chosen chosen = chosenFor(Packing(call.operands).bytes());
-  enqueue(std::move(call), signature, chosen);
+  Packing packing(call.operands);
+  const Chosen& chosen = chosenFor(packing.bytes());
+  enqueue(std::move(call), std::move(packing), signature, chosen);
   run();
 }
 
-std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, std::uint64_t signature, Chosen chosen, bool sized) {
-  Packing packing(call.operands);
+std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
+                                                     bool sized) {
   const Order order = chosen.order;
   calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
                                                      .packing = std::move(packing),
@@ -77,9 +78,11 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
     return Call{.operands = std::move(operands), .signature = call.signature, .refused = call.refused, .done = nullptr};
   };
   const Operand counts = sparse->counts();
-  const auto first = enqueue(partOf({counts}), signature, chosenFor(Packing({counts}).bytes()));
-  const auto second = enqueue(partOf({}), signature, {.order = Order::Bulk}, false);
-  const auto third = enqueue(std::move(call), signature, {.order = Order::Bulk}, false);
+  Packing packing({counts});
+  const Chosen& chosen = chosenFor(packing.bytes());
+  const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
+  const auto second = enqueue(partOf({}), Packing({}), signature, {.order = Order::Bulk}, false);
+  const auto third = enqueue(std::move(call), Packing({}), signature, {.order = Order::Bulk}, false);
   first->learned = [this, sparse, second, third](std::uint32_t refused) {
     third->refused = refused;
     const Operand indices = sparse->indices();

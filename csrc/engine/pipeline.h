@@ -101,7 +101,8 @@ class Pipeline {
   };
 
   void submitSparse(Call call, std::uint64_t signature);
-  std::shared_ptr<Pending> enqueue(Call call, std::uint64_t signature, Chosen chosen, bool sized = true);
+  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
+                                   bool sized = true);
   void size(Pending& pending, Operand operand, const Choice& choice);
   void run();
   bool cutNext(Queue& queue);

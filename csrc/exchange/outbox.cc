@@ -16,7 +16,7 @@ void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
     outgoing->data = part.data;
     bytes_ += part.header.bytes;
     if (part.header.bytes <= kCopiedBytes) {
-      if (part.header.bytes > 0) outgoing->copy.assign(part.data, part.data + part.header.bytes);
+      outgoing->copy = copyOf(part);
       outgoing->data = outgoing->copy.data();
     } else {
       outgoing->message = message;
@@ -29,6 +29,23 @@ void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
     message->released = std::move(released);
   } else if (released) {
     released_.push_back(std::move(released));
+  }
+}
+
+std::vector<std::byte> Outbox::copyOf(const Part& part) {
+  std::vector<std::byte> copy;
+  if (part.header.bytes == 0) return copy;
+  if (part.header.bytes <= kSpareBytes && !spare_.empty()) {
+    copy = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  copy.assign(part.data, part.data + part.header.bytes);
+  return copy;
+}
+
+void Outbox::keep(std::vector<std::byte>&& copy) {
+  if (spare_.size() < kMostSpare && copy.capacity() > 0 && copy.capacity() <= kSpareBytes) {
+    spare_.push_back(std::move(copy));
   }
 }
 
@@ -77,7 +94,8 @@ void Outbox::acknowledged(const Chunk& chunk) {
   --withLanes_;
   Outgoing& part = *chunk.of;
   part.acknowledged += chunk.header.bytes;
-  if (!part.message || part.acknowledged < part.header.bytes) return;
+  if (part.acknowledged < part.header.bytes) return;
+  if (!part.message) return keep(std::move(part.copy));
   Message& message = *part.message;
   if (--message.parts == 0 && message.released) released_.push_back(std::move(message.released));
 }

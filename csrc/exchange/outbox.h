@@ -61,6 +61,14 @@ class Outbox {
   using Parts = std::deque<std::shared_ptr<Outgoing>>;
   Parts Outbox::* next() const;
 
+  std::vector<std::byte> copyOf(const Part& part);
+  void keep(std::vector<std::byte>&& copy);
+
+  // Memory of copies that are over, for the next: to ask for a little more than a thousand bytes each time is dear.
+  static constexpr std::size_t kMostSpare = 64;
+  static constexpr std::size_t kSpareBytes = 8 << 10;  // of each, at most
+  std::vector<std::vector<std::byte>> spare_;
+
   std::uint64_t nextNumber_ = 0;
   std::deque<Chunk> again_;  // to be sent once more
   Parts small_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "exchange/order.h"
@@ -52,6 +54,24 @@ TEST(Outbox, BulkIsNotStarvedByAnEndlessRowOfSmallParts) {
     (waiting.next().first == Order::Bulk ? bulk : small) += 1;
   }
   EXPECT_EQ(bulk, small / (Outbox::kMostAhead / (16 * kKiB)));
+}
+
+TEST(Outbox, TheMemoryOfACopyServesTheNextOne) {
+  Waiting waiting;
+  std::set<const std::byte*> places;
+  for (std::uint8_t value = 1; value <= 5; ++value) {
+    std::ranges::fill(waiting.bytes, std::byte{value});
+    waiting.put(Order::Express, 2 * kKiB - value);
+    std::ranges::fill(waiting.bytes, std::byte{0});
+    const Outbox::Chunk chunk = waiting.outbox.take(kChunk);
+    EXPECT_EQ(chunk.header.bytes, 2 * kKiB - value);
+    EXPECT_TRUE(std::all_of(chunk.data, chunk.data + chunk.header.bytes,
+                            [value](std::byte byte) { return byte == std::byte{value}; }));
+    places.insert(chunk.data);
+    waiting.outbox.acknowledged(chunk);
+  }
+  EXPECT_EQ(places.size(), 1U);
+  EXPECT_TRUE(waiting.outbox.drained());
 }
 
 }  // namespace
