@@ -17,19 +17,26 @@ bool hasFewOwners(const Plan& plan) {
 
 }  // namespace
 
-// What differs between plans: on the way down the topmost level carries contributions, on the way up all rows.
+// What differs between plans: on the way down the topmost level carries contributions, on the way up all rows. What is
+// summed of one slice travels of the next, so the longer of the two counts.
 double Planner::sparseSeconds(const Candidate& candidate, std::uint64_t bytes, std::uint64_t most) const {
   const int top = topology_.levels().back();
-  double seconds = 0;
-  for (const Step& step : candidate.plan) {
-    if (step.level != top) continue;
-    const std::uint64_t carried = step.verb == Verb::AllGather ? bytes : most;
-    const CostRow& row = settings_.rows[step.level];
-    double longest = 0;
-    for (const Load& load : candidate.loads) longest = std::max(longest, secondsOf(workOf(step, load, carried), row));
-    seconds += longest;
+  const CostRow& row = settings_.rows[top];
+  double longest = 0;
+  for (const Load& load : candidate.loads) {
+    StepWork work;
+    double steps = 0;
+    for (const Step& step : candidate.plan) {
+      if (step.level != top) continue;
+      work += workOf(step, load, step.verb == Verb::AllGather ? bytes : most);
+      ++steps;
+    }
+    longest = std::max(longest, steps * row.latencySeconds +
+                                    static_cast<double>(work.messages) * row.perMessageSeconds +
+                                    std::max(static_cast<double>(work.bytes) / row.bytesPerSecond,
+                                             static_cast<double>(work.summedBytes) / row.summedBytesPerSecond));
   }
-  return seconds;
+  return longest;
 }
 
 // Beside its image and what it receives a slice holds a contribution and, at most levels, a packed sum, none of them

@@ -28,6 +28,13 @@ TEST(SparsePlan, IsTwoShotWhereManyMachinesShareTheirRows) {
   EXPECT_EQ(planOf(6, 100 * kMiB, 100 * kMiB), "RS0 RS1 AG1 AG0");
 }
 
+// What is summed of one slice travels of the next.
+TEST(SparsePlan, IsTheOneOfFewestBytesWhereSumsTakeLessTimeThanTheNetwork) {
+  EXPECT_EQ(planOf(2, 188 * kMiB, 150 * kMiB), "RS0 AR1 AG0") << "half of 200 000 rows on each of 2 x 2 ranks";
+  EXPECT_EQ(planOf(2, 150 * kMiB, 150 * kMiB), "RS0 AR1 AG0");
+  EXPECT_EQ(planOf(3, 188 * kMiB, 150 * kMiB), "RS0 RS1 AG1 AG0");
+}
+
 TEST(SparsePlan, CutsSlicesWithRoomForContributions) {
   for (const int machines : {1, 2, 5}) {
     const Planner planner = plannerOf(machines, 2);
