@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
+import ctypes
 import threading
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,26 +79,32 @@ def test_a_wait_that_runs_out_names_the_call_and_leaves_it_running(pair: Ranks) 
     assert pair.run(_wait_again, on=[0]) == [14]
 
 
-def _nested_without_memory(rank: int) -> None:
+def _set_stacks(size: int) -> int:
+    """Of all threads that are made from now on, by whomever; the size before."""
+    libc = ctypes.CDLL(None)
+    attributes, before = ctypes.create_string_buffer(64), ctypes.c_size_t()  # at least as large as pthread_attr_t
+    assert libc.pthread_getattr_default_np(attributes) == 0
+    assert libc.pthread_attr_getstacksize(attributes, ctypes.byref(before)) == 0
+    assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(size)) == 0
+    assert libc.pthread_setattr_default_np(attributes) == 0
+    return before.value
+
+
+def _nested_without_threads(rank: int) -> None:
     _nested(rank)  # what can be made is made
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    used_pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (used_pages * resource.getpagesize() + (4 << 20), limits[1]))
-    done = threading.Event()
+    before = _set_stacks(1 << 47)  # more than addresses reach
     try:
-        with contextlib.suppress(RuntimeError):  # no room for another stack, once those that libc keeps are taken
-            while True:
-                threading.Thread(target=done.wait).start()
+        with pytest.raises(RuntimeError):
+            threading.Thread(target=int).start()
         _nested(rank)
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        done.set()
+        _set_stacks(before)
 
 
 def test_callbacks_go_on_where_no_thread_can_be_made() -> None:
     ranks = Ranks(2)
     try:
         ranks.init()
-        ranks.run(_nested_without_memory)
+        ranks.run(_nested_without_threads)
     finally:
         ranks.kill()

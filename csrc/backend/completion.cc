@@ -7,6 +7,7 @@ namespace fairring {
 Completion::Completion() {
   const std::lock_guard lock(mutex_);
   startThread();
+  startStandBy();
 }
 
 Completion::~Completion() {

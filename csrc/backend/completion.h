@@ -3,8 +3,8 @@
 //
 // Tasks begin in order. The next begins when the last has come to its end, or has not for kPatience: a callback may
 // wait for the future of a later call (PowerSGD's hook does), whose completion is a task too. So one more thread than
-// are busy stands by, and tasks that take longer than kPatience overlap. Where the system has no more threads, the next
-// task waits for one that comes free.
+// are busy stands by, from the beginning on, and tasks that take longer than kPatience overlap. Where the system has no
+// more threads, the next task waits for one that comes free.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
