@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/sparse_call.h"
+#include "exchange/sparse_rows.h"
 
 namespace fairring {
 
@@ -68,43 +68,6 @@ std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing,
   return calls_.back();
 }
 
-// In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
-// yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
-void Pipeline::submitSparse(Call call, std::uint64_t signature) {
-  std::optional<SparseOperand> operand = std::exchange(call.sparse, std::nullopt);
-  assert(operand.has_value());
-  const auto sparse = std::make_shared<SparseCall>(std::move(*operand), rank_, planner_.topology().world());
-  const auto partOf = [&call](std::vector<Operand> operands) {
-    return Call{.operands = std::move(operands), .signature = call.signature, .refused = call.refused, .done = nullptr};
-  };
-  const Operand counts = sparse->counts();
-  Packing packing({counts});
-  const Chosen& chosen = chosenFor(packing.bytes());
-  const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
-  const auto second = enqueue(partOf({}), Packing({}), signature, {.order = Order::Bulk}, false);
-  const auto third = enqueue(std::move(call), Packing({}), signature, {.order = Order::Bulk}, false);
-  first->learned = [this, sparse, second, third](std::uint32_t refused) {
-    third->refused = refused;
-    const Operand indices = sparse->indices();
-    size(*second, indices, planner_.choose(Packing({indices}).bytes(), 1));
-  };
-  second->learned = [this, sparse, third](std::uint32_t refused) {
-    if (refused != 0) third->refused = refused;
-    third->rows = sparse->rows(planner_.topology());
-    const Operand values = sparse->values(*third->rows);
-    const std::uint64_t most = third->rows->most(planner_.topology().levels().back());
-    size(*third, values, planner_.chooseSparse(Packing({values}).bytes(), most));
-  };
-  run();
-}
-
-void Pipeline::size(Pending& pending, Operand operand, const Choice& choice) {
-  pending.call.operands = {operand};
-  pending.packing = Packing(pending.call.operands);
-  pending.chosen = chosenBy(choice, Order::Bulk);
-  pending.sized = true;
-}
-
 void Pipeline::open() {
   open_ = true;
   run();
@@ -160,6 +123,7 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   slice->scale = pending.call.scale;
   slice->begin = pending.cutBytes;
   slice->rows = pending.rows;
+  slice->prepare = pending.prepare;
   const bool crosses = pending.call.residual != nullptr && planner_.topology().sites() > 1;
   const std::uint64_t floatsBefore = pending.cutBytes / sizeof(float);
   if (crosses) slice->residual = pending.call.residual + floatsBefore;

@@ -23,6 +23,8 @@
 
 namespace fairring {
 
+class SparseCall;
+
 class Pipeline {
  public:
   struct Levels {            // who carries out the steps
@@ -73,6 +75,7 @@ class Pipeline {
     // Of sparse calls (sparse_call.h): until what is before it has told its size, it can't be cut, nor what is behind.
     bool sized = true;
     std::shared_ptr<const SparseRows> rows = nullptr;
+    std::function<void(const Range& bytes)> prepare = nullptr;  // as Slice has it
     // Of its parts but the last, instead of the call's done: with who refused, as Slice has it.
     std::function<void(std::uint32_t refused)> learned = nullptr;
   };
@@ -103,6 +106,7 @@ class Pipeline {
   void submitSparse(Call call, std::uint64_t signature);
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
                                    bool sized = true);
+  void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
   void size(Pending& pending, Operand operand, const Choice& choice);
   void run();
   bool cutNext(Queue& queue);

@@ -4,13 +4,28 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kKeysOfFourBytes = 1ULL << 32;
+void set(std::span<std::uint64_t> bits, const std::vector<std::uint64_t>& keys) {
+  for (const std::uint64_t key : keys) bits[key / 64] |= 1ULL << (key % 64);
+}
+
+std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits) {
+  std::uint64_t count = 0;
+  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
+  std::vector<std::uint64_t> keys;
+  keys.reserve(count);
+  for (std::size_t word = 0; word < bits.size(); ++word) {
+    for (std::uint64_t left = bits[word]; left != 0; left &= left - 1)
+      keys.push_back(word * 64 + static_cast<std::uint64_t>(std::countr_zero(left)));
+  }
+  return keys;
+}
 
 }  // namespace
 
@@ -22,56 +37,47 @@ Operand SparseCall::counts() {
   return {counts_.data(), counts_.size(), {.dtype = DType::Int64}};
 }
 
-// Whichever is shorter, from what is equal on all ranks.
-bool SparseCall::asBits() const {
-  const std::uint64_t keys = std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
-  const std::uint64_t keyBytes = operand_.keysBelow <= kKeysOfFourBytes ? 4 : 8;
-  return wordsOfBits() < keys * keyBytes / (8 * counts_.size());
-}
-
-Operand SparseCall::indices() {
-  if (asBits()) {
-    indices_.resize(wordsOfBits() * counts_.size());
-    std::uint64_t* const bits = indices_.data() + rank_ * wordsOfBits();
-    for (const std::uint64_t key : operand_.keys) bits[key / 64] |= 1ULL << (key % 64);
-    return {indices_.data(), indices_.size(), {.dtype = DType::Int64}};
+Operand SparseCall::keys(KeyForm form) {
+  form_ = form;
+  if (form != KeyForm::Lists) {
+    const bool each = form == KeyForm::BitsByRank;
+    const std::uint64_t words = space().words();
+    keys_.resize(each ? words * counts_.size() : words);
+    set(std::span(keys_).subspan(each ? rank_ * words : 0, words), operand_.keys);
+    return {keys_.data(), keys_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
   }
   const std::uint64_t before =
       std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(rank_), std::uint64_t{0});
   const std::uint64_t all = std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
-  if (operand_.keysBelow > kKeysOfFourBytes) {
-    indices_.resize(all);
-    std::ranges::copy(operand_.keys, indices_.begin() + static_cast<std::ptrdiff_t>(before));
-    return {indices_.data(), all, {.dtype = DType::Int64}};
+  if (space().keyBytes() == sizeof(std::uint64_t)) {
+    keys_.resize(all);
+    std::ranges::copy(operand_.keys, keys_.begin() + static_cast<std::ptrdiff_t>(before));
+    return {keys_.data(), all, {.dtype = DType::Int64}};
   }
-  indices_.resize((all + 1) / 2);
-  auto* at = reinterpret_cast<std::byte*>(indices_.data()) + 4 * before;
+  keys_.resize((all + 1) / 2);
+  auto* at = reinterpret_cast<std::byte*>(keys_.data()) + 4 * before;
   for (const std::uint64_t key : operand_.keys) {
     const auto narrow = static_cast<std::uint32_t>(key);
     std::memcpy(at, &narrow, sizeof narrow);
     at += sizeof narrow;
   }
-  return {indices_.data(), all, {.dtype = DType::Int32}};
+  return {keys_.data(), all, {.dtype = DType::Int32}};
 }
 
 std::vector<std::vector<std::uint64_t>> SparseCall::keysOfAll() const {
   std::vector<std::vector<std::uint64_t>> keys(counts_.size());
-  const auto* at = reinterpret_cast<const std::byte*>(indices_.data());
+  const std::uint64_t words = space().words();
+  const std::uint64_t keyBytes = space().keyBytes();
+  const auto* at = reinterpret_cast<const std::byte*>(keys_.data());
   for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
-    std::vector<std::uint64_t>& its = keys[rank];
-    its.reserve(counts_[rank]);
-    if (asBits()) {
-      for (std::uint64_t word = 0; word < wordsOfBits(); ++word) {
-        for (std::uint64_t bits = indices_[rank * wordsOfBits() + word]; bits != 0; bits &= bits - 1)
-          its.push_back(word * 64 + static_cast<std::uint64_t>(std::countr_zero(bits)));
-      }
+    if (form_ == KeyForm::BitsByRank) {
+      keys[rank] = keysIn(std::span(keys_).subspan(rank * words, words));
       continue;
     }
-    const std::size_t keyBytes = operand_.keysBelow <= kKeysOfFourBytes ? 4 : 8;
-    for (std::uint64_t i = 0; i < counts_[rank]; ++i, at += keyBytes) {
-      std::uint64_t key = 0;
+    keys[rank].resize(counts_[rank]);
+    for (std::uint64_t& key : keys[rank]) {
       std::memcpy(&key, at, keyBytes);
-      its.push_back(key);
+      at += keyBytes;
     }
   }
   return keys;
@@ -82,9 +88,38 @@ std::shared_ptr<const SparseRows> SparseCall::rows(const Topology& topology) con
                                             operand_.values);
 }
 
-Operand SparseCall::values(const SparseRows& rows) const {
-  std::byte* const result = operand_.result ? operand_.result(rows.all()) : nullptr;
-  return {result, rows.all().size() * operand_.rowElements, operand_.reduction};
+Operand SparseCall::resultFor(const std::vector<std::uint64_t>& keys) const {
+  std::byte* const result = operand_.result ? operand_.result(keys) : nullptr;
+  return {result, keys.size() * operand_.rowElements, operand_.reduction};
+}
+
+Operand SparseCall::values(const SparseRows& rows) const { return resultFor(rows.all()); }
+
+Operand SparseCall::block() {
+  const std::vector<std::uint64_t> all = keysIn(keys_);
+  places_.reserve(operand_.keys.size());
+  auto place = all.begin();
+  for (const std::uint64_t key : operand_.keys) {
+    while (*place != key) ++place;  // this rank's are among them
+    places_.push_back(static_cast<std::uint64_t>(place - all.begin()));
+  }
+  const Operand result = resultFor(all);
+  block_ = static_cast<std::byte*>(result.data);
+  return result;
+}
+
+void SparseCall::layOut(const Range& blockBytes) const {
+  if (block_ == nullptr || blockBytes.size() == 0) return;
+  std::memset(block_ + blockBytes.begin, 0, blockBytes.size());
+  const std::uint64_t rowBytes = operand_.rowBytes();
+  const auto first = std::ranges::lower_bound(places_, blockBytes.begin / rowBytes);
+  const std::byte* row = operand_.values + static_cast<std::uint64_t>(first - places_.begin()) * rowBytes;
+  for (auto place = first; place != places_.end() && *place * rowBytes < blockBytes.end; ++place, row += rowBytes) {
+    const std::uint64_t rowBegin = *place * rowBytes;
+    const std::uint64_t begin = std::max(rowBegin, blockBytes.begin);
+    const std::uint64_t end = std::min(rowBegin + rowBytes, blockBytes.end);
+    std::memcpy(block_ + begin, row + (begin - rowBegin), end - begin);
+  }
 }
 
 }  // namespace fairring

@@ -1,6 +1,6 @@
-// What a sparse all-reduce finds out before its rows can travel: how many rows each rank has, then which. Both are
-// all-reduces of their own, in which every rank fills in its part. Afterwards all ranks know the rows of the call, in
-// the order of their keys, and who contributes to which.
+// What a sparse all-reduce sends before its rows, and what its rows are sent as (KeyForm). Counts and keys are
+// all-reduces of their own, in which every rank fills in its part; then all ranks know the rows of the call, in the
+// order of their keys, and, where each rank's keys were sent, who contributes to which.
 // Holder of the loop's role only, but for the constructor.
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "engine/call.h"
 #include "exchange/sparse_rows.h"
+#include "plan/planner.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -19,21 +20,30 @@ class SparseCall {
  public:
   SparseCall(SparseOperand operand, int rank, int world);
 
-  Operand counts();   // to be summed first
-  Operand indices();  // then these
-  // And then the values: of which rows, and where their sums are to be.
+  RowSpace space() const { return {operand_.keysBelow, operand_.rowBytes()}; }
+
+  Operand counts();  // to be summed first
+  const std::vector<std::uint64_t>& rowsByRank() const { return counts_; }
+  Operand keys(KeyForm form);  // then these
+  bool isBlock() const { return form_ == KeyForm::BitsOfAll; }
+  // Then the values: each rank's rows alone, where its keys are known,
   std::shared_ptr<const SparseRows> rows(const Topology& topology) const;
   Operand values(const SparseRows& rows) const;
+  // or all that somebody has, as a block in which this rank's are laid out among zeros, stretch by stretch.
+  Operand block();
+  void layOut(const Range& blockBytes) const;
 
  private:
-  bool asBits() const;
   std::vector<std::vector<std::uint64_t>> keysOfAll() const;
-  std::uint64_t wordsOfBits() const { return (operand_.keysBelow + 63) / 64; }
+  Operand resultFor(const std::vector<std::uint64_t>& keys) const;
 
   const SparseOperand operand_;
   const std::size_t rank_;
-  std::vector<std::uint64_t> counts_;   // by rank
-  std::vector<std::uint64_t> indices_;  // keys by rank, 4 or 8 bytes each, or a bit for each possible key by rank
+  KeyForm form_ = KeyForm::Lists;
+  std::vector<std::uint64_t> counts_;  // by rank
+  std::vector<std::uint64_t> keys_;    // lists by rank, 4 or 8 bytes each, or bits, as the form says
+  std::vector<std::uint64_t> places_;  // of this rank's rows in the block
+  std::byte* block_ = nullptr;         // none where this rank refused
 };
 
 }  // namespace fairring

@@ -43,6 +43,9 @@ struct Slice {
   std::uint64_t stagingOffset = 0;  // of the image within the staging
   std::uint64_t begin = 0;          // its first byte in the call
   std::shared_ptr<const SparseRows> rows = nullptr;  // who has which of a sparse call; null: all have all
+  // Makes those of the tensors' elements that lie in a stretch of the call's bytes, for level 0, which has each made
+  // before it reads any. Null: they are there.
+  std::function<void(const Range& bytes)> prepare = nullptr;
   bool summedElsewhere = false;  // what the rails receive: a device sums it, they are done when it is there
 
   // What rounding has taken of its elements, which are all of Float32 and summed: they cross between sites as bf16

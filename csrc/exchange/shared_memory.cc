@@ -61,7 +61,7 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   state.step = step;
   state.events = std::move(events);
   if ((*slice->plan)[step].verb == Verb::ReduceScatter) {
-    fill(state);
+    prepare(state);
   } else {
     gather(state);
   }
@@ -71,9 +71,20 @@ void SharedMemory::say(const Slice& slice) {
   marks_.say(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
+void SharedMemory::prepare(InFlight& state) {
+  enter(state, Phase::Filling);
+  const Slice& slice = *state.slice;
+  if (!slice.prepare) return fill(state);
+  const std::uint64_t end = slice.begin + slice.layout->elements;
+  Pieces pieces;
+  for (std::uint64_t at = slice.begin; at < end; at += kPieceBytes)
+    pieces.emplace_back([make = slice.prepare, bytes = Range{at, std::min(at + kPieceBytes, end)}] { make(bytes); });
+  runInPieces(loop_, this, urgencyOf(slice.number), std::move(pieces),
+              [this, number = slice.number] { fill(slices_.at(number)); });
+}
+
 // All but my own shard, which nobody else reads.
 void SharedMemory::fill(InFlight& state) {
-  enter(state, Phase::Filling);
   const Slice& slice = *state.slice;
   std::vector<Sum> copies;
   if (const Rail* rail = railOf(state)) {

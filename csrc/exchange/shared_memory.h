@@ -64,6 +64,7 @@ class SharedMemory final : public Exchange {
   bool look();
 
   void say(const Slice& slice);
+  void prepare(InFlight& state);
   void fill(InFlight& state);
   void sum(InFlight& state);
   Sum sumOf(const InFlight& state, const Portion& portion, const std::vector<int>& owners) const;

@@ -8,8 +8,6 @@ namespace fairring {
 
 namespace {
 
-// Bytes read in one piece: some tens of microseconds, so that a message never waits longer than that.
-constexpr std::uint64_t kPieceBytes = 512 << 10;
 constexpr std::uint64_t kAtOnceBytes = 64 << 10;
 
 struct Progress {

@@ -11,6 +11,9 @@
 
 namespace fairring {
 
+// Bytes read in one piece: some tens of microseconds, so that a message never waits longer than that.
+constexpr std::uint64_t kPieceBytes = 512 << 10;
+
 struct Sum {  // out = the inputs, reduced; one input and nothing to scale: a copy
   Reduction reduction;
   std::byte* out;

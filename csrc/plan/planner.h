@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/layout.h"
@@ -45,6 +47,22 @@ struct Choice {
   std::uint64_t sliceStagingBytes;  // of one slice, on the rank that needs most
 };
 
+// How the ranks of a sparse call learn which rows there are, and what their values travel as.
+enum class KeyForm {
+  Lists,       // each rank's keys; then rows without indices, each rank's only where it has them
+  BitsByRank,  // the same with a bit for each possible row, of each rank
+  BitsOfAll,   // a bit for each possible row that somebody has; then these rows as a block, each rank's with zeros
+};
+
+struct RowSpace {  // of a sparse call: the rows that its tensor could have
+  std::uint64_t rows;
+  std::uint64_t rowBytes;
+
+  std::uint64_t words() const { return rows / 64 + (rows % 64 == 0 ? 0 : 1); }  // of a bit for each
+  std::uint64_t bitBytes() const { return 8 * words(); }
+  std::uint64_t keyBytes() const { return rows <= 1ULL << 32 ? 4 : 8; }
+};
+
 struct Forecast {  // of one call by one plan, at the slice size that suits it best
   Plan plan;
   std::uint64_t sliceBytes;
@@ -68,8 +86,12 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   Choice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
-  // The same for a sparse call, whose rows have so many bytes in all, and of which no member of the topmost level's
-  // groups has more than `most`. Slices hold contributions as well as their image, and so are smaller.
+  // Of a sparse call, once the ranks have told each other how many rows each has.
+  KeyForm keyForm(const RowSpace& space, const std::vector<std::uint64_t>& rowsByRank) const;
+
+  // As choose(), for a sparse call whose contributions travel packed, whose rows have so many bytes in all, and of
+  // which no member of the topmost level's groups has more than `most`. Slices hold contributions as well as their
+  // image, and so are smaller.
   Choice chooseSparse(std::uint64_t bytes, std::uint64_t most) const;
 
   // Expected seconds of one call by one of these plans, all its slices, the busiest rank's.
@@ -113,7 +135,16 @@ class Planner {
   // Groups of machines share the network of the rails, with their row and the time of a rank's card.
   static int networkOf(const Candidate& candidate, int level) { return candidate.grouped ? std::min(level, 1) : level; }
   static std::uint64_t stagingOf(const Candidate& candidate, std::uint64_t sliceBytes);  // in whole pages
-  double sparseSeconds(const Candidate& candidate, std::uint64_t bytes, std::uint64_t most) const;
+  struct Topmost {  // what a sparse call's topmost level carries, in bytes
+    double all;     // rows
+    double most;    // of them, of the member that has most
+  };
+
+  double sparseSeconds(const Candidate& candidate, const Topmost& carried) const;  // of the topmost level
+  std::pair<const Candidate*, double> bestSparse(const Topmost& carried) const;
+  // Once rows of so many ranks are united by that.
+  Topmost topmost(const std::vector<std::uint64_t>& rowsByRank, const std::function<double(double, double)>& united,
+                  const RowSpace& space) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;

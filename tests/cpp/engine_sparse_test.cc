@@ -69,11 +69,13 @@ void makeCall(testing::Rank& rank, const Rows& rows, const Shape& shape, SparseT
     tensor.values.insert(tensor.values.end(), row.begin(), row.end());
   }
   operand.values = reinterpret_cast<const std::byte*>(tensor.values.data());
-  operand.result = [&tensor, elements = shape.elements](const std::vector<std::uint64_t>& keys) {
-    tensor.keys = keys;
-    tensor.sums.assign(keys.size() * elements, -1e9F);
-    return reinterpret_cast<std::byte*>(tensor.sums.data());
-  };
+  if (!refused) {
+    operand.result = [&tensor, elements = shape.elements](const std::vector<std::uint64_t>& keys) {
+      tensor.keys = keys;
+      tensor.sums.assign(keys.size() * elements, -1e9F);
+      return reinterpret_cast<std::byte*>(tensor.sums.data());
+    };
+  }
   rank.onLoop([&] {
     rank.pipeline->submit({.operands = {},
                            .sparse = std::move(operand),
@@ -146,6 +148,26 @@ TEST_P(Sparse, RowsAreSummedWhoeverHasThem) {
   }
 }
 
+TEST_P(Sparse, SumsAreTheSameOnBothSidesOfWhereTheKeysFormChanges) {
+  std::set<KeyForm> forms;
+  for (const Shape shape : {Shape{4000, 1}, {4000, 4}, {500, 16}}) {
+    for (const std::uint64_t percent : {1, 3, 10, 30, 60, 100}) {
+      std::vector<Rows> inputs;
+      std::vector<std::uint64_t> counts;
+      for (std::size_t r = 0; r < world(); ++r) {
+        const auto keys = percent == 100 ? all(shape.rows) : some(shape.rows * percent / 100, shape.rows, random_);
+        inputs.push_back(rowsOf(keys, shape.elements, random_));
+        counts.push_back(keys.size());
+      }
+      forms.insert(cluster_.planner.keyForm({shape.rows, shape.elements * sizeof(float)}, counts));
+      expectSums(cluster_, inputs, shape, random_);
+      if (HasFatalFailure()) FAIL() << percent << " % of " << shape.rows << " rows of " << shape.elements;
+    }
+  }
+  EXPECT_EQ(forms.contains(KeyForm::BitsOfAll), world() > 1);
+  EXPECT_TRUE(forms.contains(KeyForm::Lists));
+}
+
 TEST_P(Sparse, RanksMayHaveAllRowsOrTheSameOrNone) {
   const Shape shape{120, 50};
   const auto expect = [&](const auto& keysOf) {
@@ -192,19 +214,21 @@ TEST_P(Sparse, CallsOfAllKindsFollowOneAnother) {
 TEST_P(Sparse, ARankThatRefusesEndsItsOwnCallAlone) {
   if (world() == 1) GTEST_SKIP() << "nobody else";
   const Shape shape{100, 5};
-  std::vector<SparseTensor> tensors(world());
-  for (std::size_t r = 0; r < world(); ++r) {
-    const bool refuses = r == world() - 1;
-    makeCall(*cluster_.ranks[r], refuses ? Rows{} : rowsOf({1, 2, 50}, 5, random_), shape, tensors[r],
-             refuses ? makeError(ErrorKind::Refused, "a reason") : Error{});
+  for (const auto& keys : {std::set<std::uint64_t>{1, 2, 50}, all(shape.rows)}) {
+    std::vector<SparseTensor> tensors(world());
+    for (std::size_t r = 0; r < world(); ++r) {
+      const bool refuses = r == world() - 1;
+      makeCall(*cluster_.ranks[r], refuses ? Rows{} : rowsOf(keys, 5, random_), shape, tensors[r],
+               refuses ? makeError(ErrorKind::Refused, "a reason") : Error{});
+    }
+    playToTheEnd(cluster_, tensors, random_);
+    for (std::size_t r = 0; r + 1 < world(); ++r) {
+      const std::string ended = tensors[r].ended.value_or("");
+      EXPECT_NE(ended.find("rank " + std::to_string(world() - 1) + " refused"), std::string::npos);
+    }
+    EXPECT_EQ(tensors.back().ended, "a reason");
+    expectSums(cluster_, std::vector<Rows>(world(), rowsOf({9}, 5, random_)), shape, random_);
   }
-  playToTheEnd(cluster_, tensors, random_);
-  for (std::size_t r = 0; r + 1 < world(); ++r) {
-    const std::string ended = tensors[r].ended.value_or("");
-    EXPECT_NE(ended.find("rank " + std::to_string(world() - 1) + " refused"), std::string::npos);
-  }
-  EXPECT_EQ(tensors.back().ended, "a reason");
-  expectSums(cluster_, std::vector<Rows>(world(), rowsOf({9}, 5, random_)), shape, random_);
 }
 
 // Bytes that went to the rails in a call of rows that no two ranks share.

@@ -1,0 +1,56 @@
+// The pipeline's way with sparse calls: their parts one after the other, each of a size that the one before tells.
+#include <cassert>
+#include <utility>
+
+#include "engine/pipeline.h"
+#include "engine/sparse_call.h"
+
+namespace fairring {
+
+// In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
+// yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
+void Pipeline::submitSparse(Call call, std::uint64_t signature) {
+  std::optional<SparseOperand> operand = std::exchange(call.sparse, std::nullopt);
+  assert(operand.has_value());
+  const auto sparse = std::make_shared<SparseCall>(std::move(*operand), rank_, planner_.topology().world());
+  const auto partOf = [&call](std::vector<Operand> operands) {
+    return Call{.operands = std::move(operands), .signature = call.signature, .refused = call.refused, .done = nullptr};
+  };
+  const Operand counts = sparse->counts();
+  Packing packing({counts});
+  const Chosen& chosen = chosenFor(packing.bytes());
+  const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
+  const auto second = enqueue(partOf({}), Packing({}), signature, {.order = Order::Bulk}, false);
+  const auto third = enqueue(std::move(call), Packing({}), signature, {.order = Order::Bulk}, false);
+  first->learned = [this, sparse, second, third](std::uint32_t refused) {
+    third->refused = refused;
+    const Operand keys = sparse->keys(planner_.keyForm(sparse->space(), sparse->rowsByRank()));
+    size(*second, keys, planner_.choose(Packing({keys}).bytes(), 1));
+  };
+  second->learned = [this, sparse, third](std::uint32_t refused) {
+    if (refused != 0) third->refused = refused;
+    sizeValues(*third, sparse);
+  };
+  run();
+}
+
+void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse) {
+  if (sparse->isBlock()) {
+    const Operand block = sparse->block();
+    values.prepare = [sparse](const Range& bytes) { sparse->layOut(bytes); };
+    return size(values, block, planner_.choose(Packing({block}).bytes(), 1));
+  }
+  values.rows = sparse->rows(planner_.topology());
+  const Operand rows = sparse->values(*values.rows);
+  const std::uint64_t most = values.rows->most(planner_.topology().levels().back());
+  size(values, rows, planner_.chooseSparse(Packing({rows}).bytes(), most));
+}
+
+void Pipeline::size(Pending& pending, Operand operand, const Choice& choice) {
+  pending.call.operands = {operand};
+  pending.packing = Packing(pending.call.operands);
+  pending.chosen = chosenBy(choice, Order::Bulk);
+  pending.sized = true;
+}
+
+}  // namespace fairring
