@@ -21,12 +21,12 @@ _PRELOADED = [
 VARIABLES = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 # Both ends of a store's connection look the other's name up, and the store's server does nothing else meanwhile: where
 # the name server is slow that takes five seconds for each connection.
-_RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
+RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 
 def context() -> ForkServerContext:
     """The processes have their variables from the start on: libraries read them once."""
-    os.environ.update(_RESOLVER)
+    os.environ.update(RESOLVER)
     forked = multiprocessing.get_context("forkserver")
     forked.set_forkserver_preload(_PRELOADED)
     with mock.patch.dict(os.environ, VARIABLES):

@@ -29,7 +29,7 @@ def start(
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
     shared = {**nccl, "FAIRRING_CUDA": "on", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(machines)]
-    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS))
+    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=False)
     ranks.run(_take_device)
     ranks.init(backend, timeout_seconds)
     return ranks

@@ -1,17 +1,21 @@
 """Ranks: processes on this machine that carry out functions of a test, each as one rank of a world.
 
-They are started once and kept. A function is called as function(rank, *arguments) in every process at once; its results
+They are started once and kept: forked from a process that has imported torch, or, where that would not do, by
+themselves. For CUDA it would not: a process can't use it whose parent has asked for devices, and importing torch's
+compiler asks (in 2.11). A function is called as function(rank, *arguments) in every process at once; its results
 come back in rank order, and exceptions are raised here with their tracebacks.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest import mock
 
 import forked
 import torch
@@ -33,9 +37,13 @@ class Ranks:
         environment: Mapping[str, str] | None = None,
         of_rank: Sequence[Mapping[str, str]] | None = None,
         patience_seconds: float = TIMEOUT_SECONDS,
+        forks: bool = True,
     ) -> None:
-        """environment: of all ranks. of_rank: of each one besides. patience_seconds: with each function."""
-        context = forked.context()
+        """environment: of all ranks. of_rank: of each one besides. patience_seconds: with each function.
+
+        forks: else each is started by itself, which takes seconds, and has its variables when it imports torch.
+        """
+        context = forked.context() if forks else multiprocessing.get_context("spawn")
         self.size = size
         self._patience_seconds = patience_seconds
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -45,7 +53,9 @@ class Ranks:
             here, there = context.Pipe()
             variables = {**(environment or {}), **(of_rank[rank] if of_rank else {})}
             process = context.Process(target=_serve, args=(rank, there, variables), daemon=True)
-            process.start()
+            from_the_start = {} if forks else {**forked.VARIABLES, **forked.RESOLVER, **variables}
+            with mock.patch.dict(os.environ, from_the_start):
+                process.start()
             there.close()
             self._pipes.append(here)
             self._processes.append(process)
