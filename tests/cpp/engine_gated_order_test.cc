@@ -165,6 +165,46 @@ TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
   EXPECT_EQ(program.wrong(), 0U);
 }
 
+// Once a device is full, who enqueues waits for it, and it for gates: of slices that the loop must know by then.
+TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
+  for (unsigned seed = 0; seed < 10; ++seed) {
+    GatedCluster* world = nullptr;
+    GatedCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
+      Settings settings;
+      settings.streams = 2;
+      if (rank == 0) settings.capacity = 9;  // not a slice's whole chain
+      settings.meanwhile = [&world] { world->step(); };
+      return settings;
+    });
+    world = &cluster;
+    GatedProgram program(cluster, {60'000, 30'000});
+    for (const std::size_t rank : {1, 2, 0}) {
+      while (program.hasMore(rank)) program.makeNext(rank);
+    }
+    ASSERT_TRUE(cluster.drain()) << "stalled: seed " << seed;
+    ASSERT_EQ(program.wrong(), 0U) << "seed " << seed;
+  }
+}
+
+// Who comes through a gate asks the Work.
+TEST(GatedOrder, TheErrorIsThereBeforeAnyGateOpens) {
+  GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 4);
+  std::vector<float> tensor(50'000, 1.0F);
+  GatedRank& alone = *cluster.ranks[0];  // the other rank never makes its call
+  int told = 0;
+  alone.onEnded = [&] {
+    ++told;
+    while (alone.device->step()) {
+    }
+    EXPECT_FALSE(alone.device->idle()) << "a gate was open";
+  };
+  alone.call({.data = tensor.data(), .elements = tensor.size(), .reduction = {}}, 1);
+  for (int i = 0; i < 2000; ++i) cluster.step();
+  alone.onLoop([&] { alone.fail(makeError(ErrorKind::PeerDied, "rank 1 died")); });
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(cluster.drain()) << "a gate stayed shut";
+}
+
 TEST(GatedOrder, AFailureOpensEveryGateAndEndsEveryCall) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, seed);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -33,6 +34,9 @@ class SimulatedAccelerator final : public Accelerator {
     // Held by whoever touches the device, where a thread steps it.
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
     bool drains = false;  // at its end, until all that waits has been let go
+    // How much a queue holds; who enqueues more waits, and the world goes on meanwhile. As a device's queues do.
+    std::size_t capacity = std::numeric_limits<std::size_t>::max();
+    std::function<void()> meanwhile = [] {};
     std::function<bool()> mayBeCalled = [] { return true; };
     // Leaves out a stream's wait for an event of another, by their indices; or a gate; or tells before the stream is
     // there: which time it tells, from 0.
@@ -129,7 +133,11 @@ class SimulatedAccelerator final : public Accelerator {
   }
   void tell(Stream stream, std::function<void()> reached) override {
     if (settings_.tellsEarly(told_++)) return reached();
-    enqueue(stream, {.end = std::move(reached)});
+    enqueue(stream, {.end = [this, reached = std::move(reached)] {
+              telling_ = true;
+              reached();
+              telling_ = false;
+            }});
   }
   void reduceScatter(Stream stream, const Slice& slice) override {
     const LevelLayout& machine = slice.layout->at(0);
@@ -187,8 +195,13 @@ class SimulatedAccelerator final : public Accelerator {
   static std::size_t indexOf(Stream stream) { return *static_cast<std::size_t*>(stream); }
   void enqueue(Stream stream, Work work) {
     EXPECT_TRUE(settings_.mayBeCalled()) << "a call of the device from the loop";
+    EXPECT_FALSE(telling_) << "a call of the device from a function that it calls";
     const std::lock_guard lock(*settings_.mutex);
-    queues_[indexOf(stream) % queues_.size()].push_back(std::move(work));
+    auto& queue = queues_[indexOf(stream) % queues_.size()];
+    constexpr int kPatience = 100'000;
+    for (int i = 0; queue.size() >= settings_.capacity && i < kPatience; ++i) settings_.meanwhile();
+    EXPECT_LT(queue.size(), settings_.capacity) << "who enqueues waits for ever";
+    queue.push_back(std::move(work));
   }
 
   bool flip() {
@@ -243,6 +256,7 @@ class SimulatedAccelerator final : public Accelerator {
   std::vector<std::unique_ptr<std::size_t>> streams_;
   std::vector<std::deque<Work>> queues_;
   std::size_t told_ = 0;
+  bool telling_ = false;
 };
 
 }  // namespace fairring::testing
