@@ -75,21 +75,32 @@ def _free() -> None:
 
 
 def _wait_for_the_device(rank: int, how: str) -> None:
+    """One rank calls first, and the other not before a thread of the first's waits for its device: at a shut gate."""
     calls = {"synchronize": torch.cuda.synchronize, "empty_cache": torch.cuda.empty_cache, "free": _free}
     device = torch.cuda.current_device()
+    store = dist.distributed_c10d._get_default_store()
+    dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))  # what is made at first use is there
 
-    def wait() -> None:
+    def wait(begun: str) -> None:
         torch.cuda.set_device(device)  # a thread's own
+        store.set(begun, "yes")
         calls[how]()
 
-    for turn in range(5):
+    for turn in range(6):
+        begun = f"{how}/{turn}"
         tensor = torch.full((ELEMENTS,), float(rank + turn), device="cuda")
-        work = dist.all_reduce(tensor, async_op=True)
-        other = threading.Thread(target=wait)
-        other.start()
-        work.wait()
+        torch.cuda.synchronize()
+        if rank == turn % 2:
+            work = dist.all_reduce(tensor, async_op=True)
+            other = threading.Thread(target=wait, args=(begun,))
+            other.start()
+            work.wait()
+            other.join()
+        else:
+            store.wait([begun])
+            work = dist.all_reduce(tensor, async_op=True)
+            work.wait()
         assert torch.equal(tensor, torch.full_like(tensor, _expected(turn)))
-        other.join()
 
 
 @pytest.mark.parametrize("how", ["synchronize", "empty_cache", "free"])

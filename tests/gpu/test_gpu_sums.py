@@ -26,19 +26,24 @@ def _sizes(ranks: int) -> list[int]:
     return sorted({0, 1, ranks - 1, ranks, ranks + 1, 1000, (1 << 20) + 1, several_slices})
 
 
-def _values(rank: int, elements: int, ranks: int, dtype: torch.dtype) -> torch.Tensor:
-    """Of few bits, so that sums, products and averages of all ranks are exact in every dtype."""
-    at = torch.arange(elements, device="cuda")
-    return ((at * 7 + rank * 3) % 3 * ranks - ranks * (0 if dtype == torch.uint8 else 1)).to(dtype)
+def _values(rank: int, elements: int, ranks: int, dtype: torch.dtype, name: str = "SUM") -> torch.Tensor:
+    """Not alike on all ranks; of few bits, so that sums, products and averages of four are exact in every dtype."""
+    pattern = (torch.arange(elements, device="cuda") * 7 + rank * rank) % 3
+    signed = dtype != torch.uint8
+    if name == "PRODUCT":
+        return ((pattern + 1) * (-1 if signed and rank == 0 else 1)).to(dtype)
+    return ((pattern - (1 if signed else 0)) * ranks).to(dtype)
 
 
 def _check(rank: int, name: str, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in _sizes(ranks):
-        tensor = _values(rank, elements, ranks, dtype)
-        stack = torch.stack([_values(other, elements, ranks, dtype).double() for other in range(ranks)])
+        tensor = _values(rank, elements, ranks, dtype, name)
+        stack = torch.stack([_values(other, elements, ranks, dtype, name).double() for other in range(ranks)])
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
         expected = REDUCE[name](stack)
+        if elements > ranks + 1:
+            assert not torch.equal(stack[0], expected), "a call that does nothing would pass"
         assert torch.equal(tensor.double(), expected.to(dtype).double()), f"{name} of {elements} {dtype}"
 
 
