@@ -6,12 +6,17 @@ if(NOT TorchLibs_CUDA)
   return()
 endif()
 get_filename_component(sitePackages "${TorchLibs_DIRECTORY}" DIRECTORY)
-file(GLOB cudaWheels "${sitePackages}/nvidia/cu*/bin" "${sitePackages}/nvidia/cuda_nvcc/bin")
+file(GLOB cudaWheels "${sitePackages}/nvidia/cu*/bin")
 find_program(CMAKE_CUDA_COMPILER NAMES "$ENV{CUDACXX}" nvcc HINTS "$ENV{CUDA_HOME}/bin"
              PATHS /usr/local/cuda/bin ${cudaWheels} DOC "CUDA compiler")
 if(NOT CMAKE_CUDA_COMPILER)
-  message(STATUS "No CUDA compiler: building the CPU-only package (for CUDA: ${Python_EXECUTABLE} -m pip install "
-                 "'nvidia-cuda-nvcc==${TorchLibs_CUDA}.*', or install the toolkit and set CUDACXX=<path to nvcc>)")
+  if(TorchLibs_CUDA VERSION_LESS 13)  # the wheels of CUDA 12 have no nvcc
+    set(way "install the toolkit of CUDA ${TorchLibs_CUDA}")
+  else()
+    set(way "${Python_EXECUTABLE} -m pip install 'nvidia-cuda-nvcc==${TorchLibs_CUDA}.*', or install the toolkit")
+  endif()
+  message(STATUS "No CUDA compiler: building the CPU-only package (for CUDA: ${way}, and set CUDACXX=<path to nvcc> "
+                 "where it is not on the PATH)")
   return()
 endif()
 if(CMAKE_VERSION VERSION_LESS 3.26)
