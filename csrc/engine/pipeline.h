@@ -106,6 +106,7 @@ class Pipeline {
   void submitSparse(Call call, std::uint64_t signature);
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
                                    bool sized = true);
+  void drop(const std::shared_ptr<Pending>& call);  // not sized
   void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
   void size(Pending& pending, Operand operand, const Choice& choice);
   void run();

@@ -1,4 +1,5 @@
 // The pipeline's way with sparse calls: their parts one after the other, each of a size that the one before tells.
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -9,6 +10,7 @@ namespace fairring {
 
 // In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
 // yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
+// Where the first has told all keys, the second gives up its place, on all ranks.
 void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   std::optional<SparseOperand> operand = std::exchange(call.sparse, std::nullopt);
   assert(operand.has_value());
@@ -24,6 +26,10 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   const auto third = enqueue(std::move(call), Packing({}), signature, {.order = Order::Bulk}, false);
   first->learned = [this, sparse, second, third](std::uint32_t refused) {
     third->refused = refused;
+    if (sparse->hasKeys()) {
+      drop(second);
+      return sizeValues(*third, sparse);
+    }
     const Operand keys = sparse->keys(planner_.keyForm(sparse->space(), sparse->rowsByRank()));
     size(*second, keys, planner_.choose(Packing({keys}).bytes(), 1));
   };
@@ -32,6 +38,13 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
     sizeValues(*third, sparse);
   };
   run();
+}
+
+void Pipeline::drop(const std::shared_ptr<Pending>& call) {
+  assert(!call->sized);
+  calls_.erase(std::ranges::find(calls_, call));
+  auto& uncut = queues_[call->chosen.order].uncut;
+  uncut.erase(std::ranges::find(uncut, call));
 }
 
 void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse) {

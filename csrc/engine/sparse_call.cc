@@ -11,6 +11,10 @@ namespace fairring {
 
 namespace {
 
+// Of the first part, over all ranks: keys of small calls are saved a part of their own, and all others lose no more
+// than some tens of microseconds.
+constexpr std::size_t kFirstBytes = 8 << 10;
+
 void set(std::span<std::uint64_t> bits, const std::vector<std::uint64_t>& keys) {
   for (const std::uint64_t key : keys) bits[key / 64] |= 1ULL << (key % 64);
 }
@@ -30,11 +34,42 @@ std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits) {
 }  // namespace
 
 SparseCall::SparseCall(SparseOperand operand, int rank, int world)
-    : operand_(std::move(operand)), rank_(static_cast<std::size_t>(rank)), counts_(static_cast<std::size_t>(world)) {}
+    : operand_(std::move(operand)),
+      rank_(static_cast<std::size_t>(rank)),
+      world_(static_cast<std::size_t>(world)),
+      slotWords_(std::max<std::size_t>(kFirstBytes / sizeof(std::uint64_t) / world_, 1)),
+      counts_(world_ * slotWords_) {}
+
+std::uint64_t SparseCall::keysBesideCount() const {
+  return (slotWords_ - 1) * sizeof(std::uint64_t) / space().keyBytes();
+}
 
 Operand SparseCall::counts() {
-  counts_[rank_] = operand_.keys.size();
-  return {counts_.data(), counts_.size(), {.dtype = DType::Int64}};
+  std::uint64_t* const slot = &counts_[rank_ * slotWords_];
+  *slot = operand_.keys.size();
+  if (*slot <= keysBesideCount()) writeOwnKeys(reinterpret_cast<std::byte*>(slot + 1));
+  return {counts_.data(), counts_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
+}
+
+std::vector<std::uint64_t> SparseCall::rowsByRank() const {
+  std::vector<std::uint64_t> rows;
+  for (std::size_t rank = 0; rank < world_; ++rank) rows.push_back(counts_[rank * slotWords_]);
+  return rows;
+}
+
+std::uint64_t SparseCall::rowsBefore(std::size_t rank) const {
+  const std::vector<std::uint64_t> rows = rowsByRank();
+  return std::reduce(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(rank));
+}
+
+bool SparseCall::hasKeys() const { return std::ranges::max(rowsByRank()) <= keysBesideCount(); }
+
+void SparseCall::writeOwnKeys(std::byte* to) const {
+  const std::uint64_t keyBytes = space().keyBytes();
+  for (const std::uint64_t key : operand_.keys) {
+    std::memcpy(to, &key, keyBytes);  // the lower half, or all of it
+    to += keyBytes;
+  }
 }
 
 Operand SparseCall::keys(KeyForm form) {
@@ -42,39 +77,33 @@ Operand SparseCall::keys(KeyForm form) {
   if (form != KeyForm::Lists) {
     const bool each = form == KeyForm::BitsByRank;
     const std::uint64_t words = space().words();
-    keys_.resize(each ? words * counts_.size() : words);
+    keys_.resize(each ? words * world_ : words);
     set(std::span(keys_).subspan(each ? rank_ * words : 0, words), operand_.keys);
     return {keys_.data(), keys_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
   }
-  const std::uint64_t before =
-      std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(rank_), std::uint64_t{0});
-  const std::uint64_t all = std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
-  if (space().keyBytes() == sizeof(std::uint64_t)) {
-    keys_.resize(all);
-    std::ranges::copy(operand_.keys, keys_.begin() + static_cast<std::ptrdiff_t>(before));
-    return {keys_.data(), all, {.dtype = DType::Int64}};
-  }
-  keys_.resize((all + 1) / 2);
-  auto* at = reinterpret_cast<std::byte*>(keys_.data()) + 4 * before;
-  for (const std::uint64_t key : operand_.keys) {
-    const auto narrow = static_cast<std::uint32_t>(key);
-    std::memcpy(at, &narrow, sizeof narrow);
-    at += sizeof narrow;
-  }
-  return {keys_.data(), all, {.dtype = DType::Int32}};
+  const std::uint64_t all = rowsBefore(world_);
+  const bool wide = space().keyBytes() == sizeof(std::uint64_t);
+  keys_.resize(wide ? all : (all + 1) / 2);
+  writeOwnKeys(reinterpret_cast<std::byte*>(keys_.data()) + rowsBefore(rank_) * space().keyBytes());
+  return {keys_.data(), all, {.dtype = wide ? DType::Int64 : DType::Int32}};
+}
+
+const std::byte* SparseCall::listOf(std::size_t rank) const {
+  if (hasKeys()) return reinterpret_cast<const std::byte*>(&counts_[rank * slotWords_ + 1]);
+  return reinterpret_cast<const std::byte*>(keys_.data()) + rowsBefore(rank) * space().keyBytes();
 }
 
 std::vector<std::vector<std::uint64_t>> SparseCall::keysOfAll() const {
-  std::vector<std::vector<std::uint64_t>> keys(counts_.size());
+  std::vector<std::vector<std::uint64_t>> keys(world_);
   const std::uint64_t words = space().words();
   const std::uint64_t keyBytes = space().keyBytes();
-  const auto* at = reinterpret_cast<const std::byte*>(keys_.data());
-  for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
+  for (std::size_t rank = 0; rank < world_; ++rank) {
     if (form_ == KeyForm::BitsByRank) {
       keys[rank] = keysIn(std::span(keys_).subspan(rank * words, words));
       continue;
     }
-    keys[rank].resize(counts_[rank]);
+    keys[rank].resize(counts_[rank * slotWords_]);
+    const std::byte* at = listOf(rank);
     for (std::uint64_t& key : keys[rank]) {
       std::memcpy(&key, at, keyBytes);
       at += keyBytes;

@@ -1,6 +1,7 @@
 // What a sparse all-reduce sends before its rows, and what its rows are sent as (KeyForm). Counts and keys are
-// all-reduces of their own, in which every rank fills in its part; then all ranks know the rows of the call, in the
-// order of their keys, and, where each rank's keys were sent, who contributes to which.
+// all-reduces of their own, in which every rank fills in its part; few keys travel along with the counts. Then all
+// ranks know the rows of the call, in the order of their keys, and, where each rank's keys were sent, who contributes
+// to which.
 // Holder of the loop's role only, but for the constructor.
 #pragma once
 
@@ -22,9 +23,10 @@ class SparseCall {
 
   RowSpace space() const { return {operand_.keysBelow, operand_.rowBytes()}; }
 
-  Operand counts();  // to be summed first
-  const std::vector<std::uint64_t>& rowsByRank() const { return counts_; }
-  Operand keys(KeyForm form);  // then these
+  Operand counts();  // to be summed first, with the keys of ranks that have few
+  std::vector<std::uint64_t> rowsByRank() const;
+  bool hasKeys() const;        // of all ranks, already
+  Operand keys(KeyForm form);  // else to be summed next
   bool isBlock() const { return form_ == KeyForm::BitsOfAll; }
   // Then the values: each rank's rows alone, where its keys are known,
   std::shared_ptr<const SparseRows> rows(const Topology& topology) const;
@@ -34,13 +36,19 @@ class SparseCall {
   void layOut(const Range& blockBytes) const;
 
  private:
+  std::uint64_t keysBesideCount() const;
+  std::uint64_t rowsBefore(std::size_t rank) const;  // that the ranks below it have
+  void writeOwnKeys(std::byte* to) const;
+  const std::byte* listOf(std::size_t rank) const;  // of its keys
   std::vector<std::vector<std::uint64_t>> keysOfAll() const;
   Operand resultFor(const std::vector<std::uint64_t>& keys) const;
 
   const SparseOperand operand_;
   const std::size_t rank_;
+  const std::size_t world_;
+  const std::size_t slotWords_;  // of a rank's count and the keys beside it
   KeyForm form_ = KeyForm::Lists;
-  std::vector<std::uint64_t> counts_;  // by rank
+  std::vector<std::uint64_t> counts_;  // slots by rank
   std::vector<std::uint64_t> keys_;    // lists by rank, 4 or 8 bytes each, or bits, as the form says
   std::vector<std::uint64_t> places_;  // of this rank's rows in the block
   std::byte* block_ = nullptr;         // none where this rank refused

@@ -61,7 +61,7 @@ std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& 
 Choice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const {
   constexpr std::uint64_t kGrainBytes = 64;
   constexpr std::uint64_t kOfDense = 3;
-  constexpr std::uint64_t kLargestUncutBytes = 1 << 20;  // in several slices the levels overlap
+  constexpr std::uint64_t kLargestUncutBytes = 256 << 10;  // in several slices the levels overlap
   const Candidate& best = *bestSparse({static_cast<double>(bytes), static_cast<double>(most)}).first;
   const std::uint64_t largest = std::max(kGrainBytes, best.largestSliceBytes / kOfDense / kGrainBytes * kGrainBytes);
   const std::uint64_t few = bytes > kLargestUncutBytes ? kSlicesInFlight : 1;

@@ -148,6 +148,16 @@ TEST_P(Sparse, RowsAreSummedWhoeverHasThem) {
   }
 }
 
+TEST_P(Sparse, SomeRanksMayHaveMoreKeysThanTravelWithTheCounts) {
+  for (const Shape shape : {Shape{1ULL << 40, 1}, {1'000'000, 2}}) {
+    std::vector<Rows> inputs;
+    for (std::size_t r = 0; r < world(); ++r)
+      inputs.push_back(rowsOf(some(r % 2 == 0 ? 1500 : 5, shape.rows, random_), shape.elements, random_));
+    expectSums(cluster_, inputs, shape, random_);
+    if (HasFatalFailure()) FAIL() << "of " << shape.rows << " rows";
+  }
+}
+
 TEST_P(Sparse, SumsAreTheSameOnBothSidesOfWhereTheKeysFormChanges) {
   std::set<KeyForm> forms;
   for (const Shape shape : {Shape{4000, 1}, {4000, 4}, {500, 16}}) {
@@ -231,6 +241,25 @@ TEST_P(Sparse, ARankThatRefusesEndsItsOwnCallAlone) {
   }
 }
 
+// Bulk slices of a call in which no two ranks share a row.
+std::uint64_t bulkSlices(std::uint64_t rowsOfEach) {
+  Cluster cluster({{2, 2}}, 4096 * kKiB, 1024 * kKiB);
+  std::mt19937 random(7);
+  std::vector<Rows> inputs;
+  for (std::uint64_t r = 0; r < cluster.ranks.size(); ++r) {
+    std::set<std::uint64_t> keys;
+    for (std::uint64_t i = 0; i < rowsOfEach; ++i) keys.insert(i * cluster.ranks.size() + r);
+    inputs.push_back(rowsOf(keys, 1, random));
+  }
+  expectSums(cluster, inputs, {1ULL << 32, 1}, random);
+  return cluster.ranks.front()->pipeline->completedBelow()[Order::Bulk] - firstSlice(Order::Bulk);
+}
+
+TEST(SparseKeys, OfFewRowsTravelWithTheirCounts) {
+  EXPECT_EQ(bulkSlices(200), 1U);
+  EXPECT_EQ(bulkSlices(600), 2U);
+}
+
 // Bytes that went to the rails in a call of rows that no two ranks share.
 std::uint64_t railBytes(Cluster& cluster, std::uint64_t rowsOfEach, const Shape& shape) {
   std::mt19937 random(7);
@@ -251,9 +280,9 @@ std::uint64_t railBytes(Cluster& cluster, std::uint64_t rowsOfEach, const Shape&
 TEST(SparseBytes, BetweenTwoMachinesAreThoseOfTheirRowsOnce) {
   Cluster cluster({{2, 2}}, 4096 * kKiB, 1024 * kKiB);
   const Shape shape{100'000, 256};
-  const std::uint64_t rows = 4 * 50 * 256 * sizeof(float);
-  EXPECT_GE(railBytes(cluster, 50, shape), rows);
-  EXPECT_LE(railBytes(cluster, 50, shape) / 2, rows + rows / 20);
+  const std::uint64_t rows = 4 * 100 * 256 * sizeof(float);
+  EXPECT_GE(railBytes(cluster, 100, shape), rows);
+  EXPECT_LE(railBytes(cluster, 100, shape) / 2, rows + rows / 20);
 }
 
 }  // namespace
