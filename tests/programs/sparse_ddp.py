@@ -1,7 +1,7 @@
 """A rank: trains embeddings by DDP with dense gradients, sparse ones, and sparse ones fused, on the backend named.
 
-Prints whether all three end alike, the sparse ones with the same bits, how many all-reduces of Fairring's a step of the
-sparse and of the fused one took, and a hash of the fused one's parameters.
+Prints whether all three end alike, the sparse ones with the same bits where the world is a power of two, how many
+all-reduces of Fairring's a step of the sparse and of the fused one took, and a hash of the fused one's parameters.
 """
 
 import hashlib
@@ -58,11 +58,17 @@ def train(kind: str) -> tuple[list[Tensor], int]:
     return [parameter.detach() for parameter in replica.parameters()], calls
 
 
+def alike(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
 def main() -> None:
     dist.init_process_group(sys.argv[1])
     (dense, _), (sparse, apart), (fused, together) = train("dense"), train("sparse"), train("fused")
-    close = all(torch.allclose(*pair, rtol=1e-5, atol=1e-7) for pair in zip(dense, sparse, strict=True))
-    close &= all(map(torch.equal, sparse, fused))
+    close = all(map(alike, dense, sparse))
+    world = dist.get_world_size()
+    same = torch.equal if world.bit_count() == 1 else alike  # fuse() says why
+    close &= all(map(same, sparse, fused))
     digest = hashlib.sha256(b"".join(bytes(p.untyped_storage()) for p in fused)).hexdigest()
     print("alike" if close else "different", apart, together, digest)
     dist.destroy_process_group()
