@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import hashlib
 import importlib.metadata
 import socket
@@ -23,12 +24,14 @@ StockMaker = Callable[[_core.MembershipOptions, timedelta, str, int, dist.Store]
 _making_a_device = threading.Lock()
 
 
-def create(options: Any, _backend_options: object) -> Any:
+def create(options: Any, pg_options: object) -> Any:
     """The creator that torch calls in init_process_group and new_group; waits for no other rank.
 
-    options: torch's DistributedBackendOptions. Raises ConfigError for settings that can't be used.
+    options: torch's DistributedBackendOptions. pg_options: None or ProcessGroupNCCL.Options, for the NCCL that serves
+    the group's CUDA tensors. Raises ConfigError for settings that can't be used, ValueError for options of others.
     """
     config = Config.from_environment()
+    for_nccl = _options_for_nccl(pg_options)
     addresses = _addresses(config, options.store)
     site_addresses = [facts.address_of(name, "FAIRRING_SITE_IFNAME") for name in config.site_interfaces]
     membership = _core.MembershipOptions()
@@ -57,7 +60,7 @@ def create(options: Any, _backend_options: object) -> Any:
     if config.cuda:
         _describe_devices(membership, config)
     outermost = [*site_addresses, *addresses][0]  # that all ranks reach
-    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, outermost))
+    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, outermost, for_nccl))
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
@@ -90,7 +93,7 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _stock_maker(config: Config, address: str) -> StockMaker:
+def _stock_maker(config: Config, address: str, for_nccl: Any) -> StockMaker:
     """What makes the stock backend of a device type when a group first needs it, in the generation that it is in.
 
     The group is the one that is made here, or one that was split from it. It is called with the store that the backend
@@ -103,7 +106,7 @@ def _stock_maker(config: Config, address: str) -> StockMaker:
         # A group made again on the same store must not read old keys.
         prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
         cuda = device == "cuda"
-        settings, epolls = (_nccl_options(timeout), []) if cuda else _gloo_options(timeout, config, address)
+        settings, epolls = (_nccl_options(timeout, for_nccl), []) if cuda else _gloo_options(timeout, config, address)
         settings.global_ranks_in_group = group.global_ranks
         settings.group_name = group.name
         stock = dist.ProcessGroupNCCL if cuda else dist.ProcessGroupGloo
@@ -140,11 +143,23 @@ def _gloo_device(**place: str) -> tuple[Any, list[int]]:
     return device, list(new) if len(new) == 1 else []
 
 
-def _nccl_options(timeout: timedelta) -> Any:
+def _options_for_nccl(given: object) -> Any:
+    """A copy, for torch gives the same options to every group that is made with them. Raises ValueError."""
+    if given is None:
+        return None
+    if not dist.is_nccl_available() or not isinstance(given, dist.ProcessGroupNCCL.Options):
+        raise ValueError(
+            f"pg_options of a group of Fairring's are for NCCL, which serves its CUDA tensors: they are to be "
+            f"torch.distributed.ProcessGroupNCCL.Options, not {type(given).__qualname__}; leave them out, or give these"
+        )
+    return copy.copy(given)
+
+
+def _nccl_options(timeout: timedelta, given: Any) -> Any:
     if not dist.is_nccl_available():
         raise RuntimeError(
             "CUDA tensors in a group of Fairring's need NCCL, which this torch lacks; install a CUDA torch"
         )
-    settings = dist.ProcessGroupNCCL.Options()
+    settings = dist.ProcessGroupNCCL.Options() if given is None else copy.copy(given)
     settings._timeout = timeout
     return settings

@@ -1,5 +1,7 @@
 #include "backend/fallback.h"
 
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -167,6 +169,26 @@ void Fallback::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAl
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
   for (const auto& backend : parts_.stocks->made()) backend->setTimeout(timeout);
+}
+
+// torch asks by the index alone; the CPU's is -1, or 0 where somebody wrote it.
+bool Fallback::supportsTensorAlloc(c10::DeviceIndex device) {
+  const bool there = device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
+                     device < c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
+  return there && nccl()->supportsTensorAlloc(device);
+}
+
+at::Tensor Fallback::allocateTensor(long size, at::TensorOptions options) {
+  const bool onCuda = options.device().is_cuda();
+  return onCuda ? nccl()->allocateTensor(size, options) : at::empty({size}, options);
+}
+
+std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() { return nccl()->getMemAllocator(); }
+
+Fallback::BackendPtr Fallback::nccl() {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  return stock(at::kCUDA);
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS

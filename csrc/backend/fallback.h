@@ -83,6 +83,11 @@ class Fallback : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
   void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
 
+  // Of CUDA tensors these are NCCL's, which the first of them makes, as a first call does. On the CPU there is nothing.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+
 #ifdef C10D_BACKEND_HAS_HOOKS
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(std::int64_t id, AbortHook hook) override;
@@ -124,6 +129,7 @@ class Fallback : public c10d::Backend {
   WorkPtr delegate(Delegated call, const Tensors& inputs, const Begin& begin);
   DelegatedWork::Ref enter(Delegated& call, const Tensors& inputs);
   BackendPtr stock(c10::DeviceType device);
+  BackendPtr nccl();
 
   const pid_t maker_;
   const Parts parts_;

@@ -1,0 +1,105 @@
+"""What a group hands to NCCL beside its calls, on any machine: something else stands in NCCL's place.
+
+Gloo's own backend does, which is made without a device, and refuses by its name what only NCCL has.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks
+
+pytestmark = pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
+
+GLOO: Any = dist.ProcessGroupGloo  # its options have no types of their own
+MADE: list[Any] = []  # the options of each that was made on this rank
+
+
+class _InNcclsPlace:
+    Options = dist.ProcessGroupNCCL.Options if dist.is_nccl_available() else None
+
+    def __new__(cls, store: dist.Store, rank: int, size: int, options: Any) -> Any:
+        MADE.append(options)
+        gloo = GLOO._Options()
+        gloo._devices = [GLOO.create_device(hostname="127.0.0.1")]
+        gloo._timeout = options._timeout
+        return GLOO(store, rank, size, gloo)
+
+
+def _init(rank: int, port: int, options: Any) -> Any:
+    _replace_nccl()
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group(
+        "fairring", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60), pg_options=options
+    )
+    return _backend(dist.group.WORLD)
+
+
+def _replace_nccl() -> None:
+    torch_distributed: Any = dist
+    torch_distributed.ProcessGroupNCCL = _InNcclsPlace
+
+
+def _backend(group: Any) -> Any:
+    return group._get_backend(torch.device("cpu"))  # which serves CUDA too
+
+
+def _memory_of_nccl(backend: Any) -> str:
+    """Asks for NCCL's memory, for which NCCL is made; what the stand-in says."""
+    with pytest.raises(RuntimeError) as refused:
+        _ = backend.mem_allocator
+    return str(refused.value)
+
+
+def _with_options(rank: int, port: int) -> None:
+    options = dist.ProcessGroupNCCL.Options()
+    options.is_high_priority_stream = True
+    options.config.min_ctas = 3
+    backend = _init(rank, port, options)
+    _memory_of_nccl(backend)
+    (used,) = MADE
+    assert used.is_high_priority_stream
+    assert used.config.min_ctas == 3
+    assert used._timeout == timedelta(seconds=60)
+    assert used.global_ranks_in_group == [0, 1]
+    options.config.min_ctas = 4
+    _memory_of_nccl(_new_group([0, 1], options))
+    assert [used.config.min_ctas for used in MADE] == [3, 4], "a group's options changed when the next was made"
+    _memory_of_nccl(_new_group([0, 1], None))
+    assert not MADE[2].is_high_priority_stream
+    dist.destroy_process_group()
+
+
+def _new_group(ranks: list[int], options: Any) -> Any:
+    return _backend(dist.new_group(ranks, pg_options=options))
+
+
+def test_pg_options_reach_nccl(strangers: Ranks) -> None:
+    strangers.run(_with_options, strangers.store.port)
+
+
+def _with_options_of_gloo(rank: int, port: int) -> None:
+    with pytest.raises(ValueError, match=r"are to be torch.distributed.ProcessGroupNCCL.Options, not .*_Options"):
+        _init(rank, port, GLOO._Options())
+
+
+def test_pg_options_of_others_are_refused(strangers: Ranks) -> None:
+    strangers.run(_with_options_of_gloo, strangers.store.port)
+
+
+def _allocate(rank: int, port: int) -> None:
+    backend = _init(rank, port, None)
+    assert not backend.supports_tensor_alloc(torch.device("cpu"))
+    assert not backend.supports_tensor_alloc(torch.device("cuda", torch.cuda.device_count()))
+    assert not MADE, "NCCL was made for a question about another device"
+    assert backend.allocate_tensor(3, dtype=torch.float64, device=torch.device("cpu")).dtype == torch.float64
+    assert "gloo does not support" in _memory_of_nccl(backend)
+    dist.destroy_process_group()
+
+
+def test_memory_of_nccl_is_asked_for_where_there_is_a_device(strangers: Ranks) -> None:
+    strangers.run(_allocate, strangers.store.port)
