@@ -5,13 +5,18 @@ Gloo's own backend does, which is made without a device, and refuses by its name
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks
+from ranks import Ranks, init_group
+from standard_error import standard_error
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fairring import _core
 
 pytestmark = pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
 
@@ -103,3 +108,31 @@ def _allocate(rank: int, port: int) -> None:
 
 def test_memory_of_nccl_is_asked_for_where_there_is_a_device(strangers: Ranks) -> None:
     strangers.run(_allocate, strangers.store.port)
+
+
+def _ways_that_are_told(rank: int, port: int) -> list[str]:
+    """Of four all-reduces of a tensor that only says that it is on a GPU, in two groups."""
+    _replace_nccl()
+    with standard_error() as lines:
+        init_group(rank, 2, port, "fairring", 60)
+        with FakeTensorMode():
+            tensor = torch.empty(4, device="cuda")
+        for group in (dist.group.WORLD, dist.new_group([0, 1])):
+            for _ in range(2):
+                with pytest.raises(RuntimeError):  # of Gloo's, which has been given it
+                    _backend(group).allreduce([tensor], dist.AllreduceOptions())
+    assert len(MADE) == 2
+    dist.destroy_process_group()
+    return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
+
+
+@pytest.mark.parametrize("switch", ["off", "on"])
+def test_why_nccl_has_all_of_it_is_said_once(switch: str) -> None:
+    if switch == "on" and (_core.why_no_cuda() or torch.cuda.is_available()):
+        pytest.skip(_core.why_no_cuda() or "there is a CUDA device here")
+    ranks = Ranks(2, {"TORCH_CPP_LOG_LEVEL": "INFO", "FAIRRING_CUDA": switch, "FAIRRING_MACHINE": "one"}, forks=False)
+    for told in ranks.run(_ways_that_are_told, ranks.store.port):
+        (way,) = told
+        reason = "FAIRRING_CUDA is off" if switch == "off" else r"rank 0 \(.*\): it sees no CUDA device"
+        assert re.fullmatch("NCCL's as a whole: " + reason, way)
+    ranks.close()

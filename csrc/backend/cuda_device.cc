@@ -25,6 +25,8 @@ bool ncclSums(DType dtype, int device) {
 
 std::string_view whyNoCuda() { return {}; }
 
+std::string deviceObstacle(int device) { return whyNoCudaAccelerator(device); }
+
 std::string deviceObstacleHere() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) {
@@ -32,7 +34,7 @@ std::string deviceObstacleHere() {
     devices = 0;
   }
   for (int device = 0; device < devices; ++device) {
-    if (std::string obstacle = whyNoCudaAccelerator(device); !obstacle.empty()) return obstacle;
+    if (std::string obstacle = deviceObstacle(device); !obstacle.empty()) return obstacle;
   }
   return devices > 0 ? "" : "it sees no CUDA device";
 }
@@ -74,6 +76,7 @@ namespace {
 std::string_view whyNoCuda() {
   return "this build of Fairring has no CUDA: there was no CUDA compiler, or torch has none";
 }
+std::string deviceObstacle(int /*device*/) { refuse(); }
 std::string deviceObstacleHere() { refuse(); }
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& /*place*/) { refuse(); }
 bool machineReduces(const Reduction& /*reduction*/, int /*device*/) { return false; }

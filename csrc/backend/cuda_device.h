@@ -25,8 +25,9 @@ struct AcceleratorPlace {
 };
 
 std::string_view whyNoCuda();  // in this build; empty: there is
-// Why one of the devices that this process sees can't carry calls; empty: all can. Begins to use none of them.
-std::string deviceObstacleHere();
+// Why the device can't carry calls, nor run our kernels; empty: it can. Begins to use none.
+std::string deviceObstacle(int device);
+std::string deviceObstacleHere();  // of the first that can't, of all that this process sees
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
 bool machineReduces(const Reduction& reduction, int device);                  // level 0 knows that there
 c10::Stream newCudaStream(int device);

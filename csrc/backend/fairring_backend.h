@@ -8,6 +8,7 @@
 
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -112,6 +113,7 @@ class FairringBackend : public Fallback {
   std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
 
   const std::int64_t alone_;
+  std::atomic<bool> deviceWayTold_ = false;
 
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;

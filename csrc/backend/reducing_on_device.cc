@@ -59,20 +59,24 @@ std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contri
   return operands;
 }
 
+// Why NCCL has all of a group's all-reduces; empty: it has not.
+std::string whyNcclsWhole(Membership& membership, std::chrono::milliseconds timeout) {
+  return membership.usesDevices() ? membership.group(timeout).whyNotOnDevice() : "FAIRRING_CUDA is off";
+}
+
+std::string wayOf(Membership& membership, const std::string& whyNccls, std::chrono::milliseconds timeout) {
+  if (!whyNccls.empty()) return "NCCL's as a whole: " + whyNccls;
+  const Transports over = membership.transportFor(membership.factsOfAll(timeout)).transports;
+  return concat("fairring's: NCCL inside machines, ", over.rail.name(), " between them, ", over.site.name(),
+                " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");
+}
+
 // Each way that a group of this process takes, once.
 void tellOnce(const std::string& way) {
   static std::mutex mutex;
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
   if (told.insert(way).second) LOG(INFO) << "fairring: all-reduces of CUDA tensors are " << way;
-}
-
-bool isNcclsWhole(Membership& membership, std::chrono::milliseconds timeout) {
-  const bool isOn = membership.usesDevices();
-  const std::string reason = isOn ? membership.group(timeout).whyNotOnDevice() : "FAIRRING_CUDA is off";
-  tellOnce(reason.empty() ? "fairring's: NCCL inside machines, rails through pinned memory between them"
-                          : "NCCL's: " + reason);
-  return !reason.empty();
 }
 
 }  // namespace
@@ -82,14 +86,17 @@ Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, co
   // In a group of NCCL's nothing would be launched before its end.
   if (tensors.empty() || !arePlainOnOneDevice(tensors) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
-  const c10::Device device = tensors.front().device();
-  const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   const std::shared_ptr<Membership> membership = this->membership();
-  if (!membership || (membership->usesDevices() && isCapturing(callers))) return nullptr;
+  if (!membership) return nullptr;
   const std::chrono::milliseconds timeout = limitOf(options.timeout);
   refuseIfEnded();
   try {
-    if (isNcclsWhole(*membership, timeout)) return nullptr;
+    const std::string whyNccls = whyNcclsWhole(*membership, timeout);
+    if (!deviceWayTold_.exchange(true)) tellOnce(wayOf(*membership, whyNccls, timeout));
+    if (!whyNccls.empty()) return nullptr;
+    const c10::Device device = tensors.front().device();
+    const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    if (isCapturing(callers)) return nullptr;
     const auto contributions = contributionsOnDevice(operation, options.reduceOp, tensors, getSize());
     if (!contributions) return nullptr;
     const Common common{.tensors = tensors, .reduction = options.reduceOp};

@@ -41,10 +41,12 @@ void refuseCapture(const at::Tensor& tensor) {
                    "make the call outside of the capture, or make the tensor dense");
 }
 
-// Our kernels have never run on a GPU: they are for who has switched them on.
+// Our kernels have never run on a GPU: they are for who has switched them on, and has a device for them. The others'
+// kernels may differ: what they sum is a rank's own.
 at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool usesDevices) {
   if (tensor.is_cpu()) return tensor;
-  const Merging merging = usesDevices && whyNoCuda().empty() ? Merging::Ours : Merging::Torchs;
+  const bool ours = usesDevices && whyNoCuda().empty() && deviceObstacle(tensor.device().index()).empty();
+  const Merging merging = ours ? Merging::Ours : Merging::Torchs;
   return mergedOnHost(tensor, dtype, merging, SparseStreams::of(tensor.device()).in);
 }
 
