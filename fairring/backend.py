@@ -65,7 +65,10 @@ def create(options: Any, pg_options: object) -> Any:
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
     if _core.why_no_cuda():
-        raise ConfigError(f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; unset it on all ranks")
+        raise ConfigError(
+            f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; build it anew where that is there "
+            "(docs/cuda.md), or unset it on all ranks"
+        )
     membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
     membership.device_obstacle = _core.device_obstacle()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from ranks import Ranks, all_reduce_ones
 
 import fairring
 from fairring import _core
+from fairring.config import ConfigError
 
 
 def test_the_backend_is_registered_for_cpu_and_cuda() -> None:
@@ -64,3 +66,14 @@ def test_cuda_that_is_switched_on_needs_no_device_until_there_is_a_call_on_one()
     ranks.init()
     assert ranks.run(all_reduce_ones, 100) == [200.0, 200.0]
     assert ranks.close() == [0, 0]
+
+
+def _switched_on(_rank: int, reason: str) -> None:
+    os.environ["FAIRRING_CUDA"] = "on"
+    _core.why_no_cuda = lambda: reason
+    with pytest.raises(ConfigError, match=rf"FAIRRING_CUDA=on can't be used: {reason}; .* or unset it on all ranks"):
+        dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=2)
+
+
+def test_cuda_that_is_switched_on_in_a_build_without_it_is_an_error(strangers: Ranks) -> None:
+    strangers.run(_switched_on, "this build has none")

@@ -74,7 +74,8 @@ namespace {
 }  // namespace
 
 std::string_view whyNoCuda() {
-  return "this build of Fairring has no CUDA: there was no CUDA compiler, or torch has none";
+  return "this build of Fairring has no CUDA: where it was made there was no CUDA compiler, no header of NCCL's, CMake "
+         "before 3.26, or a torch without CUDA, and CMake's output says which";
 }
 std::string deviceObstacle(int /*device*/) { refuse(); }
 std::string deviceObstacleHere() { refuse(); }
