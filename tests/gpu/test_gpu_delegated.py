@@ -1,0 +1,190 @@
+"""What NCCL does for a group on CUDA tensors beside ours: collectives, batches of sends, options, memory, FSDP2."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import start
+from ranks import Ranks
+from standard_error import standard_error
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+pytestmark = pytest.mark.gpu
+
+
+def _of(rank: int, elements: int = 4) -> torch.Tensor:
+    return torch.arange(elements, device="cuda", dtype=torch.float32) + 100 * rank
+
+
+def _collectives(rank: int) -> None:
+    """Beside an all-reduce of ours before and after each."""
+    ranks = dist.get_world_size()
+    ours = torch.ones(1000, device="cuda")
+    everybodys = torch.stack([_of(other) for other in range(ranks)])
+
+    broadcast = _of(rank)
+    dist.broadcast(broadcast, 1)
+    dist.all_reduce(ours)
+    gathered = torch.empty(ranks, 4, device="cuda")
+    dist.all_gather_into_tensor(gathered, _of(rank))
+    dist.all_reduce(ours)
+    reduced = torch.empty(2, device="cuda")
+    dist.reduce_scatter_tensor(reduced, _of(rank, 2 * ranks))
+    dist.all_reduce(ours)
+    exchanged = torch.empty(ranks, device="cuda")
+    dist.all_to_all_single(exchanged, _of(rank, ranks))
+    dist.barrier()
+
+    assert torch.equal(broadcast, _of(1))
+    assert torch.equal(gathered, everybodys)
+    sums = torch.stack([_of(other, 2 * ranks) for other in range(ranks)]).sum(0)
+    assert torch.equal(reduced, sums[2 * rank : 2 * rank + 2])
+    assert torch.equal(exchanged, torch.stack([_of(other, ranks)[rank] for other in range(ranks)]))
+    assert torch.equal(ours, torch.full_like(ours, float(ranks**3)))
+
+
+def test_other_collectives_are_nccls(gpu_cluster: Ranks) -> None:
+    gpu_cluster.run(_collectives)
+
+
+def _batch(rank: int) -> None:
+    """To both neighbours on a ring, several of them, with an all-reduce of ours under way."""
+    ranks = dist.get_world_size()
+    ours = torch.ones(1 << 20, device="cuda")
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    received = [torch.empty(1000, device="cuda") for _ in range(4)]
+    reducing = dist.all_reduce(ours, async_op=True)
+    operations = []
+    for number, tensor in enumerate(received):
+        operations.append(dist.P2POp(dist.isend, _of(rank + 10 * number, 1000), after))
+        operations.append(dist.P2POp(dist.irecv, tensor, before))
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    reducing.wait()
+    for number, tensor in enumerate(received):
+        assert torch.equal(tensor, _of(before + 10 * number, 1000))
+    assert torch.equal(ours, torch.full_like(ours, float(ranks)))
+
+
+def test_batched_sends_and_receives_are_nccls(gpu_cluster: Ranks) -> None:
+    gpu_cluster.run(_batch)
+
+
+def _with_options(_rank: int) -> None:
+    options = dist.ProcessGroupNCCL.Options()
+    options.is_high_priority_stream = True
+    options.config.max_ctas = 4
+    group: Any = dist.new_group(pg_options=options)
+    tensor = torch.ones(1000, device="cuda")
+    dist.broadcast(tensor, 0, group=group)
+    dist.all_reduce(tensor, group=group)
+    assert torch.equal(tensor, torch.full_like(tensor, float(dist.get_world_size())))
+    dist.destroy_process_group(group)
+
+
+def test_groups_take_options_of_nccl(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_with_options)
+
+
+def _allocate(rank: int) -> bool:
+    device = torch.device("cuda", torch.cuda.current_device())
+    world: Any = dist.group.WORLD
+    stock: Any = dist.new_group(backend="nccl")
+    able = world._get_backend(device).supports_tensor_alloc(device)
+    assert able == stock._get_backend(device).supports_tensor_alloc(device)
+    if able:
+        tensor = world._get_backend(device).allocate_tensor(1000, dtype=torch.float32, device=device)
+        tensor.fill_(float(rank))
+        dist.broadcast(tensor, 1)
+        assert torch.equal(tensor, torch.ones_like(tensor))
+    return bool(able)
+
+
+def test_memory_is_allocated_by_nccl_where_it_can(two_gpu_machines: Ranks) -> None:
+    assert len(set(two_gpu_machines.run(_allocate))) == 1
+
+
+def _train_sharded(rank: int) -> list[float]:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).cuda()
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for layer in [*model, model]:
+        layer.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    torch.manual_seed(rank + 1)
+    for _ in range(10):
+        loss = model(torch.randn(16, 256, device="cuda")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total = loss.detach().clone()
+        dist.all_reduce(total, op=dist.ReduceOp.AVG)
+        losses.append(total.item())
+    return losses
+
+
+def test_fsdp2_trains_to_the_losses_of_nccl() -> None:
+    losses = {}
+    for backend in ("nccl", "fairring"):
+        ranks = start("2x1", backend)
+        losses[backend] = ranks.run(_train_sharded)[0]
+        ranks.kill()
+    assert losses["fairring"][-1] < losses["fairring"][0]
+    assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
+
+
+def _abort(rank: int) -> str:
+    """Rank 1 never makes the call; rank 0 gives up."""
+    if rank == 1:
+        return ""
+    tensor = torch.ones(1000, device="cuda")
+    world: Any = dist.group.WORLD
+    dist.broadcast(tensor, 1, async_op=True)
+    world._get_backend(torch.device("cuda")).abort()
+    torch.cuda.synchronize()  # NCCL's kernel has ended
+    with pytest.raises(dist.DistBackendError) as refused:
+        dist.all_reduce(tensor)
+    return str(refused.value)
+
+
+def test_abort_ends_a_call_of_nccls() -> None:
+    ranks = start("2x1")
+    ranks.run(_collectives)
+    assert "aborted" in ranks.run(_abort)[0]
+    ranks.kill()
+
+
+def _ways_that_are_told(_rank: int) -> list[str]:
+    with standard_error() as lines:
+        group = dist.new_group()
+        for _ in range(3):
+            dist.all_reduce(torch.ones(10, device="cuda"))
+            dist.all_reduce(torch.ones(10, device="cuda"), group=group)
+    return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, r"fairring's: NCCL inside machines, tcp between them, .* from pinned memory; not GPUDirect, .*"),
+        ({"FAIRRING_CUDA": "off"}, "NCCL's as a whole: FAIRRING_CUDA is off"),
+        ({"FAIRRING_TRANSPORT": "tensorpipe:shm"}, r"fairring's: NCCL inside machines, shm between them, .*"),
+    ],
+    ids=["tcp", "off", "tensorpipe"],
+)
+def test_the_way_of_cuda_tensors_is_said_once(variables: dict[str, str], expected: str) -> None:
+    ranks = start("2x1", environment={"TORCH_CPP_LOG_LEVEL": "INFO", **variables})
+    for told in ranks.run(_ways_that_are_told):
+        (way,) = told
+        assert re.fullmatch(expected, way)
+    ranks.kill()
