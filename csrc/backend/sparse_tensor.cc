@@ -5,10 +5,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
-#include <numeric>
 #include <span>
-#include <tuple>
+#include <utility>
+
+#include "backend/entry_order.h"
+#include "kernels/entry_sums.h"
 
 namespace fairring {
 namespace {
@@ -36,30 +39,30 @@ std::span<const std::int64_t> viewOf(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// Entries with the same key stand side by side in `order`, which names them.
-LocalRows summed(const at::Tensor& tensor, const at::Tensor& values, std::span<const std::int64_t> keys,
-                 std::span<const std::int64_t> order, const Reduction& reduction) {
-  LocalRows rows;
-  std::vector<std::size_t> begins;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i > 0 && keys[i] == keys[i - 1]) continue;
-    rows.keys.push_back(static_cast<std::uint64_t>(keys[i]));
-    begins.push_back(i);
-  }
-  begins.push_back(keys.size());
-  rows.values = newRows(tensor, rows.keys.size());
+// The rows of all keys, packed.
+at::Tensor summed(const at::Tensor& tensor, const at::Tensor& values, const EntryOrder& order, DType dtype) {
+  constexpr std::uint64_t kFewElements = 16;
+  at::Tensor sums = newRows(tensor, order.keys.size());
   const std::uint64_t elements = rowElements(tensor);
-  const std::size_t rowBytes = elements * bytesOf(reduction.dtype);
   const auto* const from = static_cast<const std::byte*>(values.const_data_ptr());
-  auto* out = static_cast<std::byte*>(rows.values.mutable_data_ptr());
-  std::vector<Input> inputs;
-  for (std::size_t row = 0; row < rows.keys.size() && rowBytes > 0; ++row, out += rowBytes) {
-    inputs.clear();
-    for (std::size_t i = begins[row]; i < begins[row + 1]; ++i)
-      inputs.push_back({from + static_cast<std::size_t>(order[i]) * rowBytes});
-    reduce({.dtype = reduction.dtype}, out, inputs, elements);
+  auto* out = static_cast<std::byte*>(sums.mutable_data_ptr());
+  if (elements <= kFewElements) {
+    sumEntries(dtype, {out, from, order.entries, order.begins, elements});
+    return sums;
   }
-  return rows;
+  const std::size_t rowBytes = elements * bytesOf(dtype);
+  std::vector<Input> inputs;
+  for (std::size_t row = 0; row < order.keys.size(); ++row, out += rowBytes) {
+    inputs.clear();
+    for (std::size_t i = order.begins[row]; i < order.begins[row + 1]; ++i)
+      inputs.push_back({from + std::size_t{order.entries[i]} * rowBytes});
+    if (inputs.size() == 1) {
+      std::memcpy(out, inputs.front().data, rowBytes);
+    } else {
+      reduce({.dtype = dtype}, out, inputs, elements);
+    }
+  }
+  return sums;
 }
 
 }  // namespace
@@ -89,14 +92,15 @@ std::uint64_t rowElements(const at::Tensor& tensor) {
 
 LocalRows LocalRows::of(const at::Tensor& tensor, const Reduction& reduction) {
   const at::AutoDispatchBelowAutograd noGradient;
-  possibleRows(tensor);
+  const std::uint64_t keysBelow = possibleRows(tensor);
   const at::Tensor keys = keysOf(tensor);
   const at::Tensor values = tensor._values().resolve_conj().resolve_neg().contiguous();
   const auto plain = viewOf(keys);
   if (std::ranges::adjacent_find(plain, std::ranges::greater_equal{}) == plain.end())
     return {{plain.begin(), plain.end()}, values};
-  const auto [sorted, order] = at::sort(keys, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  return summed(tensor, values, viewOf(sorted), viewOf(order), reduction);
+  EntryOrder order = EntryOrder::of(plain, keysBelow);
+  at::Tensor sums = summed(tensor, values, order, reduction.dtype);
+  return {std::move(order.keys), std::move(sums)};
 }
 
 at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows) {
@@ -114,6 +118,10 @@ void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& key
   for (std::int64_t dim = tensor.sparse_dim() - 1; dim >= 0; --dim) {
     std::int64_t* const index = indicesOf(indices) + dim * rows;
     const auto size = static_cast<std::uint64_t>(tensor.size(dim));
+    if (tensor.sparse_dim() == 1) {  // the usual case: divisions would take longer than all the rest
+      std::ranges::transform(keys, index, [](std::uint64_t key) { return static_cast<std::int64_t>(key); });
+      continue;
+    }
     for (std::size_t i = 0; i < keys.size(); ++i) index[i] = static_cast<std::int64_t>(keys[i] / below % size);
     below *= std::max<std::uint64_t>(size, 1);
   }
