@@ -52,8 +52,8 @@ Operand SparseCall::counts() {
 }
 
 std::vector<std::uint64_t> SparseCall::rowsByRank() const {
-  std::vector<std::uint64_t> rows;
-  for (std::size_t rank = 0; rank < world_; ++rank) rows.push_back(counts_[rank * slotWords_]);
+  std::vector<std::uint64_t> rows(world_);
+  for (std::size_t rank = 0; rank < world_; ++rank) rows[rank] = counts_[rank * slotWords_];
   return rows;
 }
 
