@@ -172,7 +172,7 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
     GatedCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
       Settings settings;
       settings.streams = 2;
-      if (rank == 0) settings.capacity = 9;  // not a slice's whole chain
+      if (rank == 0) settings.capacity = 4;  // not what of a slice stands behind its first gate
       settings.meanwhile = [&world] { world->step(); };
       return settings;
     });

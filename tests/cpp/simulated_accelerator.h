@@ -195,8 +195,8 @@ class SimulatedAccelerator final : public Accelerator {
   static std::size_t indexOf(Stream stream) { return *static_cast<std::size_t*>(stream); }
   void enqueue(Stream stream, Work work) {
     EXPECT_TRUE(settings_.mayBeCalled()) << "a call of the device from the loop";
-    EXPECT_FALSE(telling_) << "a call of the device from a function that it calls";
     const std::lock_guard lock(*settings_.mutex);
+    EXPECT_FALSE(telling_) << "a call of the device from a function that it calls";
     auto& queue = queues_[indexOf(stream) % queues_.size()];
     constexpr int kPatience = 100'000;
     for (int i = 0; queue.size() >= settings_.capacity && i < kPatience; ++i) settings_.meanwhile();
@@ -256,7 +256,7 @@ class SimulatedAccelerator final : public Accelerator {
   std::vector<std::unique_ptr<std::size_t>> streams_;
   std::vector<std::deque<Work>> queues_;
   std::size_t told_ = 0;
-  bool telling_ = false;
+  bool telling_ = false;  // under the mutex, which whoever steps the device holds
 };
 
 }  // namespace fairring::testing
