@@ -1,6 +1,7 @@
 #include "exchange/sparse_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace fairring {
@@ -13,8 +14,24 @@ std::uint64_t roundUp(std::uint64_t bytes) { return (bytes + kGrainBytes - 1) / 
 
 using Keys = std::vector<std::uint64_t>;
 
-// Of sorted lists, each key once.
-Keys mergedOf(const std::vector<const Keys*>& lists) {
+// A bit for each key, where there are not many times more than keys are listed.
+Keys mergedByBits(const std::vector<const Keys*>& lists, std::uint64_t keysBelow) {
+  std::vector<std::uint64_t> bits(keysBelow / 64 + 1);
+  for (const Keys* list : lists) {
+    for (const std::uint64_t key : *list) bits[key / 64] |= 1ULL << (key % 64);
+  }
+  std::uint64_t count = 0;
+  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
+  Keys merged;
+  merged.reserve(count);
+  for (std::size_t word = 0; word < bits.size(); ++word) {
+    for (std::uint64_t left = bits[word]; left != 0; left &= left - 1)
+      merged.push_back(word * 64 + static_cast<std::uint64_t>(std::countr_zero(left)));
+  }
+  return merged;
+}
+
+Keys mergedInPairs(const std::vector<const Keys*>& lists) {
   std::vector<Keys> merged;
   merged.reserve(lists.size());
   for (const Keys* list : lists) merged.push_back(*list);
@@ -29,6 +46,19 @@ Keys mergedOf(const std::vector<const Keys*>& lists) {
     merged = std::move(next);
   }
   return merged.empty() ? Keys{} : std::move(merged.front());
+}
+
+// Of sorted lists, each key once.
+Keys mergedOf(const std::vector<const Keys*>& lists) {
+  if (lists.size() == 1) return *lists.front();
+  std::uint64_t keysBelow = 0;
+  std::uint64_t listed = 0;
+  for (const Keys* list : lists) {
+    if (list->empty()) continue;
+    keysBelow = std::max(keysBelow, list->back() + 1);
+    listed += list->size();
+  }
+  return keysBelow / 64 <= listed ? mergedByBits(lists, keysBelow) : mergedInPairs(lists);
 }
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
