@@ -179,11 +179,11 @@ def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
     assert [(row["way"], row["backend"]) for row in rows] == [
         (way, backend) for way in many.WAYS for backend in ("gloo", "fairring", "fake")
     ]
-    assert [row["wrong"] for row in rows] == [0, 0, None, 0, 0, None]
-    together, alone = (row for row in rows if row["backend"] == "fairring")
-    assert together["levels"]["rail"]["messages"] * 10 <= alone["levels"]["rail"]["messages"]
-    assert all(0 < row["levels"]["rail"]["sends"] <= row["levels"]["rail"]["messages"] for row in (together, alone))
-    assert together["vs_floor"] > 0
+    assert [row["wrong"] for row in rows] == [0, 0, None] * 3
+    *together, alone = (row for row in rows if row["backend"] == "fairring")
+    assert all(row["levels"]["rail"]["messages"] * 10 <= alone["levels"]["rail"]["messages"] for row in together)
+    assert all(0 < row["levels"]["rail"]["sends"] <= row["levels"]["rail"]["messages"] for row in (*together, alone))
+    assert all(row["vs_floor"] > 0 for row in together)
 
 
 def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
-"""Measures all-reduces of many small tensors: coalesced into one call, and as a loop of asynchronous ones.
+"""Measures all-reduces of many small tensors: coalesced by torch, listed in one call, and as a loop of async ones.
 
     fairring bench many --machines 2 --ranks 4 --rate 1gbit --json many.json
     fairring bench many --machines 2 --ranks 2 --rate 1gbit --tensors 300 --sizes 1KiB,100KiB
     torchrun --nnodes 2 ... -m fairring bench many
 
-The tensors take their dtypes in turn, and sizes between two bounds, alike on all ranks. Gloo coalesces tensors of one
-dtype alone, so there it gets as many bytes of the first one. Exit code 1 if any element of any result was wrong, or if
-something failed.
+The tensors take their dtypes in turn, and sizes between two bounds, alike on all ranks. torch lists tensors of one
+dtype alone, and Gloo coalesces no others, so there it is as many bytes of the first one. Exit code 1 if any element of
+any result was wrong, or if something failed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fairring.bench.job import Job
     from fairring.bench.rows import Row, Sample
 
-HELP = "many small tensors: coalesced, and as a loop of asynchronous calls"
-WAYS = ("coalesced", "loop")
+HELP = "many small tensors: coalesced, in one call, and as a loop of asynchronous calls"
+WAYS = ("coalesced", "listed", "loop")
 LARGEST_ITEM = max(ITEM_BYTES.values())
 GOLDEN = 0.6180339887498949  # its multiples modulo 1 fill the unit interval evenly, in any number
 

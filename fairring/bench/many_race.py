@@ -43,7 +43,7 @@ def race(chosen: Options, way: str, racers: list[Racer], report: Callable[[], ob
     """Called by all ranks of the default group, which is at rest; all get the same scores, in the racers' order."""
     mixed, alike = Tensors(chosen.sizes, chosen.dtypes), Tensors(chosen.sizes, chosen.dtypes[:1])
     scores = [Score(wrong=0 if racer.contestant.sums else None) for racer in racers]
-    of_racer = [alike if way == "coalesced" and racer.contestant.backend == STOCK else mixed for racer in racers]
+    of_racer = [alike if _takes_one_dtype(way, racer) else mixed for racer in racers]
     goes = [partial(_go, way, tensors.all, racer.group) for racer, tensors in zip(racers, of_racer, strict=True)]
     for turn in range(chosen.warm_up + chosen.iterations):
         for racer, score, tensors, go in zip(racers, scores, of_racer, goes, strict=True):
@@ -63,12 +63,19 @@ def race(chosen: Options, way: str, racers: list[Racer], report: Callable[[], ob
     return scores
 
 
+def _takes_one_dtype(way: str, racer: Racer) -> bool:
+    return way == "listed" or (way == "coalesced" and racer.contestant.backend == STOCK)
+
+
 def _go(way: str, tensors: list[torch.Tensor], group: Any) -> None:
     if way == "coalesced":
         with _coalescing_manager(group=group, async_ops=True) as manager:
             for tensor in tensors:
                 dist.all_reduce(tensor, group=group)
         manager.wait()
+        return
+    if way == "listed":
+        dist.all_reduce_coalesced(tensors, group=group)
         return
     works: list[Any] = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
     for work in works:
