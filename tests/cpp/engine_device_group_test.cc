@@ -167,6 +167,20 @@ TEST(DeviceGroup, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
   }
 }
 
+// Nobody waits on the host here.
+TEST(DeviceGroup, WhatTheCallersStreamDoesNextSeesTheResult) {
+  std::vector<float> one(50'000, 1.0F);
+  std::vector<float> two(50'000, 2.0F);
+  std::promise<std::vector<float>> seen;
+  Rig rig({"a", "b"});
+  rig.job.joinAll();
+  auto first = rig.allReduce(0, one);
+  rig.devices.byRank.at(0)->compute(&callersStream, [&] { seen.set_value(one); });
+  auto second = rig.allReduce(1, two);
+  EXPECT_EQ(seen.get_future().get(), std::vector<float>(50'000, 3.0F));
+  EXPECT_EQ(first.get() + second.get(), "");
+}
+
 // Tensors stand before the rig: a failed call may write to them until its group has ended.
 TEST(DeviceGroup, EndingItWaitsForWhatIsEnqueued) {
   std::vector<float> one(200'000, 1.0F);
