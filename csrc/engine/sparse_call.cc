@@ -1,11 +1,12 @@
 #include "engine/sparse_call.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 #include <span>
 #include <utility>
+
+#include "exchange/key_bits.h"
 
 namespace fairring {
 
@@ -14,22 +15,6 @@ namespace {
 // Of the first part, over all ranks: keys of small calls are saved a part of their own, and all others lose no more
 // than some tens of microseconds.
 constexpr std::size_t kFirstBytes = 8 << 10;
-
-void set(std::span<std::uint64_t> bits, const std::vector<std::uint64_t>& keys) {
-  for (const std::uint64_t key : keys) bits[key / 64] |= 1ULL << (key % 64);
-}
-
-std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits) {
-  std::uint64_t count = 0;
-  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
-  std::vector<std::uint64_t> keys;
-  keys.reserve(count);
-  for (std::size_t word = 0; word < bits.size(); ++word) {
-    for (std::uint64_t left = bits[word]; left != 0; left &= left - 1)
-      keys.push_back(word * 64 + static_cast<std::uint64_t>(std::countr_zero(left)));
-  }
-  return keys;
-}
 
 }  // namespace
 
@@ -78,7 +63,7 @@ Operand SparseCall::keys(KeyForm form) {
     const bool each = form == KeyForm::BitsByRank;
     const std::uint64_t words = space().words();
     keys_.resize(each ? words * world_ : words);
-    set(std::span(keys_).subspan(each ? rank_ * words : 0, words), operand_.keys);
+    setKeys(std::span(keys_).subspan(each ? rank_ * words : 0, words), operand_.keys);
     return {keys_.data(), keys_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
   }
   const std::uint64_t all = rowsBefore(world_);

@@ -1,8 +1,9 @@
 #include "exchange/sparse_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
+
+#include "exchange/key_bits.h"
 
 namespace fairring {
 
@@ -17,18 +18,8 @@ using Keys = std::vector<std::uint64_t>;
 // A bit for each key, where there are not many times more than keys are listed.
 Keys mergedByBits(const std::vector<const Keys*>& lists, std::uint64_t keysBelow) {
   std::vector<std::uint64_t> bits(keysBelow / 64 + 1);
-  for (const Keys* list : lists) {
-    for (const std::uint64_t key : *list) bits[key / 64] |= 1ULL << (key % 64);
-  }
-  std::uint64_t count = 0;
-  for (const std::uint64_t word : bits) count += static_cast<std::uint64_t>(std::popcount(word));
-  Keys merged;
-  merged.reserve(count);
-  for (std::size_t word = 0; word < bits.size(); ++word) {
-    for (std::uint64_t left = bits[word]; left != 0; left &= left - 1)
-      merged.push_back(word * 64 + static_cast<std::uint64_t>(std::countr_zero(left)));
-  }
-  return merged;
+  for (const Keys* list : lists) setKeys(bits, *list);
+  return keysIn(bits);
 }
 
 Keys mergedInPairs(const std::vector<const Keys*>& lists) {
