@@ -26,15 +26,12 @@ StockBackends::StockBackends(StorePtr store, Make make)
     : make_(std::make_shared<const Make>(std::move(make))), store_(std::move(store)) {}
 
 void StockBackends::beginGloo(Meet meet, std::function<void()> giveUp) {
-  {
-    const std::lock_guard lock(mutex_);
-    beginning_ = true;
-    giveUp_ = std::move(giveUp);
-  }
+  const std::lock_guard lock(mutex_);
+  beginning_ = true;
+  giveUp_ = std::move(giveUp);
   try {
-    std::thread([self = shared_from_this(), meet = std::move(meet)] { self->makeInBackground(meet); }).detach();
+    beginner_ = Errand([self = shared_from_this(), meet = std::move(meet)] { self->makeInBackground(meet); });
   } catch (const std::system_error&) {  // no threads left: the first call makes it
-    const std::lock_guard lock(mutex_);
     beginning_ = false;
   }
 }
@@ -165,12 +162,16 @@ void StockBackends::endBeginning() {
   const auto over = [this] { return !beginning_ || broken_->rings(); };
   std::function<void()> giveUp = std::exchange(giveUp_, nullptr);
   changed_.wait_for(lock, kPatienceWithRanks, over);
-  if (!beginning_) return;
-  broken_->ring();
+  if (beginning_) {
+    broken_->ring();
+    lock.unlock();
+    if (giveUp) giveUp();
+    lock.lock();
+    if (!changed_.wait_for(lock, kPatience, [this] { return !beginning_; })) return;
+  }
+  Errand beginner = std::move(beginner_);
   lock.unlock();
-  if (giveUp) giveUp();
-  lock.lock();
-  changed_.wait_for(lock, kPatience, [this] { return !beginning_; });
+  beginner.join();
 }
 
 void StockBackends::end() {
@@ -192,15 +193,15 @@ void StockBackends::end() {
 
 void StockBackends::endGloo(Made made) {
   const auto ended = std::make_shared<bool>(false);
+  Errand ender;
   try {
-    std::thread([self = shared_from_this(), ended, backend = std::move(made.backend)]() mutable {
+    ender = Errand([self = shared_from_this(), ended, backend = std::move(made.backend)]() mutable {
       backend.reset();
       const std::lock_guard lock(self->mutex_);
       *ended = true;
       self->changed_.notify_all();
-    }).detach();
-  } catch (const std::system_error&) {  // no threads left: then it is waited for here
-    made.backend.reset();
+    });
+  } catch (const std::system_error&) {  // no threads left: then it was waited for here
     return;
   }
   std::unique_lock lock(mutex_);
@@ -211,6 +212,9 @@ void StockBackends::endGloo(Made made) {
     lock.lock();
     changed_.wait_for(lock, kRound, [&] { return *ended; });
   }
+  if (!*ended) return;
+  lock.unlock();
+  ender.join();
 }
 
 }  // namespace fairring

@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -66,6 +67,23 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
     std::vector<int> epolls;
     bool prepared = false;
   };
+  // A thread that is joined where its work is known to be over, so that a group leaves none, and else left behind.
+  class Errand {
+   public:
+    Errand() = default;
+    explicit Errand(std::function<void()> work) : thread_(std::move(work)) {}
+    Errand(Errand&&) = default;
+    Errand& operator=(Errand&&) = default;
+    ~Errand() {
+      if (thread_.joinable()) thread_.detach();
+    }
+    void join() {
+      if (thread_.joinable()) thread_.join();
+    }
+
+   private:
+    std::thread thread_;
+  };
 
   BackendPtr make(c10::DeviceType device, const Meet& meet);
   void makeInBackground(const Meet& meet);
@@ -83,6 +101,7 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   StorePtr store_;                    // null once ended: torch may keep the group longer than its store
   std::map<c10::DeviceType, Made> made_;
   bool beginning_ = false;  // Gloo is being made in the background
+  Errand beginner_;
   std::function<void()> giveUp_;
   std::exception_ptr notMade_;  // why Gloo could not be made, though the ranks have met
 };

@@ -216,6 +216,20 @@ TEST(DeviceGroup, APeerThatDiesWhileAGateIsShutEndsTheCallWithAnError) {
   }
 }
 
+// Not only gates: the machine's own part of the call waits for rank 2, which never makes it.
+TEST(DeviceGroup, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
+  std::vector<float> tensor(300'000, 1.0F);
+  std::promise<void> through;
+  Rig rig({"a", "b", "a"});
+  rig.job.joinAll();
+  rig.allReduceEverywhere(100);
+  auto call = rig.allReduce(0, tensor);
+  rig.job.nodes[1]->group->abort(makeError(ErrorKind::Aborted, "rank 1 gave up"));
+  EXPECT_NE(call.get().find("rank 1 gave up"), std::string::npos);
+  rig.devices.byRank.at(0)->compute(&callersStream, [&] { through.set_value(); });
+  through.get_future().get();
+}
+
 TEST(DeviceGroup, ACallThatIsNotMadeElsewhereTimesOut) {
   std::vector<float> tensor(100);
   Rig rig({"a", "b"});
