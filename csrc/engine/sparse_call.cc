@@ -73,22 +73,19 @@ Operand SparseCall::keys(KeyForm form) {
   return {keys_.data(), all, {.dtype = wide ? DType::Int64 : DType::Int32}};
 }
 
-const std::byte* SparseCall::listOf(std::size_t rank) const {
-  if (hasKeys()) return reinterpret_cast<const std::byte*>(&counts_[rank * slotWords_ + 1]);
-  return reinterpret_cast<const std::byte*>(keys_.data()) + rowsBefore(rank) * space().keyBytes();
-}
-
 std::vector<std::vector<std::uint64_t>> SparseCall::keysOfAll() const {
   std::vector<std::vector<std::uint64_t>> keys(world_);
   const std::uint64_t words = space().words();
   const std::uint64_t keyBytes = space().keyBytes();
+  const bool besideCounts = hasKeys();
+  const auto* at = reinterpret_cast<const std::byte*>(keys_.data());
   for (std::size_t rank = 0; rank < world_; ++rank) {
     if (form_ == KeyForm::BitsByRank) {
       keys[rank] = keysIn(std::span(keys_).subspan(rank * words, words));
       continue;
     }
     keys[rank].resize(counts_[rank * slotWords_]);
-    const std::byte* at = listOf(rank);
+    if (besideCounts) at = reinterpret_cast<const std::byte*>(counts_.data() + rank * slotWords_ + 1);
     for (std::uint64_t& key : keys[rank]) {
       std::memcpy(&key, at, keyBytes);
       at += keyBytes;

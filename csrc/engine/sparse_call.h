@@ -39,7 +39,6 @@ class SparseCall {
   std::uint64_t keysBesideCount() const;
   std::uint64_t rowsBefore(std::size_t rank) const;  // that the ranks below it have
   void writeOwnKeys(std::byte* to) const;
-  const std::byte* listOf(std::size_t rank) const;  // of its keys
   std::vector<std::vector<std::uint64_t>> keysOfAll() const;
   Operand resultFor(const std::vector<std::uint64_t>& keys) const;
 
