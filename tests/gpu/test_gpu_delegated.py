@@ -11,9 +11,6 @@ import torch.distributed as dist
 from gpu_machines import start
 from ranks import Ranks
 from standard_error import standard_error
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 pytestmark = pytest.mark.gpu
 
@@ -108,39 +105,6 @@ def _allocate(rank: int) -> bool:
 
 def test_memory_is_allocated_by_nccl_where_it_can(two_gpu_machines: Ranks) -> None:
     assert len(set(two_gpu_machines.run(_allocate))) == 1
-
-
-def _train_sharded(rank: int) -> list[float]:
-    torch.manual_seed(0)
-    model: Any = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).cuda()
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for layer in [*model, model]:
-        layer.set_allocate_memory_from_process_group_for_comm(True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    losses = []
-    torch.manual_seed(rank + 1)
-    for _ in range(10):
-        loss = model(torch.randn(16, 256, device="cuda")).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total = loss.detach().clone()
-        dist.all_reduce(total, op=dist.ReduceOp.AVG)
-        losses.append(total.item())
-    return losses
-
-
-def test_fsdp2_trains_to_the_losses_of_nccl() -> None:
-    losses = {}
-    for backend in ("nccl", "fairring"):
-        ranks = start("2x1", backend)
-        losses[backend] = ranks.run(_train_sharded)[0]
-        ranks.kill()
-    assert losses["fairring"][-1] < losses["fairring"][0]
-    assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
 
 
 def _abort(rank: int) -> str:

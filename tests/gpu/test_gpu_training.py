@@ -1,6 +1,8 @@
-"""Training with DDP on CUDA: the same losses as with nccl, and hooks."""
+"""Training with DDP and FSDP2 on CUDA: the same losses as with nccl, and hooks."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +10,23 @@ import torch.distributed as dist
 from gpu_machines import start
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 pytestmark = pytest.mark.gpu
 
 STEPS = 20
+
+
+def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
+    """Returns the mean of all ranks' losses."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total = loss.detach().clone()
+    dist.all_reduce(total, op=dist.ReduceOp.AVG)
+    return total.item()
 
 
 def _train(rank: int, hook: str) -> list[float]:
@@ -27,12 +41,7 @@ def _train(rank: int, hook: str) -> list[float]:
     for _ in range(STEPS):
         inputs = torch.randn(64, 256, device="cuda")
         loss = nn.functional.cross_entropy(model(inputs), inputs[:, :10].argmax(1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total = loss.detach().clone()
-        dist.all_reduce(total, op=dist.ReduceOp.AVG)
-        losses.append(total.item())
+        losses.append(_step(optimizer, loss))
     parameters = nn.utils.parameters_to_vector(model.parameters()).detach()
     others = [torch.empty_like(parameters) for _ in range(dist.get_world_size())]
     dist.all_gather(others, parameters)
@@ -51,6 +60,34 @@ def test_ddp_trains_to_the_losses_of_nccl(layout: str, hook: str) -> None:
         ranks.close()
     assert losses["fairring"][-1] < losses["fairring"][0]
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=0.02 if hook else 1e-3)
+
+
+def _train_sharded(rank: int) -> list[float]:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).cuda()
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for layer in [*model, model]:
+        layer.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    torch.manual_seed(rank + 1)
+    for _ in range(10):
+        loss = model(torch.randn(16, 256, device="cuda")).square().mean()
+        losses.append(_step(optimizer, loss))
+    return losses
+
+
+def test_fsdp2_trains_to_the_losses_of_nccl() -> None:
+    losses = {}
+    for backend in ("nccl", "fairring"):
+        ranks = start("2x1", backend)
+        losses[backend] = ranks.run(_train_sharded)[0]
+        ranks.kill()
+    assert losses["fairring"][-1] < losses["fairring"][0]
+    assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
 
 
 def _destroy(_rank: int) -> None:
