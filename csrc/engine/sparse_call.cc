@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "exchange/key_bits.h"
+#include "kernels/key_bits.h"
 
 namespace fairring {
 
@@ -15,6 +15,15 @@ namespace {
 // Of the first part, over all ranks: keys of small calls are saved a part of their own, and all others lose no more
 // than some tens of microseconds.
 constexpr std::size_t kFirstBytes = 8 << 10;
+
+// Short ones without a call.
+void copyRow(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  switch (bytes) {
+    case 4: std::memcpy(to, from, 4); return;
+    case 8: std::memcpy(to, from, 8); return;
+    default: std::memcpy(to, from, bytes);
+  }
+}
 
 }  // namespace
 
@@ -63,7 +72,9 @@ Operand SparseCall::keys(KeyForm form) {
     const bool each = form == KeyForm::BitsByRank;
     const std::uint64_t words = space().words();
     keys_.resize(each ? words * world_ : words);
-    setKeys(std::span(keys_).subspan(each ? rank_ * words : 0, words), operand_.keys);
+    const auto own = std::span(keys_).subspan(each ? rank_ * words : 0, words);
+    setKeys(own, operand_.keys);
+    if (!each) own_ = keys_;
     return {keys_.data(), keys_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
   }
   const std::uint64_t all = rowsBefore(world_);
@@ -73,20 +84,20 @@ Operand SparseCall::keys(KeyForm form) {
   return {keys_.data(), all, {.dtype = wide ? DType::Int64 : DType::Int32}};
 }
 
-std::vector<std::vector<std::uint64_t>> SparseCall::keysOfAll() const {
-  std::vector<std::vector<std::uint64_t>> keys(world_);
-  const std::uint64_t words = space().words();
+KeysByRank SparseCall::keysByRank() const {
+  KeysByRank keys;
+  if (form_ == KeyForm::BitsByRank) {
+    const std::uint64_t words = space().words();
+    for (std::size_t rank = 0; rank < world_; ++rank)
+      keys.bits.push_back(std::span(keys_).subspan(rank * words, words));
+    return keys;
+  }
   const std::uint64_t keyBytes = space().keyBytes();
   const bool besideCounts = hasKeys();
   const auto* at = reinterpret_cast<const std::byte*>(keys_.data());
   for (std::size_t rank = 0; rank < world_; ++rank) {
-    if (form_ == KeyForm::BitsByRank) {
-      keys[rank] = keysIn(std::span(keys_).subspan(rank * words, words));
-      continue;
-    }
-    keys[rank].resize(counts_[rank * slotWords_]);
     if (besideCounts) at = reinterpret_cast<const std::byte*>(counts_.data() + rank * slotWords_ + 1);
-    for (std::uint64_t& key : keys[rank]) {
+    for (std::uint64_t& key : keys.lists.emplace_back(counts_[rank * slotWords_])) {
       std::memcpy(&key, at, keyBytes);
       at += keyBytes;
     }
@@ -95,7 +106,7 @@ std::vector<std::vector<std::uint64_t>> SparseCall::keysOfAll() const {
 }
 
 std::shared_ptr<const SparseRows> SparseCall::rows(const Topology& topology) const {
-  return std::make_shared<const SparseRows>(topology, static_cast<int>(rank_), keysOfAll(), operand_.rowBytes(),
+  return std::make_shared<const SparseRows>(topology, static_cast<int>(rank_), keysByRank(), operand_.rowBytes(),
                                             operand_.values);
 }
 
@@ -107,14 +118,8 @@ Operand SparseCall::resultFor(const std::vector<std::uint64_t>& keys) const {
 Operand SparseCall::values(const SparseRows& rows) const { return resultFor(rows.all()); }
 
 Operand SparseCall::block() {
-  const std::vector<std::uint64_t> all = keysIn(keys_);
-  places_.reserve(operand_.keys.size());
-  auto place = all.begin();
-  for (const std::uint64_t key : operand_.keys) {
-    while (*place != key) ++place;  // this rank's are among them
-    places_.push_back(static_cast<std::uint64_t>(place - all.begin()));
-  }
-  const Operand result = resultFor(all);
+  inBlock_ = Presence(placesAmong(own_, keys_), operand_.rowBytes());
+  const Operand result = resultFor(keysIn(keys_));
   block_ = static_cast<std::byte*>(result.data);
   return result;
 }
@@ -123,14 +128,14 @@ void SparseCall::layOut(const Range& blockBytes) const {
   if (block_ == nullptr || blockBytes.size() == 0) return;
   std::memset(block_ + blockBytes.begin, 0, blockBytes.size());
   const std::uint64_t rowBytes = operand_.rowBytes();
-  const auto first = std::ranges::lower_bound(places_, blockBytes.begin / rowBytes);
-  const std::byte* row = operand_.values + static_cast<std::uint64_t>(first - places_.begin()) * rowBytes;
-  for (auto place = first; place != places_.end() && *place * rowBytes < blockBytes.end; ++place, row += rowBytes) {
-    const std::uint64_t rowBegin = *place * rowBytes;
-    const std::uint64_t begin = std::max(rowBegin, blockBytes.begin);
-    const std::uint64_t end = std::min(rowBegin + rowBytes, blockBytes.end);
-    std::memcpy(block_ + begin, row + (begin - rowBegin), end - begin);
-  }
+  const std::byte* own = operand_.values + inBlock_.before(blockBytes.begin);
+  const std::uint64_t endRow = (blockBytes.end + rowBytes - 1) / rowBytes;
+  inBlock_.eachRow(blockBytes.begin / rowBytes, endRow, [&](std::uint64_t row) {
+    const std::uint64_t begin = std::max(row * rowBytes, blockBytes.begin);
+    const std::uint64_t bytes = std::min((row + 1) * rowBytes, blockBytes.end) - begin;
+    copyRow(block_ + begin, own, bytes);
+    own += bytes;
+  });
 }
 
 }  // namespace fairring

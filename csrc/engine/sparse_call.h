@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "engine/call.h"
+#include "exchange/presence.h"
 #include "exchange/sparse_rows.h"
+#include "kernels/key_bits.h"
 #include "plan/planner.h"
 #include "plan/topology.h"
 
@@ -39,7 +41,7 @@ class SparseCall {
   std::uint64_t keysBesideCount() const;
   std::uint64_t rowsBefore(std::size_t rank) const;  // that the ranks below it have
   void writeOwnKeys(std::byte* to) const;
-  std::vector<std::vector<std::uint64_t>> keysOfAll() const;
+  KeysByRank keysByRank() const;
   Operand resultFor(const std::vector<std::uint64_t>& keys) const;
 
   const SparseOperand operand_;
@@ -49,7 +51,8 @@ class SparseCall {
   KeyForm form_ = KeyForm::Lists;
   std::vector<std::uint64_t> counts_;  // slots by rank
   std::vector<std::uint64_t> keys_;    // lists by rank, 4 or 8 bytes each, or bits, as the form says
-  std::vector<std::uint64_t> places_;  // of this rank's rows in the block
+  KeyBits own_;                        // this rank's of a block
+  Presence inBlock_;                   // of this rank's rows
   std::byte* block_ = nullptr;         // none where this rank refused
 };
 

@@ -3,34 +3,52 @@
 // how many bytes travel. Immutable; any thread.
 #pragma once
 
+#include <bit>
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "kernels/key_bits.h"
 #include "plan/layout.h"
 
 namespace fairring {
 
 class Presence {
  public:
-  struct Run {  // neighbouring rows
-    std::uint64_t begin;
-    std::uint64_t end;
-    std::uint64_t packed;  // where it begins in what is packed
+  struct Stretch {
+    bool here;          // whether it has the row,
+    std::uint64_t end;  // and until which row, at least, the same is true of the next
   };
 
   Presence() = default;
-  // keys: of the rows that it has, all of them among those of the call; both ascend.
-  Presence(std::span<const std::uint64_t> keys, std::span<const std::uint64_t> call, std::uint64_t rowBytes);
+  // rows: the i-th bit stands for the call's i-th row.
+  Presence(KeyBits rows, std::uint64_t rowBytes);
 
   std::uint64_t before(std::uint64_t at) const;  // bytes that it has before that one of the call
   std::uint64_t within(const Range& call) const { return before(call.end) - before(call.begin); }
-  std::span<const Run> runs() const { return runs_; }
-  // The first that ends behind that byte of the call.
-  std::size_t firstBehind(std::uint64_t at) const;
+  std::uint64_t bytes() const { return before(UINT64_MAX); }
+  std::uint64_t rowBytes() const { return rowBytes_; }
+  Stretch stretchFrom(std::uint64_t row) const;
+
+  // Calls visit(row) for each that it has, from there on and below that one.
+  template <class Visit>
+  void eachRow(std::uint64_t from, std::uint64_t below, const Visit& visit) const {
+    for (std::uint64_t word = from / 64; word < rows_.size() && word * 64 < below; ++word) {
+      std::uint64_t left = rows_[word];
+      if (word == from / 64) left &= ~0ULL << (from % 64);
+      for (; left != 0; left &= left - 1) {
+        const std::uint64_t row = word * 64 + static_cast<std::uint64_t>(std::countr_zero(left));
+        if (row >= below) return;
+        visit(row);
+      }
+    }
+  }
 
  private:
-  std::vector<Run> runs_;
+  bool has(std::uint64_t row) const { return (rows_[row / 64] >> (row % 64) & 1) != 0; }
+
+  KeyBits rows_;
+  std::vector<std::uint64_t> rowsBefore_;  // the word, and in all
+  std::uint64_t rowBytes_ = 0;
 };
 
 }  // namespace fairring

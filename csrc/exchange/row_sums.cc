@@ -26,8 +26,7 @@ void combine(const Reduction& reduction, std::byte* out, const std::vector<Input
 class Sweep {
  public:
   explicit Sweep(const RowSum& sum) : sum_(sum), at_(sum.range.begin), out_(sum.out) {
-    for (const RowInput& input : sum.inputs)
-      cursors_.push_back({input.presence->firstBehind(at_), input.presence->before(at_)});
+    for (const RowInput& input : sum.inputs) next_.push_back(input.data);
   }
 
   bool atEnd() const { return at_ >= sum_.range.end; }
@@ -46,36 +45,26 @@ class Sweep {
     add(bytes);
     at_ += bytes;
     out_ += bytes;
+    for (const std::size_t i : present_) next_[i] += bytes;
     return bytes * inputs;
   }
 
  private:
-  struct Cursor {
-    std::size_t run;
-    std::uint64_t origin;  // packed bytes before the range
-  };
-
   // Who has rows from here on, and until where that does not change.
   std::uint64_t stretchEnd() {
-    std::uint64_t end = sum_.range.end;
+    const std::uint64_t rowBytes = sum_.inputs.front().presence->rowBytes();
+    const std::uint64_t row = at_ / rowBytes;
+    std::uint64_t end = (sum_.range.end + rowBytes - 1) / rowBytes;
     present_.clear();
-    for (std::size_t i = 0; i < cursors_.size(); ++i) {
-      const auto runs = sum_.inputs[i].presence->runs();
-      std::size_t& run = cursors_[i].run;
-      while (run < runs.size() && runs[run].end <= at_) ++run;
-      if (run == runs.size()) continue;
-      const bool here = runs[run].begin <= at_;
-      if (here) present_.push_back(i);
-      end = std::min(end, here ? runs[run].end : runs[run].begin);
+    for (std::size_t i = 0; i < next_.size(); ++i) {
+      const Presence::Stretch stretch = sum_.inputs[i].presence->stretchFrom(row);
+      if (stretch.here) present_.push_back(i);
+      end = std::min(end, stretch.end);
     }
-    return end;
+    return std::min(end * rowBytes, sum_.range.end);
   }
 
-  Input inputOf(std::size_t index) const {
-    const auto& [presence, data, scale] = sum_.inputs[index];
-    const Presence::Run& run = presence->runs()[cursors_[index].run];
-    return {data + (run.packed + (at_ - run.begin) - cursors_[index].origin), scale};
-  }
+  Input inputOf(std::size_t index) const { return {next_[index], sum_.inputs[index].scale}; }
 
   void add(std::uint64_t bytes) {
     if (sum_.groups > 1) return addByGroup(bytes);
@@ -90,7 +79,7 @@ class Sweep {
     std::vector<std::vector<std::byte>> sums;
     auto next = present_.begin();
     for (int group = 0; group < sum_.groups && next != present_.end(); ++group) {
-      const int last = boundsOf(group, sum_.groups, static_cast<int>(cursors_.size())).last;
+      const int last = boundsOf(group, sum_.groups, static_cast<int>(next_.size())).last;
       inputs_.clear();
       for (; next != present_.end() && static_cast<int>(*next) < last; ++next) inputs_.push_back(inputOf(*next));
       if (!inputs_.empty()) combine(partial, sums.emplace_back(bytes).data(), inputs_, bytes);
@@ -103,7 +92,7 @@ class Sweep {
   const RowSum& sum_;
   std::uint64_t at_;
   std::byte* out_;
-  std::vector<Cursor> cursors_;
+  std::vector<const std::byte*> next_;  // of each input
   std::vector<std::size_t> present_;
   std::vector<Input> inputs_;
 };

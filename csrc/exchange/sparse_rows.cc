@@ -1,9 +1,10 @@
 #include "exchange/sparse_rows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
-#include "exchange/key_bits.h"
+#include "kernels/key_bits.h"
 
 namespace fairring {
 
@@ -15,17 +16,33 @@ std::uint64_t roundUp(std::uint64_t bytes) { return (bytes + kGrainBytes - 1) / 
 
 using Keys = std::vector<std::uint64_t>;
 
-// A bit for each key, where there are not many times more than keys are listed.
-Keys mergedByBits(const std::vector<const Keys*>& lists, std::uint64_t keysBelow) {
-  std::vector<std::uint64_t> bits(keysBelow / 64 + 1);
-  for (const Keys* list : lists) setKeys(bits, *list);
-  return keysIn(bits);
+struct CallRows {
+  Keys all;                      // each once, ascending
+  std::vector<KeyBits> ofRanks;  // which of them each rank has
+};
+
+CallRows mergedByBits(const std::vector<std::span<const std::uint64_t>>& ofRanks) {
+  KeyBits all(ofRanks.front().begin(), ofRanks.front().end());
+  for (const auto& bits : ofRanks) uniteKeys(all, bits);
+  CallRows rows{keysIn(all), {}};
+  for (const auto& bits : ofRanks) rows.ofRanks.push_back(placesAmong(bits, all));
+  return rows;
 }
 
-Keys mergedInPairs(const std::vector<const Keys*>& lists) {
-  std::vector<Keys> merged;
-  merged.reserve(lists.size());
-  for (const Keys* list : lists) merged.push_back(*list);
+// Where the key, which is among these, stands from there on. In steps that grow: it is near where many rows are there,
+// and the walk takes few where few are.
+std::uint64_t placeOf(std::uint64_t key, std::span<const std::uint64_t> keys, std::uint64_t from) {
+  std::uint64_t step = 1;
+  while (from + step < keys.size() && keys[from + step] <= key) {
+    from += step;
+    step *= 2;
+  }
+  const auto some = keys.subspan(from, std::min(step, keys.size() - from));
+  return from + static_cast<std::uint64_t>(std::ranges::lower_bound(some, key) - some.begin());
+}
+
+CallRows mergedInPairs(const std::vector<Keys>& ofRanks) {
+  std::vector<Keys> merged = ofRanks;
   while (merged.size() > 1) {
     std::vector<Keys> next;
     for (std::size_t i = 0; i + 1 < merged.size(); i += 2) {
@@ -36,20 +53,32 @@ Keys mergedInPairs(const std::vector<const Keys*>& lists) {
     if (merged.size() % 2 == 1) next.push_back(std::move(merged.back()));
     merged = std::move(next);
   }
-  return merged.empty() ? Keys{} : std::move(merged.front());
+  CallRows rows{std::move(merged.front()), {}};
+  for (const Keys& keys : ofRanks) {
+    KeyBits& bits = rows.ofRanks.emplace_back(wordsFor(rows.all.size()));
+    std::uint64_t place = 0;
+    for (const std::uint64_t key : keys) {
+      place = placeOf(key, rows.all, place);
+      bits[place / 64] |= 1ULL << (place % 64);
+    }
+  }
+  return rows;
 }
 
-// Of sorted lists, each key once.
-Keys mergedOf(const std::vector<const Keys*>& lists) {
-  if (lists.size() == 1) return *lists.front();
+// A bit for each possible row, where there are not many times more than keys are listed.
+CallRows merged(const KeysByRank& keys) {
+  if (!keys.bits.empty()) return mergedByBits(keys.bits);
   std::uint64_t keysBelow = 0;
   std::uint64_t listed = 0;
-  for (const Keys* list : lists) {
-    if (list->empty()) continue;
-    keysBelow = std::max(keysBelow, list->back() + 1);
-    listed += list->size();
+  for (const Keys& list : keys.lists) {
+    if (list.empty()) continue;
+    keysBelow = std::max(keysBelow, list.back() + 1);
+    listed += list.size();
   }
-  return keysBelow / 64 <= listed ? mergedByBits(lists, keysBelow) : mergedInPairs(lists);
+  if (wordsFor(keysBelow) > listed) return mergedInPairs(keys.lists);
+  std::vector<KeyBits> bits(keys.lists.size(), KeyBits(wordsFor(keysBelow)));
+  for (std::size_t rank = 0; rank < bits.size(); ++rank) setKeys(bits[rank], keys.lists[rank]);
+  return mergedByBits({bits.begin(), bits.end()});
 }
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
@@ -65,40 +94,30 @@ std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
 
 }  // namespace
 
-SparseRows::SparseRows(const Topology& topology, int rank, const std::vector<std::vector<std::uint64_t>>& keys,
-                       std::uint64_t rowBytes, const std::byte* values)
+SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& keys, std::uint64_t rowBytes,
+                       const std::byte* values)
     : values_(values), rank_(rank) {
-  std::vector<Keys> ofMachines;
-  for (int machine = 0; machine < topology.machines(); ++machine) {
-    std::vector<const Keys*> lists;
-    for (const int local : topology.ranksOf(machine)) lists.push_back(&keys[static_cast<std::size_t>(local)]);
-    ofMachines.push_back(mergedOf(lists));
-  }
-  std::vector<Keys> ofSites;
-  for (int site = 0; site < topology.sites(); ++site) {
-    std::vector<const Keys*> lists;
-    for (const int machine : topology.machinesOf(site)) lists.push_back(&ofMachines[static_cast<std::size_t>(machine)]);
-    ofSites.push_back(mergedOf(lists));
-  }
-  std::vector<const Keys*> lists;
-  lists.reserve(ofSites.size());
-  for (const Keys& site : ofSites) lists.push_back(&site);
-  all_ = mergedOf(lists);
-
-  const auto presenceOf = [&](const Keys& some) { return Presence(some, all_, rowBytes); };
+  CallRows call = merged(keys);
+  all_ = std::move(call.all);
+  std::vector<KeyBits> ofMachines(static_cast<std::size_t>(topology.machines()), KeyBits(wordsFor(all_.size())));
+  std::vector<KeyBits> ofSites(static_cast<std::size_t>(topology.sites()), KeyBits(wordsFor(all_.size())));
   const int machine = topology.machineOf(rank);
   const int site = topology.siteOf(machine);
   for (int other = 0; other < topology.world(); ++other) {
     const int itsMachine = topology.machineOf(other);
+    const int itsSite = topology.siteOf(itsMachine);
     groupOf_[0].push_back(other);
     groupOf_[1].push_back(itsMachine);
-    groupOf_[2].push_back(topology.siteOf(itsMachine));
-    if (itsMachine == machine) presences_[0].emplace(other, presenceOf(keys[static_cast<std::size_t>(other)]));
+    groupOf_[2].push_back(itsSite);
+    KeyBits& rows = call.ofRanks[static_cast<std::size_t>(other)];
+    uniteKeys(ofMachines[static_cast<std::size_t>(itsMachine)], rows);
+    uniteKeys(ofSites[static_cast<std::size_t>(itsSite)], rows);
+    if (itsMachine == machine) presences_[0].try_emplace(other, std::move(rows), rowBytes);
   }
   for (const int other : topology.machinesOf(site))
-    presences_[1].emplace(other, presenceOf(ofMachines[static_cast<std::size_t>(other)]));
+    presences_[1].try_emplace(other, std::move(ofMachines[static_cast<std::size_t>(other)]), rowBytes);
   for (int other = 0; other < topology.sites(); ++other)
-    presences_[2].emplace(other, presenceOf(ofSites[static_cast<std::size_t>(other)]));
+    presences_[2].try_emplace(other, std::move(ofSites[static_cast<std::size_t>(other)]), rowBytes);
 }
 
 const Presence& SparseRows::of(int level, int rank) const {
@@ -109,7 +128,7 @@ const Presence& SparseRows::of(int level, int rank) const {
 std::uint64_t SparseRows::most(int level) const {
   std::uint64_t bytes = 0;
   for (const auto& [group, presence] : presences_[static_cast<std::size_t>(level)])
-    bytes = std::max(bytes, presence.before(UINT64_MAX));
+    bytes = std::max(bytes, presence.bytes());
   return bytes;
 }
 

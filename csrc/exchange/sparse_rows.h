@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "exchange/exchange.h"
@@ -22,12 +23,17 @@
 
 namespace fairring {
 
+// Which rows each rank has: a list for each, ascending; or a bit for each possible row (kernels/key_bits.h).
+struct KeysByRank {
+  std::vector<std::vector<std::uint64_t>> lists;
+  std::vector<std::span<const std::uint64_t>> bits;
+};
+
 class SparseRows {
  public:
-  // keys: of the rows that each rank has, which ascend. values: this rank's rows, packed; they stay until the call is
-  // done.
-  SparseRows(const Topology& topology, int rank, const std::vector<std::vector<std::uint64_t>>& keys,
-             std::uint64_t rowBytes, const std::byte* values);
+  // values: this rank's rows, packed; they stay until the call is done.
+  SparseRows(const Topology& topology, int rank, const KeysByRank& keys, std::uint64_t rowBytes,
+             const std::byte* values);
 
   const std::vector<std::uint64_t>& all() const { return all_; }  // keys of the call's rows
   int rank() const { return rank_; }

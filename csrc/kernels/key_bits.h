@@ -1,0 +1,22 @@
+// Keys as a bit each: bit k % 64 of word k / 64 stands for key k. Pure: any thread, no state.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fairring {
+
+using KeyBits = std::vector<std::uint64_t>;
+
+constexpr std::uint64_t wordsFor(std::uint64_t keysBelow) { return (keysBelow + 63) / 64; }
+
+void setKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> keys);
+void uniteKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> others);
+std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits);  // ascending
+
+// Which of `all` are in `some`: bit i stands for the i-th key of `all`. Both have as many words, and `all` has the keys
+// of `some`.
+KeyBits placesAmong(std::span<const std::uint64_t> some, std::span<const std::uint64_t> all);
+
+}  // namespace fairring
