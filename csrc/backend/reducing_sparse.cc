@@ -95,10 +95,9 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
     coalescing().add(WorkPtr(work));
     return work;
   }
-  operand.keys = work->rows().keys;
+  operand.keys = work->rows().keys;  // which done holds, as all that stays
   if (!operand.keys.empty()) operand.values = static_cast<const std::byte*>(work->rows().values.const_data_ptr());
-  if (!refused)
-    operand.result = [own = work.get()](const auto& keys) { return own->makeResult(keys); };  // which done holds
+  if (!refused) operand.result = [own = work.get()](const auto& keys) { return own->makeResult(keys); };
   return submit(*membership, work,
                 {.operands = {},
                  .sparse = std::move(operand),

@@ -107,7 +107,7 @@ at::Tensor mergedByOurs(const at::Tensor& tensor) {
     if (!tensor.is_cpu()) return mergedRows(tensor, reduction.dtype);
     const LocalRows rows = LocalRows::of(tensor, reduction);
     const at::Tensor merged = at::_sparse_coo_tensor_unsafe(tensor._indices(), tensor._values(), tensor.sizes());
-    replaceRows(merged, rows.keys, rows.values);
+    replaceRows(merged, indicesOf(merged, rows.keys), rows.values);
     return merged;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));

@@ -12,25 +12,32 @@
 
 #include "backend/entry_order.h"
 #include "kernels/entry_sums.h"
+#include "kernels/table_sums.h"
 
 namespace fairring {
 namespace {
 
-std::int64_t* indicesOf(const at::Tensor& tensor) { return tensor.mutable_data_ptr<std::int64_t>(); }
+void checkIndices(std::span<const std::int64_t> indices, std::int64_t dim, std::int64_t size) {
+  const auto isOutside = [size](std::int64_t index) { return index < 0 || index >= size; };
+  const auto outside = std::ranges::find_if(indices, isOutside);
+  TORCH_CHECK_WITH(IndexError, outside == indices.end(), "entry ", outside - indices.begin(), " has index ", *outside,
+                   " in dimension ", dim, ", which has ", size, " rows");
+}
 
+// Of the entries; the indices themselves where there is one sparse dimension.
 at::Tensor keysOf(const at::Tensor& tensor) {
-  const at::Tensor indices = tensor._indices().contiguous();
+  at::Tensor indices = tensor._indices().contiguous();
   const std::int64_t entries = indices.size(1);
+  const auto indicesIn = [&](std::int64_t dim) {
+    return std::span(indices.const_data_ptr<std::int64_t>() + dim * entries, static_cast<std::size_t>(entries));
+  };
+  for (std::int64_t dim = 0; dim < indices.size(0); ++dim) checkIndices(indicesIn(dim), dim, tensor.size(dim));
+  if (indices.size(0) == 1) return indices;
   at::Tensor keys = at::zeros({entries}, indices.options());
-  std::int64_t* const key = indicesOf(keys);
+  auto* const key = keys.mutable_data_ptr<std::int64_t>();
   for (std::int64_t dim = 0; dim < indices.size(0); ++dim) {
-    const std::int64_t* const index = indices.const_data_ptr<std::int64_t>() + dim * entries;
-    const std::int64_t size = tensor.size(dim);
-    for (std::int64_t i = 0; i < entries; ++i) {
-      TORCH_CHECK_WITH(IndexError, index[i] >= 0 && index[i] < size, "entry ", i, " has index ", index[i],
-                       " in dimension ", dim, ", which has ", size, " rows");
-      key[i] = key[i] * size + index[i];
-    }
+    const auto index = indicesIn(dim);
+    for (std::size_t i = 0; i < index.size(); ++i) key[i] = key[i] * tensor.size(dim) + index[i];
   }
   return keys;
 }
@@ -39,9 +46,10 @@ std::span<const std::int64_t> viewOf(const at::Tensor& tensor) {
   return {tensor.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(tensor.numel())};
 }
 
+constexpr std::uint64_t kFewElements = 16;
+
 // The rows of all keys, packed.
 at::Tensor summed(const at::Tensor& tensor, const at::Tensor& values, const EntryOrder& order, DType dtype) {
-  constexpr std::uint64_t kFewElements = 16;
   at::Tensor sums = newRows(tensor, order.keys.size());
   const std::uint64_t elements = rowElements(tensor);
   const auto* const from = static_cast<const std::byte*>(values.const_data_ptr());
@@ -98,6 +106,19 @@ LocalRows LocalRows::of(const at::Tensor& tensor, const Reduction& reduction) {
   const auto plain = viewOf(keys);
   if (std::ranges::adjacent_find(plain, std::ranges::greater_equal{}) == plain.end())
     return {{plain.begin(), plain.end()}, values};
+  constexpr std::uint64_t kTableRowsPerEntry = 4;
+  const std::uint64_t elements = rowElements(tensor);
+  if (elements <= kFewElements && keysBelow / kTableRowsPerEntry <= plain.size()) {
+    at::Tensor sums;
+    std::vector<std::uint64_t> own = sumByTable(
+        reduction.dtype,
+        {.keys = plain,
+         .values = static_cast<const std::byte*>(values.const_data_ptr()),
+         .keysBelow = keysBelow,
+         .rowElements = elements},
+        [&](std::uint64_t rows) { return static_cast<std::byte*>((sums = newRows(tensor, rows)).mutable_data_ptr()); });
+    return {std::move(own), std::move(sums)};
+  }
   EntryOrder order = EntryOrder::of(plain, keysBelow);
   at::Tensor sums = summed(tensor, values, order, reduction.dtype);
   return {std::move(order.keys), std::move(sums)};
@@ -110,21 +131,26 @@ at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows) {
   return at::detail::empty_cpu(sizes, tensor.scalar_type());
 }
 
-void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& keys, const at::Tensor& values) {
-  const at::AutoDispatchBelowAutograd noGradient;
+at::Tensor indicesOf(const at::Tensor& tensor, std::span<const std::uint64_t> keys) {
   const auto rows = static_cast<std::int64_t>(keys.size());
-  const at::Tensor indices = at::detail::empty_cpu({tensor.sparse_dim(), rows}, at::kLong);
+  at::Tensor indices = at::detail::empty_cpu({tensor.sparse_dim(), rows}, at::kLong);
+  auto* const first = indices.mutable_data_ptr<std::int64_t>();
+  if (tensor.sparse_dim() == 1) {  // the usual case: divisions would take longer than all the rest
+    std::ranges::transform(keys, first, [](std::uint64_t key) { return static_cast<std::int64_t>(key); });
+    return indices;
+  }
   std::uint64_t below = 1;  // keys of one index of the dimension
   for (std::int64_t dim = tensor.sparse_dim() - 1; dim >= 0; --dim) {
-    std::int64_t* const index = indicesOf(indices) + dim * rows;
+    std::int64_t* const index = first + dim * rows;
     const auto size = static_cast<std::uint64_t>(tensor.size(dim));
-    if (tensor.sparse_dim() == 1) {  // the usual case: divisions would take longer than all the rest
-      std::ranges::transform(keys, index, [](std::uint64_t key) { return static_cast<std::int64_t>(key); });
-      continue;
-    }
     for (std::size_t i = 0; i < keys.size(); ++i) index[i] = static_cast<std::int64_t>(keys[i] / below % size);
     below *= std::max<std::uint64_t>(size, 1);
   }
+  return indices;
+}
+
+void replaceRows(const at::Tensor& tensor, const at::Tensor& indices, const at::Tensor& values) {
+  const at::AutoDispatchBelowAutograd noGradient;
   auto* const impl = static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
   impl->set_indices_and_values_unsafe(indices.to(tensor.device()), values.to(tensor.device()));
   impl->set_coalesced(true);

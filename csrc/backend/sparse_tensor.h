@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/reduce.h"
@@ -31,7 +32,9 @@ std::uint64_t rowElements(const at::Tensor& tensor);  // complex ones count twic
 
 // Memory of the host for that many rows of it. No dispatch to Python.
 at::Tensor newRows(const at::Tensor& tensor, std::uint64_t rows);
+// Its indices for rows with these keys, in memory of the host. No dispatch to Python.
+at::Tensor indicesOf(const at::Tensor& tensor, std::span<const std::uint64_t> keys);
 // The tensor becomes these rows, coalesced; where it is of a device, on the current stream, for which the host waits.
-void replaceRows(const at::Tensor& tensor, const std::vector<std::uint64_t>& keys, const at::Tensor& values);
+void replaceRows(const at::Tensor& tensor, const at::Tensor& indices, const at::Tensor& values);
 
 }  // namespace fairring

@@ -11,16 +11,16 @@ SparseWork::SparseWork(WorkLabel label, const Operation& operation, const at::Te
       rows_(std::move(rows)) {}
 
 std::byte* SparseWork::makeResult(const std::vector<std::uint64_t>& keys) {
-  keys_ = keys;
+  indices_ = indicesOf(tensor_, keys);
   sums_ = newRows(tensor_, keys.size());
   return static_cast<std::byte*>(sums_.mutable_data_ptr());
 }
 
 void SparseWork::takeOwnRows() {
-  keys_ = rows_.keys;
+  indices_ = indicesOf(tensor_, rows_.keys);
   sums_ = rows_.values;
 }
 
-void SparseWork::writeBack() { replaceRows(tensor_, keys_, sums_); }
+void SparseWork::writeBack() { replaceRows(tensor_, indices_, sums_); }
 
 }  // namespace fairring

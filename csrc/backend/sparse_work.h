@@ -32,7 +32,7 @@ class SparseWork : public FairringWork {
 
   const at::Tensor tensor_;
   const LocalRows rows_;
-  std::vector<std::uint64_t> keys_;
+  at::Tensor indices_;
   at::Tensor sums_;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -28,9 +29,9 @@ struct Operand {
 
 // Some rows of a large tensor; what is not there counts as zeros, but what nobody has stays away.
 struct SparseOperand {
-  std::vector<std::uint64_t> keys;    // of the rows that this rank has; they ascend
-  std::uint64_t keysBelow = 0;        // the tensor's rows; the same on all ranks, as all below
-  const std::byte* values = nullptr;  // the rows, packed; they stay valid until the call is done
+  std::span<const std::uint64_t> keys;  // of the rows that this rank has; they ascend, and stay until the call is done
+  std::uint64_t keysBelow = 0;          // the tensor's rows; the same on all ranks, as all below
+  const std::byte* values = nullptr;    // the rows, packed; they stay valid until the call is done
   std::uint64_t rowElements = 0;
   Reduction reduction;
   // On the loop: memory for the sums of these rows, valid until the call is done. None where this rank refused.

@@ -45,6 +45,7 @@ Rows sumOf(const std::vector<Rows>& all) {
 }
 
 struct SparseTensor {  // of one rank
+  std::vector<std::uint64_t> ownKeys;
   std::vector<float> values;
   std::vector<std::uint64_t> keys;
   std::vector<float> sums;
@@ -65,9 +66,10 @@ void makeCall(testing::Rank& rank, const Rows& rows, const Shape& shape, SparseT
   operand.keysBelow = shape.rows;
   operand.rowElements = shape.elements;
   for (const auto& [key, row] : rows) {
-    operand.keys.push_back(key);
+    tensor.ownKeys.push_back(key);
     tensor.values.insert(tensor.values.end(), row.begin(), row.end());
   }
+  operand.keys = tensor.ownKeys;
   operand.values = reinterpret_cast<const std::byte*>(tensor.values.data());
   if (!refused) {
     operand.result = [&tensor, elements = shape.elements](const std::vector<std::uint64_t>& keys) {
