@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "plan/grain.h"
+
 namespace fairring {
-
-namespace {
-
-std::uint64_t roundUp(std::uint64_t bytes, std::uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
 
 Packing::Packing(const std::vector<Operand>& operands) {
   portions_.reserve(operands.size());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/key_bits.h"
+#include "plan/grain.h"
 
 namespace fairring {
 
@@ -129,7 +130,7 @@ void SparseCall::layOut(const Range& blockBytes) const {
   std::memset(block_ + blockBytes.begin, 0, blockBytes.size());
   const std::uint64_t rowBytes = operand_.rowBytes();
   const std::byte* own = operand_.values + inBlock_.before(blockBytes.begin);
-  const std::uint64_t endRow = (blockBytes.end + rowBytes - 1) / rowBytes;
+  const std::uint64_t endRow = ceilOf(blockBytes.end, rowBytes);
   inBlock_.eachRow(blockBytes.begin / rowBytes, endRow, [&](std::uint64_t row) {
     const std::uint64_t begin = std::max(row * rowBytes, blockBytes.begin);
     const std::uint64_t bytes = std::min((row + 1) * rowBytes, blockBytes.end) - begin;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <optional>
 
+#include "plan/grain.h"
 #include "plan/planner.h"
 
 namespace fairring {
@@ -19,7 +20,7 @@ class StagingRing {
 
   explicit StagingRing(std::uint64_t bytes) : bytes_(bytes) {}
 
-  static std::uint64_t rounded(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static std::uint64_t rounded(std::uint64_t bytes) { return roundUp(bytes, kAlignment); }
 
   // Offset of that much contiguous memory among the first `of` bytes, or nothing while too little is free there.
   // 0 bytes take nothing of the ring.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "plan/grain.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -54,7 +55,7 @@ class Sweep {
   std::uint64_t stretchEnd() {
     const std::uint64_t rowBytes = sum_.inputs.front().presence->rowBytes();
     const std::uint64_t row = at_ / rowBytes;
-    std::uint64_t end = (sum_.range.end + rowBytes - 1) / rowBytes;
+    std::uint64_t end = ceilOf(sum_.range.end, rowBytes);
     present_.clear();
     for (std::size_t i = 0; i < next_.size(); ++i) {
       const Presence::Stretch stretch = sum_.inputs[i].presence->stretchFrom(row);

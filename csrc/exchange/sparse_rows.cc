@@ -5,14 +5,13 @@
 #include <utility>
 
 #include "kernels/key_bits.h"
+#include "plan/grain.h"
 
 namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kGrainBytes = 64;
-
-std::uint64_t roundUp(std::uint64_t bytes) { return (bytes + kGrainBytes - 1) / kGrainBytes * kGrainBytes; }
+std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes); }
 
 using Keys = std::vector<std::uint64_t>;
 
@@ -139,7 +138,7 @@ std::uint64_t stagingBytesOf(const Slice& slice) {
   return SparseStep(slice, last).end();
 }
 
-std::uint64_t contributionOffset(const Slice& slice) { return roundUp(slice.byteOffset(slice.layout->elements)); }
+std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.byteOffset(slice.layout->elements)); }
 
 std::uint64_t contributionBytes(const Slice& slice, int rank) {
   return slice.rows->of(0, rank).within({slice.begin, slice.begin + slice.byteOffset(slice.layout->elements)});
@@ -150,19 +149,19 @@ SparseStep::SparseStep(const Slice& slice, std::size_t step)
   if (step == 0) {
     input_ = contributionOffset(slice);
     inputHeld_ = {{0, slice.layout->elements}};
-    received_ = input_ + roundUp(contributionBytes(slice, slice.rows->rank()));
+    received_ = input_ + inGrains(contributionBytes(slice, slice.rows->rank()));
   } else {
     const SparseStep before(slice, step - 1);
     input_ = before.sum_;
     inputHeld_ = before.sumHeld_;
     received_ = before.end_;
   }
-  end_ = received_ + roundUp(level_ == 0 ? 0 : receivedBytes());
+  end_ = received_ + inGrains(level_ == 0 ? 0 : receivedBytes());
   sumHeld_ = heldAfter(slice, step);
   if (!isReducing(*slice.plan, step + 1)) return;
   sum_ = end_;
   const Presence& summed = slice.rows->mine((*slice.plan)[step + 1].level);
-  end_ += roundUp(packedBefore(summed, sumHeld_, slice.layout->elements));
+  end_ += inGrains(packedBefore(summed, sumHeld_, slice.layout->elements));
 }
 
 std::uint64_t SparseStep::receivedBytes() const {

@@ -6,15 +6,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/grain.h"
 #include "plan/partition.h"
 
 namespace fairring {
-
-namespace {
-
-constexpr std::size_t kGrainBytes = 64;
-
-}  // namespace
 
 Range piece(Range range, int parts, int index) {
   const auto cut = [&](std::uint64_t i) { return range.begin + i * range.size() / static_cast<std::uint64_t>(parts); };

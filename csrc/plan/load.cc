@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "plan/grain.h"
 #include "plan/partition.h"
 
 namespace fairring {
 
 namespace {
-
-constexpr std::uint64_t kGrainBytes = 64;
-
-std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // Of the level above few owners, that one shard is cut into.
 std::uint64_t mostRailsOfAShard(const Topology& topology, const FewOwners& few) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/grain.h"
 #include "plan/partition.h"
 #include "plan/peers.h"
 #include "plan/work.h"
@@ -17,14 +18,10 @@ namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kGrainBytes = 64;
 constexpr std::uint64_t kSmallestSliceBytes = 64 << 10;  // below this, handling messages costs more than the bytes
 constexpr std::uint64_t kLargestUncutBytes = 1 << 20;    // larger calls gain from their own slices' overlap
 constexpr std::uint64_t kMostSlicesOfUncut = 4;          // more only adds latencies: the pipeline holds four
 constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not add up, and the fast levels' fill does
-
-std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
-std::uint64_t roundUp(std::uint64_t value, std::uint64_t unit) { return ceilOf(value, unit) * unit; }
 
 // The slice sizes worth comparing for a call: in nearly equal slices, as few as possible or somewhat more.
 std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, bool acrossSites) {

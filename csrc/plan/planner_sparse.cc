@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plan/grain.h"
 #include "plan/partition.h"
 #include "plan/planner.h"
 #include "plan/work.h"
@@ -59,13 +60,12 @@ std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& 
 // Beside its image and what it receives a slice holds a contribution and, at most levels, a packed sum, none of them
 // longer than the image: a third of a dense slice takes no more staging than that.
 Choice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const {
-  constexpr std::uint64_t kGrainBytes = 64;
   constexpr std::uint64_t kOfDense = 3;
   constexpr std::uint64_t kLargestUncutBytes = 256 << 10;  // in several slices the levels overlap
   const Candidate& best = *bestSparse({static_cast<double>(bytes), static_cast<double>(most)}).first;
   const std::uint64_t largest = std::max(kGrainBytes, best.largestSliceBytes / kOfDense / kGrainBytes * kGrainBytes);
   const std::uint64_t few = bytes > kLargestUncutBytes ? kSlicesInFlight : 1;
-  const std::uint64_t slices = std::max(few, (bytes + largest - 1) / largest);
+  const std::uint64_t slices = std::max(few, ceilOf(bytes, largest));
   const std::uint64_t size = std::max(kGrainBytes, (bytes / slices + kGrainBytes) / kGrainBytes * kGrainBytes);
   return {best.plan, std::min(size, largest), stagingFor(best.plan), stagingOf(best, size)};
 }

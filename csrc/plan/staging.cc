@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "plan/grain.h"
 #include "plan/load.h"
 #include "plan/planner.h"
 
 namespace fairring {
 
 namespace {
-
-std::uint64_t imageBytes(std::uint64_t sliceBytes) { return (sliceBytes + 63) / 64 * 64; }
 
 // Others' contributions arrive and need a place. Level 0 reads them where they are, in its peers' images.
 bool receives(const Step& step) { return step.level > 0 && step.verb != Verb::AllGather; }
@@ -33,7 +32,7 @@ std::uint64_t receivedBytesBound(const Step& step, const Load& load, std::uint64
 }  // namespace
 
 std::uint64_t receiveOffset(const Plan& plan, const Layout& layout, std::size_t step) {
-  std::uint64_t offset = imageBytes(layout.elements * layout.elementBytes);
+  std::uint64_t offset = roundUp(layout.elements * layout.elementBytes, kGrainBytes);
   for (std::size_t before = 0; before < step; ++before) offset += receivedBytes(plan[before], layout);
   return offset;
 }
@@ -47,7 +46,7 @@ std::uint64_t worstStagingBytes(const Plan& plan, const std::vector<Load>& loads
     for (const Step& step : plan) received += receivedBytesBound(step, load, sliceBytes);
     worst = std::max(worst, received);
   }
-  return imageBytes(sliceBytes) + worst;
+  return roundUp(sliceBytes, kGrainBytes) + worst;
 }
 
 }  // namespace fairring

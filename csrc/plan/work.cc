@@ -1,10 +1,10 @@
 #include "plan/work.h"
 
+#include "plan/grain.h"
+
 namespace fairring {
 
 namespace {
-
-std::uint64_t ceilOf(std::uint64_t value, std::uint64_t divisor) { return (value + divisor - 1) / divisor; }
 
 // Of a reduce-scatter or all-gather. Of a message sent and one received each counts half: where all owners have shards
 // a rank sends as many as it receives. Bytes are those of the busier direction.
