@@ -62,9 +62,12 @@ std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& 
 Choice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const {
   constexpr std::uint64_t kOfDense = 3;
   constexpr std::uint64_t kLargestUncutBytes = 256 << 10;  // in several slices the levels overlap
+  constexpr std::uint64_t kCutBytes = 1 << 20;             // what comes before the first and after the last does not
+  constexpr std::uint64_t kMostCuts = 16;
   const Candidate& best = *bestSparse({static_cast<double>(bytes), static_cast<double>(most)}).first;
   const std::uint64_t largest = std::max(kGrainBytes, best.largestSliceBytes / kOfDense / kGrainBytes * kGrainBytes);
-  const std::uint64_t few = bytes > kLargestUncutBytes ? kSlicesInFlight : 1;
+  const std::uint64_t few =
+      bytes > kLargestUncutBytes ? std::clamp<std::uint64_t>(bytes / kCutBytes, kSlicesInFlight, kMostCuts) : 1;
   const std::uint64_t slices = std::max(few, ceilOf(bytes, largest));
   const std::uint64_t size = std::max(kGrainBytes, (bytes / slices + kGrainBytes) / kGrainBytes * kGrainBytes);
   return {best.plan, std::min(size, largest), stagingFor(best.plan), stagingOf(best, size)};
