@@ -119,8 +119,11 @@ Operand SparseCall::resultFor(const std::vector<std::uint64_t>& keys) const {
 Operand SparseCall::values(const SparseRows& rows) const { return resultFor(rows.all()); }
 
 Operand SparseCall::block() {
-  inBlock_ = Presence(placesAmong(own_, keys_), operand_.rowBytes());
-  const Operand result = resultFor(keysIn(keys_));
+  const std::vector<std::uint64_t> all = keysIn(keys_);
+  KeyBits own(wordsFor(all.size()));
+  addPlaces(own, own_, keys_);
+  inBlock_ = Presence(std::move(own), operand_.rowBytes());
+  const Operand result = resultFor(all);
   block_ = static_cast<std::byte*>(result.data);
   return result;
 }

@@ -15,19 +15,6 @@ std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes)
 
 using Keys = std::vector<std::uint64_t>;
 
-struct CallRows {
-  Keys all;                      // each once, ascending
-  std::vector<KeyBits> ofRanks;  // which of them each rank has
-};
-
-CallRows mergedByBits(const std::vector<std::span<const std::uint64_t>>& ofRanks) {
-  KeyBits all(ofRanks.front().begin(), ofRanks.front().end());
-  for (const auto& bits : ofRanks) uniteKeys(all, bits);
-  CallRows rows{keysIn(all), {}};
-  for (const auto& bits : ofRanks) rows.ofRanks.push_back(placesAmong(bits, all));
-  return rows;
-}
-
 // Where the key, which is among these, stands from there on. In steps that grow: it is near where many rows are there,
 // and the walk takes few where few are.
 std::uint64_t placeOf(std::uint64_t key, std::span<const std::uint64_t> keys, std::uint64_t from) {
@@ -40,8 +27,7 @@ std::uint64_t placeOf(std::uint64_t key, std::span<const std::uint64_t> keys, st
   return from + static_cast<std::uint64_t>(std::ranges::lower_bound(some, key) - some.begin());
 }
 
-CallRows mergedInPairs(const std::vector<Keys>& ofRanks) {
-  std::vector<Keys> merged = ofRanks;
+Keys mergedInPairs(std::vector<Keys> merged) {
   while (merged.size() > 1) {
     std::vector<Keys> next;
     for (std::size_t i = 0; i + 1 < merged.size(); i += 2) {
@@ -52,33 +38,55 @@ CallRows mergedInPairs(const std::vector<Keys>& ofRanks) {
     if (merged.size() % 2 == 1) next.push_back(std::move(merged.back()));
     merged = std::move(next);
   }
-  CallRows rows{std::move(merged.front()), {}};
-  for (const Keys& keys : ofRanks) {
-    KeyBits& bits = rows.ofRanks.emplace_back(wordsFor(rows.all.size()));
-    std::uint64_t place = 0;
-    for (const std::uint64_t key : keys) {
-      place = placeOf(key, rows.all, place);
-      bits[place / 64] |= 1ULL << (place % 64);
-    }
-  }
-  return rows;
+  return std::move(merged.front());
 }
 
-// A bit for each possible row, where there are not many times more than keys are listed.
-CallRows merged(const KeysByRank& keys) {
-  if (!keys.bits.empty()) return mergedByBits(keys.bits);
-  std::uint64_t keysBelow = 0;
-  std::uint64_t listed = 0;
-  for (const Keys& list : keys.lists) {
-    if (list.empty()) continue;
-    keysBelow = std::max(keysBelow, list.back() + 1);
-    listed += list.size();
+// The rows of a call and which of them each rank has: by bits of all possible rows where these came, or where there are
+// not many times more of them than keys are listed.
+class CallRows {
+ public:
+  explicit CallRows(const KeysByRank& keys) : lists_(keys.lists), bits_(keys.bits) {
+    if (bits_.empty()) setBits();
+    for (const auto& bits : bits_) {
+      callBits_.resize(bits.size());
+      uniteKeys(callBits_, bits);
+    }
+    all = bits_.empty() ? mergedInPairs(lists_) : keysIn(callBits_);
   }
-  if (wordsFor(keysBelow) > listed) return mergedInPairs(keys.lists);
-  std::vector<KeyBits> bits(keys.lists.size(), KeyBits(wordsFor(keysBelow)));
-  for (std::size_t rank = 0; rank < bits.size(); ++rank) setKeys(bits[rank], keys.lists[rank]);
-  return mergedByBits({bits.begin(), bits.end()});
-}
+
+  // Adds those of a rank to these bits, one for each row of the call.
+  void addTo(std::span<std::uint64_t> rows, int rank) const {
+    const auto at = static_cast<std::size_t>(rank);
+    if (!bits_.empty()) return addPlaces(rows, bits_[at], callBits_);
+    std::uint64_t place = 0;
+    for (const std::uint64_t key : lists_[at]) {
+      place = placeOf(key, all, place);
+      rows[place / 64] |= 1ULL << (place % 64);
+    }
+  }
+
+  Keys all;  // each once, ascending
+
+ private:
+  void setBits() {
+    constexpr std::uint64_t kWordsPerKey = 4;
+    std::uint64_t keysBelow = 0;
+    std::uint64_t listed = 0;
+    for (const Keys& list : lists_) {
+      if (!list.empty()) keysBelow = std::max(keysBelow, list.back() + 1);
+      listed += list.size();
+    }
+    if (wordsFor(keysBelow) > kWordsPerKey * listed / lists_.size()) return;
+    ownBits_.assign(lists_.size(), KeyBits(wordsFor(keysBelow)));
+    for (std::size_t rank = 0; rank < lists_.size(); ++rank) setKeys(ownBits_[rank], lists_[rank]);
+    bits_.assign(ownBits_.begin(), ownBits_.end());
+  }
+
+  const std::vector<Keys>& lists_;
+  std::vector<std::span<const std::uint64_t>> bits_;  // of each rank; none: the lists are taken
+  std::vector<KeyBits> ownBits_;                      // what these are of, where lists came
+  KeyBits callBits_;
+};
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
 
@@ -96,27 +104,32 @@ std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
 SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& keys, std::uint64_t rowBytes,
                        const std::byte* values)
     : values_(values), rank_(rank) {
-  CallRows call = merged(keys);
-  all_ = std::move(call.all);
-  std::vector<KeyBits> ofMachines(static_cast<std::size_t>(topology.machines()), KeyBits(wordsFor(all_.size())));
-  std::vector<KeyBits> ofSites(static_cast<std::size_t>(topology.sites()), KeyBits(wordsFor(all_.size())));
+  CallRows call(keys);
+  const std::uint64_t words = wordsFor(call.all.size());
   const int machine = topology.machineOf(rank);
   const int site = topology.siteOf(machine);
+  std::map<int, KeyBits> ofMachines;  // of this site
+  std::map<int, KeyBits> ofSites;
+  for (const int other : topology.machinesOf(site)) ofMachines[other].resize(words);
+  for (int other = 0; other < topology.sites(); ++other) ofSites[other].resize(words);
   for (int other = 0; other < topology.world(); ++other) {
     const int itsMachine = topology.machineOf(other);
     const int itsSite = topology.siteOf(itsMachine);
     groupOf_[0].push_back(other);
     groupOf_[1].push_back(itsMachine);
     groupOf_[2].push_back(itsSite);
-    KeyBits& rows = call.ofRanks[static_cast<std::size_t>(other)];
-    uniteKeys(ofMachines[static_cast<std::size_t>(itsMachine)], rows);
-    uniteKeys(ofSites[static_cast<std::size_t>(itsSite)], rows);
-    if (itsMachine == machine) presences_[0].try_emplace(other, std::move(rows), rowBytes);
+    call.addTo(itsSite == site ? ofMachines[itsMachine] : ofSites[itsSite], other);
+    if (itsMachine != machine) continue;
+    KeyBits rows(words);
+    call.addTo(rows, other);
+    presences_[0].try_emplace(other, std::move(rows), rowBytes);
   }
-  for (const int other : topology.machinesOf(site))
-    presences_[1].try_emplace(other, std::move(ofMachines[static_cast<std::size_t>(other)]), rowBytes);
-  for (int other = 0; other < topology.sites(); ++other)
-    presences_[2].try_emplace(other, std::move(ofSites[static_cast<std::size_t>(other)]), rowBytes);
+  for (auto& [other, rows] : ofMachines) {
+    uniteKeys(ofSites[site], rows);
+    presences_[1].try_emplace(other, std::move(rows), rowBytes);
+  }
+  for (auto& [other, rows] : ofSites) presences_[2].try_emplace(other, std::move(rows), rowBytes);
+  all_ = std::move(call.all);
 }
 
 const Presence& SparseRows::of(int level, int rank) const {

@@ -17,14 +17,6 @@ std::uint64_t countOf(std::span<const std::uint64_t> bits) {
   return count;
 }
 
-// Those bits of the word that the mask has, side by side.
-std::uint64_t extractAnywhere(std::uint64_t word, std::uint64_t mask) {
-  std::uint64_t extracted = 0;
-  for (int place = 0; mask != 0; mask &= mask - 1, ++place)
-    extracted |= ((word >> std::countr_zero(mask)) & 1) << place;
-  return extracted;
-}
-
 #if defined(__x86_64__)
 __attribute__((target("bmi2"))) std::uint64_t extractByBmi2(std::uint64_t word, std::uint64_t mask) {
   return _pext_u64(word, mask);
@@ -32,13 +24,6 @@ __attribute__((target("bmi2"))) std::uint64_t extractByBmi2(std::uint64_t word, 
 
 const bool hasBmi2 = __builtin_cpu_supports("bmi2") != 0;
 #endif
-
-std::uint64_t extract(std::uint64_t word, std::uint64_t mask) {
-#if defined(__x86_64__)
-  if (hasBmi2) return extractByBmi2(word, mask);
-#endif
-  return extractAnywhere(word, mask);
-}
 
 }  // namespace
 
@@ -65,8 +50,8 @@ std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits) {
   return keys;
 }
 
-KeyBits placesAmong(std::span<const std::uint64_t> some, std::span<const std::uint64_t> all) {
-  KeyBits places(wordsFor(countOf(all)));
+void addPlaces(std::span<std::uint64_t> places, std::span<const std::uint64_t> some,
+               std::span<const std::uint64_t> all) {
   std::uint64_t place = 0;
   for (std::size_t word = 0; word < all.size(); ++word) {
     if (all[word] == 0) continue;
@@ -77,7 +62,20 @@ KeyBits placesAmong(std::span<const std::uint64_t> some, std::span<const std::ui
     if (at != 0 && at + keys > 64) places[place / 64 + 1] |= extracted >> (64 - at);
     place += keys;
   }
-  return places;
+}
+
+std::uint64_t extract(std::uint64_t word, std::uint64_t mask) {
+#if defined(__x86_64__)
+  if (hasBmi2) return extractByBmi2(word, mask);
+#endif
+  return extractAnywhere(word, mask);
+}
+
+std::uint64_t extractAnywhere(std::uint64_t word, std::uint64_t mask) {
+  std::uint64_t extracted = 0;
+  for (int place = 0; mask != 0; mask &= mask - 1, ++place)
+    extracted |= ((word >> std::countr_zero(mask)) & 1) << place;
+  return extracted;
 }
 
 }  // namespace fairring

@@ -15,8 +15,13 @@ void setKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> keys)
 void uniteKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> others);
 std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits);  // ascending
 
-// Which of `all` are in `some`: bit i stands for the i-th key of `all`. Both have as many words, and `all` has the keys
-// of `some`.
-KeyBits placesAmong(std::span<const std::uint64_t> some, std::span<const std::uint64_t> all);
+// Adds which of `all` are in `some`: bit i of `places` stands for the i-th key of `all`. Both have as many words, and
+// `all` has the keys of `some`.
+void addPlaces(std::span<std::uint64_t> places, std::span<const std::uint64_t> some,
+               std::span<const std::uint64_t> all);
+
+// The word's bits that the mask has, side by side: by the processor's instruction for it, and without.
+std::uint64_t extract(std::uint64_t word, std::uint64_t mask);
+std::uint64_t extractAnywhere(std::uint64_t word, std::uint64_t mask);
 
 }  // namespace fairring

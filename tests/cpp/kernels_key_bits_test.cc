@@ -46,10 +46,24 @@ TEST(KeyBits, StandWhereTheyAreAmongAll) {
         }
         all.push_back(key);
       }
-      const KeyBits found = placesAmong(bitsOf(some, keysBelow), bitsOf(all, keysBelow));
-      EXPECT_EQ(found.size(), wordsFor(all.size()));
+      KeyBits found(wordsFor(all.size()));
+      addPlaces(found, bitsOf(some, keysBelow), bitsOf(all, keysBelow));
       EXPECT_EQ(keysIn(found), places) << some.size() << " of " << all.size();
     }
+  }
+}
+
+TEST(KeyBits, AreExtractedAlikeByEveryProcessor) {
+  std::mt19937_64 random(2);
+  EXPECT_EQ(extractAnywhere(0b1010'0110, 0b1111'0000), 0b1010U);
+  for (const std::uint64_t mask : {0ULL, 1ULL, 1ULL << 63, ~0ULL, 0xf0f0'0000'0000'000fULL}) {
+    const std::uint64_t word = random();
+    EXPECT_EQ(extract(word, mask), extractAnywhere(word, mask));
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t word = random();
+    const std::uint64_t mask = random();
+    EXPECT_EQ(extract(word, mask), extractAnywhere(word, mask));
   }
 }
 
