@@ -47,11 +47,13 @@ class CallRows {
  public:
   explicit CallRows(const KeysByRank& keys) : lists_(keys.lists), bits_(keys.bits) {
     if (bits_.empty()) setBits();
-    for (const auto& bits : bits_) {
-      callBits_.resize(bits.size());
-      uniteKeys(callBits_, bits);
+    if (bits_.empty()) {
+      all = mergedInPairs(lists_);
+      return;
     }
-    all = bits_.empty() ? mergedInPairs(lists_) : keysIn(callBits_);
+    callBits_.resize(bits_.front().size());
+    for (const auto& bits : bits_) uniteKeys(callBits_, bits);
+    all = keysIn(callBits_);
   }
 
   // Adds those of a rank to these bits, one for each row of the call.
@@ -61,7 +63,7 @@ class CallRows {
     std::uint64_t place = 0;
     for (const std::uint64_t key : lists_[at]) {
       place = placeOf(key, all, place);
-      rows[place / 64] |= 1ULL << (place % 64);
+      setKey(rows, place);
     }
   }
 
@@ -118,10 +120,13 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
     groupOf_[0].push_back(other);
     groupOf_[1].push_back(itsMachine);
     groupOf_[2].push_back(itsSite);
-    call.addTo(itsSite == site ? ofMachines[itsMachine] : ofSites[itsSite], other);
-    if (itsMachine != machine) continue;
+    if (itsMachine != machine) {
+      call.addTo(itsSite == site ? ofMachines[itsMachine] : ofSites[itsSite], other);
+      continue;
+    }
     KeyBits rows(words);
     call.addTo(rows, other);
+    uniteKeys(ofMachines[machine], rows);
     presences_[0].try_emplace(other, std::move(rows), rowBytes);
   }
   for (auto& [other, rows] : ofMachines) {

@@ -11,6 +11,7 @@ using KeyBits = std::vector<std::uint64_t>;
 
 constexpr std::uint64_t wordsFor(std::uint64_t keysBelow) { return (keysBelow + 63) / 64; }
 
+inline void setKey(std::span<std::uint64_t> bits, std::uint64_t key) { bits[key / 64] |= 1ULL << (key % 64); }
 void setKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> keys);
 void uniteKeys(std::span<std::uint64_t> bits, std::span<const std::uint64_t> others);
 std::vector<std::uint64_t> keysIn(std::span<const std::uint64_t> bits);  // ascending

@@ -24,7 +24,7 @@ struct SumByTable {
     const auto* value = reinterpret_cast<const Element*>(entries.values);
     for (const std::int64_t signedKey : entries.keys) {
       const auto key = static_cast<std::uint64_t>(signedKey);
-      there[key / 64] |= 1ULL << (key % 64);
+      setKey(there, key);
       Wide* const sum = table.data() + key * elements;
       for (std::uint64_t i = 0; i < elements; ++i) sum[i] = Operation{}(sum[i], Type::widen(*value++));
     }

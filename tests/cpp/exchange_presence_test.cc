@@ -20,7 +20,7 @@ const Keys kCall{2, 3, 5, 8, 13, 21};
 Presence presenceOf(const Keys& keys, std::uint64_t rowBytes) {
   KeyBits bits(wordsFor(kCall.size()));
   for (std::uint64_t row = 0; row < kCall.size(); ++row)
-    if (std::ranges::find(keys, kCall[row]) != keys.end()) bits[row / 64] |= 1ULL << (row % 64);
+    if (std::ranges::find(keys, kCall[row]) != keys.end()) setKey(bits, row);
   return {std::move(bits), rowBytes};
 }
 
