@@ -33,7 +33,7 @@ void Completion::release(Object object) {
   {
     const std::lock_guard lock(mutex_);
     released_.push_back(std::move(object));
-    if (released_.size() > 1) return;  // whoever takes the first takes this one too
+    if (released_.size() > 1 || gathers_) return;  // whoever takes the first, or gathers, takes this one too
   }
   changed_.notify_one();
 }
