@@ -122,11 +122,8 @@ void GatedChain::stepOnRails(Accelerator::Stream stream, const Slice& slice, std
   }
   const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
   copyIn(stream, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
-  for (const Sum& sum : sumsOf(slice, step, transfersOf(slice, step))) {
-    Reduction reduction = sum.reduction;
-    if (sum.partial) reduction.divisor = 1;
-    accelerator_->reduce(stream, reduction, sum.out, sum.inputs, sum.elements);
-  }
+  const Sums sums = sumsOf(slice, step, transfersOf(slice, step));
+  for (const Sum& sum : sums) accelerator_->reduce(stream, sum.reduction, sum.out, sums.inputsOf(sum), sum.elements);
   if (plan[step + 1].level == 0) return;
   for (const Range& range : reducedIn(slice, step)) copyOut(stream, slice, range);
   tell(stream, slice, step + 1);

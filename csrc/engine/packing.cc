@@ -20,8 +20,11 @@ Packing::Packing(const std::vector<Operand>& operands) {
 }
 
 std::vector<Portion> Packing::cut(const Range& bytes) const {
-  std::vector<Portion> portions = within(portions_, bytes);
-  for (Portion& portion : portions) portion.begin -= bytes.begin;
+  std::vector<Portion> portions;
+  for (Portion portion : within(portions_, bytes)) {
+    portion.begin -= bytes.begin;
+    portions.push_back(portion);
+  }
   return portions;
 }
 

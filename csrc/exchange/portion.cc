@@ -4,8 +4,6 @@
 
 namespace fairring {
 
-namespace {
-
 Portion clipped(Portion portion, const Range& bytes) {
   const std::size_t elementBytes = bytesOf(portion.reduction.dtype);
   const std::uint64_t end = std::min(portion.end(), bytes.end);
@@ -16,22 +14,9 @@ Portion clipped(Portion portion, const Range& bytes) {
   return portion;
 }
 
-}  // namespace
-
-std::vector<Portion> within(std::span<const Portion> portions, const Range& bytes) {
-  const auto first = std::ranges::upper_bound(portions, bytes.begin, {}, &Portion::end);
-  const auto last = std::ranges::lower_bound(first, portions.end(), bytes.end, {}, &Portion::begin);
-  std::vector<Portion> found;
-  found.reserve(static_cast<std::size_t>(last - first));
-  for (auto portion = first; portion != last; ++portion) {
-    if (portion->elements > 0) found.push_back(clipped(*portion, bytes));
-  }
-  return found;
-}
-
 std::vector<Portion> joinedWithin(std::span<const Portion> portions, const Range& bytes) {
   std::vector<Portion> joined;
-  for (Portion& portion : within(portions, bytes)) {
+  for (Portion portion : within(portions, bytes)) {
     portion.user = nullptr;
     if (!joined.empty() && joined.back().end() == portion.begin && joined.back().reduction == portion.reduction) {
       joined.back().elements += portion.elements;

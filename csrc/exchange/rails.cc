@@ -175,7 +175,7 @@ void Rails::advance(const Key& key) {
     return sumRowsInPieces(loop_, this, urgencyOf(key.slice), rowSumsOf(*state.slice, key.step, state.transfers),
                            [this, key] { becomeReady(key); });
   }
-  std::vector<Sum> sums = sumsOf(*state.slice, key.step, state.transfers);
+  Sums sums = sumsOf(*state.slice, key.step, state.transfers);
   if (sums.empty()) return becomeReady(key);
   state.summing = true;
   sumInPieces(loop_, this, urgencyOf(key.slice), std::move(sums), [this, key] { becomeReady(key); });

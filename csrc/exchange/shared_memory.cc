@@ -86,22 +86,23 @@ void SharedMemory::prepare(InFlight& state) {
 // All but my own shard, which nobody else reads.
 void SharedMemory::fill(InFlight& state) {
   const Slice& slice = *state.slice;
-  std::vector<Sum> copies;
+  std::vector<Copy> copies;
   if (const Rail* rail = railOf(state)) {
     for (std::size_t i = 0; i < rail->owners.size(); ++i) {
       const Range shard = rail->shards[i];
       if (static_cast<int>(i) == rail->self || shard.size() == 0) continue;
       if (slice.rows) {
-        for (Sum& copy : copiesOfRows(slice, shard)) copies.push_back(std::move(copy));
+        if (const auto rows = copyOfRows(slice, shard)) copies.push_back(*rows);
         continue;
       }
       for (const Portion& portion : within(slice.portions, shard)) {
-        if (portion.user != nullptr) copies.push_back(copyOf(portion, portion.user, slice.image + portion.begin));
+        if (portion.user == nullptr) continue;
+        copies.push_back({slice.image + portion.begin, portion.user, portion.end() - portion.begin});
       }
     }
   }
   const std::uint64_t number = slice.number;
-  sumInPieces(loop_, this, urgencyOf(number), std::move(copies), [this, number] {
+  copyInPieces(loop_, this, urgencyOf(number), std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
     say(*filled.slice);
@@ -114,14 +115,14 @@ void SharedMemory::sum(InFlight& state) {
   enter(state, Phase::Summing);
   const Slice& slice = *state.slice;
   if (slice.rows) return sumRows(state);
-  std::vector<Sum> sums;
+  Sums sums;
   const Rail* rail = railOf(state);
   if (rail != nullptr && rail->shards[static_cast<std::size_t>(rail->self)].size() > 0) {
     const Range shard = rail->shards[static_cast<std::size_t>(rail->self)];
     for (const int owner : rail->owners) {
       if (owner != rank_) traffic_.add(slice.bytes(shard));
     }
-    for (const Portion& portion : within(slice.portions, shard)) sums.push_back(sumOf(state, portion, rail->owners));
+    for (const Portion& portion : within(slice.portions, shard)) addSum(sums, state, portion, rail->owners);
   }
   const std::uint64_t number = slice.number;
   sumInPieces(loop_, this, urgencyOf(number), std::move(sums), [this, number] { summed(number); });
@@ -135,24 +136,17 @@ void SharedMemory::summed(std::uint64_t slice) {
 }
 
 // Of my shard, over all ranks' images; my own elements come from the tensor itself.
-Sum SharedMemory::sumOf(const InFlight& state, const Portion& portion, const std::vector<int>& owners) const {
+void SharedMemory::addSum(Sums& sums, const InFlight& state, const Portion& portion,
+                          const std::vector<int>& owners) const {
   const Slice& slice = *state.slice;
-  Sum sum{.reduction = slice.reductionOf(portion, state.step),
-          .out = slice.image + portion.begin,
-          .inputs = {},
-          .elements = portion.elements};
-  sum.inputs.reserve(owners.size());
+  std::byte* const out = slice.image + portion.begin;
+  sums.open(slice.reductionOf(portion, state.step), out, portion.elements);
   for (const int owner : owners) {
-    Input input{portion.user != nullptr ? portion.user : sum.out, slice.scale};
+    Input input{portion.user != nullptr ? portion.user : out, slice.scale};
     if (owner != rank_) input = {state.images.at(owner).data + portion.begin, state.images.at(owner).scale};
     if (!isFloat(portion.reduction.dtype)) input.scale = 1.0;
-    sum.inputs.push_back(input);
+    sums.add(input);
   }
-  return sum;
-}
-
-Sum SharedMemory::copyOf(const Portion& portion, const std::byte* from, std::byte* to) {
-  return {.reduction = {.dtype = portion.reduction.dtype}, .out = to, .inputs = {{from}}, .elements = portion.elements};
 }
 
 void SharedMemory::gather(InFlight& state) {
@@ -224,7 +218,7 @@ void SharedMemory::advance(std::uint64_t number) {
 // True where something is being copied: the end of that advances the slice, and may have done so already.
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
-  std::vector<Sum> copies;
+  std::vector<Copy> copies;
   std::erase_if(state.ungathered, [&](int rank) {
     if (!marks_.has(rank, &Marks::Mark::summed, slice.number)) return false;
     if (rank != rank_) state.slice->refuse(marks_.said(rank, slice.number).refused);
@@ -233,21 +227,22 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   });
   if (copies.empty()) return false;
   ++state.copies;
-  sumInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
+  copyInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
     --slices_.at(number).copies;
     advance(number);
   });
   return true;
 }
 
-void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Sum>& copies) {
+void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies) {
   const Slice& slice = *state.slice;
   const Rail& rail = *railOf(state);
   const Range shard = rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
   if (shard.size() == 0) return;
   const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
   for (const Portion& portion : within(slice.portions, shard)) {
-    if (portion.user != nullptr) copies.push_back(copyOf(portion, image + portion.begin, portion.user));
+    if (portion.user == nullptr) continue;
+    copies.push_back({portion.user, image + portion.begin, portion.end() - portion.begin});
   }
   if (rank != rank_) traffic_.add(slice.bytes(shard));
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/loop.h"
@@ -67,14 +68,13 @@ class SharedMemory final : public Exchange {
   void prepare(InFlight& state);
   void fill(InFlight& state);
   void sum(InFlight& state);
-  Sum sumOf(const InFlight& state, const Portion& portion, const std::vector<int>& owners) const;
-  static Sum copyOf(const Portion& portion, const std::byte* from, std::byte* to);
-  static std::vector<Sum> copiesOfRows(const Slice& slice, const Range& shard);
+  void addSum(Sums& sums, const InFlight& state, const Portion& portion, const std::vector<int>& owners) const;
+  static std::optional<Copy> copyOfRows(const Slice& slice, const Range& shard);
   void sumRows(InFlight& state);
   void summed(std::uint64_t slice);
   void gather(InFlight& state);
   bool gatherWhatIsThere(InFlight& state);
-  void gatherFrom(int rank, const InFlight& state, std::vector<Sum>& copies);
+  void gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies);
   void advance(std::uint64_t slice);
   void advanceAll();
   bool readMarks(InFlight& state);

@@ -5,18 +5,14 @@
 namespace fairring {
 
 // What this rank contributes to a peer's shard, to where the peer reads it.
-std::vector<Sum> SharedMemory::copiesOfRows(const Slice& slice, const Range& shard) {
+std::optional<Copy> SharedMemory::copyOfRows(const Slice& slice, const Range& shard) {
   const SparseStep step(slice, 0);
   const int rank = slice.rows->rank();
   const std::uint64_t bytes = step.bytesOf(rank, shard);
-  if (bytes == 0) return {};
+  if (bytes == 0) return std::nullopt;
   const std::uint64_t begin = step.bytesOf(rank, {0, shard.begin});
-  const DType dtype = slice.portions.front().reduction.dtype;
   const std::byte* const from = slice.rows->values() + slice.rows->mine(0).before(slice.begin) + begin;
-  return {{.reduction = {.dtype = dtype},
-           .out = slice.image + contributionOffset(slice) + begin,
-           .inputs = {{from}},
-           .elements = bytes / bytesOf(dtype)}};
+  return Copy{slice.image + contributionOffset(slice) + begin, from, bytes};
 }
 
 // My shard, over what all ranks have of it; mine straight from my rows.

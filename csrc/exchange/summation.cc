@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 namespace fairring {
 
@@ -10,64 +10,89 @@ namespace {
 
 constexpr std::uint64_t kAtOnceBytes = 64 << 10;
 
-struct Progress {
-  std::vector<Sum> sums;
-  std::function<void()> done;
-  std::size_t current = 0;
-};
-
-void run(const Sum& sum, std::uint64_t elements) {
-  Reduction reduction = sum.reduction;
-  if (sum.partial) reduction.divisor = 1;
-  const Input& first = sum.inputs.front();
-  if (sum.inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
-    if (sum.out != first.data) std::memcpy(sum.out, first.data, elements * bytesOf(reduction.dtype));
+void run(const Sum& sum, std::span<const Input> inputs, std::uint64_t elements) {
+  const Input& first = inputs.front();
+  if (inputs.size() == 1 && first.scale == 1.0 && sum.reduction.divisor == 1) {
+    if (sum.out != first.data) std::memcpy(sum.out, first.data, elements * bytesOf(sum.reduction.dtype));
     return;
   }
-  reduce(reduction, sum.out, sum.inputs, elements);
+  reduce(sum.reduction, sum.out, inputs, elements);
 }
 
-std::uint64_t bytesRead(const std::vector<Sum>& sums) {
-  std::uint64_t bytes = 0;
-  for (const Sum& sum : sums) bytes += sum.elements * bytesOf(sum.reduction.dtype) * sum.inputs.size();
-  return bytes;
-}
-
-void skip(Sum& sum, std::uint64_t elements) {
-  const std::size_t bytes = elements * bytesOf(sum.reduction.dtype);
-  sum.out += bytes;
-  for (Input& input : sum.inputs) input.data = static_cast<const std::byte*>(input.data) + bytes;
-  sum.elements -= elements;
-}
-
-// True while there is more to do.
-bool runPiece(Progress& progress) {
-  std::uint64_t budget = kPieceBytes;
-  while (progress.current < progress.sums.size()) {
-    Sum& sum = progress.sums[progress.current];
-    const std::uint64_t bytesPerElement = bytesOf(sum.reduction.dtype) * sum.inputs.size();
-    const std::uint64_t elements = std::min(sum.elements, std::max<std::uint64_t>(budget / bytesPerElement, 1));
-    run(sum, elements);
-    skip(sum, elements);
-    if (sum.elements == 0) ++progress.current;
-    budget -= std::min(budget, elements * bytesPerElement);
-    if (budget == 0) break;
+// In the order given, the last of them in part.
+bool copySome(std::vector<Copy>& copies, std::size_t& current, std::uint64_t bytes) {
+  while (current < copies.size()) {
+    Copy& copy = copies[current];
+    const std::uint64_t now = std::min(copy.bytes, bytes);
+    std::memcpy(copy.to, copy.from, now);
+    copy = {copy.to + now, copy.from + now, copy.bytes - now};
+    if (copy.bytes == 0) ++current;
+    bytes -= now;
+    if (bytes == 0) break;
   }
-  return progress.current < progress.sums.size();
+  return current < copies.size();
 }
 
 }  // namespace
 
-void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Sum> sums,
-                 std::function<void()> done) {
-  if (bytesRead(sums) <= kAtOnceBytes) {
-    for (const Sum& sum : sums) run(sum, sum.elements);
+void Sums::open(const Reduction& reduction, std::byte* out, std::uint64_t elements) {
+  sums_.push_back({.reduction = reduction, .out = out, .elements = elements, .firstInput = inputs_.size()});
+}
+
+void Sums::add(const Input& input) {
+  inputs_.push_back(input);
+  ++sums_.back().inputs;
+}
+
+std::uint64_t Sums::bytesRead() const {
+  std::uint64_t bytes = 0;
+  for (const Sum& sum : sums_) bytes += sum.elements * bytesOf(sum.reduction.dtype) * sum.inputs;
+  return bytes;
+}
+
+bool Sums::runSome(std::uint64_t bytes) {
+  while (current_ < sums_.size()) {
+    Sum& sum = sums_[current_];
+    const std::span<Input> inputs = std::span(inputs_).subspan(sum.firstInput, sum.inputs);
+    const std::uint64_t elementBytes = bytesOf(sum.reduction.dtype);
+    const std::uint64_t bytesPerElement = elementBytes * inputs.size();
+    const std::uint64_t elements = std::min(sum.elements, std::max<std::uint64_t>(bytes / bytesPerElement, 1));
+    run(sum, inputs, elements);
+    sum.out += elements * elementBytes;
+    for (Input& input : inputs) input.data = static_cast<const std::byte*>(input.data) + elements * elementBytes;
+    sum.elements -= elements;
+    if (sum.elements == 0) ++current_;
+    bytes -= std::min(bytes, elements * bytesPerElement);
+    if (bytes == 0) break;
+  }
+  return current_ < sums_.size();
+}
+
+void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Sums sums, std::function<void()> done) {
+  const std::uint64_t bytes = sums.bytesRead();
+  if (bytes <= kAtOnceBytes) {
+    sums.runSome(bytes);
     return done();
   }
-  auto progress = std::make_shared<Progress>(Progress{std::move(sums), std::move(done)});
-  loop.work(owner, urgency, [progress] {
-    if (runPiece(*progress)) return true;
-    progress->done();
+  loop.work(owner, urgency, [sums = std::move(sums), done = std::move(done)]() mutable {
+    if (sums.runSome(kPieceBytes)) return true;
+    done();
+    return false;
+  });
+}
+
+void copyInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Copy> copies,
+                  std::function<void()> done) {
+  std::uint64_t bytes = 0;
+  for (const Copy& copy : copies) bytes += copy.bytes;
+  std::size_t current = 0;
+  if (bytes <= kAtOnceBytes) {
+    copySome(copies, current, bytes);
+    return done();
+  }
+  loop.work(owner, urgency, [copies = std::move(copies), current, done = std::move(done)]() mutable {
+    if (copySome(copies, current, kPieceBytes)) return true;
+    done();
     return false;
   });
 }

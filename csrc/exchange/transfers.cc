@@ -37,22 +37,22 @@ Transfer transferOf(const Slice& slice, Verb verb, const Rail& rail, std::size_t
 
 // From the places of the owners' contributions, those of each group first. A group's sum takes the place of this rank's
 // own contribution, where the result belongs anyway, or of the first received one.
-void addSums(std::vector<Sum>& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
-  Sum last = whole;
+void addSums(Sums& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
+  const auto boundsOfGroup = [&](int group) { return boundsOf(group, groups, static_cast<int>(places.size())); };
+  const auto placeOfGroup = [&](int group) {
+    const auto [first, end] = boundsOfGroup(group);
+    return self >= first && self < end ? whole.out : places[static_cast<std::size_t>(first)];
+  };
+  Reduction undivided = whole.reduction;
+  undivided.divisor = 1;
   for (int group = 0; group < groups; ++group) {
-    const auto [first, end] = boundsOf(group, groups, static_cast<int>(places.size()));
-    Sum part = whole;
-    part.partial = true;
-    if (self < first || self >= end) part.out = places[static_cast<std::size_t>(first)];
-    for (int owner = first; owner < end; ++owner) part.inputs.push_back({places[static_cast<std::size_t>(owner)]});
-    last.inputs.push_back({part.out});
-    sums.push_back(std::move(part));
+    sums.open(groups > 1 ? undivided : whole.reduction, placeOfGroup(group), whole.elements);
+    const auto [first, end] = boundsOfGroup(group);
+    for (int owner = first; owner < end; ++owner) sums.add({places[static_cast<std::size_t>(owner)]});
   }
-  if (groups > 1) {
-    sums.push_back(std::move(last));
-  } else {
-    sums.back().partial = false;
-  }
+  if (groups == 1) return;
+  sums.open(whole.reduction, whole.out, whole.elements);
+  for (int group = 0; group < groups; ++group) sums.add({placeOfGroup(group)});
 }
 
 }  // namespace
@@ -79,9 +79,9 @@ std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
   return transfers;
 }
 
-std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) {
+Sums sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) {
   const auto [verb, level, shards] = (*slice.plan)[step];
-  std::vector<Sum> sums;
+  Sums sums;
   auto transfer = transfers.cbegin();
   const LevelLayout& layout = slice.layout->at(level);
   for (const Rail& rail : layout.rails) {
@@ -97,7 +97,6 @@ std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<
       at = portion.begin;
       const Sum whole{.reduction = slice.reductionOf(portion, step),
                       .out = slice.image + portion.begin,
-                      .inputs = {},
                       .elements = portion.elements};
       addSums(sums, whole, places, rail.self, layout.groups);
     }

@@ -26,7 +26,7 @@ struct Transfer {  // between one peer and this rank, on one rail
 // By rail, then by owner.
 std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step);
 // The sums of a reducing step, over this rank's own contributions and the received ones, in the owners' order.
-std::vector<Sum> sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
+Sums sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
 
 // The same of a slice of a sparse call.
 std::vector<RowSum> rowSumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -58,16 +59,22 @@ class SimulatedMachine {
     return machine.rails.empty() ? Range{} : machine.rails.front().shards[rank];
   }
 
+  static std::vector<Portion> listed(const Slice& slice, const Range& shard) {
+    std::vector<Portion> portions;
+    std::ranges::copy(within(slice.portions, shard), std::back_inserter(portions));
+    return portions;
+  }
+
   static std::vector<std::byte> sumOf(const Meeting& meeting, std::size_t rank) {
     const Range shard = shardOf(meeting.slices.at(rank), rank);
     std::vector<std::byte> sum(shard.size());
-    const std::vector<Portion> mine = within(meeting.slices.at(rank).portions, shard);
+    const std::vector<Portion> mine = listed(meeting.slices.at(rank), shard);
     for (std::size_t i = 0; i < mine.size(); ++i) {
       const auto [dtype, op, divisor] = mine[i].reduction;
       std::vector<Input> inputs;
       for (const auto& [index, slice] : meeting.slices) {
         const bool scaled = isFloat(dtype) && op == Op::Sum;
-        inputs.push_back({within(slice.portions, shard)[i].user, scaled ? slice.scale : 1.0});
+        inputs.push_back({listed(slice, shard)[i].user, scaled ? slice.scale : 1.0});
       }
       reduce({.dtype = dtype, .op = op}, sum.data() + (mine[i].begin - shard.begin), inputs, mine[i].elements);
     }
