@@ -90,6 +90,7 @@ void Loop::runTaken() {
   assert(isCurrent());
   while (runPosted()) {
   }
+  endTurn();
   role_.give({.next = firstTimer()});
 }
 
@@ -100,6 +101,7 @@ void Loop::serveTaken() {
     while ((runPosted() || runDueTimers() || runPieces()) && Clock::now() < end) {
     }
   } while (Clock::now() < end && serveDescriptors(0));
+  endTurn();
   role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .served = true, .next = firstTimer()});
 }
 
@@ -117,12 +119,15 @@ bool Loop::serve() {
   bool served = runPosted();
   served = runDueTimers() || served;
   served = runPieces() || served;
-  return serveDescriptors(0) || served;
+  served = serveDescriptors(0) || served;
+  endTurn();
+  return served;
 }
 
 void Loop::sleepUntil(Clock::time_point until) {
   if (!role_.fallAsleep()) return;
   serveDescriptors(untilMs(std::min(until, firstTimer())));
+  endTurn();
 }
 
 Loop::Clock::time_point Loop::firstTimer() const {
@@ -134,7 +139,12 @@ bool Loop::look() {
   looking_ = true;
   for (const auto& entry : lookouts_) invoke([&] { seen = entry.second.look() || seen; });
   looking_ = false;
+  if (seen) endTurn();
   return seen;
+}
+
+void Loop::endTurn() {
+  for (const auto& [owner, lookout] : lookouts_) invoke(lookout.turnEnds);
 }
 
 void Loop::setAttentive(bool attentive) {

@@ -69,6 +69,7 @@ class Loop {
   struct Lookout {
     std::function<bool()> look;           // true when there was something; served within
     std::function<void(bool)> attentive;  // whether anybody looks; look() follows once after false
+    std::function<void()> turnEnds;       // before the holder sleeps, gives the role up, or begins the next turn
   };
   void lookOut(const void* owner, Lookout lookout);
   void forgetLookout(const void* owner);                 // not from within look()
@@ -104,6 +105,7 @@ class Loop {
   bool serveDescriptors(int waitMs);
   bool look();
   void setAttentive(bool attentive);
+  void endTurn();
   void invoke(const Task& task);
   void sleepUntil(Clock::time_point until);
   Clock::time_point firstTimer() const;

@@ -64,9 +64,12 @@ Marks::Said Marks::said(int peer, std::uint64_t slice) const {
 }
 
 void Marks::tell(Progress progress, std::uint64_t slice) {
-  // In one order with `looks` and `rung`: either I see that the peer does not look any more, or that nobody has rung
-  // since it began to look, or its look sees my mark.
   (lineOf(own_, slice).*progress).store(slice + 1, std::memory_order_seq_cst);
+}
+
+// In one order with `looks` and `rung`: either I see that the peer does not look any more, or that nobody has rung
+// since it began to look, or its look sees my marks.
+void Marks::ring() {
   const std::uint64_t one = 1;
   for (const auto& [rank, peer] : peers_) {
     Attention& attention = attentionOf(peer.segment);

@@ -1,6 +1,6 @@
 // The memory of a machine's ranks: each one's segment, which begins with marks, one line per slice in flight, that only
 // its rank writes and all read: how far it has come with that slice. Behind them lies its staging.
-// Who moves a mark wakes the peers by their eventfds, but for those that look by themselves just now.
+// Who has moved marks wakes the peers by their eventfds, but for those that look by themselves just now.
 // On the loop only.
 #pragma once
 
@@ -51,9 +51,10 @@ class Marks {
   std::byte* stagingOf(int peer) const { return stagingOf(peers_.at(peer).segment); }
   std::uint64_t stagingBytes() const { return stagingBytes_; }  // of every rank
 
-  void say(std::uint64_t slice, const Said& said);  // before `filled` is told, and before `summed`
-  Said said(int peer, std::uint64_t slice) const;   // once it has filled
-  void tell(Progress progress, std::uint64_t slice);
+  void say(std::uint64_t slice, const Said& said);    // before `filled` is told, and before `summed`
+  Said said(int peer, std::uint64_t slice) const;     // once it has filled
+  void tell(Progress progress, std::uint64_t slice);  // those that look see it; ring() for the others
+  void ring();
   std::set<int> behind(Progress progress, std::uint64_t slice) const;  // peers
   std::size_t arrived(Progress progress, std::uint64_t slice) const;   // how many peers are not behind
   bool haveAll(Progress progress, std::uint64_t slice) const { return arrived(progress, slice) == peers_.size(); }

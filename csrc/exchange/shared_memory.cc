@@ -23,10 +23,13 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
     marks_.quiet();
     advanceAll();
   });
-  loop_.lookOut(this, {[this] { return look(); }, [this](bool looking) { marks_.setLooking(looking); }});
+  loop_.lookOut(this, {.look = [this] { return look(); },
+                       .attentive = [this](bool looking) { marks_.setLooking(looking); },
+                       .turnEnds = [this] { ring(); }});
 }
 
 SharedMemory::~SharedMemory() {
+  ring();  // a peer may need no more than what has been told
   loop_.forgetLookout(this);
   loop_.unwatch(marks_.wakeUp());
   loop_.dropWork(this);
@@ -71,6 +74,18 @@ void SharedMemory::say(const Slice& slice) {
   marks_.say(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
+// With several slices in flight the peers are woken once for all that is told in a turn: each at its first mark, they
+// would do one slice at a time, and where there are more ranks than cores take them from one another.
+void SharedMemory::tell(Marks::Progress progress, std::uint64_t slice) {
+  marks_.tell(progress, slice);
+  told_ = true;
+  if (slices_.size() == 1) ring();
+}
+
+void SharedMemory::ring() {
+  if (std::exchange(told_, false)) marks_.ring();
+}
+
 void SharedMemory::prepare(InFlight& state) {
   enter(state, Phase::Filling);
   const Slice& slice = *state.slice;
@@ -106,7 +121,7 @@ void SharedMemory::fill(InFlight& state) {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
     say(*filled.slice);
-    marks_.tell(&Marks::Mark::filled, number);
+    tell(&Marks::Mark::filled, number);
     advance(number);
   });
 }
@@ -153,7 +168,7 @@ void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
   if (railOf(state) != nullptr) state.ungathered = ranks_;
   say(*state.slice);
-  marks_.tell(&Marks::Mark::summed, state.slice->number);
+  tell(&Marks::Mark::summed, state.slice->number);
   advance(state.slice->number);
 }
 
@@ -203,7 +218,7 @@ void SharedMemory::advance(std::uint64_t number) {
   }
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
-    marks_.tell(&Marks::Mark::finished, number);
+    tell(&Marks::Mark::finished, number);
     loop_.await(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;

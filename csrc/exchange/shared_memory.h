@@ -32,6 +32,7 @@ class SharedMemory final : public Exchange {
   ~SharedMemory() override;
 
   Marks& marks() { return marks_; }
+  const Marks& marks() const { return marks_; }
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -65,6 +66,8 @@ class SharedMemory final : public Exchange {
   bool look();
 
   void say(const Slice& slice);
+  void tell(Marks::Progress progress, std::uint64_t slice);
+  void ring();
   void prepare(InFlight& state);
   void fill(InFlight& state);
   void sum(InFlight& state);
@@ -89,6 +92,7 @@ class SharedMemory final : public Exchange {
   std::map<std::uint64_t, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
+  bool told_ = false;  // in this turn, and nobody was woken for it
   bool stopped_ = false;
 };
 

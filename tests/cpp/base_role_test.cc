@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -156,7 +157,7 @@ TEST(Loop, AMarkThatIsLookedForNeedsNoDescriptor) {
       seen = mark > 0;
       return seen && !sawBefore;
     };
-    thread.loop().lookOut(&owner, {look, [&](bool on) { attentive = on; }});
+    thread.loop().lookOut(&owner, {look, [&](bool on) { attentive = on; }, [] {}});
   });
   std::thread peer([&] {
     while (!attentive) std::this_thread::yield();
@@ -166,6 +167,28 @@ TEST(Loop, AMarkThatIsLookedForNeedsNoDescriptor) {
   peer.join();
   EXPECT_FALSE(attentive);
   thread.runAndWait([&] { thread.loop().forgetLookout(&owner); });
+}
+
+TEST(Loop, TheEndOfATurnComesAfterAllThatItServed) {
+  Loop loop;
+  std::vector<std::string> order;
+  const auto note = [&order](const char* what) { return [&order, what] { order.emplace_back(what); }; };
+  loop.post([&] {
+    loop.lookOut(&loop, {[] { return false; }, [](bool) {}, note("end")});
+    loop.work(&loop, 0, [&] {
+      order.emplace_back("piece");
+      return false;
+    });
+    loop.post(note("next"));
+  });
+  loop.post(note("task"));
+  loop.runOnce(std::chrono::milliseconds(0));
+  EXPECT_EQ(order, (std::vector<std::string>{"task", "piece", "end"}));
+  ASSERT_TRUE(loop.postAndTake(note("taken")));
+  loop.runTaken();
+  ASSERT_TRUE(loop.postAndTake(note("served")));
+  loop.serveTaken();
+  EXPECT_EQ(order, (std::vector<std::string>{"task", "piece", "end", "next", "taken", "end", "served", "end"}));
 }
 
 // Many threads post, wait for what they posted, and serve whenever they can: nothing is lost, and nobody is alone.

@@ -2,6 +2,7 @@
 #include "exchange/shared_memory.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -107,6 +108,33 @@ TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
     EXPECT_EQ(rank->traffic().messages, 2);
     EXPECT_EQ(rank->traffic().bytes, kElements * sizeof(float));
   }
+}
+
+bool isRung(const SharedMemory& rank) {
+  pollfd bell{.fd = rank.marks().wakeUp(), .events = POLLIN, .revents = 0};
+  return ::poll(&bell, 1, 0) == 1;
+}
+
+TEST(SharedMemory, WakesPeersAtOnceForASliceAloneAndOnceForSeveral) {
+  Pair pair;
+  const auto alone = pair.sliceOf(0);
+  const auto second = std::make_shared<Slice>(*alone);
+  second->number = 1;
+  second->stagingOffset = kStagingBytes / 2;
+  second->image += second->stagingOffset;
+  pair.onLoop([&] {
+    SharedMemory& first = *pair.ranks[0];
+    SharedMemory& peer = *pair.ranks[1];
+    first.admit(alone);
+    first.start(alone, 0, {[] {}, [] {}});
+    EXPECT_TRUE(isRung(peer));
+    peer.marks().quiet();
+    first.admit(second);
+    first.start(second, 0, {[] {}, [] {}});
+    EXPECT_FALSE(isRung(peer));
+    pair.ranks[0].reset();  // though what it has told is all that it ever will
+    EXPECT_TRUE(isRung(peer));
+  });
 }
 
 TEST(SharedMemory, AnImageThatLiesOutsideTheSegmentIsAnError) {
