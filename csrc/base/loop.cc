@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <optional>
 #include <vector>
@@ -16,7 +14,6 @@ namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kAlarmToken = 0;
 constexpr std::chrono::microseconds kShortJobs{50};  // in one turn: about as long as a piece of a long one
 constexpr std::chrono::hours kLongestSleep{24};      // what fits into poll()'s argument
 
@@ -24,11 +21,6 @@ struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
   Loop::Clock::time_point sleepAt;
 };
-
-Descriptor opened(int fd, const char* call) {
-  if (fd < 0) throw Failure(systemError(call));
-  return Descriptor(fd);
-}
 
 // For poll() and epoll_wait(): in milliseconds, rounded up.
 int untilMs(Loop::Clock::time_point when) {
@@ -39,13 +31,6 @@ int untilMs(Loop::Clock::time_point when) {
 }
 
 }  // namespace
-
-Loop::Loop() : epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kAlarmToken;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, role_.alarm(), &event) != 0) throw Failure(systemError("epoll_ctl"));
-}
 
 Loop::~Loop() = default;
 
@@ -207,26 +192,6 @@ bool Loop::runPieces() {
   return true;
 }
 
-bool Loop::serveDescriptors(int waitMs) {
-  std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
-  if (waitMs != 0) role_.awake();
-  for (int i = 0; i < count; ++i) {
-    const std::uint64_t token = events[i].data.u64;  // a copy: the event is packed
-    if (token == kAlarmToken) {
-      role_.quietAlarm();
-      continue;
-    }
-    // By token, not by descriptor: an earlier handler of this turn may have closed it, and its number may be new again.
-    const auto watched = tokens_.find(token);
-    if (watched == tokens_.end()) continue;
-    const auto ready = watched_.at(watched->second).ready;
-    const std::uint32_t happened = events[i].events;
-    invoke([&] { (*ready)(happened); });
-  }
-  return count > 0;
-}
-
 void Loop::invoke(const Task& task) {
   Error error;
   try {
@@ -274,34 +239,6 @@ void Loop::cancel(TimerId timer) {
   if (time == timerTimes_.end()) return;
   timers_.erase({time->second, timer});
   timerTimes_.erase(time);
-}
-
-void Loop::watch(int fd, std::uint32_t epollEvents, Ready ready) {
-  assert(isCurrent());
-  const std::uint64_t token = nextId_++;
-  epoll_event event{};
-  event.events = epollEvents;
-  event.data.u64 = token;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Failure(systemError("epoll_ctl"));
-  watched_[fd] = {token, std::make_shared<Ready>(std::move(ready))};
-  tokens_[token] = fd;
-}
-
-void Loop::rewatch(int fd, std::uint32_t epollEvents) {
-  assert(isCurrent());
-  epoll_event event{};
-  event.events = epollEvents;
-  event.data.u64 = watched_.at(fd).token;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) throw Failure(systemError("epoll_ctl"));
-}
-
-void Loop::unwatch(int fd) {
-  assert(isCurrent());
-  const auto watched = watched_.find(fd);
-  if (watched == watched_.end()) return;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  tokens_.erase(watched->second.token);
-  watched_.erase(watched);
 }
 
 }  // namespace fairring
