@@ -19,18 +19,42 @@ void run(const Sum& sum, std::span<const Input> inputs, std::uint64_t elements) 
   reduce(sum.reduction, sum.out, inputs, elements);
 }
 
-// In the order given, the last of them in part.
-bool copySome(std::vector<Copy>& copies, std::size_t& current, std::uint64_t bytes) {
-  while (current < copies.size()) {
-    Copy& copy = copies[current];
-    const std::uint64_t now = std::min(copy.bytes, bytes);
-    std::memcpy(copy.to, copy.from, now);
-    copy = {copy.to + now, copy.from + now, copy.bytes - now};
-    if (copy.bytes == 0) ++current;
-    bytes -= now;
-    if (bytes == 0) break;
+struct Copies {  // as Sums are, in the order given
+  std::vector<Copy> all;
+  std::size_t current = 0;
+
+  std::uint64_t bytesRead() const {
+    std::uint64_t bytes = 0;
+    for (const Copy& copy : all) bytes += copy.bytes;
+    return bytes;
   }
-  return current < copies.size();
+
+  bool runSome(std::uint64_t bytes) {
+    while (current < all.size()) {
+      Copy& copy = all[current];
+      const std::uint64_t now = std::min(copy.bytes, bytes);
+      std::memcpy(copy.to, copy.from, now);
+      copy = {copy.to + now, copy.from + now, copy.bytes - now};
+      if (copy.bytes == 0) ++current;
+      bytes -= now;
+      if (bytes == 0) break;
+    }
+    return current < all.size();
+  }
+};
+
+template <class Work>  // Sums, or Copies
+void doInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Work work, std::function<void()> done) {
+  const std::uint64_t bytes = work.bytesRead();
+  if (bytes <= kAtOnceBytes) {
+    work.runSome(bytes);
+    return done();
+  }
+  loop.work(owner, urgency, [work = std::move(work), done = std::move(done)]() mutable {
+    if (work.runSome(kPieceBytes)) return true;
+    done();
+    return false;
+  });
 }
 
 }  // namespace
@@ -69,32 +93,12 @@ bool Sums::runSome(std::uint64_t bytes) {
 }
 
 void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Sums sums, std::function<void()> done) {
-  const std::uint64_t bytes = sums.bytesRead();
-  if (bytes <= kAtOnceBytes) {
-    sums.runSome(bytes);
-    return done();
-  }
-  loop.work(owner, urgency, [sums = std::move(sums), done = std::move(done)]() mutable {
-    if (sums.runSome(kPieceBytes)) return true;
-    done();
-    return false;
-  });
+  doInPieces(loop, owner, urgency, std::move(sums), std::move(done));
 }
 
 void copyInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Copy> copies,
                   std::function<void()> done) {
-  std::uint64_t bytes = 0;
-  for (const Copy& copy : copies) bytes += copy.bytes;
-  std::size_t current = 0;
-  if (bytes <= kAtOnceBytes) {
-    copySome(copies, current, bytes);
-    return done();
-  }
-  loop.work(owner, urgency, [copies = std::move(copies), current, done = std::move(done)]() mutable {
-    if (copySome(copies, current, kPieceBytes)) return true;
-    done();
-    return false;
-  });
+  doInPieces(loop, owner, urgency, Copies{.all = std::move(copies)}, std::move(done));
 }
 
 void runInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Pieces pieces, std::function<void()> done) {
