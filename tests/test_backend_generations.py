@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -12,9 +12,9 @@ from ranks import Ranks, all_reduce_ones, init_group
 
 
 @contextmanager
-def _processes(size: int) -> Iterator[Ranks]:
+def _processes(size: int, environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
     """The ranks' processes of one start of a job."""
-    ranks = Ranks(size)
+    ranks = Ranks(size, environment)
     try:
         yield ranks
     finally:
@@ -78,6 +78,21 @@ def test_who_sits_with_the_dead_once_does_not_twice(strangers: Ranks) -> None:
     strangers.run(_init, 2, port, on=[1])
     strangers.run(_init, 2, port, on=[0])
     assert strangers.run(_use) == [[6.0, 5.0]] * 2
+
+
+def _expect_death(rank: int) -> None:
+    with pytest.raises(dist.DistBackendError, match=r"rank\(s\) 1 of 2 made the group and died .* 1000 ms"):
+        dist.all_reduce(torch.ones(3))
+
+
+def test_who_died_before_the_first_use_and_does_not_come_again_is_named() -> None:
+    patience = {"FAIRRING_HEARTBEAT_TIMEOUT": "1s"}
+    with _processes(2, patience) as ranks, _processes(2, patience) as others:
+        others.run(_init, 2, ranks.store.port, on=[1])
+        others.kill()
+        others.close()
+        ranks.run(_init, 2, ranks.store.port, on=[0])
+        ranks.run(_expect_death, on=[0])
 
 
 def _retry(rank: int, size: int, port: int) -> None:

@@ -158,6 +158,7 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::m
   }
   const auto end = Clock::now() + timeout;
   std::chrono::milliseconds pause = kFirstPause;
+  auto allAlive = Clock::now();  // as far as is known
   for (int there = 0;;) {
     while (there < options_.size && store->check({factsKey(there)})) ++there;
     if (seating_.isClosed(*store)) {
@@ -169,8 +170,11 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::m
     }
     refuseIfFailed(*store);
     const std::int64_t generation = seating_.generation();
-    std::vector<int> missing = there == options_.size ? fetchFacts(*store) : missingRanks(*store, there);
+    const bool haveCome = there == options_.size;
+    const std::vector<int> missing = haveCome ? fetchFacts(*store) : missingRanks(*store, there);
     if (!facts_.empty()) return;
+    if (!haveCome) allAlive = Clock::now();
+    if (Clock::now() - allAlive >= options_.heartbeatTimeout) throw Failure(died(missing));
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
     making.unlock();
     pauseUnlessAborted(pause);
@@ -223,6 +227,15 @@ Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::mill
   return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
                    " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
                    seating_.generation(), "): did they start, do they live, and can they reach the store?");
+}
+
+Error Membership::died(const std::vector<int>& dead) {
+  const std::lock_guard lock(mutex_);
+  missed_ = true;
+  return makeError(ErrorKind::PeerDied, "rank ", options_.rank, " of group ", options_.name, ": rank(s) ", listed(dead),
+                   " of ", options_.size, " made the group and died before it was used: for ",
+                   options_.heartbeatTimeout.count(), " ms nobody has listened where they did, and they have not come ",
+                   "again (FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for that); look at their own output");
 }
 
 // Takes the facts of all, unless there are ranks that have died: it returns these.

@@ -89,6 +89,7 @@ class Membership {
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
   Secret agreeOnSecret(c10d::Store& store) const;
+  Error died(const std::vector<int>& dead);
   void meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
   void awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
   void refuseIfFailed(c10d::Store& store) const;

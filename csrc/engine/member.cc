@@ -11,6 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
+constexpr milliseconds kLookAtDoors{1'000};
 // A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
@@ -96,14 +97,21 @@ void Member::prepare() {
 }
 
 void Member::linkNeighbours() {
-  links_ = std::make_unique<Links>(
-      loop_, entrance_,
-      Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
-                    [this](int peer, const Error& error) { fail(neighbours_.unreachable(peer, error)); }});
+  watchDoors();
+  links_ = std::make_unique<Links>(loop_, entrance_,
+                                   Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
+                                                 [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   links_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
 }
 
+// Until a peer's control connection is there, which tells more.
+void Member::watchDoors() {
+  doors_ = std::make_unique<DoorWatch>(loop_, kLookAtDoors, [this](int peer) { fail(verdicts_.gone(peer)); });
+  for (const int peer : neighbours_.above()) doors_->watch(peer, neighbours_.doorOf(peer));
+}
+
 void Member::onLinked(Arrival arrival) {
+  if (arrival.purpose == Purpose::Control) doors_->forget(arrival.peer);
   if (error_) {
     if (arrival.purpose == Purpose::Lane) return;
     control_->add(arrival.peer, std::move(arrival.wire));
@@ -116,6 +124,11 @@ void Member::onLinked(Arrival arrival) {
     introduce(arrival.peer);
   }
   openIfComplete();
+}
+
+// That it listened is known: who it is was read from the store, and its door looked at.
+void Member::onUnlinked(int peer, const Error& error) {
+  fail(error.kind() == ErrorKind::PeerDied ? verdicts_.gone(peer) : neighbours_.unreachable(peer, error));
 }
 
 void Member::introduce(int peer) {

@@ -22,6 +22,7 @@
 #include "engine/rail_pipes.h"
 #include "engine/verdicts.h"
 #include "exchange/control.h"
+#include "exchange/door_watch.h"
 #include "exchange/links.h"
 #include "exchange/shared_memory.h"
 #include "exchange/twin_rails.h"
@@ -57,7 +58,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
  private:
   void prepare();
   void linkNeighbours();
+  void watchDoors();
   void onLinked(Arrival arrival);
+  void onUnlinked(int peer, const Error& error);
   void introduce(int peer);
   void openIfComplete();
   void tellFailure(const std::set<int>& peers);
@@ -86,6 +89,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Journal journal_;
   Pulse pulse_;
 
+  std::unique_ptr<DoorWatch> doors_;  // of neighbours that have yet to connect
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;

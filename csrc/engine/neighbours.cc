@@ -17,6 +17,14 @@ Neighbours::Neighbours(const Topology& topology, std::set<int> rails, std::vecto
 
 bool Neighbours::isLocal(int rank) const { return facts(rank).place.machine == facts(rank_).place.machine; }
 
+std::set<int> Neighbours::above() const {
+  std::set<int> peers(rails_.upper_bound(rank_), rails_.end());
+  peers.insert(std::ranges::upper_bound(local_, rank_), local_.end());
+  return peers;
+}
+
+SocketAddress Neighbours::doorOf(int peer) const { return tcpAddress(addressesOf(peer).front(), facts(peer).port); }
+
 std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
   std::vector<Wanted> wanted;
   for (const int peer : local_) {
@@ -24,7 +32,7 @@ std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
     if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
   }
   for (const int peer : rails_) {
-    wanted.push_back({peer, Purpose::Control, tcpAddress(addressesOf(peer).front(), facts(peer).port)});
+    wanted.push_back({peer, Purpose::Control, doorOf(peer)});
     const Transport& transport = transportTo(peer, transports);
     if (transport.pipes == Transport::Pipes::Tcp) addLanes(peer, transport.lanes, wanted);
   }

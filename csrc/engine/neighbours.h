@@ -35,6 +35,9 @@ class Neighbours {
   }
   const RankFacts& facts(int rank) const { return facts_[static_cast<std::size_t>(rank)]; }
 
+  std::set<int> above() const;           // neighbours that connect to this one, not the other way round
+  SocketAddress doorOf(int peer) const;  // where its process listens for other machines
+
   // Every connection that this rank needs.
   std::vector<Wanted> wanted(const Transports& transports) const;
 

@@ -41,6 +41,12 @@ Error Verdicts::died(int peer, const Error& error) const {
                    "; look at that rank's own output for the reason");
 }
 
+Error Verdicts::gone(int peer) const {
+  return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died, or ended, before it made a call in group ",
+                   group_, ": nobody listens at ", neighbours_.addressesOf(peer).front(), " port ",
+                   neighbours_.facts(peer).port, " any more; look at that rank's own output for the reason");
+}
+
 Error Verdicts::silent(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has given ", neighbours_.who(rank_),
                    " no sign of life for ", seconds(silence), ": its process is stopped, its machine is down, or ",

@@ -24,6 +24,7 @@ class Verdicts {
   };
   Error late(const TimedCall& call, const Waiting& waiting) const;
   Error died(int peer, const Error& error) const;
+  Error gone(int peer) const;  // before it has connected
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error pipeBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<Journal::Difference>& difference) const;

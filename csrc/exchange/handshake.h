@@ -3,7 +3,7 @@
 // error when it is not done by the deadline. TLS comes second, so that a stranger meets the challenge alone, and both
 // sides then say the challenge's bond over it: its ends are those that know the secret, with nobody between them. An
 // error of kind Connection means that the other side closed meanwhile: it may have been too busy, so trying again can
-// help; with any other kind it can't.
+// help; with any other kind it can't. PeerDied: nobody listens there.
 // On the loop only. `finished` is called once, never from the constructor; the Handshake may be destroyed in it.
 #pragma once
 

@@ -51,6 +51,17 @@ def loads(rank: Rank) -> None:
             rank.say("loading")
 
 
+def makes_no_first_call(rank: Rank) -> None:
+    """Rank 1 makes none: the others wait for it in theirs, which is the group's first."""
+    rank.init()
+    rank.say("ready")
+    rank.hear("go")
+    if rank.number == 1:
+        rank.hear("never")
+    rank.say("calling")
+    dist.all_reduce(torch.ones(3))
+
+
 def idles(rank: Rank) -> None:
     """Makes no call until it is told to, and then one of ours."""
     rank.join()

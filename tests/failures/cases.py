@@ -47,6 +47,15 @@ def killed_while_idle(rank: int) -> Callable[[Play], None]:
     return event
 
 
+def killed_before_its_first_call(rank: int) -> Callable[[Play], None]:
+    def event(play: Play) -> None:
+        play.go()
+        play.hear("calling", play.others(rank))
+        play.kill(rank)
+
+    return event
+
+
 def stopped(rank: int) -> Callable[[Play], None]:
     def event(play: Play) -> None:
         play.go()
@@ -163,6 +172,29 @@ _DEATHS = [
         "idles_then_delegates",
         but(3, DIED.format(3)),
         killed_while_idle(3),
+    ),
+    Case(
+        "kill-unused",
+        "kill -9 before the rank's first call",
+        "makes_no_first_call",
+        but(1, DIED.format(1)),
+        killed_before_its_first_call(1),
+    ),
+    Case(
+        "kill-unused-in-one-machine",
+        "kill -9 before the rank's first call, one machine",
+        "makes_no_first_call",
+        but(1, DIED.format(1), size=2),
+        killed_before_its_first_call(1),
+        layout="1x2",
+    ),
+    Case(
+        "kill-unused-single-ranks",
+        "kill -9 before the rank's first call, machines of one rank",
+        "makes_no_first_call",
+        but(1, DIED.format(1), size=3),
+        killed_before_its_first_call(1),
+        layout="3x1",
     ),
     Case(
         "raise",
