@@ -64,6 +64,7 @@ void Completion::awaitTask(std::unique_lock<std::mutex>& lock) {
     gathers_ = true;
     changed_.wait_for(lock, kGather, due);
     gathers_ = false;
+    if (!tasks_.empty() && !released_.empty()) changed_.notify_one();  // a task may block: another gathers these
   }
   if (tasks_.empty() && !released_.empty()) tasks_.emplace_back([this] { letGo(); });
 }

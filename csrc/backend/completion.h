@@ -32,8 +32,8 @@ class Completion {
   ~Completion();  // runs what was posted, then joins; never on one of its own threads, never with the global lock held
 
   void post(Task task);  // any thread; does not wait
-  // Lets go of an object, whose last reference this may be, on one of the threads, kGather later, with all that have
-  // come by then: so that many calls in a row wake a thread once. Any thread; does not wait.
+  // Lets go of an object, whose last reference this may be, on one of the threads, at most kGather later, with all that
+  // have come by then: so that many calls in a row wake a thread once. Any thread; does not wait.
   using Object = c10::intrusive_ptr<c10::intrusive_ptr_target>;
   void release(Object object);
   // The same at once, on the caller's thread: for callers, who come by often. The end of a tensor takes Python's lock;

@@ -73,9 +73,7 @@ bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadl
 
 void Loop::runTaken() {
   assert(isCurrent());
-  while (runPosted()) {
-  }
-  endTurn();
+  while (runPosted()) endTurn();
   role_.give({.next = firstTimer()});
 }
 

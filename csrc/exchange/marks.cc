@@ -104,7 +104,7 @@ bool Marks::has(int peer, Progress progress, std::uint64_t slice) const {
 void Marks::quiet() {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(wakeUp_.get(), &count, sizeof count);
-  attentionOf(own_).rung.store(0, std::memory_order_seq_cst);
+  attentionOf(own_).rung.exchange(0, std::memory_order_seq_cst);  // read too: so I see the marks of who found it rung
 }
 
 void Marks::setLooking(bool looking) { attentionOf(own_).looks.store(looking ? 1 : 0, std::memory_order_seq_cst); }

@@ -24,16 +24,17 @@ struct Portion {
   std::uint64_t end() const { return begin + elements * bytesOf(reduction.dtype); }
 };
 
-// What of one that has elements there lies in this range of bytes.
+// What of it lies in this range of bytes: no elements where the range is empty.
 Portion clipped(Portion portion, const Range& bytes);
 
-// What of the portions, which are in ascending order, lies in this range of bytes: a view, which outlives neither.
+// What of the portions, which are in ascending order, lies in this range of bytes: a view of their memory.
 inline auto within(std::span<const Portion> portions, const Range& bytes) {
   const auto first = std::ranges::upper_bound(portions, bytes.begin, {}, &Portion::end);
   const auto last = std::ranges::lower_bound(first, portions.end(), bytes.end, {}, &Portion::begin);
   return std::ranges::subrange(first, last) | std::views::filter(&Portion::elements) |
          std::views::transform([bytes](const Portion& portion) { return clipped(portion, bytes); });
 }
+
 // The same, listed; neighbours that are reduced alike and leave no gap are one. Without their users' memory.
 std::vector<Portion> joinedWithin(std::span<const Portion> portions, const Range& bytes);
 

@@ -1,11 +1,10 @@
 #include "exchange/shared_memory.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "exchange/sparse_rows.h"
 #include "exchange/summation.h"

@@ -32,7 +32,6 @@ class SharedMemory final : public Exchange {
   ~SharedMemory() override;
 
   Marks& marks() { return marks_; }
-  const Marks& marks() const { return marks_; }
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;

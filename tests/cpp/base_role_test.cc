@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -189,6 +191,48 @@ TEST(Loop, TheEndOfATurnComesAfterAllThatItServed) {
   ASSERT_TRUE(loop.postAndTake(note("served")));
   loop.serveTaken();
   EXPECT_EQ(order, (std::vector<std::string>{"task", "piece", "end", "next", "taken", "end", "served", "end"}));
+}
+
+TEST(Loop, ATurnEndsAfterALookThatSawSomethingToo) {
+  Loop loop;
+  std::vector<std::string> order;
+  bool seen = false;
+  loop.post([&] {
+    loop.setPatience(std::chrono::seconds(100));
+    const auto look = [&] {
+      order.emplace_back("look");
+      return !std::exchange(seen, true);
+    };
+    loop.lookOut(&loop, {look, [](bool) {}, [&] { order.emplace_back("end"); }});
+  });
+  ASSERT_TRUE(loop.serveUntil([&] { return seen; }, kNever));
+  // A turn with the task above, and one with nothing; the last look is that of who leaves off looking.
+  EXPECT_EQ(order, (std::vector<std::string>{"end", "end", "look", "end", "look"}));
+}
+
+TEST(Loop, ATurnEndsAfterWhatEndedASleepToo) {
+  Loop loop;
+  const Descriptor bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  std::vector<std::string> order;
+  const auto end = [&] {
+    order.emplace_back("end");
+    const std::uint64_t one = 1;
+    if (order.size() == 1) {
+      ASSERT_EQ(::write(bell.get(), &one, sizeof one), ssize_t{sizeof one});
+    }
+  };
+  loop.post([&] {
+    loop.watch(bell.get(), EPOLLIN, [&](std::uint32_t) {
+      order.emplace_back("rung");
+      loop.unwatch(bell.get());
+    });
+    loop.lookOut(&loop, {[] { return false; }, [](bool) {}, end});
+    order = {"begun"};
+  });
+  loop.runOnce(std::chrono::milliseconds(0));
+  order.clear();
+  loop.runOnce(std::chrono::seconds(5));
+  EXPECT_EQ(order, (std::vector<std::string>{"end", "rung", "end"}));
 }
 
 // Many threads post, wait for what they posted, and serve whenever they can: nothing is lost, and nobody is alone.

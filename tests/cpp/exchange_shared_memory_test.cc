@@ -110,30 +110,43 @@ TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
   }
 }
 
-bool isRung(const SharedMemory& rank) {
+bool isRung(SharedMemory& rank) {
   pollfd bell{.fd = rank.marks().wakeUp(), .events = POLLIN, .revents = 0};
   return ::poll(&bell, 1, 0) == 1;
 }
 
-TEST(SharedMemory, WakesPeersAtOnceForASliceAloneAndOnceForSeveral) {
-  Pair pair;
-  const auto alone = pair.sliceOf(0);
-  const auto second = std::make_shared<Slice>(*alone);
-  second->number = 1;
-  second->stagingOffset = kStagingBytes / 2;
-  second->image += second->stagingOffset;
-  pair.onLoop([&] {
-    SharedMemory& first = *pair.ranks[0];
-    SharedMemory& peer = *pair.ranks[1];
-    first.admit(alone);
-    first.start(alone, 0, {[] {}, [] {}});
-    EXPECT_TRUE(isRung(peer));
-    peer.marks().quiet();
-    first.admit(second);
-    first.start(second, 0, {[] {}, [] {}});
-    EXPECT_FALSE(isRung(peer));
-    pair.ranks[0].reset();  // though what it has told is all that it ever will
-    EXPECT_TRUE(isRung(peer));
+// Two of rank 0's slices begin in one turn; what its peer has heard of the second by then, and at the end.
+struct TwoSlices : Pair {
+  std::shared_ptr<Slice> alone = sliceOf(0);
+  std::shared_ptr<Slice> second = std::make_shared<Slice>(*alone);
+
+  void beginBoth(const std::function<void()>& then) {
+    second->number = 1;
+    second->stagingOffset = kStagingBytes / 2;
+    second->image += second->stagingOffset;
+    onLoop([&] {
+      for (const auto& slice : {alone, second}) {
+        ranks[0]->admit(slice);
+        ranks[0]->start(slice, 0, {[] {}, [] {}});
+        EXPECT_EQ(isRung(*ranks[1]), slice == alone);
+        ranks[1]->marks().quiet();
+      }
+      then();
+    });
+  }
+};
+
+TEST(SharedMemory, WakesPeersAtOnceForASliceAloneAndAtTheEndOfTheTurnForSeveral) {
+  TwoSlices pair;
+  pair.beginBoth([] {});
+  EXPECT_TRUE(isRung(*pair.ranks[1]));
+}
+
+TEST(SharedMemory, WakesPeersBeforeItEndsThoughTheTurnHasNot) {
+  TwoSlices pair;
+  pair.beginBoth([&] {
+    pair.ranks[0].reset();
+    EXPECT_TRUE(isRung(*pair.ranks[1]));
   });
 }
 
