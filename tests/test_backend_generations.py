@@ -1,14 +1,18 @@
-"""Groups that are made again on the same store: ranks find each other whatever became of earlier memberships."""
+"""Groups made again on the same store: ranks find each other whatever became of earlier ones, or learn who died."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, all_reduce_ones, init_group
+
+import fairring.backend
 
 
 @contextmanager
@@ -80,7 +84,7 @@ def test_who_sits_with_the_dead_once_does_not_twice(strangers: Ranks) -> None:
     assert strangers.run(_use) == [[6.0, 5.0]] * 2
 
 
-def _expect_death(rank: int) -> None:
+def _expect_death(_rank: int) -> None:
     with pytest.raises(dist.DistBackendError, match=r"rank\(s\) 1 of 2 made the group and died .* 1000 ms"):
         dist.all_reduce(torch.ones(3))
 
@@ -93,6 +97,38 @@ def test_who_died_before_the_first_use_and_does_not_come_again_is_named() -> Non
         others.close()
         ranks.run(_init, 2, ranks.store.port, on=[0])
         ranks.run(_expect_death, on=[0])
+
+
+def _init_and_meet(rank: int, size: int, port: int, makes_gloo: bool) -> None:
+    """Returns when the ranks have met, which is when Gloo's options are asked for; without them there is no Gloo."""
+    met = threading.Event()
+    options = fairring.backend._gloo_options
+
+    def asked(*arguments: Any) -> Any:
+        met.set()
+        if not makes_gloo:
+            threading.Event().wait()
+        return options(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fairring.backend, "_gloo_options", asked)
+        _init(rank, size, port)
+        met.wait()
+
+
+def _expect_no_message(_rank: int) -> None:
+    with pytest.raises(dist.DistBackendError, match=r"rank 1 \(\S+\) died, or ended, before group 0 was connected"):
+        dist.recv(torch.ones(3), 1)
+
+
+def test_who_died_before_gloo_was_connected_is_named() -> None:
+    with _processes(2) as ranks, _processes(2) as others:
+        meeting = ranks.start(_init_and_meet, 2, ranks.store.port, True, on=[0])
+        others.run(_init_and_meet, 2, ranks.store.port, False, on=[1])
+        ranks.finish(meeting)
+        waiting = ranks.start(_expect_no_message, on=[0])
+        others.kill()
+        ranks.finish(waiting)
 
 
 def _retry(rank: int, size: int, port: int) -> None:

@@ -48,7 +48,11 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, O
                                                                      StorePtr on) {
     return (*make)(options, timeout, device, generation, std::move(on));
   };
-  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, makeStock),
+  const auto ranks = std::make_shared<std::weak_ptr<Membership>>();  // before these parts are used
+  const auto lookAround = [ranks](const std::function<bool()>& stillWaits) {
+    if (const auto there = ranks->lock()) there->lookAround(stillWaits);
+  };
+  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, makeStock, lookAround),
               std::make_shared<Hooks>()};
   // A group of one rank meets nobody, but a stock backend of its own may find the keys of an earlier one.
   const std::int64_t alone = options.size == 1 ? store->add("fairring/alone", 1) : 0;
@@ -62,10 +66,10 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, O
       parts.link->post([stocks = parts.stocks] { stocks->breakOff(); });
     });
     parts.link->connect(*membership);
-    const std::weak_ptr<Membership> ranks = membership;
-    parts.stocks->beginGloo([ranks, timeout] { return generationOf(ranks, timeout); },
+    *ranks = membership;
+    parts.stocks->beginGloo([ranks, timeout] { return generationOf(*ranks, timeout); },
                             [ranks] {
-                              if (const auto there = ranks.lock()) there->giveUp();
+                              if (const auto there = ranks->lock()) there->giveUp();
                             });
   }
   auto backend =

@@ -187,8 +187,28 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::m
 
 void Membership::refuseIfFailed(c10d::Store& store) const {
   if (!store.check({key("error")})) return;
-  throw Failure(makeError(ErrorKind::PeerLeft, "rank ", options_.rank, " of group ", options_.name,
-                          ": the group failed before this rank had met the others: ", store.get_to_str(key("error"))));
+  throw Failure(
+      makeError(ErrorKind::PeerLeft, "rank ", options_.rank, " of group ", options_.name,
+                ": the group failed before this rank was connected to the others: ", store.get_to_str(key("error"))));
+}
+
+void Membership::lookAround(const std::function<bool()>& stillWaits) {
+  const int next = (options_.rank + 1) % options_.size;
+  c10::intrusive_ptr<c10d::Store> store;
+  RankFacts there;
+  {
+    const std::scoped_lock lock(making_, mutex_);
+    if (facts_.empty()) return;
+    store = ownStore_;
+    there = facts_[static_cast<std::size_t>(next)];
+  }
+  try {
+    refuseIfFailed(*store);
+    const std::string& address = there.addressesFrom(options_.facts.place.site).front();
+    if (isDoorShut(address, there.port) && stillWaits()) abort(ended(next, there, address, options_.name));
+  } catch (const Failure& failure) {
+    abort(failure.error());
+  }
 }
 
 void Membership::announce(const Error& error) {

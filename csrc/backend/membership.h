@@ -73,6 +73,10 @@ class Membership {
   std::optional<std::uint64_t> enter(OutsideCall call);
   void finish(std::uint64_t ticket);
   bool usesDevices() const { return options_.devices; }
+  // While the ranks, which have met, wait for one another outside the engine: ends all calls where another rank has
+  // said that the group failed, or where the next rank has ended. Each looks at one, so that all are looked at. Takes
+  // up to a second; `stillWaits` is asked before.
+  void lookAround(const std::function<bool()>& stillWaits);
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;

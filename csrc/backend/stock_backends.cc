@@ -22,8 +22,10 @@ void shutAll(const std::vector<int>& epolls) {
 
 }  // namespace
 
-StockBackends::StockBackends(StorePtr store, Make make)
-    : make_(std::make_shared<const Make>(std::move(make))), store_(std::move(store)) {}
+StockBackends::StockBackends(StorePtr store, Make make, AbortableStore::LookAround lookAround)
+    : lookAround_(std::move(lookAround)),
+      make_(std::make_shared<const Make>(std::move(make))),
+      store_(std::move(store)) {}
 
 void StockBackends::beginGloo(Meet meet, std::function<void()> giveUp) {
   const std::lock_guard lock(mutex_);
@@ -64,7 +66,7 @@ void StockBackends::awaitOthers(int ranks, std::int64_t generation) {
       shared = store_;
     }
     if (!shared) return;
-    AbortableStore store(shared->clone(), broken_);
+    AbortableStore store(shared->clone(), broken_, lookAround_);
     const std::string prefix = concat("fairring/", generation, "/gloo/");
     if (store.add(prefix + "made", 1) == ranks) store.set(prefix + "all", std::vector<std::uint8_t>{1});
     store.wait({prefix + "all"});
@@ -117,7 +119,7 @@ StockBackends::BackendPtr StockBackends::make(c10::DeviceType device, const Meet
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
   const std::int64_t generation = meet();
-  const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_);
+  const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_, lookAround_);
   auto [backend, epolls] = (*make)(c10::DeviceTypeName(device, /*lower_case=*/true), generation, store);
   const auto devices = device == c10::DeviceType::CPU ? backend->getBackendOptions() : nullptr;
   const std::lock_guard lock(mutex_);

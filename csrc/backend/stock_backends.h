@@ -45,13 +45,13 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   static constexpr std::chrono::seconds kPatience{5};            // with Gloo, at its end
   static constexpr std::chrono::seconds kPatienceWithRanks{10};  // who have not made the group yet
 
-  StockBackends(StorePtr store, Make make);
+  // lookAround: by who waits in the store for other ranks.
+  StockBackends(StorePtr store, Make make, AbortableStore::LookAround lookAround);
 
   // Begins to make Gloo. `meet` waits for the ranks and returns the generation; `giveUp` has it end soon, by a throw.
   // Where it throws, get() begins anew.
   void beginGloo(Meet meet, std::function<void()> giveUp);
-  // Until Gloo is made, or can't be, or for that long. A rank that dies meanwhile leaves the others' makers stuck until
-  // Gloo's timeout, so calls that don't need Gloo wait a while too.
+  // Until Gloo is made, or can't be, or for that long.
   void awaitGloo(std::chrono::milliseconds limit);
   // `prepare` is called once, with the backend that was made.
   BackendPtr get(c10::DeviceType device, const Meet& meet, const std::function<void(c10d::Backend&)>& prepare);
@@ -93,6 +93,7 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   void endGloo(Made made);
 
   const std::shared_ptr<Alarm> broken_ = std::make_shared<Alarm>();
+  const AbortableStore::LookAround lookAround_;
 
   std::mutex making_;         // held while one is made; never taken by breakOff()
   mutable std::mutex mutex_;  // guards all below; never held while anything waits

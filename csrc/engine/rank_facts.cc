@@ -6,8 +6,6 @@
 #include <map>
 #include <sstream>
 
-#include "base/error.h"
-
 namespace fairring {
 
 namespace {
@@ -70,6 +68,12 @@ RankFacts decodeFacts(const std::string& text) {
           .rdmaObstacle = parts[7],
           .siteAddresses = split(parts[8], kComma),
           .device = {parts[9], parts[10]}};
+}
+
+Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group) {
+  return makeError(ErrorKind::PeerDied, "rank ", rank, " (", there.hostname, ") died, or ended, before group ", group,
+                   " was connected: nobody listens at ", address, " port ", there.port,
+                   " any more; look at that rank's own output for the reason");
 }
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -35,6 +36,9 @@ struct RankFacts {
 // Text each way; decode throws Failure(Connection) on text that is not ours.
 std::string encode(const RankFacts& facts);
 RankFacts decodeFacts(const std::string& text);
+
+// Of a rank whose listener, at that address, refuses connections before it has made one itself.
+Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group);
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
 // For calls on a device, whose machines may be larger: who shares memory shares a machine, that of the first of them.

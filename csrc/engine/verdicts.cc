@@ -42,9 +42,7 @@ Error Verdicts::died(int peer, const Error& error) const {
 }
 
 Error Verdicts::gone(int peer) const {
-  return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died, or ended, before it made a call in group ",
-                   group_, ": nobody listens at ", neighbours_.addressesOf(peer).front(), " port ",
-                   neighbours_.facts(peer).port, " any more; look at that rank's own output for the reason");
+  return ended(peer, neighbours_.facts(peer), neighbours_.addressesOf(peer).front(), group_);
 }
 
 Error Verdicts::silent(int peer, milliseconds silence) const {
