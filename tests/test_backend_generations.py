@@ -85,18 +85,28 @@ def test_who_sits_with_the_dead_once_does_not_twice(strangers: Ranks) -> None:
 
 
 def _expect_death(_rank: int) -> None:
-    with pytest.raises(dist.DistBackendError, match=r"rank\(s\) 1 of 2 made the group and died .* 1000 ms"):
+    with pytest.raises(dist.DistBackendError, match=r"rank\(s\) 1 of 3 made the group and died .* 1000 ms"):
         dist.all_reduce(torch.ones(3))
 
 
-def test_who_died_before_the_first_use_and_does_not_come_again_is_named() -> None:
+def _send_or_receive(rank: int) -> float:
+    message = torch.full((3,), float(rank))
+    dist.send(message, 0) if rank == 1 else dist.recv(message, 1)
+    return message[0].item()
+
+
+def test_who_died_before_the_first_use_is_named_and_met_when_it_comes_again() -> None:
+    """Rank 2 makes no call in the meantime, nor later; Gloo needs it all the same."""
     patience = {"FAIRRING_HEARTBEAT_TIMEOUT": "1s"}
-    with _processes(2, patience) as ranks, _processes(2, patience) as others:
-        others.run(_init, 2, ranks.store.port, on=[1])
-        others.kill()
-        others.close()
-        ranks.run(_init, 2, ranks.store.port, on=[0])
+    with _processes(3, patience) as ranks, _processes(2, patience) as earlier:
+        port = ranks.store.port
+        earlier.run(_init, 3, port, on=[1])
+        earlier.kill()
+        earlier.close()
+        ranks.run(_init, 3, port, on=[0, 2])
         ranks.run(_expect_death, on=[0])
+        ranks.run(_init, 3, port, on=[1])
+        assert ranks.run(_send_or_receive, on=[0, 1]) == [1.0, 1.0]
 
 
 def _init_and_meet(rank: int, size: int, port: int, makes_gloo: bool) -> None:

@@ -32,10 +32,10 @@ void prepareForForks() {
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
 }
 
-std::int64_t generationOf(const std::weak_ptr<Membership>& membership, std::chrono::milliseconds timeout) {
-  const std::shared_ptr<Membership> there = membership.lock();
+std::shared_ptr<Membership> living(const std::weak_ptr<Membership>& membership) {
+  auto there = membership.lock();
   TORCH_CHECK_WITH(DistBackendError, there, "this process group has ended");
-  return there->generation(timeout);
+  return there;
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, O
     });
     parts.link->connect(*membership);
     *ranks = membership;
-    parts.stocks->beginGloo([ranks, timeout] { return generationOf(*ranks, timeout); },
+    parts.stocks->beginGloo([ranks, timeout] { return living(*ranks)->generationInBackground(timeout); },
                             [ranks] {
                               if (const auto there = ranks->lock()) there->giveUp();
                             });

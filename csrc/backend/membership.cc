@@ -96,7 +96,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   if (group_) return *group_;
-  meet(making, timeout);
+  meet(making, {timeout, options_.heartbeatTimeout});
   if (group_) return *group_;
   tellTransport();
   GroupSettings settings{.name = options_.name,
@@ -119,14 +119,21 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
 std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
-  meet(making, timeout);
+  meet(making, {timeout, options_.heartbeatTimeout});
   return facts_;
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
-  meet(making, timeout);
+  meet(making, {timeout, options_.heartbeatTimeout});
+  return seating_.generation();
+}
+
+std::int64_t Membership::generationInBackground(std::chrono::milliseconds timeout) {
+  std::unique_lock making(making_);
+  refuseIfAborted();
+  meet(making, {timeout, Clock::duration::max()});
   return seating_.generation();
 }
 
@@ -137,10 +144,10 @@ void Membership::refuseIfAborted() const {
 
 // Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
 // generation that has been closed, nor of a rank whose facts are there but whose door is not: one that has died.
-void Membership::meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout) {
+void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
   if (!facts_.empty()) return;
   try {
-    awaitFacts(making, timeout);
+    awaitFacts(making, waiting);
   } catch (const c10::DistError& error) {
     throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
                             " lost the store while it waited for the other ranks (", error.what_without_backtrace(),
@@ -149,7 +156,8 @@ void Membership::meet(std::unique_lock<std::mutex>& making, std::chrono::millise
 }
 
 // Several threads may wait here, each for as long as it likes: between looks they let each other through.
-void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout) {
+void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
+  const std::chrono::milliseconds timeout = waiting.timeout;
   // A connection of its own: waiting on a store keeps all others off that store's connection.
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
   {
@@ -166,6 +174,7 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::m
       seating_.moveOn(*store);
       openDoor(*store);
       there = 0;
+      allAlive = Clock::now();
       continue;
     }
     refuseIfFailed(*store);
@@ -174,13 +183,16 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::m
     const std::vector<int> missing = haveCome ? fetchFacts(*store) : missingRanks(*store, there);
     if (!facts_.empty()) return;
     if (!haveCome) allAlive = Clock::now();
-    if (Clock::now() - allAlive >= options_.heartbeatTimeout) throw Failure(died(missing));
+    if (Clock::now() - allAlive >= waiting.forDead) throw Failure(died(missing));
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
     making.unlock();
     pauseUnlessAborted(pause);
     making.lock();
     if (!facts_.empty()) return;
-    if (seating_.generation() != generation) there = 0;
+    if (seating_.generation() != generation) {
+      there = 0;
+      allAlive = Clock::now();
+    }
     pause = std::min(2 * pause, kLongestPause);
   }
 }

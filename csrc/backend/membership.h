@@ -69,6 +69,8 @@ class Membership {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // The generation in which all ranks have met; waits for that as group() does.
   std::int64_t generation(std::chrono::milliseconds timeout);
+  // The same for no call in particular: waits as long for ranks that have died, which may be started again.
+  std::int64_t generationInBackground(std::chrono::milliseconds timeout);
   // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
   std::optional<std::uint64_t> enter(OutsideCall call);
   void finish(std::uint64_t ticket);
@@ -94,8 +96,12 @@ class Membership {
                                           std::chrono::milliseconds timeout);
   Secret agreeOnSecret(c10d::Store& store) const;
   Error died(const std::vector<int>& dead);
-  void meet(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
-  void awaitFacts(std::unique_lock<std::mutex>& making, std::chrono::milliseconds timeout);
+  struct Waiting {
+    std::chrono::milliseconds timeout;
+    std::chrono::nanoseconds forDead;  // once all have come
+  };
+  void meet(std::unique_lock<std::mutex>& making, const Waiting& waiting);
+  void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void refuseIfFailed(c10d::Store& store) const;
   void announce(const Error& error);
   void pauseUnlessAborted(std::chrono::milliseconds pause);

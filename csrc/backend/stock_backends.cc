@@ -44,7 +44,7 @@ void StockBackends::makeInBackground(const Meet& meet) {
   try {
     generation = meet();
     const BackendPtr gloo = make(c10::DeviceType::CPU, [generation] { return *generation; });
-    awaitOthers(gloo->getSize(), *generation);
+    awaitOthers(*gloo, *generation);
   } catch (const c10::Error& error) {
     failure = error.what_without_backtrace();
   } catch (const std::exception& error) {
@@ -57,8 +57,9 @@ void StockBackends::makeInBackground(const Meet& meet) {
   changed_.notify_all();
 }
 
-// Who has connected to all may not go yet: his going would be a failure to those who have not.
-void StockBackends::awaitOthers(int ranks, std::int64_t generation) {
+// Who has connected to all may not go yet: his going would be a failure to those who have not. Who goes all the same,
+// after his patience, is not looked for.
+void StockBackends::awaitOthers(const c10d::Backend& gloo, std::int64_t generation) {
   try {
     StorePtr shared;
     {
@@ -66,9 +67,15 @@ void StockBackends::awaitOthers(int ranks, std::int64_t generation) {
       shared = store_;
     }
     if (!shared) return;
-    AbortableStore store(shared->clone(), broken_, lookAround_);
+    const StorePtr mine = shared->clone();
     const std::string prefix = concat("fairring/", generation, "/gloo/");
-    if (store.add(prefix + "made", 1) == ranks) store.set(prefix + "all", std::vector<std::uint8_t>{1});
+    const std::string next = concat(prefix, "made/", (gloo.getRank() + 1) % gloo.getSize());
+    AbortableStore store(mine, broken_, [&](const std::function<bool()>& stillWaits) {
+      lookAround_([&] { return stillWaits() && !mine->check({next}); });
+    });
+    const std::vector<std::uint8_t> yes{1};
+    store.set(concat(prefix, "made/", gloo.getRank()), yes);
+    if (store.add(prefix + "made", 1) == gloo.getSize()) store.set(prefix + "all", yes);
     store.wait({prefix + "all"});
     // NOLINTNEXTLINE(bugprone-empty-catch): all were done, and the store went with the rank that has it; or it failed
   } catch (const std::exception&) {
@@ -81,6 +88,11 @@ void StockBackends::awaitGloo(std::chrono::milliseconds limit) {
   changed_.wait_for(lock, longest, [this] { return !beginning_ || broken_->rings(); });
 }
 
+bool StockBackends::isBeginning() const {
+  const std::lock_guard lock(mutex_);
+  return beginning_ && !broken_->rings();
+}
+
 void StockBackends::awaitBeginning() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !beginning_ || broken_->rings(); });
@@ -89,7 +101,10 @@ void StockBackends::awaitBeginning() {
 
 StockBackends::BackendPtr StockBackends::get(c10::DeviceType device, const Meet& meet,
                                              const std::function<void(c10d::Backend&)>& prepare) {
-  if (device == c10::DeviceType::CPU) awaitBeginning();
+  if (device == c10::DeviceType::CPU) {
+    if (isBeginning()) meet();  // for the ranks, with a caller's patience
+    awaitBeginning();
+  }
   const std::lock_guard making(making_);
   const auto find = [&]() -> Made* {
     const auto found = made_.find(device);
@@ -119,7 +134,9 @@ StockBackends::BackendPtr StockBackends::make(c10::DeviceType device, const Meet
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
   const std::int64_t generation = meet();
-  const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_, lookAround_);
+  // Of another's, two ranks may wait for each other long after the rest have gone.
+  const auto lookAround = device == c10::DeviceType::CPU ? lookAround_ : [](const std::function<bool()>&) {};
+  const auto store = c10::make_intrusive<AbortableStore>(shared->clone(), broken_, lookAround);
   auto [backend, epolls] = (*make)(c10::DeviceTypeName(device, /*lower_case=*/true), generation, store);
   const auto devices = device == c10::DeviceType::CPU ? backend->getBackendOptions() : nullptr;
   const std::lock_guard lock(mutex_);

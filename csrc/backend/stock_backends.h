@@ -6,7 +6,8 @@
 // will need it or not: others may. It is made when all ranks have it; who leaves before waits for that, for
 // kPatienceWithRanks at most. Any other is made by the first call that needs it.
 //
-// Store keys, under the group's prefix: "fairring/<generation>/gloo/...": "made", how many have it, and "all".
+// Store keys, under the group's prefix: "fairring/<generation>/gloo/...": "made", how many have it, "made/<rank>",
+// and "all".
 //
 // Gloo ends only when its calls have, and offers no way to break them off. So once the group has failed its connections
 // are shut (device_sockets.h), again and again, for a call that begins late may make new ones. One that is stuck all
@@ -45,7 +46,7 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
   static constexpr std::chrono::seconds kPatience{5};            // with Gloo, at its end
   static constexpr std::chrono::seconds kPatienceWithRanks{10};  // who have not made the group yet
 
-  // lookAround: by who waits in the store for other ranks.
+  // lookAround: by who waits in the store for other ranks' part in Gloo.
   StockBackends(StorePtr store, Make make, AbortableStore::LookAround lookAround);
 
   // Begins to make Gloo. `meet` waits for the ranks and returns the generation; `giveUp` has it end soon, by a throw.
@@ -87,7 +88,8 @@ class StockBackends : public std::enable_shared_from_this<StockBackends> {
 
   BackendPtr make(c10::DeviceType device, const Meet& meet);
   void makeInBackground(const Meet& meet);
-  void awaitOthers(int ranks, std::int64_t generation);
+  void awaitOthers(const c10d::Backend& gloo, std::int64_t generation);
+  bool isBeginning() const;
   void awaitBeginning();
   void endBeginning();
   void endGloo(Made made);

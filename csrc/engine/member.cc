@@ -97,10 +97,10 @@ void Member::prepare() {
 }
 
 void Member::linkNeighbours() {
-  watchDoors();
   links_ = std::make_unique<Links>(loop_, entrance_,
                                    Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
                                                  [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+  watchDoors();
   links_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
 }
 

@@ -55,9 +55,10 @@ void DoorWatch::begin(int peer, Door& door) {
 
 void DoorWatch::onAnswer(int peer) {
   const auto found = doors_.find(peer);
-  const bool refused = finishConnect(found->second.look) == ECONNREFUSED;
-  endLook(found->second);
-  if (!refused) return;
+  Door& door = found->second;
+  const bool refused = finishConnect(door.look) == ECONNREFUSED;
+  endLook(door);
+  if (!std::exchange(door.refused, refused) || !refused) return;
   forget(peer);
   shut_(peer);
 }

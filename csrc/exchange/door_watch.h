@@ -1,8 +1,8 @@
 // Of two ranks the higher connects, at its first call, whenever that is (links.h). Until then nothing that breaks would
 // tell the lower one that the higher one's process has ended; so it looks now and then whether the other's door, the
 // listener of its process (acceptor.h), is still there. A look is a connection that is closed again without a word.
-// Only a refusal counts: who does not answer may be slow, or out of reach for a while, and the call's timer sees to it.
-// On the loop only.
+// Only two refusals in a row count, for a firewall that is being changed may refuse for a moment: who does not answer
+// may be slow, or out of reach for a while, and the call's timer sees to it. On the loop only.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,8 @@ class DoorWatch {
  private:
   struct Door {
     SocketAddress address;
-    Descriptor look;  // under way, or none
+    Descriptor look;       // under way, or none
+    bool refused = false;  // the last one
   };
 
   void lookAtAll();

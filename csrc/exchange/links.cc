@@ -82,7 +82,10 @@ void Links::onFinished(const Key& key, const Error& error) {
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
   const auto [peer, purpose, lane] = key;
   if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeWire(), {}});
-  if (!node.mapped().again || error.kind() == ErrorKind::Configuration) events_.failed(peer, error);
+  if (node.mapped().again && error.kind() != ErrorKind::Configuration) return;
+  // Where a lane goes, another interface maybe, the peer's door has not been seen.
+  const bool anotherDoor = purpose == Purpose::Lane && error.kind() == ErrorKind::PeerDied;
+  events_.failed(peer, anotherDoor ? makeError(ErrorKind::Connection, error.text()) : error);
 }
 
 void Links::take(Arrival arrival) {

@@ -52,8 +52,11 @@ def loads(rank: Rank) -> None:
 
 
 def makes_no_first_call(rank: Rank) -> None:
-    """Rank 1 makes none: the others wait for it in theirs, which is the group's first."""
+    """Rank 1 makes none: the others wait for it in theirs, the first that is ours. Gloo stands."""
     rank.init()
+    sent = dist.isend(torch.ones(1), (rank.number + 1) % rank.size)
+    dist.recv(torch.ones(1), (rank.number - 1) % rank.size)
+    sent.wait()  # type: ignore[union-attr]
     rank.say("ready")
     rank.hear("go")
     if rank.number == 1:
