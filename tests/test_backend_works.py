@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, all_reduce_ones
+
+PATIENCE_SECONDS = 20
 
 kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
 
@@ -45,6 +50,10 @@ def test_futures_carry_the_tensors_and_call_back(pair: Ranks) -> None:
     pair.run(_futures)
 
 
+def _threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
 def _nested(rank: int) -> None:
     def inner(done: torch.futures.Future[Any]) -> Any:
         tensor = done.value()[0].clone()
@@ -56,6 +65,25 @@ def _nested(rank: int) -> None:
 
 def test_a_callback_may_wait_for_the_future_of_another_call(pair: Ranks) -> None:
     pair.run(_nested)
+
+
+def _nested_and_quiet(rank: int) -> int:
+    dist.all_reduce(torch.ones(1))
+    before = _threads()
+    _nested(rank)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while _threads() > before and time.monotonic() < end:
+        os.sched_yield()
+    return _threads() - before
+
+
+def test_threads_for_callbacks_that_wait_end_after_them() -> None:
+    ranks = Ranks(2)  # in which no callback has waited yet
+    try:
+        ranks.init()
+        assert max(ranks.run(_nested_and_quiet)) <= 0
+    finally:
+        ranks.kill()
 
 
 def _impatient(_rank: int) -> str:

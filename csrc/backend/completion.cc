@@ -1,8 +1,15 @@
 #include "backend/completion.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fairring {
+
+namespace {
+
+constexpr std::size_t kThreads = 2;  // one that serves, and one that stands by
+
+}  // namespace
 
 Completion::Completion() {
   const std::lock_guard lock(mutex_);
@@ -16,6 +23,7 @@ Completion::~Completion() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     threads.swap(threads_);
+    if (retired_.joinable()) threads.push_back(std::move(retired_));
   }
   changed_.notify_all();
   for (std::thread& thread : threads) thread.join();
@@ -97,7 +105,16 @@ void Completion::serve() {
     lock.lock();
     --busy_;
     changed_.notify_all();
+    if (busy_ == 0 && threads_.size() > kThreads && !stop_) return retire();
   }
+}
+
+// This thread, with the lock, which it gives back when it returns.
+void Completion::retire() {
+  const auto self = std::ranges::find(threads_, std::this_thread::get_id(), &std::thread::get_id);
+  if (retired_.joinable()) retired_.join();
+  retired_ = std::move(*self);
+  threads_.erase(self);
 }
 
 }  // namespace fairring

@@ -3,8 +3,9 @@
 //
 // Tasks begin in order. The next begins when the last has come to its end, or has not for kPatience: a callback may
 // wait for the future of a later call (PowerSGD's hook does), whose completion is a task too. So one more thread than
-// are busy stands by, from the beginning on, and tasks that take longer than kPatience overlap. Where the system has no
-// more threads, the next task waits for one that comes free.
+// are busy stands by, from the beginning on, and tasks that take longer than kPatience overlap; when none is busy any
+// more, threads beyond the first two end. Where the system has no more threads, the next task waits for one that comes
+// free.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -46,6 +47,7 @@ class Completion {
   bool takeTurn(std::unique_lock<std::mutex>& lock);
   void startThread();
   void startStandBy();
+  void retire();
 
   std::mutex mutex_;  // guards all below; tasks run outside it
   std::condition_variable changed_;
@@ -53,6 +55,7 @@ class Completion {
   std::vector<Object> released_;
   bool gathers_ = false;  // a thread waits for more of these
   std::vector<std::thread> threads_;
+  std::thread retired_;      // the last that did: it only has to return
   std::uint64_t taken_ = 0;  // tasks taken so far
   int busy_ = 0;             // threads inside a task
   bool stop_ = false;
