@@ -83,9 +83,16 @@ void Links::onFinished(const Key& key, const Error& error) {
   const auto [peer, purpose, lane] = key;
   if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeWire(), {}});
   if (node.mapped().again && error.kind() != ErrorKind::Configuration) return;
-  // Where a lane goes, another interface maybe, the peer's door has not been seen.
-  const bool anotherDoor = purpose == Purpose::Lane && error.kind() == ErrorKind::PeerDied;
-  events_.failed(peer, anotherDoor ? makeError(ErrorKind::Connection, error.text()) : error);
+  // A lane may go to another interface, which a firewall shuts off alone.
+  const bool isOther = error.kind() == ErrorKind::PeerDied && !goesToDoor(key);
+  events_.failed(peer, isOther ? makeError(ErrorKind::Connection, error.text()) : error);
+}
+
+// Where its control connection goes too.
+bool Links::goesToDoor(const Key& key) const {
+  const auto [peer, purpose, lane] = key;
+  const auto door = wanted_.find({peer, Purpose::Control, 0});
+  return door == wanted_.end() || door->second.address == wanted_.at(key).address;
 }
 
 void Links::take(Arrival arrival) {

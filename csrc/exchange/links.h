@@ -54,6 +54,7 @@ class Links {
   void connect(const Key& key);
   bool retry(const Attempt& attempt, const Error& error) const;
   void onFinished(const Key& key, const Error& error);
+  bool goesToDoor(const Key& key) const;
   void take(Arrival arrival);
 
   Loop& loop_;

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,10 @@ namespace fairring {
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
+
+  bool operator==(const SocketAddress& other) const {
+    return length == other.length && std::memcmp(&storage, &other.storage, length) == 0;
+  }
 };
 
 // "10.0.0.3", "fe80::1%eth0". Throws Failure(Configuration) where the text is no address.
