@@ -173,28 +173,20 @@ _DEATHS = [
         but(3, DIED.format(3)),
         killed_while_idle(3),
     ),
-    Case(
-        "kill-unused",
-        "kill -9 before the rank's first call",
-        "makes_no_first_call",
-        but(1, DIED.format(1)),
-        killed_before_its_first_call(1),
-    ),
-    Case(
-        "kill-unused-in-one-machine",
-        "kill -9 before the rank's first call, one machine",
-        "makes_no_first_call",
-        but(1, DIED.format(1), size=2),
-        killed_before_its_first_call(1),
-        layout="1x2",
-    ),
-    Case(
-        "kill-unused-single-ranks",
-        "kill -9 before the rank's first call, machines of one rank",
-        "makes_no_first_call",
-        but(1, DIED.format(1), size=3),
-        killed_before_its_first_call(1),
-        layout="3x1",
+    *(
+        Case(
+            f"kill-unused{name}",
+            f"kill -9 before the rank's first call{where}",
+            "makes_no_first_call",
+            but(1, DIED.format(1), size=size),
+            killed_before_its_first_call(1),
+            layout=layout,
+        )
+        for name, where, size, layout in (
+            ("", "", 4, "2x2"),
+            ("-in-one-machine", ", one machine", 2, "1x2"),
+            ("-single-ranks", ", machines of one rank", 3, "3x1"),
+        )
     ),
     Case(
         "raise",
