@@ -167,3 +167,33 @@ def test_a_rank_may_be_ahead_by_groups_that_nobody_used(strangers: Ranks) -> Non
     for rank in (0, 1):  # one after the other
         strangers.run(_init_twice, 2, port, on=[rank])
     assert strangers.run(_use) == [[6.0, 5.0]] * 2
+
+
+def _first_life(rank: int, port: int) -> None:
+    _init(rank, 4, port)
+    dist.new_group([0, 1, 2])
+    dist.all_reduce(torch.ones(3))
+
+
+def _make_again(rank: int, port: int) -> None:
+    """torch counts groups anew after destroy_process_group: this one has the name of the first life's."""
+    dist.destroy_process_group()
+    _init(rank, 4, port)
+    globals()["_everybody"] = dist.new_group([0, 1, 2, 3])
+
+
+def _use_everybody(rank: int) -> float:
+    tensor = torch.full((3,), float(rank + 1))
+    dist.all_reduce(tensor, group=globals()["_everybody"])
+    return tensor[0].item()
+
+
+@pytest.mark.parametrize("order", [(3, 0, 1, 2), (0, 1, 2, 3), (2, 3, 1, 0), (1, 3, 0, 2)])
+def test_a_name_that_comes_again_with_other_members_is_another_group(order: tuple[int, ...]) -> None:
+    """Whoever is first to make it again, while the others still are in the group that had the name before."""
+    with _processes(4) as ranks:
+        port = ranks.store.port
+        ranks.run(_first_life, port)
+        for rank in order:
+            ranks.run(_make_again, port, on=[rank])
+        assert ranks.run(_use_everybody) == [10.0] * 4

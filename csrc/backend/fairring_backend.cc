@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <ranges>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <tuple>
 #include <utility>
 
 #include "backend/gil.h"
+#include "exchange/hello.h"
 
 namespace fairring {
 namespace {
@@ -32,6 +34,15 @@ void prepareForForks() {
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
 }
 
+// Torch counts its groups anew after destroy_process_group, so on one store a name can come again with other members,
+// of which some have sat in a generation of that name and others have not. These are two groups: each has keys of its
+// own. A hash, for the ranks of a large group are too long a text for every key.
+FairringBackend::StorePtr storeOfMembers(const FairringBackend::StorePtr& store, const std::vector<int>& globalRanks) {
+  std::string ranks;
+  for (const int rank : globalRanks) ranks += concat(rank, ",");
+  return c10::make_intrusive<c10d::PrefixStore>(concat("fairring/", keyedName(Secret{}, "members", ranks)), store);
+}
+
 std::shared_ptr<Membership> living(const std::weak_ptr<Membership>& membership) {
   auto there = membership.lock();
   TORCH_CHECK_WITH(DistBackendError, there, "this process group has ended");
@@ -40,10 +51,11 @@ std::shared_ptr<Membership> living(const std::weak_ptr<Membership>& membership) 
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& store, Origin origin,
+c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupStore, Origin origin,
                                                         std::chrono::milliseconds timeout) {
   prepareForForks();
   MembershipOptions options = origin.options;
+  const StorePtr store = storeOfMembers(groupStore, options.globalRanks);
   const auto makeStock = [make = origin.makeStock, options, timeout](const std::string& device, std::int64_t generation,
                                                                      StorePtr on) {
     return (*make)(options, timeout, device, generation, std::move(on));

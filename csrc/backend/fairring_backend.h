@@ -38,7 +38,7 @@ class FairringBackend : public Fallback {
   };
 
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
-  static c10::intrusive_ptr<c10d::Backend> make(const StorePtr& store, Origin origin,
+  static c10::intrusive_ptr<c10d::Backend> make(const StorePtr& groupStore, Origin origin,
                                                 std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
