@@ -129,9 +129,10 @@ test-cpp: build build/asan/build.ninja build/tsan/build.ninja
 	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
 	@$(STAGE) "C++ tests: address and undefined behaviour sanitizers" $(CTEST) --test-dir build/asan
 	@$(STAGE) "build C++ tests: thread sanitizer" $(BIN)/cmake --build build/tsan \
-	  --target fairring_base_tests fairring_exchange_tests fairring_engine_tests
+	  --target fairring_base_tests fairring_transport_tests fairring_exchange_tests fairring_engine_tests \
+	  fairring_device_tests fairring_group_tests
 	@$(STAGE) "C++ tests: thread sanitizer" $(WITHOUT_ASLR) $(CTEST) --test-dir build/tsan \
-	  --label-regex 'base|exchange|engine'
+	  --label-regex 'base|transport|exchange|engine|device|group'
 	@$(BIN)/cmake -DFAIRRING_TESTS=ON build/torch-$(NEWEST_TORCH)/cmake
 	@$(STAGE) "build C++ tests: TensorPipe" \
 	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests

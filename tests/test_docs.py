@@ -15,7 +15,8 @@ README = REPOSITORY / "README.md"
 DESIGN = REPOSITORY / "docs" / "design.md"
 DOCUMENTS = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
 FOLDERS = ("fairring", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
-LAYERS = ("base", "plan", "kernels", "exchange", "engine", "backend")  # documents leave their "csrc/" out
+# documents leave their "csrc/" out
+LAYERS = ("base", "plan", "kernels", "transport", "exchange", "engine", "device", "group", "backend")
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 

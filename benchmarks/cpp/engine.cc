@@ -15,7 +15,7 @@
 #include "raw_exchange.h"
 
 #ifdef FAIRRING_WITH_TENSORPIPE
-#include "exchange/tensorpipe_pipes.h"
+#include "transport/tensorpipe_pipes.h"
 #endif
 
 namespace fairring {

@@ -8,7 +8,7 @@
 
 #include "base/loop_thread.h"
 #include "contender.h"
-#include "engine/group.h"
+#include "group/group.h"
 #include "meeting.h"
 
 namespace fairring {

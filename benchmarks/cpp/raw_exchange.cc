@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "exchange/socket.h"
+#include "transport/socket.h"
 
 namespace fairring {
 

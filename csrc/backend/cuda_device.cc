@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
-#include "exchange/cuda_accelerator.h"
+#include "device/cuda_accelerator.h"
 
 namespace fairring {
 

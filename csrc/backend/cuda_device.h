@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "exchange/accelerator.h"
+#include "device/accelerator.h"
 #include "kernels/reduce.h"
 
 namespace fairring {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "backend/gil.h"
-#include "exchange/hello.h"
+#include "transport/hello.h"
 
 namespace fairring {
 namespace {

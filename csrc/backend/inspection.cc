@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "backend/fairring_backend.h"
-#include "engine/transport_choice.h"
-#include "exchange/rdma_devices.h"
-#include "exchange/rdma_offer.h"
+#include "group/transport_choice.h"
 #include "plan/cost_rows.h"
+#include "transport/rdma_devices.h"
+#include "transport/rdma_offer.h"
 
 namespace fairring {
 

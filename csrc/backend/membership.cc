@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "exchange/socket.h"
-#include "exchange/tensorpipe_pipes.h"
+#include "transport/socket.h"
+#include "transport/tensorpipe_pipes.h"
 
 namespace fairring {
 namespace {

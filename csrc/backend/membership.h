@@ -27,10 +27,10 @@
 
 #include "backend/runtime.h"
 #include "backend/seating.h"
-#include "engine/group.h"
-#include "engine/transport_choice.h"
-#include "exchange/hello.h"
-#include "exchange/tls.h"
+#include "group/group.h"
+#include "group/transport_choice.h"
+#include "transport/hello.h"
+#include "transport/tls.h"
 
 namespace fairring {
 

@@ -4,9 +4,9 @@
 #include <c10/util/Logging.h>
 
 #include "backend/membership.h"
-#include "engine/transport_choice.h"
-#include "exchange/rdma_offer.h"
-#include "exchange/tensorpipe_transport.h"
+#include "group/transport_choice.h"
+#include "transport/rdma_offer.h"
+#include "transport/tensorpipe_transport.h"
 
 namespace fairring {
 

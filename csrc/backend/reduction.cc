@@ -135,7 +135,8 @@ double scaleOf(const std::vector<Contribution>& contributions) {
 void contributeAlone(const at::Tensor& buffer, const Contribution& contribution) {
   const Input input{buffer.data_ptr(), contribution.scale};
   const bool normalizes = contribution.reduction.dtype == DType::Bool;  // results are 0 or 1, inputs any byte
-  if (input.scale != 1.0 || normalizes) reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
+  if (input.scale != 1.0 || normalizes)
+    reduce(contribution.reduction, buffer.data_ptr(), {&input, 1}, ownElements(buffer));
 }
 
 }  // namespace fairring

@@ -10,8 +10,8 @@
 
 #include "backend/completion.h"
 #include "base/loop_thread.h"
-#include "engine/group.h"
-#include "exchange/acceptor.h"
+#include "group/group.h"
+#include "transport/acceptor.h"
 
 namespace fairring {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "exchange/hello.h"
+#include "transport/hello.h"
 
 namespace fairring {
 namespace {

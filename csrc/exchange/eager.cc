@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "exchange/order.h"
+#include "transport/order.h"
 
 namespace fairring {
 

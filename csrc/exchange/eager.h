@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-#include "exchange/pipes.h"
+#include "transport/pipes.h"
 
 namespace fairring {
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "exchange/order.h"
 #include "exchange/portion.h"
 #include "kernels/reduce.h"
 #include "plan/layout.h"
 #include "plan/planner.h"
+#include "transport/order.h"
 
 namespace fairring {
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "exchange/order.h"
+#include "transport/order.h"
 
 namespace fairring {
 

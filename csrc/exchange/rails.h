@@ -21,9 +21,9 @@
 #include "base/loop.h"
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
-#include "exchange/pipes.h"
 #include "exchange/traffic.h"
 #include "exchange/transfers.h"
+#include "transport/pipes.h"
 
 namespace fairring {
 

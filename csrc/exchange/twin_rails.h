@@ -6,8 +6,8 @@
 
 #include <set>
 
-#include "exchange/order.h"
 #include "exchange/rails.h"
+#include "transport/order.h"
 
 namespace fairring {
 

@@ -1,6 +1,6 @@
 // The accelerator of a rank that is alone on its machine, on a device. Level 0 of several ranks is NCCL's, which wants
 // a process for each of them: tests/gpu.
-#include "exchange/cuda_accelerator.h"
+#include "device/cuda_accelerator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by what they do to memory of the host.
 // All ranks of a machine are here; what they ask NCCL for is carried out when the last one has, and has to fit.
-#include "exchange/level_zero.h"
+#include "device/level_zero.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include "base/cuda_error.h"
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
-#include "exchange/cuda_accelerator.h"
+#include "device/cuda_accelerator.h"
 #include "plan/topology.h"
 
 namespace fairring {

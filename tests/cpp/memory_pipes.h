@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "exchange/pipes.h"
+#include "transport/pipes.h"
 
 namespace fairring::testing {
 

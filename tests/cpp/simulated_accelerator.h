@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "exchange/accelerator.h"
+#include "device/accelerator.h"
 #include "simulated_machine.h"
 
 namespace fairring::testing {

@@ -1,5 +1,5 @@
 // TensorPipe's pipes: the conformance test for each transport, and who gets in.
-#include "exchange/tensorpipe_pipes.h"
+#include "transport/tensorpipe_pipes.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <exception>
 #include <string>
 
-#include "exchange/tensorpipe_transport.h"
-#include "exchange_pipes_delivery.h"
-#include "exchange_pipes_ending.h"
+#include "transport/tensorpipe_transport.h"
+#include "transport_pipes_delivery.h"
+#include "transport_pipes_ending.h"
 
 namespace fairring {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "exchange/intake.h"
+#include "transport/intake.h"
 
 using namespace fairring;
 

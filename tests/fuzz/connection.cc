@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "exchange/tcp_pipes.h"
+#include "transport/tcp_pipes.h"
 
 using namespace fairring;
 

@@ -1,6 +1,6 @@
 // The keyed challenge: a stranger never passes it, whatever it says in whatever pieces, and never makes us wait for
 // more than a message.
-#include "exchange/hello.h"
+#include "transport/hello.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,0 +1,121 @@
+#include "device/cuda_accelerator.h"
+
+#include <cassert>
+#include <utility>
+#include <vector>
+
+#include "base/cuda_error.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
+#include "device/level_zero.h"
+#include "kernels/device_reductions.h"
+
+namespace fairring {
+namespace {
+
+constexpr int kOldestGeneration = 8;  // sm_80
+constexpr std::size_t kStreams = 4;   // as many slices as the planner wants in flight
+
+cudaStream_t cudaStreamOf(Accelerator::Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+std::vector<CudaStream> makeStreams(int device) {
+  std::vector<CudaStream> streams;
+  while (streams.size() < kStreams) streams.emplace_back(device);
+  return streams;
+}
+
+class CudaAccelerator final : public Accelerator {
+ public:
+  CudaAccelerator(const NcclPlace& place, const MachineRanks& machine)
+      : device_(place.device),
+        words_(device_),
+        reductions_(device_),
+        streams_(makeStreams(device_)),
+        levelZero_(place, machine.fromFirst, reductions_) {}
+
+  ~CudaAccelerator() override {
+    try {
+      for (const CudaStream& stream : streams_) stream.synchronize();
+    } catch (const Failure&) {
+      return;  // the device has an error, which every call of the process reports: nothing runs there any more
+    }
+  }
+
+  std::size_t streams() const override { return streams_.size(); }
+  Stream stream(std::size_t index) override { return streams_.at(index).get(); }
+
+  Memory pinned(std::uint64_t bytes) override { return pinnedMemory(bytes, device_); }
+  Memory device(std::uint64_t bytes) override { return deviceMemory(bytes, device_); }
+
+  Event record(Stream stream) override { return std::make_shared<CudaEvent>(cudaStreamOf(stream), device_); }
+  void wait(Stream stream, const Event& event) override {
+    static_cast<const CudaEvent*>(event.get())->holdBack(cudaStreamOf(stream));
+  }
+
+  void copyOut(Stream stream, void* host, const void* device, std::uint64_t bytes) override {
+    copy(stream, host, device, bytes, cudaMemcpyDeviceToHost);
+  }
+  void copyIn(Stream stream, void* device, const void* host, std::uint64_t bytes) override {
+    copy(stream, device, host, bytes, cudaMemcpyHostToDevice);
+  }
+  void reduce(Stream stream, const Reduction& reduction, void* out, std::span<const Input> inputs,
+              std::uint64_t elements) override {
+    reductions_.of(reduction).enqueue(out, inputs, elements, reduction.divisor, cudaStreamOf(stream));
+  }
+
+  void gate(Stream stream, const Word* word, Word atLeast) override {
+    words_.holdUntil(cudaStreamOf(stream), word, atLeast);
+  }
+  void tell(Stream stream, std::function<void()> reached) override {
+    callFrom(cudaStreamOf(stream), std::move(reached), device_);
+  }
+
+  void reduceScatter(Stream stream, const Slice& slice) override {
+    levelZero_.reduceScatter(cudaStreamOf(stream), slice);
+  }
+  void allGather(Stream stream, const Slice& slice) override { levelZero_.allGather(cudaStreamOf(stream), slice); }
+
+  void abort() noexcept override { levelZero_.abort(); }
+
+ private:
+  void copy(Stream stream, void* to, const void* from, std::uint64_t bytes, cudaMemcpyKind kind) const {
+    if (bytes == 0) return;
+    const CurrentDevice current(device_);
+    checkCuda(cudaMemcpyAsync(to, from, bytes, kind, cudaStreamOf(stream)), "cudaMemcpyAsync", device_);
+  }
+
+  const int device_;
+  const StreamWords words_;
+  const DeviceReductions reductions_;
+  const std::vector<CudaStream> streams_;
+  LevelZero levelZero_;
+};
+
+}  // namespace
+
+std::string whyNoCudaAccelerator(int device) {
+  int major = 0;
+  const cudaError_t result = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (result != cudaSuccess) {
+    cudaGetLastError();  // it has been seen
+    return cudaFailure(result, "cudaDeviceGetAttribute", device).text();
+  }
+  if (major < kOldestGeneration) {
+    return concat("CUDA device ", device, " is of generation ", major, ", and the kernels of ", kOldestGeneration,
+                  " and later");
+  }
+  return StreamWords::unusable(device);
+}
+
+std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const MachineRanks& machine,
+                                                 std::chrono::milliseconds timeout) {
+  assert(machine.index >= 0 && machine.index < machine.count);
+  const NcclPlace place{.rank = machine.index,
+                        .ranks = machine.count,
+                        .device = device,
+                        .who = concat("rank ", rank, ", on CUDA device ", device),
+                        .timeout = timeout};
+  return std::make_unique<CudaAccelerator>(place, machine);
+}
+
+}  // namespace fairring

@@ -1,0 +1,33 @@
+// The accelerator that is a CUDA device. Only in builds with CUDA (FAIRRING_CUDA).
+// Threads as in accelerator.h.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "device/accelerator.h"
+
+namespace fairring {
+
+// The ranks of one machine, as level 0 sees them.
+struct MachineRanks {
+  int index = 0;  // this rank's, in ascending order of ranks
+  int count = 1;
+  // Gives every one of them the text that the first passes. May wait for them; throws Failure.
+  std::function<std::string(const std::string& mine)> fromFirst;
+};
+
+// Whether level 0 can carry it out (level_zero.cc): what NCCL knows. If not, the whole call is for others.
+bool levelZeroReduces(const Reduction& reduction);
+
+// Why the device can't be an accelerator, in words; empty where it can.
+std::string whyNoCudaAccelerator(int device);
+
+// rank: this one in the group, for errors. All ranks of the machine at once: it waits for them, each time no longer
+// than the timeout. Throws Failure.
+std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const MachineRanks& machine,
+                                                 std::chrono::milliseconds timeout);
+
+}  // namespace fairring

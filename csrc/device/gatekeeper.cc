@@ -1,0 +1,108 @@
+#include "device/gatekeeper.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace fairring {
+
+void Gatekeeper::open(Exchange& rails) {
+  rails_ = &rails;
+  while (admitNext()) {
+  }
+}
+
+void Gatekeeper::begin(Call call) {
+  calls_.push_back(std::make_shared<Pending>());
+  calls_.back()->call = std::move(call);
+}
+
+void Gatekeeper::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last) {
+  if (calls_.empty()) return;  // it has failed meanwhile
+  const std::shared_ptr<Pending>& call = calls_.back();
+  ++call->unfinished;
+  call->cut = last;
+  const std::uint64_t number = slice->number;
+  const std::size_t onRails = slice->plan->size() - 2;
+  assert(onRails > 0 && slice->summedElsewhere);
+  slices_.emplace(
+      number, UnderWay{.slice = std::move(slice), .call = call, .stagingBytes = stagingBytes, .unreleased = onRails});
+  while (admitNext()) {
+  }
+}
+
+bool Gatekeeper::admitNext() {
+  const auto next = slices_.find(admitted_);
+  if (rails_ == nullptr || next == slices_.end()) return false;
+  UnderWay& state = next->second;
+  const std::uint64_t number = admitted_;
+  if (number - slices_.begin()->first >= Gates::kLines) return false;
+  if (!ring_.takeAt(number, state.slice->stagingOffset, state.stagingBytes)) return false;
+  ++admitted_;
+  state.admitted = true;
+  gates_.open(number, 0);
+  rails_->admit(std::shared_ptr(state.slice));
+  advance(number);
+  return true;
+}
+
+void Gatekeeper::reached(std::uint64_t slice, std::size_t step) {
+  const auto found = slices_.find(slice);
+  if (found == slices_.end()) return;  // it has failed meanwhile
+  UnderWay& state = found->second;
+  state.reached = std::max(state.reached, step);
+  if (step < stepsOf(state)) return advance(slice);
+  ++completed_;
+  --state.call->unfinished;
+  finish(std::shared_ptr(state.call));
+  retireIfOver(slice);
+}
+
+void Gatekeeper::advance(std::uint64_t number) {
+  const auto found = slices_.find(number);
+  if (found == slices_.end() || rails_ == nullptr) return;
+  UnderWay& state = found->second;
+  if (!state.admitted || state.running || state.step + 1 >= stepsOf(state)) return;
+  if (isFromDevice(*state.slice->plan, state.step) && state.reached < state.step) return;
+  state.running = true;
+  rails_->start(std::shared_ptr(state.slice), state.step,
+                {[this, number] { onReady(number); }, [this, number] { onReleased(number); }});
+}
+
+void Gatekeeper::onReady(std::uint64_t number) {
+  UnderWay& state = slices_.at(number);
+  state.running = false;
+  if (isForDevice(*state.slice->plan, state.step)) gates_.open(number, state.step);
+  ++state.step;
+  if (onProgress) onProgress();
+  advance(number);
+}
+
+void Gatekeeper::onReleased(std::uint64_t number) {
+  --slices_.at(number).unreleased;
+  retireIfOver(number);
+}
+
+void Gatekeeper::finish(const std::shared_ptr<Pending>& call) {
+  if (!call->cut || call->unfinished > 0) return;
+  std::erase(calls_, call);
+  call->call.done({});
+}
+
+void Gatekeeper::retireIfOver(std::uint64_t number) {
+  const auto found = slices_.find(number);
+  if (found == slices_.end() || found->second.unreleased > 0 || found->second.reached < stepsOf(found->second)) return;
+  ring_.release(number);
+  slices_.erase(found);
+  while (admitNext()) {
+  }
+}
+
+void Gatekeeper::fail(const Error& error) {
+  halt();
+  slices_.clear();
+  for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
+  gates_.openAll();  // last: who comes through finds the error
+}
+
+}  // namespace fairring

@@ -1,0 +1,45 @@
+// The words behind the gates of one group's chains (device/accelerator.h): in pinned memory, a line of words for
+// each slice in flight. The n-th slice uses line n mod kLines, and opens a gate by writing n + 1 to its word, so words
+// only count up. A line is used again only when its slice has passed all its gates. Gates are named by steps of the
+// plan. Gate 0: the slice has its staging. Gate s of a step on the rails: what the step brings is in staging. Written
+// on the loop; where they are may be asked by any thread.
+// The memory is the chain's alone: to give it back is a call of the device, so nothing that the loop holds owns it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/accelerator.h"
+#include "exchange/twin_rails.h"
+
+namespace fairring {
+
+// Where a slice changes hands. A step on the rails sends what the device has summed before, or what the step before it
+// has brought, which the loop has at hand; what it brings goes to the device to be summed, or when nothing comes after.
+inline bool isFromDevice(const Plan& plan, std::size_t step) { return reduces(plan[step - 1].verb); }
+inline bool isForDevice(const Plan& plan, std::size_t step) {
+  return reduces(plan[step].verb) || plan[step + 1].level == 0;
+}
+
+class Gates {
+ public:
+  using Word = Accelerator::Word;
+  static constexpr std::size_t kLines = 64;
+  static constexpr std::size_t kGates = 8;  // of a slice, at most; a line of the processor's cache
+  static constexpr std::uint64_t kBytes = kLines * kGates * sizeof(Word);
+
+  explicit Gates(const Accelerator::Memory& words) : words_(reinterpret_cast<Word*>(words.get())) {}
+
+  const Word* word(std::uint64_t slice, std::size_t gate) const { return at(slice, gate); }
+  static Word opened(std::uint64_t slice) { return (slice & ~kDeviceBit) + 1; }
+
+  void open(std::uint64_t slice, std::size_t gate);
+  void openAll();  // for ever, those of later slices too
+
+ private:
+  Word* at(std::uint64_t slice, std::size_t gate) const;
+
+  Word* const words_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,222 @@
+#include "device/level_zero.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <chrono>
+#include <future>
+
+#include "base/cuda_error.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
+#include "device/cuda_accelerator.h"
+
+namespace fairring {
+namespace {
+
+constexpr std::size_t kFirstBytes = 64;  // of each rank, in the first calls
+
+// ncclNumTypes: NCCL has none like it.
+ncclDataType_t ncclTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::Float32: return ncclFloat32;
+    case DType::Float64: return ncclFloat64;
+    case DType::BFloat16: return ncclBfloat16;
+    case DType::Float16: return ncclFloat16;
+    case DType::Float8E4M3: return ncclFloat8e4m3;
+    case DType::Float8E5M2: return ncclFloat8e5m2;
+    case DType::Int8: return ncclInt8;
+    case DType::Int32: return ncclInt32;
+    case DType::Int64: return ncclInt64;
+    case DType::UInt8:
+    case DType::Bool: return ncclUint8;
+    case DType::UInt32: return ncclUint32;
+    case DType::UInt64: return ncclUint64;
+    case DType::Int16:
+    case DType::UInt16: break;
+  }
+  return ncclNumTypes;
+}
+
+// Of bool any byte but 0 is true: the greatest of several is true where one is, the least where all are. ncclNumOps:
+// NCCL has none like it.
+ncclRedOp_t ncclOpOf(Op op, DType dtype) {
+  const bool truth = dtype == DType::Bool;
+  switch (op) {
+    case Op::Sum: return truth ? ncclMax : ncclSum;
+    case Op::Product: return truth ? ncclMin : ncclProd;
+    case Op::Min: return ncclMin;
+    case Op::Max: return ncclMax;
+    case Op::BitAnd: return truth ? ncclMin : ncclNumOps;
+    case Op::BitOr: return truth ? ncclMax : ncclNumOps;
+    case Op::BitXor: break;
+  }
+  return ncclNumOps;
+}
+
+// The machine's rail of the slice; null where the slice has no elements.
+const Rail* machineRail(const Slice& slice) {
+  const LevelLayout& level = slice.layout->at(0);
+  return level.rails.empty() ? nullptr : &level.rails.front();
+}
+
+bool hasEqualShards(const Rail& rail) {
+  const std::uint64_t size = rail.shards.front().size();
+  for (std::size_t i = 0; i < rail.shards.size(); ++i) {
+    if (rail.shards[i].size() != size || rail.shards[i].begin != rail.range.begin + i * size) return false;
+  }
+  return true;
+}
+
+// The tensor that fills the slice and lies in one piece here; null where there is none.
+const Portion* soleTensor(const Slice& slice, const Rail& rail) {
+  if (slice.portions.size() != 1 || slice.portions.front().user == nullptr) return nullptr;
+  const Portion& portion = slice.portions.front();
+  return portion.begin == rail.range.begin && portion.end() == rail.range.end ? &portion : nullptr;
+}
+
+bool isScaled(const Slice& slice, const Portion& portion) {
+  return slice.scale != 1.0 && isFloat(portion.reduction.dtype) && portion.reduction.op == Op::Sum;
+}
+
+bool succeeded(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+}  // namespace
+
+bool levelZeroReduces(const Reduction& reduction) {
+  return ncclTypeOf(reduction.dtype) != ncclNumTypes && ncclOpOf(reduction.op, reduction.dtype) != ncclNumOps;
+}
+
+LevelZero::LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
+                     const DeviceReductions& reductions)
+    : place_(place), reductions_(reductions) {
+  if (place.ranks == 1) return;
+  const std::string id = fromFirst(place.rank == 0 ? NcclCommunicator::makeId() : std::string());
+  scatters_ = std::make_unique<NcclCommunicator>(place, id);
+  gathers_ = scatters_->split();
+  connect();
+}
+
+// One of each call, since NCCL connects ranks, and takes memory, when it is first asked for something.
+void LevelZero::connect() {
+  const auto ranks = static_cast<std::size_t>(place_.ranks);
+  const auto memory = deviceMemory(2 * ranks * kFirstBytes, place_.device);
+  const CudaStream stream(place_.device);
+  try {
+    callFirst(memory.get(), memory.get() + ranks * kFirstBytes, stream.get());
+  } catch (const Failure&) {
+    abort();  // before the memory goes: what is enqueued may wait for a rank that never comes, and CUDA for that
+    throw;
+  }
+}
+
+void LevelZero::callFirst(std::byte* all, std::byte* mine, cudaStream_t stream) {
+  scatters_->enqueue("ncclReduceScatter", [&](ncclComm_t comm) {
+    return ncclReduceScatter(all, mine, kFirstBytes, ncclUint8, ncclMax, comm, stream);
+  });
+  scatters_->enqueue("ncclReduce", [&](ncclComm_t comm) {
+    return ncclReduce(all, mine, kFirstBytes, ncclUint8, ncclMax, 0, comm, stream);
+  });
+  gathers_->enqueue("ncclAllGather",
+                    [&](ncclComm_t comm) { return ncclAllGather(mine, all, kFirstBytes, ncclUint8, comm, stream); });
+  gathers_->enqueue("ncclBroadcast",
+                    [&](ncclComm_t comm) { return ncclBroadcast(mine, all, kFirstBytes, ncclUint8, 0, comm, stream); });
+  const auto reached = std::make_shared<std::promise<void>>();  // outlives this call where it ends before
+  callFrom(stream, [reached] { reached->set_value(); }, place_.device);
+  check(reached->get_future().wait_for(place_.timeout) == std::future_status::ready, ErrorKind::Timeout, place_.who,
+        ": NCCL's first calls between the ", place_.ranks, " ranks of the machine were not through after ",
+        place_.timeout.count(), " ms: look at the other ranks' output, and at NCCL's with NCCL_DEBUG=INFO");
+}
+
+void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
+  for (const Portion& portion : slice.portions) {
+    if (portion.user == nullptr) continue;
+    const Input input{portion.user, isScaled(slice, portion) ? slice.scale : 1.0};
+    reductions_.of(portion.reduction).enqueue(slice.image + portion.begin, {&input, 1}, portion.elements, 1, stream);
+  }
+}
+
+void LevelZero::unpack(cudaStream_t stream, const Slice& slice) const {
+  const CurrentDevice current(place_.device);
+  for (const Portion& portion : slice.portions) {
+    if (portion.user == nullptr || portion.elements == 0) continue;
+    checkCuda(cudaMemcpyAsync(portion.user, slice.image + portion.begin, portion.end() - portion.begin,
+                              cudaMemcpyDeviceToDevice, stream),
+              "cudaMemcpyAsync", place_.device);
+  }
+}
+
+void LevelZero::reduceScatter(cudaStream_t stream, const Slice& slice) {
+  const Rail* rail = machineRail(slice);
+  if (rail == nullptr) return;
+  assert(static_cast<int>(rail->shards.size()) == place_.ranks && rail->self == place_.rank);
+  const Portion* sole = soleTensor(slice, *rail);
+  const bool inPlace = sole == nullptr || isScaled(slice, *sole) || place_.ranks == 1;
+  if (inPlace) pack(stream, slice);
+  if (place_.ranks > 1) scatter(stream, slice, inPlace ? slice.image + rail->range.begin : sole->user);
+}
+
+// from: the rail's first byte.
+void LevelZero::scatter(cudaStream_t stream, const Slice& slice, const std::byte* from) {
+  const Rail& rail = *machineRail(slice);
+  const auto runs = joinedWithin(slice.portions, rail.range);
+  const auto source = [&](std::uint64_t at) { return from + (at - rail.range.begin); };
+  const bool filled = runs.size() == 1 && runs[0].begin == rail.range.begin && runs[0].end() == rail.range.end;
+  if (filled && hasEqualShards(rail)) {
+    const Range& mine = rail.shards[static_cast<std::size_t>(rail.self)];
+    const auto [dtype, op, divisor] = runs[0].reduction;
+    return scatters_->enqueue("ncclReduceScatter", [&](ncclComm_t comm) {
+      return ncclReduceScatter(from, slice.image + mine.begin, mine.size() / bytesOf(dtype), ncclTypeOf(dtype),
+                               ncclOpOf(op, dtype), comm, stream);
+    });
+  }
+  scatters_->enqueue("ncclReduce", [&](ncclComm_t comm) {
+    ncclResult_t result = ncclSuccess;
+    for (std::size_t owner = 0; owner < rail.shards.size(); ++owner) {
+      for (const Portion& run : joinedWithin(slice.portions, rail.shards[owner])) {
+        const auto [dtype, op, divisor] = run.reduction;
+        result = ncclReduce(source(run.begin), slice.image + run.begin, run.elements, ncclTypeOf(dtype),
+                            ncclOpOf(op, dtype), static_cast<int>(owner), comm, stream);
+        if (!succeeded(result)) return result;
+      }
+    }
+    return result;
+  });
+}
+
+void LevelZero::allGather(cudaStream_t stream, const Slice& slice) {
+  const Rail* rail = machineRail(slice);
+  if (rail == nullptr) return;
+  const Portion* sole = soleTensor(slice, *rail);
+  const bool direct = sole != nullptr && place_.ranks > 1;
+  if (place_.ranks > 1) gather(stream, slice, direct ? sole->user : slice.image + rail->range.begin);
+  if (!direct) unpack(stream, slice);
+}
+
+// to: the rail's first byte.
+void LevelZero::gather(cudaStream_t stream, const Slice& slice, std::byte* to) {
+  const Rail& rail = *machineRail(slice);
+  if (hasEqualShards(rail)) {
+    const Range& mine = rail.shards[static_cast<std::size_t>(rail.self)];
+    return gathers_->enqueue("ncclAllGather", [&](ncclComm_t comm) {
+      return ncclAllGather(slice.image + mine.begin, to, mine.size(), ncclUint8, comm, stream);
+    });
+  }
+  gathers_->enqueue("ncclBroadcast", [&](ncclComm_t comm) {
+    ncclResult_t result = ncclSuccess;
+    for (std::size_t owner = 0; owner < rail.shards.size(); ++owner) {
+      const Range& shard = rail.shards[owner];
+      if (shard.size() == 0) continue;
+      result = ncclBroadcast(slice.image + shard.begin, to + (shard.begin - rail.range.begin), shard.size(), ncclUint8,
+                             static_cast<int>(owner), comm, stream);
+      if (!succeeded(result)) return result;
+    }
+    return result;
+  });
+}
+
+void LevelZero::abort() noexcept {
+  if (gathers_ != nullptr) NcclCommunicator::abortTogether(*scatters_, *gathers_);
+}
+
+}  // namespace fairring

@@ -1,0 +1,54 @@
+// Level 0 on CUDA devices: the ranks of one machine reduce and gather slices among themselves by NCCL. A rank that is
+// alone on its machine copies. Only in builds with CUDA.
+//
+// NCCL scatters equal shards of one array. Where a slice's cuts do not give these, or tensors share the slice that are
+// not reduced alike, each shard of each is reduced to its owner, and shards are broadcast, all in one group. Which
+// calls of NCCL's a slice takes follows from its layout and what is reduced how: alike on all ranks of the machine.
+// A tensor that fills its slice is read, and written, where it lies. Where several share it, or it has a scale, they
+// are first put into the image, scaled in fp32 by our kernel, and NCCL works there in place. What NCCL itself computes
+// (its order within the machine, its rounding) is its own for its version and settings.
+//
+// Reduce-scatters and all-gathers have a communicator each, since those of different slices are under way at once, in
+// different streams. Owned by the accelerator; its threads.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "device/nccl_communicator.h"
+#include "exchange/exchange.h"
+#include "kernels/device_reductions.h"
+
+namespace fairring {
+
+class LevelZero {
+ public:
+  // fromFirst: gives every rank of the machine the text of its first one. Waits for the machine's ranks. Each call of
+  // NCCL's has been made once then, with few bytes; NCCL connects for each of its algorithms, so the first call of a
+  // size for which it takes another connects again.
+  // `reductions`, which outlive this, scale and copy.
+  LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
+            const DeviceReductions& reductions);
+
+  void reduceScatter(cudaStream_t stream, const Slice& slice);
+  void allGather(cudaStream_t stream, const Slice& slice);
+  void abort() noexcept;
+
+ private:
+  void connect();
+  void callFirst(std::byte* all, std::byte* mine, cudaStream_t stream);
+  void pack(cudaStream_t stream, const Slice& slice) const;
+  void unpack(cudaStream_t stream, const Slice& slice) const;
+  void scatter(cudaStream_t stream, const Slice& slice, const std::byte* from);
+  void gather(cudaStream_t stream, const Slice& slice, std::byte* to);
+
+  NcclPlace place_;
+  const DeviceReductions& reductions_;
+  std::unique_ptr<NcclCommunicator> scatters_;  // none of a single rank
+  std::unique_ptr<NcclCommunicator> gathers_;
+};
+
+}  // namespace fairring

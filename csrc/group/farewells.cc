@@ -1,0 +1,55 @@
+#include "group/farewells.h"
+
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fairring {
+
+std::string encodeGoodbye(const SliceCounts& slicesCompleted) {
+  const auto& [host, device] = slicesCompleted;
+  return concat(host[Order::Bulk], " ", host[Order::Express], " ", device);
+}
+
+SliceCounts decodeGoodbye(const std::string& text) {
+  SliceCounts completed;
+  std::istringstream(text) >> completed.host[Order::Bulk] >> completed.host[Order::Express] >> completed.device;
+  return completed;
+}
+
+void Farewells::heard(int peer, const SliceCounts& slicesCompleted) {
+  gone_.insert(peer);
+  unanswered_[peer] = slicesCompleted;
+}
+
+std::vector<int> Farewells::answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs) {
+  std::vector<int> peers;
+  for (const auto& [peer, slices] : unanswered_) {
+    if (!needs(peer, slices)) peers.push_back(peer);
+  }
+  for (const int peer : peers) unanswered_.erase(peer);
+  return peers;
+}
+
+void Farewells::said(const std::set<int>& peers, std::function<void()> left) {
+  awaited_.insert(peers.begin(), peers.end());
+  left_ = std::move(left);
+  leaveIfAnswered();
+}
+
+void Farewells::answered(int peer) {
+  awaited_.erase(peer);
+  leaveIfAnswered();
+}
+
+void Farewells::giveUp() {
+  awaited_.clear();
+  leaveIfAnswered();
+}
+
+void Farewells::leaveIfAnswered() {
+  if (left_ && awaited_.empty()) std::exchange(left_, nullptr)();
+}
+
+}  // namespace fairring

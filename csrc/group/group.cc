@@ -1,0 +1,160 @@
+#include "group/group.h"
+
+#include <future>
+
+#include "group/member.h"
+
+namespace fairring {
+
+namespace {
+
+// How long a group that is destroyed waits for its peers to have what they need of it. They answer by themselves as
+// soon as they have; only one that is stopped or cut off makes this rank wait so long.
+constexpr std::chrono::seconds kLeaveTimeout{30};
+
+// Carrying one on takes its caller less than waking another thread would.
+constexpr std::uint64_t kShortBytes = 64 << 10;
+
+bool isShort(const Call& call) {
+  if (call.sparse) return false;
+  std::uint64_t bytes = 0;
+  for (const Operand& operand : call.operands) {
+    bytes += operand.elements * bytesOf(operand.reduction.dtype);
+    if (bytes > kShortBytes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Group::Group(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
+    : threads_(threads),
+      settings_(std::move(settings)),
+      deviceObstacle_(deviceObstacle(facts)),
+      member_(std::make_shared<Member>(threads, std::move(entrance), settings_, std::move(facts))) {
+  threads_.slices.loop().post([member = member_] { member->open(); });
+}
+
+// What is enqueued on a device needs no wait of the user's on the host: so it is waited for here. Its calls have
+// timers.
+Group::~Group() {
+  if (chain_) {
+    std::promise<void> idle;
+    threads_.slices.loop().post([this, &idle] { member_->whenDeviceIsIdle([&idle] { idle.set_value(); }); });
+    idle.get_future().wait();
+  }
+  const auto left = std::make_shared<std::promise<void>>();
+  threads_.slices.loop().post([member = member_, left] { member->leave([left] { left->set_value(); }); });
+  left->get_future().wait_for(kLeaveTimeout);
+  threads_.slices.runAndWait([this] { member_->close(); });
+  if (!chain_) return;
+  if (error()) chain_->accelerator().abort();  // nobody may have come to it yet, and its end waits for its streams
+  chain_.reset();
+  chainEnded_.wait();  // whoever breaks the device off may hold it still, and what that tells goes to the loop
+}
+
+void Group::submit(Call call, bool waited) {
+  Loop& loop = threads_.slices.loop();
+  const bool serves = waited || isShort(call);
+  {
+    const std::lock_guard lock(order_);
+    Journal::Entry entry = member_->journal().record(call.signature);
+    auto task = [member = member_, entry = std::move(entry), call = std::move(call)]() mutable {
+      member->submit(std::move(call), entry);
+    };
+    if (!serves) return loop.post(std::move(task));
+    if (!(waited ? loop.postAndTake(std::move(task)) : loop.postInRow(std::move(task)))) return;
+  }
+  waited ? loop.runTaken() : loop.serveTaken();  // without the lock: others may call meanwhile, from the loop as well
+}
+
+void Group::submit(Call call, const OnDevice& where) {
+  const std::lock_guard lock(order_);
+  try {
+    GatedChain& chain = chainOn(where.device, call.timeout);
+    const Journal::Entry entry = member_->journal().record(call.signature);
+    const Packing tensors(call.operands);
+    const double scale = call.scale;
+    threads_.slices.loop().post(
+        [member = member_, call = std::move(call), entry]() mutable { member->beginOnDevice(std::move(call), entry); });
+    if (const Error earlier = error()) throw Failure(earlier);
+    for (const auto& end : chain.enqueue(tensors, scale, entry.hash, where.after))
+      chain.accelerator().wait(where.joined, end);
+  } catch (const Failure& failure) {
+    abort(failure.error());
+    joinAll(where.joined);
+    throw;
+  }
+}
+
+// What was enqueued before a call failed still reads and writes its tensors, whose memory is free behind `joined`.
+void Group::joinAll(Accelerator::Stream joined) noexcept {
+  if (!chain_) return;
+  try {
+    Accelerator& device = chain_->accelerator();
+    for (std::size_t i = 0; i < device.streams(); ++i) device.wait(joined, device.record(device.stream(i)));
+  } catch (const Failure&) {
+    return;  // of the device itself: nothing runs there any more
+  }
+}
+
+// The ranks of the machine make it together: each at its first call, which is the same on all of them.
+GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
+  check(!chain_ || device == device_, ErrorKind::Usage, "rank ", settings_.rank, " of group ", settings_.name,
+        ": a tensor on device ", device, ", but its earlier calls were on device ", device_,
+        ": a rank has one device in a group");
+  if (chain_) return *chain_;
+  const Topology& topology = member_->devicePlanner().topology();
+  auto made = std::make_unique<GatedChain>(
+      member_->devicePlanner(), settings_.rank, settings_.totalMemoryBytes, threads_.slices.loop(),
+      settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout));
+  const auto ended = std::make_shared<std::promise<void>>();
+  chainEnded_ = ended->get_future();
+  chain_ = std::shared_ptr<GatedChain>(made.release(), [ended](GatedChain* chain) {
+    std::unique_ptr<GatedChain>(chain).reset();
+    ended->set_value();
+  });
+  device_ = device;
+  // Whoever breaks the device off may be the last to hold the chain; that is never the loop.
+  std::function<void()> abortDevice = [chain = std::weak_ptr(chain_)] {
+    if (const auto there = chain.lock()) there->accelerator().abort();
+  };
+  threads_.slices.loop().post(
+      [member = member_, gatekeeper = chain_->gatekeeper(), abortDevice = std::move(abortDevice)]() mutable {
+        member->guard(std::move(gatekeeper), std::move(abortDevice));
+      });
+  return *chain_;
+}
+
+std::uint64_t Group::enter(OutsideCall call) {
+  const std::lock_guard lock(order_);
+  const std::uint64_t ticket = ++outsideCalls_;
+  const std::uint64_t number = call.compared ? member_->journal().record(call.signature).number : 0;
+  threads_.slices.loop().post([member = member_, ticket, number, call = std::move(call)]() mutable {
+    member->enter(ticket, number, std::move(call));
+  });
+  return ticket;
+}
+
+void Group::finish(std::uint64_t outsideCall) {
+  threads_.slices.loop().post([member = member_, outsideCall] { member->finish(outsideCall); });
+}
+
+void Group::abort(const Error& error) {
+  threads_.slices.loop().post([member = member_, error] { member->fail(error); });
+}
+
+Error Group::error() const { return member_->error(); }
+
+std::string Group::whyNotOnDevice() const {
+  if (!deviceObstacle_.empty()) return deviceObstacle_;
+  return member_->devicePlanner().topology().machines() == 1 ? "all ranks are on one machine" : "";
+}
+
+TrafficByLevel Group::traffic() const {
+  TrafficByLevel moved;
+  threads_.slices.runAndWait([&] { moved = member_->traffic(); });
+  return moved;
+}
+
+}  // namespace fairring

@@ -1,0 +1,95 @@
+// One process group on one rank: takes calls and carries them out with its peers. Made at the group's first use.
+// The public methods may be called from any thread but one that the loop waits for; what they start runs on the loop.
+// The first error wins, is told to the neighbours, which relay it, and ends all calls, those to come too.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/loop_thread.h"
+#include "device/accelerator.h"
+#include "device/gated_chain.h"
+#include "engine/call.h"
+#include "exchange/traffic.h"
+#include "group/rank_facts.h"
+#include "plan/planner.h"
+#include "transport/acceptor.h"
+#include "transport/contact_pipes.h"
+#include "transport/transport.h"
+
+namespace fairring {
+
+struct GroupSettings {
+  std::string name;  // for messages
+  int rank = 0;
+  Transports transports;
+  MakeContactPipes makeTensorPipe;  // where a transport is TensorPipe
+  std::uint64_t totalMemoryBytes = 0;
+  std::uint64_t sliceBytes = 0;
+  std::vector<CostRow> rows;  // by level; empty: the built-in ones
+  std::chrono::milliseconds heartbeatTimeout{60'000};
+  std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
+  // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
+  // each of which it waits for no longer than the call may take.
+  std::function<std::unique_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
+                                             std::chrono::milliseconds timeout)>
+      makeAccelerator = nullptr;
+  std::function<void(std::function<void()>)> offLoop =
+      nullptr;  // runs, on a thread that may block, what the loop must not
+};
+
+struct Threads {       // of the process, for all groups
+  LoopThread& slices;  // the loop
+  LoopThread& vitals;  // heartbeats and other control messages
+};
+
+class Group {
+ public:
+  // facts[r] is rank r's. `entrance` is where this group's connections arrive, made when the group was.
+  // Throws Failure where the facts don't fit together (settings that differ, memory too small).
+  Group(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  // Leaves in good order: what the peers still need of what was completed here is delivered first.
+  ~Group();
+
+  // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
+  void submit(Call call, bool waited = false);
+  // The same for a tensor of a device, behind what `after` holds so far. `joined` holds on until the result is there,
+  // or the call has failed. Throws Failure where it can't be enqueued, or the group had failed before; the group has
+  // failed then, and `joined` holds on until the device has left the tensors alone.
+  struct OnDevice {
+    int device;
+    Accelerator::Stream after;
+    Accelerator::Stream joined;
+  };
+  void submit(Call call, const OnDevice& where);
+  // A call that somebody else carries out begins; finish() says that it is over, however it ended.
+  std::uint64_t enter(OutsideCall call);
+  void finish(std::uint64_t outsideCall);
+  void abort(const Error& error);      // nothing, if there was an error before
+  Error error() const;                 // the first one, if any
+  std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
+  TrafficByLevel traffic() const;      // so far; waits for the loop
+
+ private:
+  Threads threads_;
+  const GroupSettings settings_;
+  const std::string deviceObstacle_;
+  std::shared_ptr<class Member> member_;
+  GatedChain& chainOn(int device, std::chrono::milliseconds timeout);
+  void joinAll(Accelerator::Stream joined) noexcept;
+
+  std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered
+  std::uint64_t outsideCalls_ = 0;     // guarded by order_
+  int device_ = -1;                    // guarded by order_, and
+  std::shared_ptr<GatedChain> chain_;  // of that device, made at the first call on it; ends after the member's part
+  std::future<void> chainEnded_;       // where there is one: before the group ends
+};
+
+}  // namespace fairring

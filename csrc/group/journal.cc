@@ -1,0 +1,100 @@
+#include "group/journal.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::uint64_t kFnvBasis = 14695981039346656037U;
+constexpr std::uint64_t kFnvPrime = 1099511628211U;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 0xff)) * kFnvPrime;
+  return hash;
+}
+
+std::uint64_t digestOf(const Signature& signature) {
+  if (signature.digest != 0) return signature.digest;
+  std::uint64_t hash = kFnvBasis;
+  for (const char letter : std::string_view(signature.text))
+    hash = (hash ^ static_cast<unsigned char>(letter)) * kFnvPrime;
+  return hash;
+}
+
+// One line, of bounded length.
+std::string shown(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  if (text.size() > Journal::kMaxText) text.resize(Journal::kMaxText);
+  return text;
+}
+
+std::map<std::uint64_t, Journal::Entry> decode(const std::string& text) {
+  std::map<std::uint64_t, Journal::Entry> entries;
+  std::istringstream lines(text);
+  for (std::string line; entries.size() < Journal::kKept && std::getline(lines, line);) {
+    std::istringstream words(line);
+    Journal::Entry entry;
+    words >> entry.number >> entry.hash;
+    if (words.fail()) break;
+    std::string call;
+    std::getline(words >> std::ws, call);
+    entry.text = shown(std::move(call));
+    entries[entry.number] = entry;
+  }
+  return entries;
+}
+
+}  // namespace
+
+Journal::Entry Journal::record(const Signature& signature) {
+  const std::lock_guard lock(mutex_);
+  const bool first = entries_.empty();
+  const std::uint64_t before = first ? kFnvBasis : entries_.back().hash;
+  const std::uint64_t number = first ? 1 : entries_.back().number + 1;
+  entries_.push_back({number, mix(before, digestOf(signature)), signature.text});
+  if (entries_.size() > kKept) entries_.pop_front();
+  return entries_.back();
+}
+
+Journal::Entry Journal::last() const {
+  const std::lock_guard lock(mutex_);
+  if (entries_.empty()) return {};
+  const Entry& last = entries_.back();
+  return {last.number, last.hash, shown(last.text.str())};
+}
+
+bool Journal::differs(std::uint64_t number, std::uint64_t hash) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(entries_, number, &Entry::number);
+  return found != entries_.end() && found->hash != hash;
+}
+
+std::string Journal::encode() const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const Entry& entry : entries_) text += concat(entry.number, ' ', entry.hash, ' ', shown(entry.text.str()), '\n');
+  return text;
+}
+
+std::optional<Journal::Difference> Journal::differenceTo(const std::string& peersJournal) const {
+  const auto theirs = decode(peersJournal);
+  const std::lock_guard lock(mutex_);
+  bool agreedBefore = false;
+  for (const Entry& mine : entries_) {
+    const auto their = theirs.find(mine.number);
+    if (their == theirs.end()) continue;
+    if (their->second.hash != mine.hash) {
+      return Difference{mine.number, shown(mine.text.str()), their->second.text.str(),
+                        agreedBefore || mine.number == 1};
+    }
+    agreedBefore = true;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fairring

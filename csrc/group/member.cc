@@ -1,0 +1,303 @@
+#include "group/member.h"
+
+#include <cassert>
+
+#include "plan/cost_rows.h"
+
+namespace fairring {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kConnectTimeout{60'000};
+constexpr milliseconds kLookAtDoors{1'000};
+// A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
+constexpr milliseconds kLastWord{2'000};
+// For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
+constexpr milliseconds kExplanation{1'000};
+// How long a caller that waits looks for what comes before it sleeps: a few times what an exchange takes.
+constexpr std::chrono::microseconds kPatience{50};
+
+std::vector<CostRow> rowsOf(const GroupSettings& settings) {
+  return settings.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
+                               : settings.rows;
+}
+
+std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
+  if (!settings.makeAccelerator) return std::nullopt;
+  return Planner(Topology(devicePlacesOf(facts)),
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings))});
+}
+
+std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
+  std::set<int> peers = planner.peersOf(rank);
+  if (devicePlanner) peers.merge(devicePlanner->peersOf(rank));
+  return peers;
+}
+
+}  // namespace
+
+Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings,
+               std::vector<RankFacts> facts)
+    : loop_(threads.slices.loop()),
+      vitals_(threads.vitals),
+      entrance_(std::move(entrance)),
+      settings_(std::move(settings)),
+      rank_(settings_.rank),
+      planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
+      devicePlanner_(devicePlannerOf(settings_, facts)),
+      neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
+      verdicts_(neighbours_, rank_, settings_.name),
+      pulse_(rank_, journal_),
+      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
+      outside_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
+
+void Member::guarded(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    fail(verdicts_.own(failure.error()));
+  } catch (const std::exception& exception) {
+    fail(verdicts_.own(makeError(ErrorKind::System, exception.what())));
+  }
+}
+
+void Member::open() {
+  assert(loop_.isCurrent());
+  control_ = std::make_unique<Control>(loop_, vitals_, *this,
+                                       Heartbeat{settings_.heartbeatTimeout, [this] { return pulse_.beat(); }});
+  loop_.onUncaught(this, [this](const Error& error) { fail(error); });
+  loop_.setPatience(kPatience);
+  guarded([this] { prepare(); });
+  // After a failure too: the neighbours learn of it by the connections that they make.
+  guarded([this] { linkNeighbours(); });
+  openIfComplete();
+}
+
+void Member::prepare() {
+  const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); }};
+  const std::uint64_t bulk = settings_.totalMemoryBytes;
+  const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
+  machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
+  if (!neighbours_.rails().empty()) {
+    rails_ = std::make_unique<TwinRails>(loop_, rank_, troubles);
+    rails_->host().onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
+    const Relinking relinking{
+        [this](int peer, std::uint32_t lane) { links_->restore(peer, lane, settings_.heartbeatTimeout); },
+        settings_.heartbeatTimeout};
+    pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
+                                         [this] { openIfComplete(); });
+  }
+  std::byte* const staging = machine_->marks().staging();
+  const Pipeline::Levels levels{
+      machine_.get(), rails_ ? &rails_->host() : nullptr, SharedMemory::kMostSlices, staging, bulk, express};
+  pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
+  pipeline_->onProgress = [this] { answerGoodbyes(); };
+}
+
+void Member::linkNeighbours() {
+  links_ = std::make_unique<Links>(loop_, entrance_,
+                                   Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
+                                                 [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+  watchDoors();
+  links_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
+}
+
+// Until a peer's control connection is there, which tells more.
+void Member::watchDoors() {
+  doors_ = std::make_unique<DoorWatch>(loop_, kLookAtDoors, [this](int peer) { fail(verdicts_.gone(peer)); });
+  for (const int peer : neighbours_.above()) doors_->watch(peer, neighbours_.doorOf(peer));
+}
+
+void Member::onLinked(Arrival arrival) {
+  if (arrival.purpose == Purpose::Control) doors_->forget(arrival.peer);
+  if (error_) {
+    if (arrival.purpose == Purpose::Lane) return;
+    control_->add(arrival.peer, std::move(arrival.wire));
+    return tellFailure({arrival.peer});
+  }
+  if (arrival.purpose == Purpose::Lane) {
+    guarded([&] { pipes_->add(std::move(arrival)); });
+  } else {
+    control_->add(arrival.peer, std::move(arrival.wire));
+    introduce(arrival.peer);
+  }
+  openIfComplete();
+}
+
+// That it listened is known: who it is was read from the store, and its door looked at.
+void Member::onUnlinked(int peer, const Error& error) {
+  fail(error.kind() == ErrorKind::PeerDied ? verdicts_.gone(peer) : neighbours_.unreachable(peer, error));
+}
+
+void Member::introduce(int peer) {
+  if (neighbours_.isLocal(peer)) {
+    control_->send(peer, ControlType::Segment, "", machine_->marks().descriptors());
+  } else if (const auto contact = pipes_->contactFor(peer)) {
+    control_->send(peer, ControlType::Contact, *contact);
+  }
+}
+
+void Member::openIfComplete() {
+  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->marks().unattached().empty())
+    return;
+  if (pipes_ && !pipes_->isOpen()) return;
+  open_ = true;
+  pipeline_->open();
+  if (gatekeeper_) gatekeeper_->open(rails_->device());
+  if (leaving_) leave(std::exchange(leaving_, nullptr));
+}
+
+void Member::submit(Call call, const Journal::Entry& entry) {
+  assert(loop_.isCurrent());
+  if (error_) return call.done(error_);
+  pipeline_->submit(timed(std::move(call), entry.number), entry.hash);
+}
+
+Call Member::timed(Call call, std::uint64_t number) {
+  deadlines_.begin(number, {number, call.signature.text, call.timeout});
+  call.done = [this, number, done = std::move(call.done)](const Error& error) {
+    deadlines_.end(number);
+    done(error);
+  };
+  return call;
+}
+
+void Member::enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call) {
+  assert(loop_.isCurrent());
+  if (error_) return call.failed(error_);
+  outside_.begin(ticket, number, std::move(call));
+}
+
+void Member::finish(std::uint64_t ticket) {
+  assert(loop_.isCurrent());
+  outside_.end(ticket);
+}
+
+std::set<int> Member::missing() const {
+  if (!open_) {
+    std::set<int> peers = links_->missing();
+    peers.merge(std::set<int>(machine_->marks().unattached()));
+    return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
+  }
+  std::set<int> peers = machine_->missing();
+  if (rails_) peers.merge(rails_->missing());
+  return peers;
+}
+
+void Member::onDeadline(const TimedCall& call) { fail(verdicts_.late(call, {open_, missing(), pulse_.laggard()})); }
+
+void Member::stopExchanges() {
+  if (machine_) machine_->stop();
+  if (rails_) rails_->stop();
+}
+
+void Member::fail(const Error& error) {
+  assert(loop_.isCurrent());
+  if (error_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+  }
+  stopExchanges();
+  if (pipes_) pipes_->close();
+  if (pipeline_) pipeline_->fail(error);
+  if (gatekeeper_) gatekeeper_->fail(error);
+  if (abortDevice_) settings_.offLoop(abortDevice_);
+  outside_.fail(error);
+  if (settings_.failed) settings_.failed(error);
+  tellFailure(control_->peers());
+  farewells_.giveUp();
+  if (leaving_) leave(std::exchange(leaving_, nullptr));
+}
+
+void Member::tellFailure(const std::set<int>& peers) {
+  const std::string text = concat(static_cast<int>(error_.kind()), " ", error_.text()).substr(0, Control::kMaxText);
+  for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
+}
+
+TrafficByLevel Member::traffic() const {
+  TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
+  if (machine_) moved[0] = machine_->traffic();
+  if (!pipes_) return moved;
+  for (const int peer : neighbours_.rails()) {
+    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += pipes_->sends(peer);
+  }
+  return moved;
+}
+
+Error Member::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Member::onControl(int peer, ControlMessage message) {
+  switch (message.type) {
+    case ControlType::Contact:
+      if (!error_ && pipes_) guarded([&] { pipes_->connect(peer, message.text); });
+      return;
+    case ControlType::Segment:
+      if (!error_) guarded([&] { machine_->marks().attach(peer, std::move(message.descriptors)); });
+      return openIfComplete();
+    case ControlType::Failed: return onFailed(message.text);
+    case ControlType::Pulse:
+      if (!pulse_.heard(peer, message.text)) onDiffers(peer);
+      return;
+    case ControlType::Journal: return fail(verdicts_.differ(peer, journal_.differenceTo(message.text)));
+    case ControlType::Goodbye: return onGoodbye(peer, message.text);
+    case ControlType::Farewell: return farewells_.answered(peer);
+  }
+}
+
+void Member::onFailed(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  const auto kind = std::strtoul(text.c_str(), nullptr, 10);
+  if (space == std::string::npos || kind > static_cast<unsigned>(ErrorKind::System)) return;
+  fail(Error(static_cast<ErrorKind>(kind), text.substr(space + 1)));
+}
+
+// The peer is told what calls were made here; it answers with the error, which says what they were there.
+void Member::onDiffers(int peer) {
+  if (error_ || std::exchange(differs_, true)) return;
+  stopExchanges();
+  pipeline_->halt();
+  if (gatekeeper_) gatekeeper_->halt();
+  control_->send(peer, ControlType::Journal, journal_.encode());
+  loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
+    if (const auto member = weak.lock()) member->fail(member->verdicts_.differ(peer, std::nullopt));
+  });
+}
+
+void Member::onControlEnded(int peer, const Error& error) {
+  farewells_.answered(peer);
+  if (error_) return;
+  // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
+  if (farewells_.hasGone(peer)) {
+    if (pipes_) pipes_->peerLeaves(peer);
+    return machine_->leave(peer);
+  }
+  fail(verdicts_.died(peer, error));
+}
+
+// Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
+void Member::onSilent(int peer, milliseconds silence) {
+  if (error_ || farewells_.hasGone(peer)) return;
+  const std::uint64_t bytes = pipes_ ? pipes_->bytesSeen(peer) : 0;
+  const auto before = bytesAtSilence_.find(peer);
+  const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
+  bytesAtSilence_[peer] = bytes;
+  if (stillSilent) fail(verdicts_.silent(peer, silence));
+}
+
+void Member::onPipeEnded(int peer, const Error& error) {
+  if (farewells_.hasGone(peer)) return rails_->leave(peer);
+  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
+    const auto member = weak.lock();
+    if (!member || member->error_) return;
+    if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
+    member->fail(member->verdicts_.pipeBroke(peer, error));
+  });
+}
+
+}  // namespace fairring

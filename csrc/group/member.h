@@ -1,0 +1,115 @@
+// This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), and the
+// pipeline that works through them. Opens by itself, in the background: calls wait until every neighbour is there.
+// Constructed by a caller; then on the loop only, but for error(), journal() and devicePlanner(). Kept alive by its
+// Group and by its timers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "device/gatekeeper.h"
+#include "engine/pipeline.h"
+#include "exchange/shared_memory.h"
+#include "exchange/twin_rails.h"
+#include "group/deadlines.h"
+#include "group/farewells.h"
+#include "group/group.h"
+#include "group/journal.h"
+#include "group/neighbours.h"
+#include "group/outside_calls.h"
+#include "group/pulse.h"
+#include "group/rail_pipes.h"
+#include "group/verdicts.h"
+#include "transport/control.h"
+#include "transport/door_watch.h"
+#include "transport/links.h"
+
+namespace fairring {
+
+class Member final : public ControlReceiver, public std::enable_shared_from_this<Member> {
+ public:
+  Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
+
+  void open();
+  void submit(Call call, const Journal::Entry& entry);
+  // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
+  void guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice);
+  void beginOnDevice(Call call, const Journal::Entry& entry);
+  void whenDeviceIsIdle(std::function<void()> idle);                         // or has failed: nothing of it is to come
+  void enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call);  // number: in the journal, or 0
+  void finish(std::uint64_t ticket);
+  void fail(const Error& error);
+  // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
+  void leave(std::function<void()> left);
+  void close();
+
+  Error error() const;
+  Journal& journal() { return journal_; }
+  const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
+  TrafficByLevel traffic() const;
+
+  void onControl(int peer, ControlMessage message) override;
+  void onControlEnded(int peer, const Error& error) override;
+  void onSilent(int peer, std::chrono::milliseconds silence) override;
+
+ private:
+  void prepare();
+  void linkNeighbours();
+  void watchDoors();
+  void onLinked(Arrival arrival);
+  void onUnlinked(int peer, const Error& error);
+  void introduce(int peer);
+  void openIfComplete();
+  void tellFailure(const std::set<int>& peers);
+  void onPipeEnded(int peer, const Error& error);
+  void onGoodbye(int peer, const std::string& slices);
+  void answerGoodbyes();
+  void onFailed(const std::string& text);
+  void onDiffers(int peer);
+  void onDeadline(const TimedCall& call);
+  void stopExchanges();
+  std::set<int> missing() const;
+  // Runs what may throw; a Failure ends the group.
+  void guarded(const std::function<void()>& action);
+  Call timed(Call call, std::uint64_t number);  // in the journal
+  const Call* oldestCall() const;
+
+  Loop& loop_;
+  LoopThread& vitals_;
+  const std::shared_ptr<Entrance> entrance_;
+  const GroupSettings settings_;
+  const int rank_;
+  const Planner planner_;
+  const std::optional<Planner> devicePlanner_;  // where there may be calls on a device, which has machines of its own
+  const Neighbours neighbours_;
+  const Verdicts verdicts_;
+  Journal journal_;
+  Pulse pulse_;
+
+  std::unique_ptr<DoorWatch> doors_;  // of neighbours that have yet to connect
+  std::unique_ptr<Links> links_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<SharedMemory> machine_;
+  std::unique_ptr<TwinRails> rails_;
+  std::unique_ptr<RailPipes> pipes_;  // where there are rails
+  std::unique_ptr<Pipeline> pipeline_;
+  std::shared_ptr<Gatekeeper> gatekeeper_;  // where there are calls on a device
+  std::function<void()> abortDevice_;
+  std::function<void()> deviceIsIdle_;  // who waits for that
+  bool open_ = false;
+
+  Deadlines deadlines_;  // of our own calls
+  OutsideCalls outside_;
+  Farewells farewells_;
+  std::function<void()> leaving_;                // leave() waits for the connections to be there
+  std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
+  bool differs_ = false;                         // from a peer, which has been asked to say in what
+
+  mutable std::mutex mutex_;  // guards error_, which callers read
+  Error error_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,63 @@
+// How a Member ends in good order, and what it does for peers that end.
+#include <cassert>
+
+#include "group/member.h"
+
+namespace fairring {
+
+void Member::onGoodbye(int peer, const std::string& slices) {
+  farewells_.heard(peer, decodeGoodbye(slices));
+  answerGoodbyes();
+}
+
+void Member::answerGoodbyes() {
+  const auto needs = [this](int peer, const SliceCounts& slicesBelow) {
+    return !error_ && (machine_->needs(peer, slicesBelow.host) || (rails_ && rails_->needs(peer, slicesBelow)));
+  };
+  for (const int peer : farewells_.answerable(needs)) {
+    control_->send(peer, ControlType::Farewell, "");
+    if (!error_) machine_->leave(peer);
+    if (!error_ && rails_) rails_->leave(peer);
+  }
+}
+
+const Call* Member::oldestCall() const {
+  if (pipeline_ && pipeline_->hasCalls()) return pipeline_->oldestCall();
+  return gatekeeper_ ? gatekeeper_->oldestCall() : nullptr;
+}
+
+void Member::leave(std::function<void()> left) {
+  assert(loop_.isCurrent());
+  if (const Call* call = oldestCall()) fail(verdicts_.unfinished(call->signature.text.str()));
+  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text.str()));
+  if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
+    leaving_ = std::move(left);
+    return;
+  }
+  std::set<int> peers;
+  if (!error_) {
+    peers = control_->peers();
+    SliceCounts completed{.host = pipeline_->completedBelow()};
+    if (gatekeeper_) completed.device = gatekeeper_->completedBelow();
+    control_->sendToAll(ControlType::Goodbye, encodeGoodbye(completed));
+  }
+  farewells_.said(peers, std::move(left));
+}
+
+void Member::close() {
+  assert(loop_.isCurrent());
+  loop_.forgetUncaught(this);
+  links_.reset();
+  doors_.reset();
+  control_.reset();  // before what it sends the descriptors of
+  pipeline_.reset();
+  if (gatekeeper_) gatekeeper_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
+  gatekeeper_.reset();
+  pipes_.reset();
+  rails_.reset();
+  machine_.reset();
+  deadlines_.close();
+  outside_.close();
+}
+
+}  // namespace fairring

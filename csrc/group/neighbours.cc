@@ -1,0 +1,81 @@
+#include "group/neighbours.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace fairring {
+
+Neighbours::Neighbours(const Topology& topology, std::set<int> rails, std::vector<RankFacts> facts, int rank)
+    : facts_(std::move(facts)),
+      rank_(rank),
+      local_(topology.ranksOf(topology.machineOf(rank))),
+      rails_(std::move(rails)) {
+  checkSettings(facts_);
+  checkAddresses(facts_);
+}
+
+bool Neighbours::isLocal(int rank) const { return facts(rank).place.machine == facts(rank_).place.machine; }
+
+std::set<int> Neighbours::above() const {
+  std::set<int> peers(rails_.upper_bound(rank_), rails_.end());
+  peers.insert(std::ranges::upper_bound(local_, rank_), local_.end());
+  return peers;
+}
+
+SocketAddress Neighbours::doorOf(int peer) const { return tcpAddress(addressesOf(peer).front(), facts(peer).port); }
+
+std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
+  std::vector<Wanted> wanted;
+  for (const int peer : local_) {
+    const RankFacts& there = facts(peer);
+    if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
+  }
+  for (const int peer : rails_) {
+    wanted.push_back({peer, Purpose::Control, doorOf(peer)});
+    const Transport& transport = transportTo(peer, transports);
+    if (transport.pipes == Transport::Pipes::Tcp) addLanes(peer, transport.lanes, wanted);
+  }
+  return wanted;
+}
+
+// The interfaces of both sides in turn, each with the other side's of the same place: both sides count alike.
+void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const {
+  const std::vector<std::string>& here = addressesTowards(peer);
+  const std::vector<std::string>& there = addressesOf(peer);
+  const std::size_t pairs = std::max(here.size(), there.size());
+  for (std::size_t lane = 0; lane < pairs * perPair; ++lane) {
+    const std::string& to = there[lane % there.size()];
+    const std::string& from = here[lane % here.size()];
+    wanted.push_back({.peer = peer,
+                      .purpose = Purpose::Lane,
+                      .address = tcpAddress(to, facts(peer).port),
+                      .lane = static_cast<std::uint32_t>(lane),
+                      .source = pairs > 1 ? std::optional(tcpAddress(from, 0)) : std::nullopt});
+  }
+}
+
+// Also of ranks that peers speak of, which need not exist.
+std::string Neighbours::who(int rank) const {
+  const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < facts_.size();
+  return concat("rank ", rank, " (", exists ? facts(rank).hostname : "which there is not", ")");
+}
+
+std::string Neighbours::who(const std::set<int>& ranks) const {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + who(rank);
+  return text;
+}
+
+Error Neighbours::unreachable(int peer, const Error& error) const {
+  const bool reached = error.kind() == ErrorKind::Configuration;  // and refused, by one side or the other
+  return makeError(reached ? error.kind() : ErrorKind::Connection, who(rank_),
+                   reached ? " can't speak to " : " can't reach ", who(peer), " at ",
+                   isLocal(peer) ? "the local socket of " : "", addressesOf(peer).front(), " port ", facts(peer).port,
+                   ": ", error.text(),
+                   reached ? ""
+                           : "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names "
+                             "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
+}
+
+}  // namespace fairring

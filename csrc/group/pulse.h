@@ -1,0 +1,42 @@
+// What ranks tell each other with every heartbeat: how many calls each has made, the hash of these, and which of its
+// neighbours is furthest behind. So ranks whose calls differ learn it without exchanging payload, and a rank that
+// waits in vain can name the one that everybody waits for, though it may not be its own neighbour.
+// Any thread: heartbeats leave from another thread than that of the slices.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "group/journal.h"
+
+namespace fairring {
+
+class Pulse {
+ public:
+  struct Progress {
+    int rank = -1;
+    std::uint64_t calls = 0;
+    std::string last;  // the text of its last call
+  };
+
+  Pulse(int rank, const Journal& journal) : rank_(rank), journal_(journal) {}
+
+  std::string beat() const;                       // for all neighbours
+  bool heard(int peer, const std::string& beat);  // false: the peer has made other calls than this rank
+  // Who has made fewer calls than this rank, the fewest of all that are known of.
+  std::optional<Progress> laggard() const;
+
+ private:
+  std::optional<Progress> furthestBehind() const;
+
+  const int rank_;
+  const Journal& journal_;
+  mutable std::mutex mutex_;            // guards all below
+  std::map<int, Progress> neighbours_;  // as they say of themselves
+  std::map<int, Progress> hearsay_;     // by who says it: that neighbour's neighbour furthest behind
+};
+
+}  // namespace fairring

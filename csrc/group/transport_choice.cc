@@ -1,0 +1,74 @@
+#include "group/transport_choice.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+using Pipes = Transport::Pipes;
+using Includes = std::function<bool(const RankFacts& one, const RankFacts& other)>;
+
+std::string named(std::size_t rank, const RankFacts& facts) { return concat("rank ", rank, " (", facts.hostname, ")"); }
+
+// What keeps two ranks from RDMA that exchange by a level: the first that has none, else fabrics that differ; empty
+// where nothing does.
+std::string rdmaObstacle(const std::vector<RankFacts>& facts, const Includes& exchange) {
+  std::string apart;
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const RankFacts& here = facts[rank];
+    const auto first = std::ranges::find_if(facts, [&](const RankFacts& other) { return exchange(here, other); });
+    if (first == facts.end()) continue;
+    if (!here.rdmaObstacle.empty()) return concat(named(rank, here), ": ", here.rdmaObstacle);
+    if (!apart.empty() || here.rdmaFabric == first->rdmaFabric) continue;
+    const auto other = static_cast<std::size_t>(first - facts.begin());
+    apart = concat(named(rank, here), " is on the fabric '", here.rdmaFabric, "' and ", named(other, *first), " on '",
+                   first->rdmaFabric, "', which may not reach each other");
+  }
+  return apart;
+}
+
+bool onOneSite(const RankFacts& one, const RankFacts& other) {
+  return one.place.site == other.place.site && one.place.machine != other.place.machine;
+}
+
+bool onOtherSites(const RankFacts& one, const RankFacts& other) { return one.place.site != other.place.site; }
+
+bool anyExchange(const std::vector<RankFacts>& facts, const Includes& exchange) {
+  return std::ranges::any_of(facts, [&](const RankFacts& one) {
+    return std::ranges::any_of(facts, [&](const RankFacts& other) { return exchange(one, other); });
+  });
+}
+
+void refuse(const std::string& obstacle) {
+  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=tensorpipe:ibv can't be used: ", obstacle,
+        " (auto takes TCP instead)");
+}
+
+Transport transportOf(const std::string& setting) {
+  return setting == "tcp" || setting == "auto" ? Transport() : Transport{Pipes::TensorPipe, setting};
+}
+
+}  // namespace
+
+TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts) {
+  TransportChoice choice{{transportOf(settings.rail), transportOf(settings.site)}, {}};
+  if (settings.site == "ibv") refuse(rdmaObstacle(facts, onOtherSites));
+  const bool isAsked = settings.rail == "auto" || settings.rail == "ibv";
+  if (!isAsked || !anyExchange(facts, onOneSite)) return choice;
+  const std::string obstacle = rdmaObstacle(facts, onOneSite);
+  if (settings.rail == "ibv") refuse(obstacle);
+  if (obstacle.empty()) {
+    choice.transports.rail = {Pipes::TensorPipe, "ibv"};
+    return choice;
+  }
+  choice.rdmaRefused = obstacle;
+  choice.rdmaIsThere = std::ranges::any_of(facts, [](const RankFacts& one) { return !one.rdmaFabric.empty(); });
+  return choice;
+}
+
+}  // namespace fairring

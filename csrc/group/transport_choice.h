@@ -1,0 +1,28 @@
+// Which transport each level takes: what the user asked for, or by "auto" RDMA between the machines of a site where
+// every rank can use it, and TCP between sites: nobody knows what fabric leads there. Follows from the facts of all
+// ranks, so all choose alike. Any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "group/rank_facts.h"
+#include "transport/transport.h"
+
+namespace fairring {
+
+struct TransportSettings {  // "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+  std::string rail = "auto";
+  std::string site = "auto";
+};
+
+struct TransportChoice {
+  Transports transports;
+  std::string rdmaRefused;   // why "auto" left RDMA alone, where a site has several machines; else empty
+  bool rdmaIsThere = false;  // some rank has a device, so that this is news
+};
+
+// Throws Failure(Configuration) where "ibv" was asked for and some rank can't.
+TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts);
+
+}  // namespace fairring

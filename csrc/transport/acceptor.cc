@@ -1,0 +1,177 @@
+#include "transport/acceptor.h"
+
+#include <sys/epoll.h>
+
+#include <cassert>
+#include <cerrno>
+
+namespace fairring {
+
+void Entrance::open(std::function<void(Arrival)> taker) {
+  taker_ = std::move(taker);
+  for (Arrival& arrival : std::exchange(waiting_, {})) taker_(std::move(arrival));
+}
+
+void Entrance::close() {
+  closed_ = true;
+  taker_ = nullptr;
+  waiting_.clear();
+}
+
+void Entrance::put(Arrival arrival) {
+  if (closed_) return;
+  if (taker_) return taker_(std::move(arrival));
+  waiting_.push_back(std::move(arrival));
+}
+
+Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report)
+    : loop_(loop), addresses_(std::move(addresses)), report_(std::move(report)) {
+  listenWithin(ports);
+  loop_.runAndWait([this] { watchListeners(); });
+}
+
+Acceptor::~Acceptor() {
+  loop_.runAndWait([this] {
+    if (paused_) loop_.loop().cancel(*paused_);
+    for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
+    guests_.clear();
+    if (!reported_) return;
+    report_(concat("in all ", strangers_.load(), " connections to ", addresses_[0], " port ", port_,
+                   " said nothing or did not pass the challenge"));
+  });
+}
+
+void Acceptor::watchListeners() {
+  for (const Descriptor& listener : listeners_) {
+    loop_.loop().watch(listener.get(), EPOLLIN, [this, &listener](std::uint32_t) { acceptAll(listener); });
+  }
+}
+
+void Acceptor::listenWithin(ListenPorts ports) {
+  constexpr int kTriesOfAnyPort = 16;
+  const bool any = ports.low == 0;
+  const int tries = any ? kTriesOfAnyPort : ports.high - ports.low + 1;
+  for (int i = 0; i < tries; ++i) {
+    if (tryListen(any ? 0 : ports.low + i)) return;
+  }
+  throw Failure(makeError(ErrorKind::Configuration, "no free port to listen on at ", addresses_[0], " (",
+                          any ? std::string("any port") : concat("FAIRRING_PORTS=", ports.low, "-", ports.high),
+                          "): give FAIRRING_PORTS a range with one port per process of this machine"));
+}
+
+// The port that the first address gets has to be free at the others too.
+bool Acceptor::tryListen(int port) {
+  listeners_.clear();
+  for (const std::string& address : addresses_) {
+    Descriptor listener = listenAt(address, listeners_.empty() ? port : port_);
+    if (!listener) return false;
+    if (listeners_.empty()) port_ = portOf(listener);
+    listeners_.push_back(std::move(listener));
+  }
+  listeners_.push_back(listenOn(localAddressOf(addresses_[0], port_)));
+  return static_cast<bool>(listeners_.back());
+}
+
+Descriptor Acceptor::listenAt(const std::string& address, int port) const {
+  try {
+    return listenOn(tcpAddress(address, port));
+  } catch (const Failure& failure) {
+    throw Failure(makeError(ErrorKind::Configuration, "cannot listen on ", address, " port ", port, ": ",
+                            failure.what(), "; set TP_SOCKET_IFNAME to the interface of the job's network"));
+  }
+}
+
+void Acceptor::acceptAll(const Descriptor& listener) {
+  assert(loop_.loop().isCurrent());
+  while (!paused_ && guests_.size() < kHalfOpen) {
+    Descriptor socket = acceptFrom(listener);
+    if (!socket) {
+      // Out of descriptors: this event would come again and again.
+      if (errno == EMFILE || errno == ENFILE) pause(kPatience / 10);
+      return;
+    }
+    greet(std::move(socket));
+  }
+  if (!paused_) pause(kPatience / 10);
+}
+
+void Acceptor::pause(std::chrono::milliseconds time) {
+  for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
+  paused_ = loop_.loop().at(Loop::Clock::now() + time, [this] { resume(); });
+}
+
+void Acceptor::resume() {
+  if (!paused_) return;
+  loop_.loop().cancel(*paused_);
+  paused_.reset();
+  dropSilentGuests();
+  watchListeners();
+}
+
+void Acceptor::dropSilentGuests() {
+  if (guests_.size() < kHalfOpen) return;
+  strangers_ += std::erase_if(
+      guests_, [now = Loop::Clock::now()](const auto& guest) { return now - guest.second.since > kPatience; });
+}
+
+void Acceptor::greet(Descriptor socket) {
+  const std::uint64_t id = nextGuest_++;
+  Handshake::Terms terms{TlsStream::Side::Acceptor, Hello([this](const Greeting& from) { return secretOf(from); }),
+                         [this](const Greeting& from) { return tlsOf(from); }, kHelloTimeout};
+  try {
+    guests_[id] = {Loop::Clock::now(),
+                   std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
+                                               [this, id](const Error& error) { finish(id, error); })};
+  } catch (const Failure&) {  // no memory to watch it: as good as refused
+    guests_.erase(id);
+    ++strangers_;
+  }
+}
+
+void Acceptor::finish(std::uint64_t guest, const Error& error) {
+  const auto node = guests_.extract(guest);
+  resume();
+  Handshake& handshake = *node.mapped().handshake;
+  if (error && !handshake.hasProven()) return refuse(handshake, error);
+  if (error && error.kind() != ErrorKind::Configuration) return;  // a rank whose connection broke: it tries again
+  const Greeting greeting = handshake.greeting();
+  const auto entrance = entrances_.find(greeting.group);
+  if (entrance == entrances_.end()) return;  // the group left in the meantime
+  entrance->second->put(
+      {static_cast<int>(greeting.from), greeting.purpose, greeting.lane, error ? Wire() : handshake.takeWire(), error});
+}
+
+// Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.
+void Acceptor::refuse(const Handshake& handshake, const Error& error) {
+  ++strangers_;
+  if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
+  report_(concat("a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_,
+                 " was refused: ", error.text(),
+                 ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
+}
+
+std::shared_ptr<const Tls> Acceptor::tlsOf(const Greeting& greeting) const {
+  const auto entrance = entrances_.find(greeting.group);
+  return entrance == entrances_.end() ? nullptr : entrance->second->tls;
+}
+
+std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
+  const auto entrance = entrances_.find(greeting.group);
+  if (entrance == entrances_.end()) return std::nullopt;
+  const auto self = static_cast<std::uint32_t>(entrance->second->rank);
+  if (greeting.to != self || greeting.from == self) return std::nullopt;
+  return entrance->second->secret;
+}
+
+void Acceptor::add(const std::shared_ptr<Entrance>& entrance) {
+  loop_.runAndWait([&] { entrances_[entrance->id] = entrance; });
+}
+
+void Acceptor::remove(const std::shared_ptr<Entrance>& entrance) {
+  loop_.runAndWait([&] {
+    entrance->close();
+    entrances_.erase(entrance->id);
+  });
+}
+
+}  // namespace fairring

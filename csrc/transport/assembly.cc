@@ -1,0 +1,72 @@
+#include "transport/assembly.h"
+
+#include <iterator>
+
+namespace fairring {
+
+Error Assembly::begin(const ChunkHeader& header) {
+  if (isWhole(header.number)) return {};
+  if (header.number - next_ > kMostAhead) {
+    return makeError(ErrorKind::Connection, "rank ", peer_, " sent part ", header.number, " while part ", next_,
+                     " is missing");
+  }
+  if (!incoming_.contains(header.number)) {
+    if (const Error error = open(header)) return error;
+  }
+  Incoming& incoming = incoming_.at(header.number);
+  if (incoming.header != header.part || !fits(incoming, header)) {
+    return makeError(ErrorKind::Connection, "rank ", peer_, " sent ", header.bytes, " bytes at ", header.offset,
+                     " of a part of ", header.part.bytes, " that do not fit what came of it before");
+  }
+  incoming.chunks.try_emplace(header.offset, Range{header.bytes, false});
+  return {};
+}
+
+// The first chunk of a part: its place is asked for.
+Error Assembly::open(const ChunkHeader& header) {
+  std::byte* place = nullptr;
+  if (header.part.bytes > 0) {
+    place = receiver_.place(peer_, header.part);
+    if (place == nullptr) {
+      return makeError(ErrorKind::Connection, "refused a part of ", header.part.bytes, " bytes from rank ", peer_);
+    }
+  }
+  incoming_[header.number] = {.header = header.part, .place = place, .missing = header.part.bytes, .chunks = {}};
+  return {};
+}
+
+bool Assembly::fits(const Incoming& incoming, const ChunkHeader& header) {
+  const auto after = incoming.chunks.lower_bound(header.offset);
+  if (after != incoming.chunks.end() && after->first == header.offset) return after->second.bytes == header.bytes;
+  if (after != incoming.chunks.end() && header.offset + header.bytes > after->first) return false;
+  if (after == incoming.chunks.begin()) return true;
+  const auto before = std::prev(after);
+  return before->first + before->second.bytes <= header.offset;
+}
+
+std::byte* Assembly::place(const ChunkHeader& header) const {
+  const auto incoming = incoming_.find(header.number);
+  if (stopped_ || incoming == incoming_.end()) return nullptr;
+  const auto chunk = incoming->second.chunks.find(header.offset);
+  if (chunk == incoming->second.chunks.end() || chunk->second.here) return nullptr;
+  return incoming->second.place + header.offset;
+}
+
+void Assembly::complete(const ChunkHeader& header) {
+  const auto incoming = incoming_.find(header.number);
+  if (stopped_ || incoming == incoming_.end()) return;
+  Range& chunk = incoming->second.chunks.at(header.offset);
+  if (chunk.here) return;
+  chunk.here = true;
+  incoming->second.missing -= chunk.bytes;
+  if (incoming->second.missing > 0) return;
+  incoming_.erase(incoming);
+  whole_.insert(header.number);
+  while (!whole_.empty() && *whole_.begin() == next_) {
+    whole_.erase(whole_.begin());
+    ++next_;
+  }
+  receiver_.arrived(peer_, header.part);
+}
+
+}  // namespace fairring

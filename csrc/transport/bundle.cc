@@ -1,0 +1,164 @@
+#include "transport/bundle.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+namespace fairring {
+
+namespace {
+
+constexpr double kSlackSeconds = 1e-3;  // by which a lane may be through later than all together would be
+// By which a chunk may come later over a lane that is free than over the quickest. The part that it belongs to waits
+// for it, and with it what follows from the part, though there be enough else to send meanwhile. Must outlast an
+// acknowledgement, so that a slow lane always has something to carry.
+constexpr double kMostLagSeconds = 8e-3;
+
+}  // namespace
+
+Bundle::Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended)
+    : loop_(loop), peer_(peer), relinking_(relinking), ended_(std::move(ended)), assembly_(peer, receiver) {}
+
+Bundle::~Bundle() { close(); }
+
+void Bundle::add(std::uint32_t index, Wire wire) {
+  assert(loop_.isCurrent() && !closed_);
+  if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
+    old.mapped()->drop();
+    seenOfGone_ += old.mapped()->bytesSeen();
+    sendsOfGone_ += old.mapped()->sends();
+    outbox_.takeBack(old.mapped()->takeUnacknowledged());
+  }
+  loop_.cancel(std::exchange(patience_, 0));
+  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), assembly_, index, std::move(wire));
+  lanes_[index] = lane;
+  lane->start();
+  pump();
+}
+
+void Bundle::send(std::span<const Part> parts, Pipes::Released released) {
+  assert(loop_.isCurrent() && !closed_);
+  outbox_.put(parts, std::move(released));
+  if (std::exchange(pumping_, true)) return;
+  // In the next turn, which follows at once: what else this turn sends to the peer shares the message.
+  loop_.post([weak = weak_from_this()] {
+    const auto bundle = weak.lock();
+    if (!bundle) return;
+    bundle->pumping_ = false;
+    bundle->pump();
+  });
+}
+
+std::uint64_t Bundle::bytesSeen() const {
+  std::uint64_t bytes = seenOfGone_;
+  for (const auto& [index, lane] : lanes_) bytes += lane->bytesSeen();
+  return bytes;
+}
+
+std::uint64_t Bundle::sends() const {
+  std::uint64_t sends = sendsOfGone_;
+  for (const auto& [index, lane] : lanes_) sends += lane->sends();
+  return sends;
+}
+
+bool Bundle::isFlushed() const {
+  return std::ranges::all_of(lanes_, [](const auto& entry) { return entry.second->isFlushed(); });
+}
+
+void Bundle::pump() {
+  while (!closed_ && !outbox_.empty()) {
+    Lane* lane = laneForNext();
+    if (lane == nullptr) break;
+    Outbox::Chunk chunk = outbox_.take(lane->chunkBytes(lanes_.size() == 1));
+    const bool isLarge = !chunk.isSmall();
+    lane->give(std::move(chunk));
+    if (isLarge) lane->flush();
+  }
+  for (const auto& [index, lane] : lanes_) lane->flush();
+  callReleased();
+}
+
+// That which would be through with the next chunk first, or another that has room now and would neither be much later
+// nor later than all lanes together with all that waits. None where it is better to wait.
+Lane* Bundle::laneForNext() {
+  struct Offer {
+    Lane* lane = nullptr;
+    double seconds = std::numeric_limits<double>::infinity();
+  };
+  Offer quickest;
+  Offer free;
+  double rate = 0;
+  std::uint64_t bytes = outbox_.bytes();
+  for (const auto& [index, lane] : lanes_) {
+    const Offer offer{lane.get(), lane->secondsFor(outbox_.nextBytes(lane->chunkBytes(lanes_.size() == 1)))};
+    rate += lane->bytesPerSecond();
+    bytes += lane->outstanding();
+    if (offer.seconds < quickest.seconds) quickest = offer;
+    if (lane->hasRoom() && offer.seconds < free.seconds) free = offer;
+  }
+  if (free.lane == nullptr || free.lane == quickest.lane) return free.lane;
+  if (free.seconds > static_cast<double>(bytes) / rate + kSlackSeconds) return nullptr;
+  // One that carries nothing is tried all the same: it may be faster by now.
+  const bool isIdle = free.lane->outstanding() == 0;
+  return isIdle || free.seconds <= quickest.seconds + kMostLagSeconds ? free.lane : nullptr;
+}
+
+// Handlers may send, and may end the pipe.
+void Bundle::callReleased() {
+  const auto self = shared_from_this();
+  for (const Pipes::Released& released : outbox_.takeReleased()) {
+    if (!closed_) released();
+  }
+}
+
+void Bundle::onGone(std::uint32_t index, const Error& error) {
+  const auto node = lanes_.extract(index);
+  Lane& lane = *node.mapped();
+  peerClosed_ = peerClosed_ || lane.peerHasEnded();
+  seenOfGone_ += lane.bytesSeen();
+  sendsOfGone_ += lane.sends();
+  outbox_.takeBack(lane.takeUnacknowledged());
+  const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
+  if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);
+  if (again) {
+    if (lanes_.empty()) awaitLanes(error);
+    relinking_.relink(peer_, index);
+  }
+  pump();
+}
+
+void Bundle::awaitLanes(const Error& error) {
+  patience_ = loop_.at(Loop::Clock::now() + relinking_.patience, [this, error] {
+    patience_ = 0;
+    end(makeError(ErrorKind::Connection, error ? error.text() : "all connections were closed", "; for ",
+                  relinking_.patience.count(), " ms none could be made anew"));
+  });
+}
+
+void Bundle::onFault(const Error& error) { end(error); }
+
+void Bundle::peerLeaves() {
+  peerLeaves_ = true;
+  if (lanes_.empty()) end({});
+}
+
+void Bundle::close() {
+  if (std::exchange(closed_, true)) return;
+  assembly_.stop();
+  loop_.cancel(patience_);
+  for (const auto& [index, lane] : lanes_) {
+    lane->sayEnd();
+    lane->drop();
+  }
+}
+
+void Bundle::end(const Error& error) {
+  if (std::exchange(closed_, true)) return;
+  const auto self = shared_from_this();
+  assembly_.stop();
+  loop_.cancel(patience_);
+  for (const auto& [index, lane] : lanes_) lane->drop();
+  ended_(error);
+}
+
+}  // namespace fairring

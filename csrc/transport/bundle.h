@@ -1,0 +1,67 @@
+// All lanes to one peer, as one pipe. Cuts what waits for the peer into chunks and gives each to the lane that will be
+// through with it first, by the lanes' measured rates, so a slow lane holds nothing up. Where a lane breaks, what it
+// had is sent again over the others, and the lane is asked for anew; the pipe ends when the peer has closed it, or when
+// no lane has stood for the time that is allowed. Owned by TcpPipes. On the loop only. Nothing is called from within
+// send().
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "transport/lane.h"
+
+namespace fairring {
+
+struct Relinking {
+  // Has the lane's connection made anew; add() when it is there. None: what breaks stays broken.
+  std::function<void(int peer, std::uint32_t lane)> relink;
+  std::chrono::milliseconds patience{0};  // with a peer to whom no lane stands
+};
+
+class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundle> {
+ public:
+  using Ended = std::function<void(const Error&)>;  // empty error: the peer closed it in good order
+
+  Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended);
+  ~Bundle() override;
+
+  void add(std::uint32_t index, Wire wire);
+  void send(std::span<const Part> parts, Pipes::Released released);
+  std::uint64_t bytesSeen() const;
+  std::uint64_t sends() const;
+  bool drained() const { return outbox_.empty() && isFlushed(); }
+  void peerLeaves();  // what breaks from now on stays broken
+  void close();
+
+  void onAcknowledged(const Outbox::Chunk& chunk) override { outbox_.acknowledged(chunk); }
+  void onProgress() override { pump(); }
+  void onGone(std::uint32_t index, const Error& error) override;
+  void onFault(const Error& error) override;
+
+ private:
+  bool isFlushed() const;
+  void pump();
+  Lane* laneForNext();
+  void callReleased();
+  void awaitLanes(const Error& error);
+  void end(const Error& error);
+
+  Loop& loop_;
+  const int peer_;
+  const Relinking& relinking_;
+  Ended ended_;
+  Outbox outbox_;
+  Assembly assembly_;
+  std::map<std::uint32_t, std::shared_ptr<Lane>> lanes_;
+  std::uint64_t seenOfGone_ = 0;   // bytes that came over lanes which are gone
+  std::uint64_t sendsOfGone_ = 0;  // by them
+  bool pumping_ = false;           // it will happen
+  bool peerLeaves_ = false;
+  bool peerClosed_ = false;
+  bool closed_ = false;
+  Loop::TimerId patience_ = 0;
+};
+
+}  // namespace fairring

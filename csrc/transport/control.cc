@@ -1,0 +1,61 @@
+#include "transport/control.h"
+
+#include <cassert>
+
+namespace fairring {
+
+Control::Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Heartbeat heartbeat)
+    : loop_(loop), vitals_(vitals), self_(std::make_shared<Control*>(this)) {
+  assert(loop_.isCurrent());
+  vitals_.runAndWait(
+      [&] { wire_ = std::make_unique<ControlWire>(vitals_.loop(), std::move(heartbeat), eventsTo(receiver)); });
+}
+
+Control::~Control() {
+  vitals_.runAndWait([this] { wire_.reset(); });
+}
+
+ControlWire::Events Control::eventsTo(ControlReceiver& receiver) {
+  const std::weak_ptr<Control*> self = self_;
+  return {
+      [&loop = loop_, &receiver, self](int peer, ControlMessage message) {
+        const auto held = std::make_shared<ControlMessage>(std::move(message));  // tasks can be copied, this can't
+        loop.post([&receiver, self, peer, held] {
+          if (!self.expired()) receiver.onControl(peer, std::move(*held));
+        });
+      },
+      [&loop = loop_, &receiver, self](int peer, const Error& error) {
+        loop.post([&receiver, self, peer, error] {
+          const auto control = self.lock();
+          if (!control) return;
+          (*control)->peers_.erase(peer);
+          receiver.onControlEnded(peer, error);
+        });
+      },
+      [&loop = loop_, &receiver, self](int peer, std::chrono::milliseconds silence) {
+        loop.post([&receiver, self, peer, silence] {
+          if (!self.expired()) receiver.onSilent(peer, silence);
+        });
+      },
+  };
+}
+
+void Control::add(int peer, Wire wire) {
+  assert(loop_.isCurrent());
+  peers_.insert(peer);
+  const auto held = std::make_shared<Wire>(std::move(wire));
+  vitals_.loop().post([this, peer, held] { wire_->add(peer, std::move(*held)); });
+}
+
+void Control::send(int peer, ControlType type, std::string text, std::vector<int> descriptors) {
+  assert(loop_.isCurrent());
+  vitals_.loop().post([this, peer, type, text = std::move(text), descriptors = std::move(descriptors)] {
+    wire_->send(peer, type, text, descriptors);
+  });
+}
+
+void Control::sendToAll(ControlType type, const std::string& text) {
+  for (const int peer : peers_) send(peer, type, text);
+}
+
+}  // namespace fairring

@@ -1,0 +1,248 @@
+#include "transport/control_wire.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+namespace fairring {
+
+namespace {
+
+constexpr std::size_t kHeaderBytes = 8;
+constexpr std::size_t kMaxDescriptors = 4;
+constexpr std::chrono::milliseconds kLongestInterval{1'000};
+
+struct Outgoing {
+  std::string bytes;
+  std::vector<int> descriptors;  // beside the first byte
+  std::size_t sent = 0;
+};
+
+std::string frame(ControlType type, const std::string& text) {
+  const auto length = static_cast<std::uint32_t>(text.size());
+  std::string bytes(kHeaderBytes, '\0');
+  bytes[0] = static_cast<char>(type);
+  for (int i = 0; i < 4; ++i) bytes[4 + i] = static_cast<char>(length >> (8 * i));
+  return bytes + text;
+}
+
+std::uint32_t lengthIn(const std::string& header) {
+  std::uint32_t length = 0;
+  for (int i = 3; i >= 0; --i) length = length << 8 | static_cast<std::uint8_t>(header[4 + i]);
+  return length;
+}
+
+ssize_t sendOver(Wire& wire, const Outgoing& out) {
+  iovec bytes{const_cast<char*>(out.bytes.data()) + out.sent, out.bytes.size() - out.sent};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
+  if (out.sent == 0 && !out.descriptors.empty()) {
+    const std::size_t size = sizeof(int) * out.descriptors.size();
+    message.msg_control = ancillary.data();
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), out.descriptors.data(), size);
+  }
+  return wire.send(message);
+}
+
+void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      into.emplace_back(fd);
+    }
+  }
+}
+
+// The process at the other end of a unix socket; 0 where it can't be told: over TCP, or from another pid namespace.
+pid_t processOf(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
+}  // namespace
+
+struct ControlWire::Connection {
+  int peer;
+  Wire wire;
+  Descriptor process;  // readable once the peer's process has ended; none for peers of other machines
+  std::string input;
+  std::vector<Descriptor> descriptors;
+  std::deque<Outgoing> output;
+  Loop::Clock::time_point heard;  // the last byte
+  bool ended = false;
+};
+
+ControlWire::ControlWire(Loop& loop, Heartbeat heartbeat, Events events)
+    : loop_(loop),
+      heartbeat_(std::move(heartbeat)),
+      interval_(std::clamp(heartbeat_.timeout / 4, std::chrono::milliseconds(1), kLongestInterval)),
+      events_(std::move(events)) {
+  scheduleBeat();
+}
+
+ControlWire::~ControlWire() {
+  loop_.cancel(nextBeat_);
+  for (auto& [peer, connection] : connections_) {
+    connection->ended = true;
+    loop_.unwatch(connection->wire.socket().get());
+    if (connection->process) loop_.unwatch(connection->process.get());
+  }
+}
+
+void ControlWire::add(int peer, Wire wire) {
+  assert(loop_.isCurrent());
+  auto connection = std::make_shared<Connection>();
+  connection->peer = peer;
+  connection->wire = std::move(wire);
+  connection->heard = Loop::Clock::now();
+  connections_[peer] = connection;
+  loop_.watch(connection->wire.socket().get(), EPOLLIN,
+              [this, connection](std::uint32_t events) { onReady(connection, events); });
+  watchProcess(connection);
+  if (connection->ended || !connection->wire.hasUnread()) return;
+  loop_.post([this, weak = std::weak_ptr(connection)] {  // what came right behind the handshake
+    if (const auto here = weak.lock(); here && !here->ended) readAll(*here);
+  });
+}
+
+// The end of the connection says as much, unless some other process has inherited the peer's end of it.
+void ControlWire::watchProcess(const std::shared_ptr<Connection>& connection) {
+  const pid_t process = processOf(connection->wire.socket().get());
+  if (process <= 0) return;
+  const auto hasEnded = [this, connection](std::uint32_t) {
+    readAll(*connection);  // its last words
+    if (!connection->ended) end(*connection, Error());
+  };
+  const long fd = ::syscall(SYS_pidfd_open, process, 0);
+  if (fd < 0 && errno == ESRCH) return hasEnded(EPOLLIN);
+  if (fd < 0) return;
+  connection->process = Descriptor(static_cast<int>(fd));
+  loop_.watch(connection->process.get(), EPOLLIN, hasEnded);
+}
+
+// A process that was stopped itself finds everybody silent when it goes on: it listens first.
+void ControlWire::beat() {
+  const auto now = Loop::Clock::now();
+  const bool overslept = now - beatDue_ > heartbeat_.timeout / 2;
+  const auto connections = connections_;
+  const std::string text = connections.empty() ? "" : heartbeat_.text();
+  for (const auto& [peer, connection] : connections) {
+    if (overslept) connection->heard = now;
+    if (connection->output.empty()) send(peer, ControlType::Pulse, text, {});
+    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - connection->heard);
+    if (silence >= heartbeat_.timeout) events_.silent(peer, silence);
+  }
+  scheduleBeat();
+}
+
+void ControlWire::scheduleBeat() {
+  beatDue_ = Loop::Clock::now() + interval_;
+  nextBeat_ = loop_.at(beatDue_, [this] { beat(); });
+}
+
+void ControlWire::send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors) {
+  assert(loop_.isCurrent() && text.size() <= kMaxText && descriptors.size() <= kMaxDescriptors);
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return;
+  found->second->output.push_back({frame(type, text), descriptors});
+  flush(*found->second);
+}
+
+void ControlWire::onReady(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
+  if ((events & EPOLLOUT) != 0) flush(*connection);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) readAll(*connection);
+}
+
+void ControlWire::readAll(Connection& connection) {
+  while (!connection.ended && readSome(connection)) {
+    while (!connection.ended && takeMessage(connection)) {
+    }
+  }
+}
+
+// True when there may be more to read.
+bool ControlWire::readSome(Connection& connection) {
+  std::array<char, 4096> buffer;
+  iovec bytes{buffer.data(), buffer.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = ancillary.data();
+  message.msg_controllen = ancillary.size();
+  const ssize_t got = connection.wire.receive(message);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got <= 0) {
+    end(connection, got == 0 ? Error() : connection.wire.failure("recvmsg"));
+    return false;
+  }
+  connection.heard = Loop::Clock::now();
+  takeDescriptors(message, connection.descriptors);
+  connection.input.append(buffer.data(), static_cast<std::size_t>(got));
+  return true;
+}
+
+// True when there was one.
+bool ControlWire::takeMessage(Connection& connection) {
+  std::string& input = connection.input;
+  if (input.size() < kHeaderBytes) return false;
+  const std::uint32_t length = lengthIn(input);
+  if (length > kMaxText || connection.descriptors.size() > kMaxDescriptors) {
+    end(connection,
+        makeError(ErrorKind::Connection, "a control message of ", length, " bytes with ", connection.descriptors.size(),
+                  " descriptors; the most are ", kMaxText, " and ", kMaxDescriptors));
+    return false;
+  }
+  if (input.size() < kHeaderBytes + length) return false;
+  ControlMessage message{static_cast<ControlType>(input[0]), input.substr(kHeaderBytes, length), {}};
+  input.erase(0, kHeaderBytes + length);
+  if (message.type == ControlType::Segment) message.descriptors = std::exchange(connection.descriptors, {});
+  events_.message(connection.peer, std::move(message));
+  return true;
+}
+
+void ControlWire::flush(Connection& connection) {
+  connection.wire.flush();
+  while (!connection.output.empty()) {
+    Outgoing& out = connection.output.front();
+    const ssize_t sent = sendOver(connection.wire, out);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (sent < 0) {  // broken: reading finds the end and tells it
+      connection.output.clear();
+      ::shutdown(connection.wire.socket().get(), SHUT_RDWR);
+      break;
+    }
+    out.sent += static_cast<std::size_t>(sent);
+    if (out.sent == out.bytes.size()) connection.output.pop_front();
+  }
+  const bool blocked = !connection.output.empty() || connection.wire.hasUnsent();
+  loop_.rewatch(connection.wire.socket().get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void ControlWire::end(Connection& connection, const Error& error) {
+  connection.ended = true;
+  loop_.unwatch(connection.wire.socket().get());
+  if (connection.process) loop_.unwatch(connection.process.get());
+  const auto node = connections_.extract(connection.peer);  // alive until this is over
+  events_.ended(connection.peer, error);
+}
+
+}  // namespace fairring

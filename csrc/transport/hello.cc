@@ -1,0 +1,176 @@
+#include "transport/hello.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+using Digest = std::array<std::byte, 32>;
+using Bytes = std::span<const std::byte>;
+
+constexpr std::string_view kMagic = "FAIRRING";
+constexpr std::uint32_t kVersion = 2;
+constexpr std::size_t kGreetingBytes = 76;
+constexpr std::size_t kAnswerBytes = 64;
+constexpr std::size_t kProofBytes = 32;
+
+void append(std::vector<std::byte>& out, Bytes bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+
+Bytes bytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void appendU32(std::vector<std::byte>& out, std::uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<std::byte>(value >> shift));
+}
+
+std::uint32_t readU32(Bytes bytes) {
+  std::uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | std::to_integer<std::uint32_t>(bytes[i]);
+  return value;
+}
+
+// The label's length is fixed by its zero byte, so no label and message can be read as another label and message.
+Digest mac(const Secret& secret, std::string_view label, Bytes message) {
+  std::vector<std::byte> input;
+  append(input, bytesOf(label));
+  input.push_back(std::byte{0});
+  append(input, message);
+  Digest digest;
+  unsigned int length = 0;
+  const unsigned char* done = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                                   reinterpret_cast<const unsigned char*>(input.data()), input.size(),
+                                   reinterpret_cast<unsigned char*>(digest.data()), &length);
+  check(done != nullptr && length == digest.size(), ErrorKind::System, "HMAC-SHA256 is not available in libcrypto");
+  return digest;
+}
+
+bool equalInConstantTime(Bytes a, Bytes b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::array<std::byte, 32> randomBytes() {
+  std::array<std::byte, 32> bytes;
+  const int drawn = RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  check(drawn == 1, ErrorKind::System, "libcrypto has no random bytes");
+  return bytes;
+}
+
+std::vector<std::byte> encodeGreeting(const Greeting& greeting, Bytes nonce) {
+  std::vector<std::byte> out;
+  append(out, bytesOf(kMagic));
+  appendU32(out, kVersion);
+  appendU32(out, static_cast<std::uint32_t>(greeting.purpose));
+  appendU32(out, greeting.lane);
+  appendU32(out, greeting.from);
+  appendU32(out, greeting.to);
+  append(out, greeting.group);
+  append(out, nonce);
+  return out;
+}
+
+std::vector<std::byte> concatenated(Bytes a, Bytes b) {
+  std::vector<std::byte> out(a.begin(), a.end());
+  append(out, b);
+  return out;
+}
+
+}  // namespace
+
+Secret randomSecret() { return randomBytes(); }
+
+GroupId makeGroupId(const Secret& secret, const std::string& groupName) {
+  const Digest digest = mac(secret, "group", bytesOf(groupName));
+  GroupId id;
+  std::copy_n(digest.begin(), id.size(), id.begin());
+  return id;
+}
+
+std::string keyedName(const Secret& secret, const std::string& label, const std::string& message) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : mac(secret, label, bytesOf(message))) {
+    text += digits[std::to_integer<unsigned>(byte) >> 4];
+    text += digits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+Hello::Hello(const Greeting& greeting, const Secret& secret)
+    : connector_(true), secret_(secret), greeting_(greeting), wanted_(kAnswerBytes) {
+  greetingBytes_ = encodeGreeting(greeting, randomBytes());
+  output_ = greetingBytes_;
+}
+
+Hello::Hello(SecretOf secretOf) : connector_(false), secretOf_(std::move(secretOf)), wanted_(kGreetingBytes) {}
+
+Hello::State Hello::feed(Bytes bytes) {
+  assert(state_ == State::Wants && bytes.size() <= wanted());
+  append(input_, bytes);
+  if (wanted() > 0) return state_;
+  if (connector_) {
+    state_ = onAnswer();
+  } else {
+    state_ = wanted_ == kGreetingBytes ? onGreeting() : onProof();
+  }
+  input_.clear();
+  return state_;
+}
+
+std::vector<std::byte> Hello::takeOutput() { return std::exchange(output_, {}); }
+
+Hello::State Hello::onGreeting() {
+  const Bytes in(input_);
+  if (!std::ranges::equal(in.first(8), bytesOf(kMagic)) || readU32(in.subspan(8)) != kVersion) return State::Refused;
+  const std::uint32_t purpose = readU32(in.subspan(12));
+  if (purpose != static_cast<std::uint32_t>(Purpose::Control) && purpose != static_cast<std::uint32_t>(Purpose::Lane)) {
+    return State::Refused;
+  }
+  greeting_.purpose = static_cast<Purpose>(purpose);
+  greeting_.lane = readU32(in.subspan(16));
+  greeting_.from = readU32(in.subspan(20));
+  greeting_.to = readU32(in.subspan(24));
+  std::ranges::copy(in.subspan(28, 16), greeting_.group.begin());
+  const auto secret = secretOf_(greeting_);
+  if (!secret) return State::Refused;
+  secret_ = *secret;
+  greetingBytes_ = input_;
+  nonce_ = randomBytes();
+  output_ = concatenated(nonce_, mac(secret_, "acceptor", concatenated(greetingBytes_, nonce_)));
+  wanted_ = kProofBytes;
+  return State::Wants;
+}
+
+Hello::State Hello::onAnswer() {
+  const Bytes in(input_);
+  const auto signedBytes = concatenated(greetingBytes_, in.first(32));
+  if (!equalInConstantTime(in.subspan(32), mac(secret_, "acceptor", signedBytes))) return State::Refused;
+  std::ranges::copy(in.first(32), nonce_.begin());
+  const Digest proof = mac(secret_, "connector", signedBytes);
+  output_.assign(proof.begin(), proof.end());
+  return State::Done;
+}
+
+Hello::State Hello::onProof() {
+  const Digest expected = mac(secret_, "connector", concatenated(greetingBytes_, nonce_));
+  return equalInConstantTime(input_, expected) ? State::Done : State::Refused;
+}
+
+Hello::Bond Hello::bond(const Bytes32& channel) const {
+  assert(state_ == State::Done);
+  const auto said = concatenated(concatenated(greetingBytes_, nonce_), channel);
+  const Digest ofConnector = mac(secret_, "connector's channel", said);
+  const Digest ofAcceptor = mac(secret_, "acceptor's channel", said);
+  return connector_ ? Bond{ofConnector, ofAcceptor} : Bond{ofAcceptor, ofConnector};
+}
+
+}  // namespace fairring

@@ -1,0 +1,214 @@
+#include "transport/lane.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+
+namespace fairring {
+
+namespace {
+
+// Of a lane's rate: what one chunk keeps it busy with, so that slow lanes get small ones. Where there is no other lane
+// to choose, longer ones cost less: a small part waits behind one at most.
+constexpr double kChunkSeconds = 2e-3;
+constexpr double kLoneChunkSeconds = 8e-3;
+constexpr std::uint32_t kSmallestCut = 32 << 10;
+
+bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
+
+}  // namespace
+
+Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Wire wire)
+    : loop_(loop), owner_(std::move(owner)), index_(index), wire_(std::move(wire)), intake_(assembly) {}
+
+Lane::~Lane() { drop(); }
+
+void Lane::start() {
+  assert(loop_.isCurrent());
+  loop_.watch(wire_.socket().get(), EPOLLIN, whenReady());
+  readOn();
+}
+
+Loop::Ready Lane::whenReady() {
+  return [weak = weak_from_this()](std::uint32_t events) {
+    if (const auto lane = weak.lock()) lane->onReady(events);
+  };
+}
+
+std::uint32_t Lane::chunkBytes(bool alone) const {
+  const double fitting = pace_.bytesPerSecond() * (alone ? kLoneChunkSeconds : kChunkSeconds);
+  return static_cast<std::uint32_t>(std::clamp<double>(fitting, kSmallestCut, kMostChunkBytes));
+}
+
+double Lane::secondsFor(std::uint64_t bytes) const {
+  return static_cast<double>(outstanding_ + bytes) / pace_.bytesPerSecond();
+}
+
+void Lane::give(Outbox::Chunk chunk) {
+  assert(loop_.isCurrent() && hasRoom());
+  chunk.header.acked = confirmed_ = intake_.chunks();
+  output_.push_back({chunk.header, chunk.data, chunk.of});
+  if (!chunk.isSmall()) {
+    pace_.gave(outstanding_, Pace::Clock::now());
+    outstanding_ += chunk.header.bytes;
+  }
+  unacknowledged_.push_back(std::move(chunk));
+}
+
+void Lane::flush() {
+  wire_.flush();
+  while (!gone_ && !output_.empty()) {
+    std::array<iovec, kMostPieces> pieces;
+    std::size_t count = 0;
+    std::size_t skip = offset_;
+    for (auto frame = output_.begin(); frame != output_.end() && count + 2 <= kMostPieces; ++frame) {
+      if (skip < sizeof frame->header) {
+        pieces[count++] = {reinterpret_cast<std::byte*>(&frame->header) + skip, sizeof frame->header - skip};
+      }
+      const std::size_t ofData = skip - std::min(skip, sizeof frame->header);
+      if (ofData < frame->header.bytes) {
+        pieces[count++] = {const_cast<std::byte*>(frame->data) + ofData, frame->header.bytes - ofData};
+      }
+      skip = 0;
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t bytes = wire_.send(message);
+    if (bytes < 0 && isTransient(errno)) break;
+    if (bytes < 0) {  // broken: reading finds the end, and may find something before it
+      output_.clear();
+      ::shutdown(wire_.socket().get(), SHUT_RDWR);
+      return;
+    }
+    sends_ += output_.back().of ? 1 : 0;  // what only acknowledges stands last, and alone
+    sent(static_cast<std::size_t>(bytes));
+  }
+  if (gone_ || blocked_ == !isFlushed()) return;
+  blocked_ = !isFlushed();
+  loop_.rewatch(wire_.socket().get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Lane::sent(std::size_t bytes) {
+  offset_ += bytes;
+  while (!output_.empty() && offset_ >= sizeof(ChunkHeader) + output_.front().header.bytes) {
+    offset_ -= sizeof(ChunkHeader) + output_.front().header.bytes;
+    if (output_.front().of) ++sentWhole_;
+    output_.pop_front();
+  }
+}
+
+void Lane::onReady(std::uint32_t events) {
+  const auto self = shared_from_this();  // what the owner is told may end both
+  const auto owner = owner_.lock();
+  if (!owner) return;
+  if ((events & EPOLLOUT) != 0) flush();
+  if (!gone_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(*owner);
+  if (gone_) return;
+  acknowledgeSoon();
+  owner->onProgress();
+}
+
+void Lane::read(LaneOwner& owner) {
+  std::size_t budget = kMostBytesPerTurn;
+  while (budget > 0 && !gone_) {
+    std::array<iovec, 2> room = intake_.room();
+    msghdr message{};
+    message.msg_iov = room.data();
+    message.msg_iovlen = room.size();
+    const ssize_t got = wire_.receive(message);
+    if (got < 0 && isTransient(errno)) return;
+    if (got < 0) return leave(owner, makeError(ErrorKind::Connection, wire_.failure("recvmsg").text()));
+    if (got == 0) return leave(owner, {});
+    const auto bytes = static_cast<std::size_t>(got);
+    seen_ += bytes;
+    budget -= std::min(budget, bytes);
+    const Error error = intake_.filled(bytes);
+    if (gone_) return;
+    if (error) return owner.onFault(error);
+    if (!takeAcknowledgements(owner)) return;
+    if (intake_.hasEnded()) return leave(owner, {});
+    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
+  }
+  if (!gone_) readOn();
+}
+
+// What the wire has taken from the socket already, in the next turn.
+void Lane::readOn() {
+  if (wire_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
+}
+
+// False when there were more than can be.
+bool Lane::takeAcknowledgements(LaneOwner& owner) {
+  std::uint32_t count = intake_.acked() - acked_;
+  if (count == 0) return true;
+  if (count > sentWhole_) {
+    owner.onFault(makeError(ErrorKind::Connection, count, " chunks were acknowledged and only ", sentWhole_, " sent"));
+    return false;
+  }
+  acked_ += count;
+  sentWhole_ -= count;
+  std::uint64_t bytes = 0;
+  for (; count > 0; --count) {
+    const Outbox::Chunk chunk = std::move(unacknowledged_.front());
+    unacknowledged_.pop_front();
+    if (!chunk.isSmall()) bytes += chunk.header.bytes;
+    owner.onAcknowledged(chunk);
+  }
+  if (bytes > 0) pace_.acked(bytes, Pace::Clock::now());
+  outstanding_ -= bytes;
+  return true;
+}
+
+void Lane::acknowledgeSoon() {
+  const bool urgent = intake_.takeUrgent();
+  const std::uint32_t unconfirmed = intake_.chunks() - confirmed_;
+  if (unconfirmed == 0) return;
+  if (urgent || unconfirmed >= kMostUnconfirmed) return acknowledge();
+  if (confirmation_ != 0) return;
+  confirmation_ = loop_.at(Loop::Clock::now() + kMostDelay, [this] {
+    confirmation_ = 0;
+    if (intake_.chunks() != confirmed_) acknowledge();
+  });
+}
+
+void Lane::acknowledge() {
+  confirmed_ = intake_.chunks();
+  // A header that has not begun to go out says it too.
+  if (output_.size() > (offset_ > 0 ? 1U : 0U)) {
+    for (auto frame = output_.begin() + (offset_ > 0 ? 1 : 0); frame != output_.end(); ++frame) {
+      frame->header.acked = confirmed_;
+    }
+    return;
+  }
+  output_.push_back({{.part = {.kind = kNoPart}, .acked = confirmed_}, nullptr, nullptr});
+  flush();
+}
+
+void Lane::sayEnd() {
+  if (gone_ || offset_ > 0) return;
+  ChunkHeader header{.part = {.kind = kEnd}, .acked = intake_.chunks()};
+  iovec piece{&header, sizeof header};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  [[maybe_unused]] const auto sent = wire_.send(message);
+}
+
+void Lane::drop() {
+  if (std::exchange(gone_, true)) return;
+  loop_.cancel(confirmation_);
+  loop_.unwatch(wire_.socket().get());
+  wire_.close();
+}
+
+void Lane::leave(LaneOwner& owner, const Error& error) {
+  drop();
+  owner.onGone(index_, error);
+}
+
+}  // namespace fairring

@@ -1,0 +1,68 @@
+// Makes the connections of one group: to every neighbour those that are wanted, and lanes that broke once more. Of two
+// ranks the higher connects and the lower takes what arrives at its entrance, whenever that may be: nobody waits for
+// another's first call.
+// A connection that is closed during the challenge is tried again for a while: the other side may be crowded.
+// On the loop only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "transport/acceptor.h"
+
+namespace fairring {
+
+struct Wanted {
+  int peer;
+  Purpose purpose;
+  SocketAddress address;  // used where this rank is the higher one, as is the next
+  std::uint32_t lane = 0;
+  std::optional<SocketAddress> source = std::nullopt;  // of this machine; none: as routing chooses
+};
+
+class Links {
+ public:
+  struct Events {
+    std::function<void(Arrival)> linked;                 // of a lane again where it was made anew
+    std::function<void(int peer, const Error&)> failed;  // of kind Configuration: a certificate, on either side
+  };
+
+  Links(Loop& loop, std::shared_ptr<Entrance> entrance, Events events);
+  ~Links();
+
+  void want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout);
+  // Makes a connection that was wanted before anew, where this rank is the one to connect: tried for as long as that
+  // takes, whatever refuses it. Where it does not come about nothing is called.
+  void restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout);
+  std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
+
+ private:
+  using Key = std::tuple<int, Purpose, std::uint32_t>;
+  struct Attempt {
+    bool again;
+    Loop::Clock::time_point deadline;
+    std::unique_ptr<Handshake> handshake = nullptr;
+    Loop::TimerId retry = 0;
+  };
+
+  void begin(const Key& key, Attempt attempt);
+  void connect(const Key& key);
+  bool retry(const Attempt& attempt, const Error& error) const;
+  void onFinished(const Key& key, const Error& error);
+  bool goesToDoor(const Key& key) const;
+  void take(Arrival arrival);
+
+  Loop& loop_;
+  std::shared_ptr<Entrance> entrance_;
+  Events events_;
+  std::map<Key, Wanted> wanted_;
+  std::set<Key> missing_;
+  std::map<Key, Attempt> attempts_;
+};
+
+}  // namespace fairring

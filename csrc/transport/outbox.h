@@ -1,0 +1,93 @@
+// What one rank has to send to one peer. Parts are cut into chunks when a lane has room for one, so that each lane gets
+// what it can carry. A chunk is kept until the peer has acknowledged it: where its lane breaks, another lane sends it
+// again.
+//
+// The memory of a part comes back when all of its chunks have been acknowledged. That is a round trip, which is long
+// beside the time of a part that is not large: such a part is copied here, and its memory comes back at once. Small
+// parts go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones of the
+// express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of it is
+// next: it may be slow then, but never stands still.
+// Owned by the peer's bundle. On the loop only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/chunk.h"
+
+namespace fairring {
+
+class Outbox {
+ public:
+  static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small part, at most
+  static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of one that is copied
+  static constexpr std::uint64_t kMostAhead = 1 << 20;      // of bulk that waits
+
+  struct Outgoing;  // a part
+
+  struct Chunk {
+    ChunkHeader header;
+    const std::byte* data = nullptr;
+    std::shared_ptr<Outgoing> of;
+
+    bool isSmall() const { return header.part.bytes <= kSmallBytes; }
+    std::uint64_t wireBytes() const { return sizeof header + header.bytes; }
+  };
+
+  void put(std::span<const Part> parts, Pipes::Released released);
+
+  bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
+  std::uint64_t bytes() const { return bytes_; }  // that no lane has
+  // The size of the next chunk for a lane that wants at most so many bytes; not to be asked where nothing is left.
+  std::uint32_t nextBytes(std::uint32_t most) const;
+  Chunk take(std::uint32_t most);
+  // The lane that had these, in the order in which they were taken, broke.
+  void takeBack(const std::deque<Chunk>& chunks);
+  void acknowledged(const Chunk& chunk);
+  bool drained() const { return empty() && withLanes_ == 0; }
+
+  // What became due since the last time, to be called by whoever takes it.
+  std::vector<Pipes::Released> takeReleased() { return std::exchange(released_, {}); }
+
+ private:
+  struct Message {
+    std::size_t parts = 0;  // whose memory is still in use
+    Pipes::Released released;
+  };
+
+  using Parts = std::deque<std::shared_ptr<Outgoing>>;
+  Parts Outbox::* next() const;
+
+  std::vector<std::byte> copyOf(const Part& part);
+  void keep(std::vector<std::byte>&& copy);
+
+  // Memory of copies that are over, for the next: to ask for a little more than a thousand bytes each time is dear.
+  static constexpr std::size_t kMostSpare = 64;
+  static constexpr std::size_t kSpareBytes = 8 << 10;  // of each, at most
+  std::vector<std::vector<std::byte>> spare_;
+
+  std::uint64_t nextNumber_ = 0;
+  std::deque<Chunk> again_;  // to be sent once more
+  Parts small_;
+  Parts express_;  // larger ones
+  Parts bulk_;
+  std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
+  std::uint64_t bytes_ = 0;
+  std::size_t withLanes_ = 0;  // chunks that are not acknowledged
+  std::vector<Pipes::Released> released_;
+};
+
+struct Outbox::Outgoing {
+  PartHeader header;
+  std::uint64_t number = 0;
+  const std::byte* data = nullptr;
+  std::vector<std::byte> copy;  // where the part is not large
+  std::uint64_t cut = 0;        // bytes that have become chunks
+  std::uint64_t acknowledged = 0;
+  std::shared_ptr<Message> message;  // none where it was copied
+};
+
+}  // namespace fairring

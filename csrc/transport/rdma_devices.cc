@@ -1,0 +1,151 @@
+#include "transport/rdma_devices.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <fstream>
+#include <memory>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string firstLine(const fs::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+// "4: ACTIVE" as "ACTIVE".
+std::string stateIn(const fs::path& file) {
+  const std::string line = firstLine(file);
+  const std::size_t colon = line.find(": ");
+  return colon == std::string::npos ? line : line.substr(colon + 2);
+}
+
+// The node through which programs reach the device: "uverbs0". Empty where the kernel offers none.
+std::string nodeOf(const std::string& device, const RdmaSources& sources) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(sources.classes / "infiniband_verbs", ignored)) {
+    if (firstLine(entry.path() / "ibdev") == device) return entry.path().filename();
+  }
+  return {};
+}
+
+// As /proc/net/if_inet6 writes it: "fe80:0000:...:0001" without colons.
+std::string withoutColons(std::string gid) {
+  std::erase(gid, ':');
+  return gid;
+}
+
+bool hasAddress(const std::string& netdev, const std::string& gid, const fs::path& addresses) {
+  constexpr unsigned kTentative = 0x40;
+  std::ifstream lines(addresses);
+  std::string address;
+  std::string index;
+  std::string prefix;
+  std::string scope;
+  std::string flags;
+  std::string name;
+  while (lines >> address >> index >> prefix >> scope >> flags >> name) {
+    if (name != netdev || address != withoutColons(gid)) continue;
+    return (std::stoul(flags, nullptr, 16) & kTentative) == 0;
+  }
+  return false;
+}
+
+// "10.77.0.0/24"; empty where the interface has no IPv4 address.
+std::string networkOf(const std::string& netdev) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (netdev != entry->ifa_name || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    const auto mask = reinterpret_cast<const sockaddr_in*>(entry->ifa_netmask)->sin_addr.s_addr;
+    in_addr network = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
+    network.s_addr &= mask;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    ::inet_ntop(AF_INET, &network, text.data(), text.size());
+    return concat(text.data(), "/", std::popcount(mask));
+  }
+  return {};
+}
+
+// GID 0 is link-local with RoCE: it reaches the interface's own network and no further. With InfiniBand its first half
+// is the subnet's.
+std::string fabricOf(const RdmaDevice& device) {
+  if (device.linkLayer != "Ethernet") return concat(device.linkLayer, " ", device.gid.substr(0, 19));
+  const std::string network = networkOf(device.netdev);
+  return network.empty() ? "RoCE" : concat("RoCE ", network);
+}
+
+std::string gidObstacle(const RdmaDevice& device, const std::string& type, const RdmaSources& sources) {
+  const std::string hexadecimal = withoutColons(device.gid);
+  if (std::ranges::all_of(hexadecimal, [](char digit) { return digit == '0'; })) {
+    return "its GID 0 is empty; give its interface a link-local IPv6 address";
+  }
+  if (device.linkLayer != "Ethernet" || type != "RoCE v2" || hasAddress(device.netdev, device.gid, sources.addresses)) {
+    return {};
+  }
+  return concat("its GID 0, ", device.gid, ", is no IPv6 address of ", device.netdev, ", so its packets reach nobody; ",
+                "turn IPv6 on there (sysctl net.ipv6.conf.", device.netdev, ".disable_ipv6=0)");
+}
+
+std::string obstacleOf(const RdmaDevice& device, const RdmaSources& sources) {
+  const fs::path home = sources.classes / "infiniband" / device.name;
+  const fs::path port = home / "ports/1";
+  const std::string type = stateIn(home / "node_type");
+  if (device.driver == "efa" || type != "CA") {
+    return concat("it is no InfiniBand or RoCE device (its type is '", type, "', its driver '", device.driver,
+                  "'), and TensorPipe speaks no other");
+  }
+  std::error_code ignored;
+  if (!fs::exists(port, ignored)) return "it has no port 1, and TensorPipe takes no other";
+  const std::string state = stateIn(port / "state");
+  if (state != "ACTIVE") {
+    return concat("its port 1 is ", state, " (", stateIn(port / "phys_state"),
+                  "); see to its cable, its interface (ip link set up) or its subnet manager");
+  }
+  if (std::string text = gidObstacle(device, firstLine(port / "gid_attrs/types/0"), sources); !text.empty())
+    return text;
+  const std::string node = nodeOf(device.name, sources);
+  if (node.empty()) return "the kernel offers it to no program; load the module ib_uverbs";
+  const fs::path path = sources.nodes / node;
+  if (::access(path.c_str(), R_OK | W_OK) == 0) return {};
+  return concat(path.string(), " can't be opened; give the container that device, or this user the right");
+}
+
+}  // namespace
+
+std::vector<RdmaDevice> rdmaDevices(const RdmaSources& sources) {
+  std::vector<RdmaDevice> devices;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(sources.classes / "infiniband", ignored)) {
+    const fs::path port = entry.path() / "ports/1";
+    RdmaDevice device{.name = entry.path().filename(),
+                      .driver = fs::read_symlink(entry.path() / "device/driver", ignored).filename(),
+                      .linkLayer = firstLine(port / "link_layer"),
+                      .netdev = firstLine(port / "gid_attrs/ndevs/0"),
+                      .rate = firstLine(port / "rate"),
+                      .gid = firstLine(port / "gids/0"),
+                      .fabric = {},
+                      .obstacle = {}};
+    device.fabric = fabricOf(device);
+    device.obstacle = obstacleOf(device, sources);
+    devices.push_back(std::move(device));
+  }
+  std::ranges::sort(devices, {}, &RdmaDevice::name);
+  return devices;
+}
+
+}  // namespace fairring

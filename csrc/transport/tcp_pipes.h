@@ -1,0 +1,38 @@
+// Pipes over TCP: one or several authenticated connections, the lanes, per peer, driven by the loop. What waits for a
+// peer goes to whichever of its lanes is free (bundle.h), from where it lies and straight to its place.
+// On the loop only.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "transport/bundle.h"
+
+namespace fairring {
+
+class TcpPipes final : public Pipes {
+ public:
+  TcpPipes(Loop& loop, PipeReceiver& receiver, Relinking relinking = {});
+  ~TcpPipes() override;
+
+  // A connection that has passed the challenge. One that was there under the same index is replaced.
+  void add(int peer, std::uint32_t lane, Wire wire);
+  // The peer will not come back: what breaks from now on stays broken.
+  void peerLeaves(int peer);
+
+  void send(int peer, std::span<const Part> parts, Released released) override;
+  std::uint64_t bytesSeen(int peer) const override;
+  std::uint64_t sends(int peer) const override;
+  bool drained() const override;
+  void close() override;
+
+ private:
+  void onEnded(int peer, const Error& error);
+
+  Loop& loop_;
+  PipeReceiver& receiver_;
+  const Relinking relinking_;
+  std::map<int, std::shared_ptr<Bundle>> bundles_;  // null: the pipe has ended
+};
+
+}  // namespace fairring

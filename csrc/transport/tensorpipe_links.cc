@@ -1,0 +1,139 @@
+#include "transport/tensorpipe_links.h"
+
+#include <cassert>
+#include <sstream>
+
+namespace fairring {
+
+namespace {
+
+// In a time that does not tell where they differ.
+bool sameProof(const std::string& a, const std::string& b) {
+  static const Secret once = randomSecret();
+  return keyedName(once, "compare", a) == keyedName(once, "compare", b);
+}
+
+}  // namespace
+
+TensorPipeLinks::TensorPipeLinks(TensorPipeContext& context, const ContactPipesSettings& settings, Events events)
+    : context_(context),
+      rank_(settings.rank),
+      secret_(settings.secret),
+      events_(std::move(events)),
+      nonce_(keyedName(randomSecret(), "tensorpipe", "nonce")),
+      missing_(settings.peers.begin(), settings.peers.end()) {
+  if (missing_.empty() || *missing_.rbegin() < rank_) return;
+  listener_ = context_.listen(settings.bindAddress);
+  contact_ = concat(nonce_, " ", context_.domain(), " ", context_.urlOf(*listener_));
+  accept();
+}
+
+void TensorPipeLinks::accept() {
+  listener_->accept(context_.onLoop([this](const auto& error, const auto& pipe) { onAccepted(error, pipe); }));
+}
+
+void TensorPipeLinks::onAccepted(const tensorpipe::Error& error, const TensorPipe& pipe) {
+  if (!listener_) return;  // closed in the meantime: no higher peer is missing
+  if (error) {
+    const int peer = *missing_.rbegin();
+    return fail(peer, makeError(ErrorKind::Connection, "rank ", rank_, " can't listen for rank ", peer,
+                                " by TensorPipe any more: ", error.what()));
+  }
+  const std::uint64_t id = nextStranger_++;
+  strangers_[id] = pipe;
+  pipe->readDescriptor(
+      context_.onLoop([this, id](const auto& failure, const auto& greeting) { onGreeting(id, failure, greeting); }));
+  accept();
+}
+
+// A stranger that does not prove itself loses its pipe, and nothing else happens.
+void TensorPipeLinks::onGreeting(std::uint64_t id, const tensorpipe::Error& error,
+                                 const tensorpipe::Descriptor& greeting) {
+  const auto stranger = strangers_.extract(id);
+  if (!stranger || error || !greeting.payloads.empty() || !greeting.tensors.empty()) return;
+  std::istringstream text(greeting.metadata);
+  int from = -1;
+  std::string proven;
+  text >> from >> proven;
+  if (from <= rank_ || !missing_.contains(from) || !sameProof(proven, proof("connector", from, rank_, nonce_))) return;
+  tensorpipe::Message answer;
+  answer.metadata = proof("listener", from, rank_, nonce_);
+  // Where this fails, so does the wait for the peer's next message.
+  stranger.mapped()->read({}, [](const tensorpipe::Error&) {});
+  stranger.mapped()->write(std::move(answer), [](const tensorpipe::Error&) {});
+  link(from, stranger.mapped());
+}
+
+void TensorPipeLinks::connect(int peer, const std::string& contact) {
+  assert(context_.loop().isCurrent());
+  if (!missing_.contains(peer) || connecting_.contains(peer)) return;
+  std::istringstream text(contact);
+  std::string nonce;
+  std::string domain;
+  std::string url;
+  text >> nonce >> domain >> url;
+  std::string obstacle;
+  if (!context_.reaches(domain)) {
+    obstacle = concat("its transport reaches ", domain, ", ours ", context_.domain(),
+                      "; all ranks need the same transport, and shm needs them in one network namespace");
+  } else {
+    try {
+      connecting_[peer] = context_.connect(url);
+      return greet(peer, nonce, connecting_[peer]);
+    } catch (const std::exception& refusal) {  // of an address that TensorPipe can't read
+      obstacle = refusal.what();
+    }
+  }
+  const Error error = makeError(ErrorKind::Connection, "rank ", rank_, " can't reach rank ", peer,
+                                " by TensorPipe at \"", url, "\": ", obstacle);
+  context_.loop().post([this, open = context_.isOpen(), peer, error] {
+    if (*open) fail(peer, error);
+  });
+}
+
+void TensorPipeLinks::greet(int peer, const std::string& nonce, const TensorPipe& pipe) {
+  tensorpipe::Message greeting;
+  greeting.metadata = concat(rank_, " ", proof("connector", rank_, peer, nonce));
+  pipe->write(std::move(greeting), [](const tensorpipe::Error&) {});  // where this fails, so does the answer
+  pipe->readDescriptor(context_.onLoop(
+      [this, peer, nonce](const auto& error, const auto& answer) { onAnswer(peer, nonce, error, answer); }));
+}
+
+void TensorPipeLinks::onAnswer(int peer, const std::string& nonce, const tensorpipe::Error& error,
+                               const tensorpipe::Descriptor& answer) {
+  const auto connected = connecting_.extract(peer);
+  if (error) {
+    return fail(peer, makeError(ErrorKind::Connection, "rank ", rank_, " got no answer from rank ", peer,
+                                " by TensorPipe (it gives none to those who have another secret): ", error.what()));
+  }
+  const bool plain = answer.payloads.empty() && answer.tensors.empty();
+  if (!plain || !sameProof(answer.metadata, proof("listener", rank_, peer, nonce))) {
+    return fail(peer, makeError(ErrorKind::Connection, "what answers rank ", rank_, " by TensorPipe in place of rank ",
+                                peer, " does not know the group's secret"));
+  }
+  connected.mapped()->read({}, [](const tensorpipe::Error&) {});
+  link(peer, connected.mapped());
+}
+
+void TensorPipeLinks::link(int peer, const TensorPipe& pipe) {
+  missing_.erase(peer);
+  // The higher peers' pipes are complete, for their first messages are here: they don't need the listener any more.
+  if (listener_ && (missing_.empty() || *missing_.rbegin() < rank_)) {
+    listener_.reset();
+    strangers_.clear();
+  }
+  events_.linked(peer, pipe);
+}
+
+void TensorPipeLinks::fail(int peer, const Error& error) {
+  missing_.erase(peer);
+  connecting_.erase(peer);
+  failed_ = true;
+  events_.failed(peer, error);
+}
+
+std::string TensorPipeLinks::proof(const char* role, int from, int to, const std::string& nonce) const {
+  return keyedName(secret_, concat("tensorpipe ", role), concat(from, "-", to, "-", nonce));
+}
+
+}  // namespace fairring

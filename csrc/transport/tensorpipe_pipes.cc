@@ -1,0 +1,227 @@
+#include "transport/tensorpipe_pipes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "transport/tensorpipe_context.h"
+#include "transport/tensorpipe_links.h"
+
+namespace fairring {
+
+static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory, little endian");
+
+namespace {
+
+const std::byte kFiller{0};  // the payload of a message whose parts have no bytes
+
+// Empty where the peer closed in good order. uv tells that by an error of its own, whose code only its text shows.
+Error errorOf(int peer, const tensorpipe::Error& error) {
+  const auto uv = error.castToType<tensorpipe::transport::uv::UVError>();
+  if (error.isOfType<tensorpipe::EOFError>() || (uv && uv->what().starts_with("EOF:"))) return {};
+  return makeError(ErrorKind::Connection, "TensorPipe's pipe to rank ", peer, " broke: ", error.what());
+}
+
+// The headers of a message; none where it is not one of ours.
+std::vector<PartHeader> headersOf(const tensorpipe::Descriptor& message) {
+  const std::string& bytes = message.metadata;
+  if (bytes.size() % sizeof(PartHeader) != 0 || !message.tensors.empty()) return {};
+  std::vector<PartHeader> headers(bytes.size() / sizeof(PartHeader));
+  std::memcpy(headers.data(), bytes.data(), bytes.size());
+  std::vector<std::size_t> lengths;
+  for (const PartHeader& header : headers) {
+    if (!isKnown(header.kind)) return {};
+    if (header.bytes > 0) lengths.push_back(header.bytes);
+  }
+  if (lengths.empty()) lengths.push_back(sizeof kFiller);
+  const auto same = [](std::size_t length, const auto& payload) { return length == payload.length; };
+  if (!std::ranges::equal(lengths, message.payloads, same)) return {};
+  return headers;
+}
+
+class TensorPipePipes final : public ContactPipes {
+ public:
+  TensorPipePipes(Loop& loop, const ContactPipesSettings& settings, PipeReceiver& receiver);
+  ~TensorPipePipes() override { close(); }
+
+  std::string contact() const override { return links_.contact(); }
+  void connect(int peer, const std::string& contact) override { links_.connect(peer, contact); }
+  void whenOpen(std::function<void()> open) override;
+
+  void send(int peer, std::span<const Part> parts, Released released) override;
+  std::uint64_t bytesSeen(int peer) const override;
+  std::uint64_t sends(int peer) const override;
+  bool drained() const override;
+  void close() override;
+
+ private:
+  using Headers = std::vector<PartHeader>;
+  struct Lane {
+    TensorPipe pipe;
+    std::deque<Released> unreleased;  // of the messages on their way out, oldest first
+    std::uint64_t seen = 0;
+    std::uint64_t sends = 0;
+  };
+
+  void onLinked(int peer, const TensorPipe& pipe);
+  void tellOpen();
+  void awaitMessage(int peer);
+  void onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message);
+  std::optional<tensorpipe::Allocation> placesFor(int peer, const Headers& headers);
+  void onRead(int peer, const Headers& headers, const tensorpipe::Error& error);
+  void onWritten(int peer, const tensorpipe::Error& error);
+  void end(int peer, const Error& error);
+
+  PipeReceiver& receiver_;
+  TensorPipeContext context_;
+  TensorPipeLinks links_;
+  std::function<void()> whenOpen_;
+  std::map<int, Lane> lanes_;  // of the open pipes
+  std::byte filler_{};         // where that of others ends up
+};
+
+TensorPipePipes::TensorPipePipes(Loop& loop, const ContactPipesSettings& settings, PipeReceiver& receiver)
+    : receiver_(receiver),
+      context_(loop, settings.transport, static_cast<int>(settings.peers.size())),
+      links_(context_, settings,
+             {.linked = [this](int peer, const TensorPipe& pipe) { onLinked(peer, pipe); },
+              .failed = [this](int peer, const Error& error) { receiver_.ended(peer, error); }}) {}
+
+void TensorPipePipes::onLinked(int peer, const TensorPipe& pipe) {
+  lanes_[peer].pipe = pipe;
+  awaitMessage(peer);
+  tellOpen();
+}
+
+void TensorPipePipes::whenOpen(std::function<void()> open) {
+  assert(context_.loop().isCurrent());
+  whenOpen_ = std::move(open);
+  context_.loop().post([this, stillOpen = context_.isOpen()] {
+    if (*stillOpen) tellOpen();
+  });
+}
+
+void TensorPipePipes::tellOpen() {
+  if (links_.complete() && whenOpen_) std::exchange(whenOpen_, nullptr)();
+}
+
+void TensorPipePipes::send(int peer, std::span<const Part> parts, Released released) {
+  assert(context_.loop().isCurrent());
+  const auto lane = lanes_.find(peer);
+  if (lane == lanes_.end() || parts.empty()) return;
+  tensorpipe::Message message;
+  message.metadata.reserve(parts.size() * sizeof(PartHeader));
+  for (const Part& part : parts) {
+    message.metadata.append(reinterpret_cast<const char*>(&part.header), sizeof part.header);
+    if (part.header.bytes > 0) message.payloads.push_back({const_cast<std::byte*>(part.data), part.header.bytes, ""});
+  }
+  // TensorPipe calls a message written when its payloads are, so one without any would be so too early.
+  if (message.payloads.empty()) message.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
+  ++lane->second.sends;
+  lane->second.unreleased.push_back(std::move(released));
+  lane->second.pipe->write(std::move(message),
+                           context_.onLoop([this, peer](const auto& error) { onWritten(peer, error); }));
+}
+
+void TensorPipePipes::onWritten(int peer, const tensorpipe::Error& error) {
+  const auto lane = lanes_.find(peer);
+  if (lane == lanes_.end()) return;
+  if (error) return end(peer, errorOf(peer, error));
+  const Released released = std::move(lane->second.unreleased.front());
+  lane->second.unreleased.pop_front();
+  if (released) released();
+}
+
+void TensorPipePipes::awaitMessage(int peer) {
+  lanes_.at(peer).pipe->readDescriptor(
+      context_.onLoop([this, peer](const auto& error, const auto& message) { onMessage(peer, error, message); }));
+}
+
+void TensorPipePipes::onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message) {
+  const auto lane = lanes_.find(peer);
+  if (lane == lanes_.end()) return;
+  if (error) return end(peer, errorOf(peer, error));
+  const Headers headers = headersOf(message);
+  if (headers.empty()) {
+    return end(peer, makeError(ErrorKind::Connection, "a message of ", message.metadata.size(), " bytes and ",
+                               message.payloads.size(), " payloads from rank ", peer, " is not of this version"));
+  }
+  lane->second.seen += message.metadata.size();
+  auto places = placesFor(peer, headers);
+  if (!places) return;
+  lane->second.pipe->read(std::move(*places), context_.onLoop([this, peer, headers](const auto& failure) {
+    onRead(peer, headers, failure);
+  }));
+  awaitMessage(peer);
+  const auto open = context_.isOpen();
+  for (const PartHeader& header : headers) {
+    if (*open && header.bytes == 0) receiver_.arrived(peer, header);
+  }
+}
+
+// Nothing where the pipe has ended over it.
+std::optional<tensorpipe::Allocation> TensorPipePipes::placesFor(int peer, const Headers& headers) {
+  const auto open = context_.isOpen();
+  tensorpipe::Allocation places;
+  for (const PartHeader& header : headers) {
+    if (header.bytes == 0) continue;
+    std::byte* const place = receiver_.place(peer, header);
+    if (!*open) return std::nullopt;
+    if (place == nullptr) {
+      end(peer, makeError(ErrorKind::Connection, "refused a part of ", header.bytes, " bytes from rank ", peer));
+      return std::nullopt;
+    }
+    places.payloads.push_back({place});
+  }
+  if (places.payloads.empty()) places.payloads.push_back({&filler_});
+  return places;
+}
+
+void TensorPipePipes::onRead(int peer, const Headers& headers, const tensorpipe::Error& error) {
+  const auto lane = lanes_.find(peer);
+  if (lane == lanes_.end()) return;
+  if (error) return end(peer, errorOf(peer, error));
+  const auto open = context_.isOpen();
+  for (const PartHeader& header : headers) {
+    if (!*open || header.bytes == 0) continue;
+    lane->second.seen += header.bytes;
+    receiver_.arrived(peer, header);
+  }
+}
+
+void TensorPipePipes::end(int peer, const Error& error) {
+  lanes_.erase(peer);
+  receiver_.ended(peer, error);
+}
+
+std::uint64_t TensorPipePipes::bytesSeen(int peer) const {
+  const auto lane = lanes_.find(peer);
+  return lane == lanes_.end() ? 0 : lane->second.seen;
+}
+
+std::uint64_t TensorPipePipes::sends(int peer) const {
+  const auto lane = lanes_.find(peer);
+  return lane == lanes_.end() ? 0 : lane->second.sends;
+}
+
+bool TensorPipePipes::drained() const {
+  return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.unreleased.empty(); });
+}
+
+void TensorPipePipes::close() {
+  context_.close();
+  lanes_.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<ContactPipes> makeTensorPipePipes(Loop& loop, const ContactPipesSettings& settings,
+                                                  PipeReceiver& receiver) {
+  return std::make_unique<TensorPipePipes>(loop, settings, receiver);
+}
+
+}  // namespace fairring

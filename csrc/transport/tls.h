@@ -1,0 +1,38 @@
+// What this rank shows and whom it trusts: its certificate and key, and the authority that signed those of all ranks.
+// Makes the TLS streams of one group: TLS 1.3 alone, where both sides show a certificate. Names in certificates are not
+// looked at: which rank it is, the challenge has told.
+// Made by a caller; then immutable, so any thread may use it.
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <memory>
+#include <string>
+
+#include "transport/tls_stream.h"
+
+namespace fairring {
+
+struct TlsFiles {           // PEM
+  std::string certificate;  // and what lies between it and the authority, if anything
+  std::string key;
+  std::string authority;
+};
+
+class Tls {
+ public:
+  // Throws Failure(Configuration) where they can't be read, don't fit together, or would be refused by other ranks.
+  explicit Tls(const TlsFiles& files);
+
+  // On a connected socket, which stays the caller's and has to live longer.
+  std::unique_ptr<TlsStream> stream(TlsStream::Side side, int socket,
+                                    std::uint64_t recordsPerKey = TlsStream::kRecordsPerKey) const;
+
+ private:
+  struct Free {
+    void operator()(SSL_CTX* context) const noexcept { SSL_CTX_free(context); }
+  };
+  std::unique_ptr<SSL_CTX, Free> context_;
+};
+
+}  // namespace fairring

@@ -1,0 +1,91 @@
+// Whole groups of one process, every rank with its own loop and listener, over real sockets of this machine.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "group/group.h"
+
+namespace fairring::testing {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong{60'000};
+
+struct Node {  // what a process has
+  LoopThread loop;
+  LoopThread vitals;
+  Acceptor acceptor{loop, {"127.0.0.1"}, {}};
+  std::shared_ptr<Entrance> entrance;
+  std::unique_ptr<Group> group;
+
+  Threads threads() { return {loop, vitals}; }
+  ~Node() {
+    group.reset();
+    acceptor.remove(entrance);
+  }
+};
+
+class Job {
+  std::mutex mutex_;                      // guards tasks_
+  std::vector<std::future<void>> tasks_;  // outlive the groups, which may have some to do at their end
+
+ public:
+  using MakeAccelerator = decltype(GroupSettings::makeAccelerator);
+
+  explicit Job(const std::vector<std::string>& machines) {
+    const Secret secret = randomSecret();
+    for (std::size_t r = 0; r < machines.size(); ++r) {
+      auto node = std::make_unique<Node>();
+      node->entrance = std::make_shared<Entrance>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
+      node->acceptor.add(node->entrance);
+      facts.push_back(
+          {{machines[r], ""}, "host-of-" + machines[r], {"127.0.0.1"}, node->acceptor.port(), "same", "", "", {}});
+      nodes.push_back(std::move(node));
+    }
+  }
+  void join(std::size_t rank) {
+    GroupSettings settings{.name = "job",
+                           .rank = static_cast<int>(rank),
+                           .transports = {},
+                           .makeTensorPipe = nullptr,
+                           .totalMemoryBytes = 1 << 20,
+                           .sliceBytes = 256 << 10,
+                           .rows = {},
+                           .heartbeatTimeout = heartbeatTimeout,
+                           .failed = failed,
+                           .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
+                           .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
+    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->entrance, settings, facts);
+  }
+  void joinAll() {
+    for (std::size_t r = 0; r < nodes.size(); ++r) join(r);
+  }
+  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong) {
+    auto done = std::make_shared<std::promise<std::string>>();
+    nodes[rank]->group->submit({.operands = {{tensor.data(), tensor.size(), {.dtype = DType::Float32}}},
+                                .timeout = timeout,
+                                .signature = {"all_reduce of " + std::to_string(tensor.size())},
+                                .done = [done](const Error& error) { done->set_value(error ? error.text() : ""); }});
+    return done->get_future();
+  }
+
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<RankFacts> facts;
+  milliseconds heartbeatTimeout = kLong;
+  std::function<void(const Error&)> failed;
+  std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
+
+ private:
+  void offLoop(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::async(std::launch::async, std::move(task)));
+  }
+};
+
+}  // namespace fairring::testing

@@ -1,0 +1,366 @@
+// Whole groups over real sockets of this machine, every rank with its own loop and listener.
+#include "group/group.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <numeric>
+
+#include "group_job.h"
+#include "transport/links.h"
+
+namespace fairring {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Job;
+using testing::kLong;
+using testing::Node;
+
+// Everyone contributes rank + 1.
+void allReduceEverywhere(Job& job, std::size_t elements) {
+  const std::size_t world = job.nodes.size();
+  std::vector<std::vector<float>> tensors;
+  for (std::size_t r = 0; r < world; ++r) tensors.emplace_back(elements, static_cast<float>(r + 1));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < world; ++r) done.push_back(job.allReduce(r, tensors[r]));
+  for (auto& one : done) EXPECT_EQ(one.get(), "");
+  const std::size_t sum = world * (world + 1) / 2;
+  const std::vector<float> expected(elements, static_cast<float>(sum));
+  for (const auto& tensor : tensors) EXPECT_EQ(tensor, expected);
+}
+
+TEST(Group, SumsAcrossMachinesAndWithinThem) {
+  for (const auto& machines : {std::vector<std::string>{"a"},
+                               {"a", "a"},
+                               {"a", "b"},
+                               {"a", "b", "a", "b"},
+                               {"a", "a", "a", "b"},
+                               {"a", "b", "c", "d"}}) {
+    Job job(machines);
+    job.joinAll();
+    for (const std::size_t elements : {0U, 1U, 5U, 1000U, 300'000U}) allReduceEverywhere(job, elements);
+  }
+}
+
+TEST(Group, CountsWhatItsRanksMoveAtEachLevel) {
+  Job job({"a", "b", "a", "b"});
+  job.joinAll();
+  constexpr std::size_t kElements = 300'000;
+  allReduceEverywhere(job, kElements);
+  std::map<int, std::uint64_t> bytes;
+  for (const auto& node : job.nodes) {
+    for (const auto& [level, moved] : node->group->traffic()) bytes[level] += moved.bytes;
+  }
+  // A rank reads half of the tensor of its machine's other rank, and half of the result; a machine sends it once.
+  const std::uint64_t size = kElements * sizeof(float);
+  EXPECT_EQ(bytes, (std::map<int, std::uint64_t>{{0, 4 * size}, {1, 2 * size}}));
+}
+
+TEST(Group, NobodyWaitsForAnothersFirstCall) {
+  Job job({"a", "b"});
+  job.join(1);
+  std::vector<float> late(10, 1.0F);
+  std::vector<float> early(10, 2.0F);
+  auto done = job.allReduce(1, early);  // returns, though rank 0 has not used the group yet
+  job.join(0);
+  EXPECT_EQ(job.allReduce(0, late).get(), "");
+  EXPECT_EQ(done.get(), "");
+  EXPECT_EQ(early, late);
+}
+
+TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
+  Job job({"a", "a", "b"});
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<float> tensor(100);
+  std::vector<float> other(100);
+  auto first = job.allReduce(0, tensor, milliseconds(200));
+  auto second = job.allReduce(1, other);
+  const std::string text = first.get();
+  EXPECT_NE(text.find("rank 2 (host-of-b)"), std::string::npos) << text;
+  EXPECT_NE(text.find("all_reduce of 100"), std::string::npos) << text;
+  EXPECT_EQ(second.get(), text) << "the first error travels to the neighbours";
+}
+
+TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
+  Job job({"a", "a", "b", "b"});
+  job.heartbeatTimeout = milliseconds(400);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<std::vector<float>> tensors(3, std::vector<float>(100));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < 3; ++r) done.push_back(job.allReduce(r, tensors[r], milliseconds(2'000)));
+  for (auto& one : done) {
+    const std::string text = one.get();
+    EXPECT_NE(text.find("rank 3 (host-of-b) has not made this call (number 2): its last was call 1, all_reduce of 100"),
+              std::string::npos)
+        << text;
+  }
+}
+
+// What makes a stopped process: its threads do nothing any more, and its connections stand.
+class Stopped {
+ public:
+  explicit Stopped(Node& node) {
+    for (LoopThread* thread : {&node.loop, &node.vitals}) thread->loop().post([goOn = goOn_] { goOn.wait(); });
+  }
+  ~Stopped() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+  std::shared_future<void> goOn_ = end_.get_future();
+};
+
+TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
+  for (const auto& machines : {std::vector<std::string>{"a", "a", "b", "b"}, {"a", "a"}, {"a", "b"}}) {
+    Job job(machines);
+    job.heartbeatTimeout = milliseconds(300);
+    job.joinAll();
+    allReduceEverywhere(job, 100);
+    const Stopped stopped(*job.nodes.back());
+    std::vector<std::vector<float>> tensors(machines.size() - 1, std::vector<float>(100));
+    const std::string last = concat("rank ", machines.size() - 1, " (host-of-", machines.back(), ")");
+    for (std::size_t r = 0; r < tensors.size(); ++r) {
+      const std::string text = job.allReduce(r, tensors[r]).get();
+      EXPECT_NE(text.find(last + " has given rank"), std::string::npos) << text;
+      EXPECT_NE(text.find("no sign of life for"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST(Group, ABusyLoopIsNoDeadRank) {
+  Job job({"a", "b"});
+  job.heartbeatTimeout = milliseconds(100);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::promise<void> busy;
+  std::promise<void> goOn;
+  job.nodes[1]->loop.loop().post([&] {
+    busy.set_value();
+    goOn.get_future().wait();
+  });
+  busy.get_future().wait();  // its thread has it, and not this one by a call below
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(100, 1.0F));
+  auto first = job.allReduce(0, tensors[0]);
+  auto second = job.allReduce(1, tensors[1]);
+  EXPECT_EQ(first.wait_for(milliseconds(500)), std::future_status::timeout);
+  goOn.set_value();
+  EXPECT_EQ(first.get(), "");
+  EXPECT_EQ(second.get(), "");
+}
+
+TEST(Group, DifferentCallsAreNamedFromBothSides) {
+  for (const auto& machines : {std::vector<std::string>{"a", "a"}, {"a", "b"}}) {
+    Job job(machines);
+    job.joinAll();
+    allReduceEverywhere(job, 100);
+    std::vector<float> small(10);
+    std::vector<float> large(300'000);
+    auto first = job.allReduce(0, small);
+    auto second = job.allReduce(1, large);
+    const std::string one = first.get();
+    EXPECT_EQ(one, second.get());
+    EXPECT_NE(one.find("call 2 was all_reduce of 10 on rank 0, but all_reduce of 300000 on rank 1"), std::string::npos)
+        << one;
+  }
+}
+
+OutsideCall outside(const std::string& text, std::promise<std::string>& failed) {
+  return {.signature = {text}, .failed = [&failed](const Error& error) { failed.set_value(error.text()); }};
+}
+
+TEST(Group, CallsThatOthersCarryOutAreComparedToo) {
+  Job job({"a", "b"});
+  job.heartbeatTimeout = milliseconds(400);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::promise<std::string> failed[2];
+  job.nodes[0]->group->enter(outside("broadcast of 5 Int64 from 0", failed[0]));
+  job.nodes[1]->group->enter(outside("all_gather of 5 Int64", failed[1]));
+  for (auto& one : failed) {
+    EXPECT_NE(
+        one.get_future().get().find("call 2 was broadcast of 5 Int64 from 0 on rank 0, but all_gather of 5 Int64"),
+        std::string::npos);
+  }
+}
+
+TEST(Group, CallsThatOthersCarryOutEndWithTheGroupsErrorAndTheirTimeout) {
+  Job job({"a", "b"});
+  job.joinAll();
+  std::promise<std::string> over;
+  std::promise<std::string> late;
+  std::promise<std::string> point;
+  const auto ticket = job.nodes[0]->group->enter(outside("barrier", over));
+  job.nodes[0]->group->finish(ticket);
+  job.nodes[1]->group->enter(outside("barrier", over));
+  OutsideCall call = outside("recv from 1", point);
+  call.compared = false;
+  job.nodes[0]->group->enter(std::move(call));
+  call = outside("gather to 0", late);
+  call.timeout = milliseconds(100);
+  job.nodes[0]->group->enter(std::move(call));
+  const std::string text = late.get_future().get();
+  EXPECT_NE(text.find("gather to 0 in group job did not finish within 0.1 s"), std::string::npos) << text;
+  EXPECT_EQ(point.get_future().get(), text);
+  EXPECT_EQ(over.get_future().get(), text) << "rank 1's, which had not ended";
+}
+
+TEST(Group, AnErrorStaysAndIsToldOnce) {
+  Job job({"a", "b"});
+  std::atomic<int> told = 0;
+  job.failed = [&told](const Error&) { ++told; };
+  job.joinAll();
+  allReduceEverywhere(job, 10);
+  job.nodes[0]->group->abort(makeError(ErrorKind::Aborted, "enough"));
+  std::vector<float> tensor(10);
+  EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
+  EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
+  EXPECT_EQ(job.allReduce(1, tensor).get(), "enough");
+  for (const auto& node : job.nodes) node->group.reset();  // after that nothing is told any more
+  EXPECT_EQ(told, 2) << "once by each rank";
+}
+
+TEST(Group, ARankThatLeavesInGoodOrderSpoilsNothingThatWasCompleted) {
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    Job job({"a", "a", "b"});
+    job.joinAll();
+    std::vector<std::vector<float>> tensors(3, std::vector<float>(50'000, 1.0F));
+    std::vector<std::future<std::string>> done;
+    for (std::size_t r = 0; r < 3; ++r) done.push_back(job.allReduce(r, tensors[r]));
+    EXPECT_EQ(done[0].get(), "");
+    job.nodes[0]->group.reset();
+    EXPECT_EQ(done[1].get(), "");
+    EXPECT_EQ(done[2].get(), "");
+    EXPECT_EQ(tensors[2], std::vector<float>(50'000, 3.0F));
+  }
+}
+
+TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
+  Job job({"a", "b"});
+  job.joinAll();
+  allReduceEverywhere(job, 10);
+  job.nodes[0]->group.reset();
+  std::vector<float> tensor(10);
+  const std::string text = job.allReduce(1, tensor).get();
+  EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
+}
+
+// Rank 1 is the test's: it says goodbye, and then its connections end though rank 0 still needs it.
+TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
+  Job job({"a", "b"});
+  job.join(0);
+  std::vector<float> tensor(10);
+  auto done = job.allReduce(0, tensor);
+  Node& peer = *job.nodes[1];
+  std::promise<void> linked;
+  std::vector<Arrival> arrivals;
+  std::unique_ptr<Links> links;
+  const SocketAddress address = tcpAddress("127.0.0.1", job.facts[0].port);
+  peer.loop.runAndWait([&] {
+    const auto arrived = [&](Arrival arrival) {
+      arrivals.push_back(std::move(arrival));
+      if (arrivals.size() == 2) linked.set_value();
+    };
+    links = std::make_unique<Links>(peer.loop.loop(), peer.entrance, Links::Events{arrived, nullptr});
+    links->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
+  });
+  linked.get_future().wait();
+  const std::string goodbye(
+      "\x04\0\0\0\x01\0\0\0"
+      "0",
+      9);
+  for (const Arrival& arrival : arrivals) {
+    if (arrival.purpose == Purpose::Control) {
+      ASSERT_EQ(::send(arrival.wire.socket().get(), goodbye.data(), goodbye.size(), 0), 9);
+    }
+  }
+  arrivals.clear();
+  EXPECT_NE(done.get().find("rank 1 has left the group"), std::string::npos);
+  peer.loop.runAndWait([&] { links.reset(); });
+}
+
+TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
+  Job job({"a", "b"});
+  job.join(0);
+  GroupSettings settings{.name = "job",
+                         .rank = 1,
+                         .transports = {.rail = {Transport::Pipes::TensorPipe, "uv"}, .site = {}},
+                         .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactPipes> {
+                           throw Failure(makeError(ErrorKind::Configuration, "no such device"));
+                         },
+                         .totalMemoryBytes = 1 << 20,
+                         .sliceBytes = 256 << 10,
+                         .rows = {},
+                         .failed = nullptr};
+  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->entrance, settings, job.facts);
+  std::vector<float> tensor(10);
+  const std::string text = job.allReduce(0, tensor).get();
+  EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;
+}
+
+TEST(Group, UnfinishedCallsEndWithAnErrorWhenTheGroupIsDestroyed) {
+  Job job({"a", "b"});
+  job.joinAll();
+  allReduceEverywhere(job, 10);  // from then on rank 0 hears of the end at once
+  std::vector<float> tensor(10);
+  auto done = job.allReduce(1, tensor);
+  job.nodes[1]->group.reset();
+  EXPECT_NE(done.get().find("destroyed group job while all_reduce of 10"), std::string::npos);
+}
+
+TEST(Group, SettingsThatDifferAreRefusedAndNameTheRank) {
+  Job job({"a", "b"});
+  job.facts[1].settings = "other";
+  try {
+    job.join(0);
+    FAIL() << "accepted";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().kind(), ErrorKind::Configuration);
+    EXPECT_NE(std::string(failure.what()).find("rank 1 (host-of-b) has other"), std::string::npos) << failure.what();
+  }
+}
+
+TEST(Group, AnAddressThatOtherMachinesCannotReachIsRefused) {
+  Job job({"a", "b"});
+  job.facts[1].addresses = {"10.1.2.3"};
+  EXPECT_THROW(job.join(0), Failure);
+}
+
+TEST(Group, StrangersChangeNothing) {
+  Job job({"a", "b"});
+  const std::string wrong[] = {"GET / HTTP/1.1\r\n\r\n", std::string(76, '\xff'), std::string(100'000, 'x'), "",
+                               "FAIRRING"};
+  std::vector<Descriptor> open;
+  const auto bother = [&](const Node& node) {
+    for (const std::string& bytes : wrong) {
+      Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+      const SocketAddress address = tcpAddress("127.0.0.1", node.acceptor.port());
+      ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length), 0);
+      [[maybe_unused]] const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      open.push_back(std::move(socket));
+    }
+  };
+  for (const auto& node : job.nodes) bother(*node);
+  job.joinAll();
+  for (int i = 0; i < 10; ++i) {
+    allReduceEverywhere(job, 1000);
+    for (const auto& node : job.nodes) bother(*node);
+  }
+  allReduceEverywhere(job, 1000);
+  EXPECT_GT(job.nodes[0]->acceptor.strangers(), 0U);
+}
+
+TEST(Group, TwoThatListenInOneRangeTakeDifferentPortsAndAFullRangeIsAnError) {
+  LoopThread loop;
+  const Acceptor first(loop, {"127.0.0.1"}, {});
+  const int port = first.port();
+  EXPECT_THROW(Acceptor(loop, {"127.0.0.1"}, {port, port}), Failure);
+  EXPECT_THROW(Acceptor(loop, {"203.0.113.7"}, {}), Failure);
+}
+
+}  // namespace
+}  // namespace fairring

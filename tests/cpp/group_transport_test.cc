@@ -1,0 +1,124 @@
+// Which transport a group takes from what all its ranks say.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "group/transport_choice.h"
+
+namespace fairring {
+namespace {
+
+constexpr const char* kFabric = "RoCE 10.77.0.0/24";
+
+RankFacts factsOf(const std::string& machine, const std::string& fabric = kFabric, const std::string& obstacle = "",
+                  const std::string& site = "") {
+  return {{machine, site}, "host-of-" + machine, {"10.77.0.1"}, 1234, "same", fabric, obstacle, {}};
+}
+
+TEST(TransportChoice, AutoTakesRdmaWhereEveryRankCan) {
+  const TransportChoice choice = chooseTransport({.rail = "auto"}, {factsOf("a"), factsOf("a"), factsOf("b")});
+  EXPECT_EQ(choice.transports.rail.name(), "ibv");
+  EXPECT_EQ(choice.rdmaRefused, "");
+}
+
+TEST(TransportChoice, AutoTakesTcpWhereOneRankCannotAndSaysWhich) {
+  const TransportChoice choice =
+      chooseTransport({.rail = "auto"}, {factsOf("a"), factsOf("b", kFabric, "its port 1 is DOWN")});
+  EXPECT_EQ(choice.transports.rail.name(), "tcp");
+  EXPECT_EQ(choice.rdmaRefused, "rank 1 (host-of-b): its port 1 is DOWN");
+  EXPECT_TRUE(choice.rdmaIsThere);
+}
+
+TEST(TransportChoice, MachinesWithoutDevicesAreNoNews) {
+  const TransportChoice choice =
+      chooseTransport({.rail = "auto"}, {factsOf("a", "", "none"), factsOf("b", "", "none")});
+  EXPECT_EQ(choice.transports.rail.name(), "tcp");
+  EXPECT_FALSE(choice.rdmaIsThere);
+}
+
+TEST(TransportChoice, AutoTakesTcpBetweenDifferentFabrics) {
+  const TransportChoice choice = chooseTransport({.rail = "auto"}, {factsOf("a"), factsOf("b", "RoCE 10.78.0.0/24")});
+  EXPECT_EQ(choice.transports.rail.name(), "tcp");
+  EXPECT_NE(choice.rdmaRefused.find("10.78.0.0/24"), std::string::npos);
+}
+
+TEST(TransportChoice, OneMachineNeedsNoneAndSaysNothing) {
+  EXPECT_EQ(
+      chooseTransport({.rail = "auto"}, {factsOf("a", "", "none"), factsOf("a", "", "none")}).transports.rail.name(),
+      "tcp");
+  EXPECT_EQ(chooseTransport({.rail = "auto"}, {factsOf("a", "", "none")}).rdmaRefused, "");
+  EXPECT_EQ(chooseTransport({.rail = "ibv"}, {factsOf("a", "", "none")}).transports.rail.name(), "ibv");
+}
+
+TEST(TransportChoice, WhatWasAskedForIsTaken) {
+  const std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
+  EXPECT_EQ(chooseTransport({.rail = "tcp"}, facts).transports.rail.name(), "tcp");
+  EXPECT_EQ(chooseTransport({.rail = "uv"}, facts).transports.rail.name(), "uv");
+  EXPECT_EQ(chooseTransport({.rail = "ibv"}, facts).transports.rail.name(), "ibv");
+}
+
+TEST(TransportChoice, RdmaThatWasAskedForAndIsNotThereIsAnErrorThatSaysWhatIsMissing) {
+  try {
+    chooseTransport({.rail = "ibv"}, {factsOf("a"), factsOf("b", "", "no InfiniBand or RoCE device is here")});
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().kind(), ErrorKind::Configuration);
+    for (const char* word : {"tensorpipe:ibv", "rank 1 (host-of-b)", "no InfiniBand"}) {
+      EXPECT_NE(std::string(failure.what()).find(word), std::string::npos) << failure.what();
+    }
+  }
+}
+
+TEST(TransportChoice, SitesNeedNoFabricInCommonAndTakeTcpBetweenThem) {
+  const std::vector<RankFacts> facts{
+      factsOf("a", "InfiniBand 1", "", "north"), factsOf("b", "InfiniBand 1", "", "north"),
+      factsOf("c", "InfiniBand 2", "", "south"), factsOf("d", "InfiniBand 2", "", "south")};
+  const TransportChoice choice = chooseTransport({}, facts);
+  EXPECT_EQ(choice.transports.rail.name(), "ibv");
+  EXPECT_EQ(choice.transports.site.name(), "tcp");
+  EXPECT_EQ(choice.rdmaRefused, "");
+  EXPECT_EQ(chooseTransport({"tcp", "uv"}, facts).transports.site.name(), "uv");
+  EXPECT_THROW(chooseTransport({"auto", "ibv"}, facts), Failure) << "these are two fabrics";
+}
+
+TEST(TransportChoice, ASiteOfOneMachineNeedsNoRdma) {
+  const TransportChoice choice =
+      chooseTransport({}, {factsOf("a", kFabric, "", "north"), factsOf("b", kFabric, "", "north"),
+                           factsOf("c", "", "no device", "south"), factsOf("c", "", "no device", "south")});
+  EXPECT_EQ(choice.transports.rail.name(), "ibv");
+}
+
+TEST(RankFacts, TravelAsText) {
+  RankFacts sent = factsOf("a", kFabric, "two\nlines");
+  EXPECT_TRUE(decodeFacts(encode(sent)).siteAddresses.empty());
+  sent.siteAddresses = {"10.1.0.1", "10.2.0.1"};
+  const RankFacts got = decodeFacts(encode(sent));
+  EXPECT_EQ(got.rdmaFabric, kFabric);
+  EXPECT_EQ(got.addressesFrom(""), sent.addresses);
+  EXPECT_EQ(got.addressesFrom("south"), sent.siteAddresses);
+  EXPECT_EQ(got.rdmaObstacle, "two lines");
+  EXPECT_EQ(got.settings, "same");
+  EXPECT_EQ(decodeFacts(encode(factsOf("a", "", ""))).rdmaObstacle, "");
+  sent.device = {"nvlink-1", "no\ndriver"};
+  EXPECT_EQ(decodeFacts(encode(sent)).device.machine, "nvlink-1");
+  EXPECT_EQ(decodeFacts(encode(sent)).device.obstacle, "no driver");
+}
+
+TEST(RankFacts, JoinMachinesForCallsOnADeviceAndSplitNone) {
+  std::vector<RankFacts> facts{factsOf("a"), factsOf("b"), factsOf("a"), factsOf("c"), factsOf("d")};
+  facts[0].device.machine = facts[1].device.machine = "nvlink-1";
+  facts[2].device.machine = "of its own, though it shares memory with rank 0";
+  facts[4].device.machine = "nvlink-2";
+  std::vector<std::string> machines;
+  for (const Place& place : devicePlacesOf(facts)) machines.push_back(place.machine);
+  EXPECT_EQ(machines, (std::vector<std::string>{"nvlink-1", "nvlink-1", "nvlink-1", "c", "nvlink-2"}));
+}
+
+TEST(RankFacts, TellWhichRankHasNoUsableDevice) {
+  std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
+  EXPECT_EQ(deviceObstacle(facts), "");
+  facts[1].device.obstacle = "it is too old";
+  EXPECT_EQ(deviceObstacle(facts), "rank 1 (host-of-b): it is too old");
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,209 @@
+// Who gets in: many peers at once, and peers behind a crowd of strangers. Over real sockets of this machine.
+#include "transport/acceptor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <future>
+#include <thread>
+
+#include "transport/links.h"
+#include "transport_certificates.h"
+
+namespace fairring {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kSelf = 0;
+
+class Door : public ::testing::Test {
+ protected:
+  explicit Door(std::shared_ptr<const Tls> tls = nullptr)
+      : entrance_(std::make_shared<Entrance>(makeGroupId(secret_, "group"), secret_, kSelf, std::move(tls))) {
+    acceptor_.add(entrance_);
+  }
+  ~Door() override { acceptor_.remove(entrance_); }
+
+  SocketAddress address() const { return tcpAddress("127.0.0.1", acceptor_.port()); }
+
+  // Peers 1 to count connect to rank 0, each with a loop turn in common; how many were let in by both sides.
+  int letIn(int count, const Secret& secret, const std::shared_ptr<const Tls>& tls = nullptr) {
+    LoopThread loop;
+    std::vector<std::unique_ptr<Links>> peers;
+    std::promise<void> over;
+    int good = 0;
+    int bad = 0;
+    loop.runAndWait([&] {
+      const auto ended = [&](int& counter) {
+        ++counter;
+        if (good + bad == count) over.set_value();
+      };
+      for (int rank = 1; rank <= count; ++rank) {
+        auto entrance = std::make_shared<Entrance>(entrance_->id, secret, rank, tls);
+        peers.push_back(std::make_unique<Links>(
+            loop.loop(), std::move(entrance),
+            Links::Events{[&, ended](const Arrival&) { ended(good); }, [&, ended](int, const Error&) { ended(bad); }}));
+        peers.back()->want({{kSelf, Purpose::Lane, address()}}, milliseconds(20'000));
+      }
+    });
+    over.get_future().wait();
+    loop.runAndWait([&] { peers.clear(); });
+    return good;
+  }
+
+  LoopThread loop_;
+  Acceptor acceptor_{loop_, {"127.0.0.1"}, {}};
+  const Secret secret_ = randomSecret();
+  const std::shared_ptr<Entrance> entrance_;
+};
+
+class SecureDoor : public Door {
+ protected:
+  SecureDoor() : SecureDoor(std::make_unique<Authority>()) {}
+
+  std::shared_ptr<const Tls> issue(const std::string& name) {
+    return std::make_shared<const Tls>(authority_->issue(name));
+  }
+
+ private:
+  explicit SecureDoor(std::unique_ptr<Authority> authority)
+      : Door(std::make_shared<const Tls>(authority->issue("self"))), authority_(std::move(authority)) {}
+
+  const std::unique_ptr<Authority> authority_;
+};
+
+TEST_F(Door, MorePeersThanMayBeHalfOpenAllGetInWhenTheyComeAtOnce) { EXPECT_EQ(letIn(400, secret_), 400); }
+
+TEST_F(Door, APeerGetsInBehindACrowdOfSilentStrangers) {
+  std::vector<Descriptor> crowd;
+  const SocketAddress door = address();
+  for (std::size_t i = 0; i < Acceptor::kHalfOpen + 40; ++i) {
+    crowd.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(::connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  }
+  EXPECT_EQ(letIn(1, secret_), 1);
+  EXPECT_GT(acceptor_.strangers(), 0U);
+}
+
+TEST_F(Door, WhoHasAnotherSecretStaysOutside) {
+  LoopThread loop;
+  std::promise<std::string> failed;
+  std::unique_ptr<Links> stranger;
+  loop.runAndWait([&] {
+    stranger = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, randomSecret(), 1),
+                                       Links::Events{[](const Arrival&) { FAIL() << "let in"; },
+                                                     [&](int, const Error& error) { failed.set_value(error.text()); }});
+    stranger->want({{kSelf, Purpose::Control, address()}}, milliseconds(300));
+  });
+  EXPECT_NE(failed.get_future().get().find("challenge"), std::string::npos);
+  loop.runAndWait([&] { stranger.reset(); });
+}
+
+// TLS's handshake over a socket that blocks before it and after it.
+Error shake(TlsStream& stream, const Descriptor& socket) {
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  Error error;
+  while (!(error = stream.handshake()) && !stream.isOpen()) {
+    pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, -1);
+  }
+  ::fcntl(socket.get(), F_SETFL, 0);
+  return error;
+}
+
+TEST_F(SecureDoor, PeersGetInBySecretAndCertificate) { EXPECT_EQ(letIn(40, secret_, issue("peer")), 40); }
+
+TEST_F(SecureDoor, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndTheGroupIsTold) {
+  Authority foreign;
+  std::promise<Arrival> arrived;
+  loop_.runAndWait([&] { entrance_->open([&](Arrival arrival) { arrived.set_value(std::move(arrival)); }); });
+  EXPECT_EQ(letIn(1, secret_, std::make_shared<const Tls>(foreign.issue("peer"))), 0);
+  const Arrival arrival = arrived.get_future().get();
+  EXPECT_EQ(arrival.peer, 1);
+  EXPECT_EQ(arrival.error.kind(), ErrorKind::Configuration) << arrival.error.text();
+  EXPECT_EQ(acceptor_.strangers(), 0U);
+}
+
+// TLS would accept him, but he does not get so far: whatever he says first is no greeting.
+TEST_F(SecureDoor, WhoHasACertificateAndNotTheSecretIsAStranger) {
+  const auto certified = issue("stranger");
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const SocketAddress door = address();
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  const auto stream = certified->stream(TlsStream::Side::Connector, socket.get());
+  EXPECT_EQ(shake(*stream, socket).kind(), ErrorKind::Connection);
+  EXPECT_EQ(acceptor_.strangers(), 1U);
+}
+
+// Between a rank and the door: passes the challenge on, then ends TLS on both sides with a certificate that both trust,
+// and passes on what it reads.
+void standBetween(Descriptor listener, const SocketAddress& door, const Tls& certified) {
+  const Descriptor rank(::accept(listener.get(), nullptr, nullptr));
+  listener.reset();  // once is enough
+  const Descriptor beyond(::socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(beyond.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  const auto pass = [](const Descriptor& from, const Descriptor& to, std::size_t bytes) {
+    std::array<char, 76> words{};
+    ASSERT_EQ(::recv(from.get(), words.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+    ASSERT_EQ(::send(to.get(), words.data(), bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+  };
+  pass(rank, beyond, 76);
+  pass(beyond, rank, 64);
+  pass(rank, beyond, 32);
+  const auto here = certified.stream(TlsStream::Side::Acceptor, rank.get());
+  const auto there = certified.stream(TlsStream::Side::Connector, beyond.get());
+  ASSERT_FALSE(shake(*here, rank));
+  ASSERT_FALSE(shake(*there, beyond));
+  Hello::Bytes32 bond{};
+  const iovec piece{bond.data(), bond.size()};
+  ASSERT_EQ(here->receive({&piece, 1}), 32);
+  ASSERT_EQ(there->send({&piece, 1}), 32);
+  ASSERT_EQ(there->receive({&piece, 1}), 32);
+  ASSERT_EQ(here->send({&piece, 1}), 32);
+  for (const auto* stream : {&here, &there}) EXPECT_LE((*stream)->receive({&piece, 1}), 0) << "not closed";
+}
+
+TEST_F(SecureDoor, WhoStandsBetweenWithACertificateAndNotTheSecretGainsNothing) {
+  Descriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
+  const SocketAddress any = tcpAddress("127.0.0.1", 0);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length), 0);
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  const SocketAddress there = tcpAddress("127.0.0.1", portOf(listener));
+  std::thread between(
+      [&, certified = issue("other job")] { standBetween(std::move(listener), address(), *certified); });
+  LoopThread loop;
+  std::promise<std::string> failed;
+  std::unique_ptr<Links> links;
+  loop.runAndWait([&] {
+    links = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, secret_, 1, issue("rank")),
+                                    Links::Events{[](const Arrival&) { FAIL() << "let in"; },
+                                                  [&](int, const Error& error) { failed.set_value(error.text()); }});
+    links->want({{kSelf, Purpose::Control, there}}, milliseconds(20'000));
+  });
+  between.join();
+  EXPECT_EQ(acceptor_.strangers(), 1U);
+  EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos) << "who tries again finds nobody";
+  loop.runAndWait([&] { links.reset(); });
+}
+
+TEST_F(Door, APortThatNobodyListensOnIsAnErrorAtOnce) {
+  const SocketAddress nobody = tcpAddress("127.0.0.1", 1);
+  LoopThread loop;
+  std::promise<std::string> failed;
+  std::unique_ptr<Links> links;
+  loop.runAndWait([&] {
+    links = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, secret_, 1),
+                                    Links::Events{[](const Arrival&) { FAIL() << "let in"; },
+                                                  [&](int, const Error& error) { failed.set_value(error.text()); }});
+    links->want({{kSelf, Purpose::Control, nobody}}, milliseconds(60'000));
+  });
+  EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos);
+  loop.runAndWait([&] { links.reset(); });
+}
+
+}  // namespace
+}  // namespace fairring

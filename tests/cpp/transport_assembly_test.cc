@@ -1,0 +1,115 @@
+// Parts put together from chunks: any order, repetitions, and chunks that no honest sender makes.
+#include "transport/assembly.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "transport_pipes_mesh.h"
+
+namespace fairring {
+namespace {
+
+constexpr std::uint32_t kChunk = 8 << 10;
+
+class Parts : public ::testing::Test {
+ protected:
+  ChunkHeader chunk(std::uint64_t number, std::uint64_t offset, std::uint32_t bytes = kChunk) const {
+    return {.part = dataPart(number, bytes_).header, .number = number, .offset = offset, .bytes = bytes};
+  }
+  // Writes the chunk where the assembly wants it; its own bytes change nothing where it is there already.
+  Error take(const ChunkHeader& header) {
+    if (const Error error = faultOf(header)) return error;
+    if (const Error error = assembly_.begin(header)) return error;
+    if (std::byte* place = assembly_.place(header)) std::memcpy(place, bytes_.data() + header.offset, header.bytes);
+    assembly_.complete(header);
+    return {};
+  }
+  const Bytes& received(std::uint64_t number) { return receiver_.at(1, dataPart(number, bytes_).header); }
+
+  const Bytes bytes_ = pattern(3 * kChunk, 7);
+  Recorder receiver_;
+  Assembly assembly_{1, receiver_};
+};
+
+TEST_F(Parts, ChunksInAnyOrderMakeThePart) {
+  for (const std::uint64_t offset : {2 * kChunk, 0U, kChunk}) {
+    EXPECT_TRUE(receiver_.arrivals.empty());
+    EXPECT_FALSE(take(chunk(0, offset)));
+  }
+  EXPECT_EQ(receiver_.arrivals.size(), 1U);
+  EXPECT_EQ(receiver_.asked.size(), 1U);
+  EXPECT_EQ(received(0), bytes_);
+}
+
+TEST_F(Parts, PartsMayOvertakeEachOther) {
+  for (const std::uint64_t offset : {0U, kChunk, 2 * kChunk}) {
+    for (const std::uint64_t number : {2, 0, 1}) EXPECT_FALSE(take(chunk(number, offset)));
+  }
+  EXPECT_EQ(receiver_.arrivals.size(), 3U);
+  for (const std::uint64_t number : {0, 1, 2}) EXPECT_EQ(received(number), bytes_);
+}
+
+TEST_F(Parts, WhatComesAgainIsThrownAway) {
+  for (const std::uint64_t offset : {0U, 0U, kChunk}) EXPECT_FALSE(take(chunk(0, offset)));
+  EXPECT_EQ(assembly_.place(chunk(0, 0)), nullptr);
+  EXPECT_FALSE(take(chunk(0, 2 * kChunk)));
+  EXPECT_FALSE(take(chunk(0, kChunk)));
+  EXPECT_EQ(assembly_.place(chunk(0, kChunk)), nullptr);
+  EXPECT_EQ(receiver_.arrivals.size(), 1U);
+}
+
+// A lane broke in the middle of a chunk, and another brings it while the rest of the first may still be read.
+TEST_F(Parts, AChunkThatTwoLanesBringCountsOnce) {
+  EXPECT_FALSE(take(chunk(0, 0)));
+  EXPECT_FALSE(take(chunk(0, kChunk)));
+  EXPECT_FALSE(assembly_.begin(chunk(0, 2 * kChunk)));
+  EXPECT_FALSE(take(chunk(0, 2 * kChunk)));
+  EXPECT_EQ(assembly_.place(chunk(0, 2 * kChunk)), nullptr);
+  assembly_.complete(chunk(0, 2 * kChunk));
+  EXPECT_EQ(receiver_.arrivals.size(), 1U);
+}
+
+TEST_F(Parts, ChunksThatDoNotFitAreRefused) {
+  EXPECT_FALSE(take(chunk(0, kChunk)));
+  EXPECT_TRUE(take(chunk(0, kChunk / 2)));
+  EXPECT_TRUE(take(chunk(0, kChunk + kChunk / 2)));
+  EXPECT_TRUE(take(chunk(0, kChunk, kChunk / 2)));
+  ChunkHeader other = chunk(0, 0);
+  other.part.signature = 1;
+  EXPECT_TRUE(take(other));
+  EXPECT_TRUE(take(chunk(Assembly::kMostAhead + 2, 0)));
+  EXPECT_TRUE(receiver_.arrivals.empty());
+}
+
+TEST_F(Parts, APartWithoutAPlaceIsRefused) {
+  receiver_.refused = 1;
+  const Error error = take(chunk(0, 0));
+  ASSERT_TRUE(error);
+  EXPECT_NE(error.text().find("refused a part"), std::string::npos);
+}
+
+TEST_F(Parts, HeadersThatNobodyWritesAreFaults) {
+  ChunkHeader kind = chunk(0, 0);
+  kind.part.kind = PartKind{9};
+  ChunkHeader acknowledgement{.part = {.kind = kNoPart}, .bytes = 1};
+  for (const ChunkHeader& header :
+       {kind, acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
+        chunk(0, 3 * kChunk, 0), chunk(0, ~std::uint64_t{0}, kChunk), chunk(0, 0, ~std::uint32_t{0})}) {
+    EXPECT_TRUE(faultOf(header));
+  }
+  EXPECT_FALSE(faultOf({.part = {.kind = kNoPart}, .acked = 7}));
+  EXPECT_FALSE(faultOf({.part = {.kind = kEnd}}));
+}
+
+TEST_F(Parts, OnceStoppedNobodyIsToldAnything) {
+  EXPECT_FALSE(take(chunk(0, 0)));
+  EXPECT_FALSE(take(chunk(0, kChunk)));
+  assembly_.stop();
+  EXPECT_EQ(assembly_.place(chunk(0, 2 * kChunk)), nullptr);
+  assembly_.complete(chunk(0, 2 * kChunk));
+  EXPECT_TRUE(receiver_.arrivals.empty());
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,30 @@
+// What every implementation of Pipes must do, whatever carries the bytes: the cases of transport_pipes_delivery.h and
+// transport_pipes_ending.h. An implementation is a type with
+//   static std::string obstacle();                      why it can't run here; empty where it can
+//   static Joined join(Loop&, PipeReceiver&, Seat);   see transport_pipes_mesh.h
+// and is put to the test by
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, PipesDelivery, Type);
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, PipesEnding, Type);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "transport_pipes_mesh.h"
+
+namespace fairring {
+
+constexpr std::size_t kKiB = 1 << 10;
+constexpr std::size_t kMiB = 1 << 20;
+
+template <class Implementation>
+class PipesConformance : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = Implementation::obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+  }
+};
+
+}  // namespace fairring

@@ -1,0 +1,169 @@
+// Conformance of Pipes: what is sent arrives whole, at its place, and its memory comes back.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "transport_pipes_conformance.h"
+
+namespace fairring {
+
+template <class Implementation>
+class PipesDelivery : public PipesConformance<Implementation> {};
+TYPED_TEST_SUITE_P(PipesDelivery);
+
+TYPED_TEST_P(PipesDelivery, APartArrivesWholeAtItsPlaceWithItsHeader) {
+  const Bytes bytes = pattern(100, 1);
+  const Part part = dataPart(7, bytes);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.send(0, 1, {part});
+  ASSERT_TRUE(mesh.untilArrived(1, 1));
+  const std::vector<Recorder::Arrival> once{{0, part.header}};
+  EXPECT_EQ(mesh.receiver(1).asked, once);
+  EXPECT_EQ(mesh.receiver(1).arrivals, once);
+  EXPECT_EQ(mesh.receiver(1).at(0, part.header), bytes);
+}
+
+TYPED_TEST_P(PipesDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
+  bool released = false;
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.send(1, 0, {grantPart(3)}, [&] { released = true; });
+  ASSERT_TRUE(mesh.until([&] { return released && !mesh.receiver(0).arrivals.empty(); }));
+  EXPECT_EQ(mesh.receiver(0).arrivals, (std::vector<Recorder::Arrival>{{1, grantPart(3).header}}));
+  EXPECT_TRUE(mesh.receiver(0).asked.empty());
+}
+
+TYPED_TEST_P(PipesDelivery, PartsOfOneMessageGoToPlacesOfTheirOwn) {
+  const std::array<Bytes, 3> bytes{pattern(1, 1), pattern(70 * kKiB, 2), pattern(63, 3)};
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.send(0, 1, {dataPart(1, bytes[0]), grantPart(9), dataPart(2, bytes[1]), grantPart(8), dataPart(3, bytes[2])});
+  ASSERT_TRUE(mesh.untilArrived(1, 5));
+  Recorder& receiver = mesh.receiver(1);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(receiver.at(0, dataPart(i + 1, bytes[i]).header), bytes[i]);
+  for (const std::uint64_t slice : {8, 9}) {
+    EXPECT_EQ(std::ranges::count(receiver.arrivals, Recorder::Arrival{0, grantPart(slice).header}), 1);
+  }
+}
+
+TYPED_TEST_P(PipesDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
+  std::array<std::vector<Bytes>, 2> sent;
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, 64 * kKiB, kMiB + 1, 8 * kMiB}) {
+      for (const int from : {0, 1}) sent[from].push_back(pattern(size, 2 * sent[from].size() + from));
+    }
+  }
+  for (std::size_t slice = 0; slice < sent[0].size(); ++slice) {
+    for (const int from : {0, 1}) mesh.send(from, 1 - from, {dataPart(slice, sent[from][slice])});
+  }
+  for (const int to : {0, 1}) {
+    ASSERT_TRUE(mesh.untilArrived(to, sent[0].size()));
+    for (std::size_t slice = 0; slice < sent[0].size(); ++slice) {
+      const Bytes& bytes = sent[1 - to][slice];
+      EXPECT_TRUE(mesh.receiver(to).at(1 - to, dataPart(slice, bytes).header) == bytes) << "slice " << slice;
+    }
+  }
+}
+
+TYPED_TEST_P(PipesDelivery, ManyOutstandingSendsAllArrive) {
+  std::vector<Bytes> sent(300);
+  for (std::uint64_t slice = 0; slice < sent.size(); ++slice) sent[slice] = pattern(slice * 37 % 5000, slice);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.on(0, [&] {
+    for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
+      mesh.pipes(0).send(1, std::array{dataPart(slice, sent[slice])}, [] {});
+    }
+  });
+  ASSERT_TRUE(mesh.untilArrived(1, sent.size()));
+  for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
+    EXPECT_EQ(mesh.receiver(1).at(0, dataPart(slice, sent[slice]).header), sent[slice]);
+  }
+}
+
+TYPED_TEST_P(PipesDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
+  const Bytes bytes = pattern(1000, 1);
+  std::vector<int> released(20);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.on(0, [&] {
+    for (int& count : released) {
+      mesh.pipes(0).send(1, std::array{dataPart(1, bytes)}, [&count] { ++count; });
+      EXPECT_EQ(count, 0);
+    }
+  });
+  ASSERT_TRUE(mesh.until([&] { return std::ranges::count(released, 0) == 0; }));
+  ASSERT_TRUE(mesh.untilArrived(1, released.size()));
+  mesh.turns(10);
+  EXPECT_EQ(released, std::vector<int>(released.size(), 1));
+}
+
+TYPED_TEST_P(PipesDelivery, WhatIsReleasedMayBeOverwritten) {
+  const Bytes original = pattern(8 * kMiB, 5);
+  Bytes bytes = original;
+  const Part part = dataPart(1, bytes);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.send(0, 1, {part}, [&] { std::ranges::fill(bytes, std::byte{0xFF}); });
+  ASSERT_TRUE(mesh.untilArrived(1, 1) && mesh.until([&] { return bytes[0] == std::byte{0xFF}; }));
+  EXPECT_TRUE(mesh.receiver(1).at(0, part.header) == original);
+}
+
+TYPED_TEST_P(PipesDelivery, DrainedIsFalseUntilAllIsOut) {
+  const Bytes bytes = pattern(4 * kMiB, 1);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.on(0, [&] {
+    EXPECT_TRUE(mesh.pipes(0).drained());
+    mesh.pipes(0).send(1, std::array{dataPart(1, bytes), grantPart(2)}, [] {});
+    EXPECT_FALSE(mesh.pipes(0).drained());
+  });
+  ASSERT_TRUE(mesh.until([&] { return mesh.pipes(0).drained(); }));
+  ASSERT_TRUE(mesh.untilArrived(1, 2));
+}
+
+TYPED_TEST_P(PipesDelivery, BytesSeenGrowWithAllThatComes) {
+  const Bytes bytes = pattern(1000, 1);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  EXPECT_EQ(mesh.pipes(1).bytesSeen(0), 0U);
+  mesh.send(0, 1, {grantPart(1)});
+  ASSERT_TRUE(mesh.untilArrived(1, 1));
+  const std::uint64_t ofGrant = mesh.pipes(1).bytesSeen(0);
+  EXPECT_GE(ofGrant, sizeof(PartHeader));
+  mesh.send(0, 1, {dataPart(2, bytes)});
+  ASSERT_TRUE(mesh.untilArrived(1, 2));
+  EXPECT_GE(mesh.pipes(1).bytesSeen(0), ofGrant + sizeof(PartHeader) + bytes.size());
+}
+
+TYPED_TEST_P(PipesDelivery, ThreeRanksTalkAtOnce) {
+  std::array<Bytes, 3> bytes;
+  for (int rank = 0; rank < 3; ++rank) bytes[rank] = pattern(300 * kKiB, rank);
+  Mesh mesh(3, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  for (int from = 0; from < 3; ++from) {
+    for (int to = 0; to < 3; ++to) {
+      if (to != from) mesh.send(from, to, {dataPart(1, bytes[from])});
+    }
+  }
+  for (int to = 0; to < 3; ++to) {
+    ASSERT_TRUE(mesh.untilArrived(to, 2));
+    for (int from = 0; from < 3; ++from) {
+      if (to == from) continue;
+      EXPECT_EQ(mesh.receiver(to).at(from, dataPart(1, bytes[from]).header), bytes[from]);
+    }
+  }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(PipesDelivery, APartArrivesWholeAtItsPlaceWithItsHeader,
+                            AGrantArrivesWithoutAPlaceBeingAskedFor, PartsOfOneMessageGoToPlacesOfTheirOwn,
+                            MessagesOfAllSizesCrossBothWaysAtOnceIntact, ManyOutstandingSendsAllArrive,
+                            ReleasedComesOncePerSendAndNeverWithinIt, WhatIsReleasedMayBeOverwritten,
+                            DrainedIsFalseUntilAllIsOut, BytesSeenGrowWithAllThatComes, ThreeRanksTalkAtOnce);
+
+}  // namespace fairring
