@@ -11,42 +11,15 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/loop_thread.h"
 #include "device/accelerator.h"
 #include "device/gated_chain.h"
 #include "engine/call.h"
 #include "exchange/traffic.h"
 #include "group/rank_facts.h"
-#include "plan/planner.h"
+#include "group/settings.h"
 #include "transport/acceptor.h"
-#include "transport/contact_pipes.h"
-#include "transport/transport.h"
 
 namespace fairring {
-
-struct GroupSettings {
-  std::string name;  // for messages
-  int rank = 0;
-  Transports transports;
-  MakeContactPipes makeTensorPipe;  // where a transport is TensorPipe
-  std::uint64_t totalMemoryBytes = 0;
-  std::uint64_t sliceBytes = 0;
-  std::vector<CostRow> rows;  // by level; empty: the built-in ones
-  std::chrono::milliseconds heartbeatTimeout{60'000};
-  std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
-  // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
-  // each of which it waits for no longer than the call may take.
-  std::function<std::unique_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
-                                             std::chrono::milliseconds timeout)>
-      makeAccelerator = nullptr;
-  std::function<void(std::function<void()>)> offLoop =
-      nullptr;  // runs, on a thread that may block, what the loop must not
-};
-
-struct Threads {       // of the process, for all groups
-  LoopThread& slices;  // the loop
-  LoopThread& vitals;  // heartbeats and other control messages
-};
 
 class Group {
  public:

@@ -14,8 +14,8 @@
 #include "base/descriptor.h"
 #include "base/loop.h"
 #include "exchange/twin_rails.h"
-#include "group/group.h"
 #include "group/neighbours.h"
+#include "group/settings.h"
 #include "transport/contact_pipes.h"
 #include "transport/tcp_pipes.h"
 
