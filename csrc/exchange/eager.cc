@@ -33,7 +33,7 @@ void EagerCredit::heard(std::uint64_t slice) {
   }
 }
 
-std::byte* EarlyParts::place(int peer, const PartHeader& header) {
+std::byte* UnexpectedParts::place(int peer, const PartHeader& header) {
   if (header.bytes > limits_.partBytes || bytes_[peer] + header.bytes > mostHeld(limits_)) return nullptr;
   const auto [entry, isNew] = parts_.try_emplace({header.slice, header.step, peer, header.rail});
   if (!isNew) return nullptr;
@@ -42,15 +42,15 @@ std::byte* EarlyParts::place(int peer, const PartHeader& header) {
   return entry->second.bytes.data();
 }
 
-bool EarlyParts::arrived(int peer, const PartHeader& header) {
+bool UnexpectedParts::arrived(int peer, const PartHeader& header) {
   const auto found = parts_.find({header.slice, header.step, peer, header.rail});
   if (found == parts_.end()) return false;
   found->second.here = true;
   return true;
 }
 
-std::vector<std::pair<int, EarlyParts::Early>> EarlyParts::take(std::uint64_t slice, std::size_t step) {
-  std::vector<std::pair<int, Early>> taken;
+std::vector<std::pair<int, UnexpectedParts::Unexpected>> UnexpectedParts::take(std::uint64_t slice, std::size_t step) {
+  std::vector<std::pair<int, Unexpected>> taken;
   auto next = parts_.lower_bound({slice, step, -1, 0});
   while (next != parts_.end() && next->first.slice == slice && next->first.step == step) {
     const auto current = next++;

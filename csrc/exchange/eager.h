@@ -38,22 +38,22 @@ class EagerCredit {  // one peer's, for the slices of one order, as the sender k
   std::map<std::uint64_t, std::uint64_t> bytes_;  // outstanding ones, by slice
 };
 
-class EarlyParts {  // what has come before its place was free
+class UnexpectedParts {  // what has come before its place was free
  public:
-  struct Early {
+  struct Unexpected {
     PartHeader header;
     std::vector<std::byte> bytes;
     bool here = false;
   };
 
-  explicit EarlyParts(EagerLimits limits) : limits_(limits) {}
+  explicit UnexpectedParts(EagerLimits limits) : limits_(limits) {}
 
   // Memory for a part; null where it is there already, or the peer exceeds its credit.
   std::byte* place(int peer, const PartHeader& header);
   // False where the part is none of these.
   bool arrived(int peer, const PartHeader& header);
   // Those of a slice's step that are complete, by peer; they are gone here afterwards.
-  std::vector<std::pair<int, Early>> take(std::uint64_t slice, std::size_t step);
+  std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);
 
  private:
   struct Key {
@@ -64,7 +64,7 @@ class EarlyParts {  // what has come before its place was free
     auto operator<=>(const Key&) const = default;
   };
   const EagerLimits limits_;
-  std::map<Key, Early> parts_;
+  std::map<Key, Unexpected> parts_;
   std::map<int, std::uint64_t> bytes_;  // by peer
 };
 

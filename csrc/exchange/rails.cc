@@ -10,7 +10,7 @@
 namespace fairring {
 
 Rails::Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits)
-    : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), early_(limits) {}
+    : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), unexpected_(limits) {}
 
 Rails::~Rails() { loop_.dropWork(this); }
 

@@ -110,7 +110,7 @@ class Rails final : public Exchange, public PipeReceiver {
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;
-  EarlyParts early_;
+  UnexpectedParts unexpected_;
   std::map<int, Neighbour> neighbours_;
   ByOrder<std::uint64_t> admitted_;  // all slices below this number have been admitted
   std::set<int> left_;

@@ -16,16 +16,16 @@ constexpr std::size_t kMostEarly = 4096;
 void Rails::adopt(const Key& key) {
   const auto found = steps_.find(key);
   if (found == steps_.end() || !found->second.promised) return;
-  for (const auto& [peer, early] : early_.take(key.slice, key.step)) {
-    if (!agrees(peer, early.header, *found->second.slice)) return;
-    Transfer* transfer = expected(peer, early.header);
-    if (transfer == nullptr || transfer->placed || transfer->receiveBytes != early.header.bytes) {
-      refuse(peer, early.header);
+  for (const auto& [peer, unexpected] : unexpected_.take(key.slice, key.step)) {
+    if (!agrees(peer, unexpected.header, *found->second.slice)) return;
+    Transfer* transfer = expected(peer, unexpected.header);
+    if (transfer == nullptr || transfer->placed || transfer->receiveBytes != unexpected.header.bytes) {
+      refuse(peer, unexpected.header);
       return;
     }
-    std::memcpy(transfer->receiveAt, early.bytes.data(), early.bytes.size());
+    std::memcpy(transfer->receiveAt, unexpected.bytes.data(), unexpected.bytes.size());
     transfer->placed = transfer->here = true;
-    found->second.slice->refuse(early.header.refused);
+    found->second.slice->refuse(unexpected.header.refused);
     --found->second.missing;
   }
   advance(key);
@@ -97,7 +97,7 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
       troubles_.differs(peer);  // the slice is over here, or was never needed
       return nullptr;
     }
-    std::byte* aside = header.kind == PartKind::Data ? early_.place(peer, header) : nullptr;
+    std::byte* aside = header.kind == PartKind::Data ? unexpected_.place(peer, header) : nullptr;
     return aside != nullptr ? aside : refuse(peer, header);
   }
   if (!agrees(peer, header, *found->second.slice)) return nullptr;
@@ -105,7 +105,7 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
   const bool fits = transfer != nullptr && header.kind == PartKind::Data && transfer->receiveBytes == header.bytes;
   if (!fits || transfer->placed) return refuse(peer, header);
   if (!found->second.promised) {
-    std::byte* aside = early_.place(peer, header);
+    std::byte* aside = unexpected_.place(peer, header);
     return aside != nullptr ? aside : refuse(peer, header);
   }
   transfer->placed = true;
@@ -119,7 +119,7 @@ void Rails::arrived(int peer, const PartHeader& header) {
   if (stopped_ || header.kind == PartKind::Ready) return;
   if (header.kind == PartKind::Grant) return onGrant(peer, header);
   if (header.kind == PartKind::Ask) return onAsk(peer, header);
-  if (early_.arrived(peer, header)) return adopt(key);
+  if (unexpected_.arrived(peer, header)) return adopt(key);
   Transfer* transfer = expected(peer, header);
   if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it
   transfer->here = true;

@@ -17,7 +17,7 @@ constexpr double kMostLagSeconds = 8e-3;
 }  // namespace
 
 Bundle::Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended)
-    : loop_(loop), peer_(peer), relinking_(relinking), ended_(std::move(ended)), assembly_(peer, receiver) {}
+    : loop_(loop), peer_(peer), relinking_(relinking), ended_(std::move(ended)), reassembly_(peer, receiver) {}
 
 Bundle::~Bundle() { close(); }
 
@@ -27,10 +27,10 @@ void Bundle::add(std::uint32_t index, Wire wire) {
     old.mapped()->drop();
     seenOfGone_ += old.mapped()->bytesSeen();
     sendsOfGone_ += old.mapped()->sends();
-    outbox_.takeBack(old.mapped()->takeUnacknowledged());
+    sendQueue_.takeBack(old.mapped()->takeUnacknowledged());
   }
   loop_.cancel(std::exchange(patience_, 0));
-  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), assembly_, index, std::move(wire));
+  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), reassembly_, index, std::move(wire));
   lanes_[index] = lane;
   lane->start();
   pump();
@@ -38,7 +38,7 @@ void Bundle::add(std::uint32_t index, Wire wire) {
 
 void Bundle::send(std::span<const Part> parts, Pipes::Released released) {
   assert(loop_.isCurrent() && !closed_);
-  outbox_.put(parts, std::move(released));
+  sendQueue_.put(parts, std::move(released));
   if (std::exchange(pumping_, true)) return;
   // In the next turn, which follows at once: what else this turn sends to the peer shares the message.
   loop_.post([weak = weak_from_this()] {
@@ -66,10 +66,10 @@ bool Bundle::isFlushed() const {
 }
 
 void Bundle::pump() {
-  while (!closed_ && !outbox_.empty()) {
+  while (!closed_ && !sendQueue_.empty()) {
     Lane* lane = laneForNext();
     if (lane == nullptr) break;
-    Outbox::Chunk chunk = outbox_.take(lane->chunkBytes(lanes_.size() == 1));
+    SendQueue::Chunk chunk = sendQueue_.take(lane->chunkBytes(lanes_.size() == 1));
     const bool isLarge = !chunk.isSmall();
     lane->give(std::move(chunk));
     if (isLarge) lane->flush();
@@ -88,9 +88,9 @@ Lane* Bundle::laneForNext() {
   Offer quickest;
   Offer free;
   double rate = 0;
-  std::uint64_t bytes = outbox_.bytes();
+  std::uint64_t bytes = sendQueue_.bytes();
   for (const auto& [index, lane] : lanes_) {
-    const Offer offer{lane.get(), lane->secondsFor(outbox_.nextBytes(lane->chunkBytes(lanes_.size() == 1)))};
+    const Offer offer{lane.get(), lane->secondsFor(sendQueue_.nextBytes(lane->chunkBytes(lanes_.size() == 1)))};
     rate += lane->bytesPerSecond();
     bytes += lane->outstanding();
     if (offer.seconds < quickest.seconds) quickest = offer;
@@ -106,7 +106,7 @@ Lane* Bundle::laneForNext() {
 // Handlers may send, and may end the pipe.
 void Bundle::callReleased() {
   const auto self = shared_from_this();
-  for (const Pipes::Released& released : outbox_.takeReleased()) {
+  for (const Pipes::Released& released : sendQueue_.takeReleased()) {
     if (!closed_) released();
   }
 }
@@ -117,7 +117,7 @@ void Bundle::onGone(std::uint32_t index, const Error& error) {
   peerClosed_ = peerClosed_ || lane.peerHasEnded();
   seenOfGone_ += lane.bytesSeen();
   sendsOfGone_ += lane.sends();
-  outbox_.takeBack(lane.takeUnacknowledged());
+  sendQueue_.takeBack(lane.takeUnacknowledged());
   const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
   if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);
   if (again) {
@@ -144,7 +144,7 @@ void Bundle::peerLeaves() {
 
 void Bundle::close() {
   if (std::exchange(closed_, true)) return;
-  assembly_.stop();
+  reassembly_.stop();
   loop_.cancel(patience_);
   for (const auto& [index, lane] : lanes_) {
     lane->sayEnd();
@@ -155,7 +155,7 @@ void Bundle::close() {
 void Bundle::end(const Error& error) {
   if (std::exchange(closed_, true)) return;
   const auto self = shared_from_this();
-  assembly_.stop();
+  reassembly_.stop();
   loop_.cancel(patience_);
   for (const auto& [index, lane] : lanes_) lane->drop();
   ended_(error);

@@ -31,11 +31,11 @@ class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundl
   void send(std::span<const Part> parts, Pipes::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
-  bool drained() const { return outbox_.empty() && isFlushed(); }
+  bool drained() const { return sendQueue_.empty() && isFlushed(); }
   void peerLeaves();  // what breaks from now on stays broken
   void close();
 
-  void onAcknowledged(const Outbox::Chunk& chunk) override { outbox_.acknowledged(chunk); }
+  void onAcknowledged(const SendQueue::Chunk& chunk) override { sendQueue_.acknowledged(chunk); }
   void onProgress() override { pump(); }
   void onGone(std::uint32_t index, const Error& error) override;
   void onFault(const Error& error) override;
@@ -52,8 +52,8 @@ class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundl
   const int peer_;
   const Relinking& relinking_;
   Ended ended_;
-  Outbox outbox_;
-  Assembly assembly_;
+  SendQueue sendQueue_;
+  Reassembly reassembly_;
   std::map<std::uint32_t, std::shared_ptr<Lane>> lanes_;
   std::uint64_t seenOfGone_ = 0;   // bytes that came over lanes which are gone
   std::uint64_t sendsOfGone_ = 0;  // by them

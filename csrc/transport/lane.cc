@@ -22,8 +22,8 @@ bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
 
 }  // namespace
 
-Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Wire wire)
-    : loop_(loop), owner_(std::move(owner)), index_(index), wire_(std::move(wire)), intake_(assembly) {}
+Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Wire wire)
+    : loop_(loop), owner_(std::move(owner)), index_(index), wire_(std::move(wire)), reader_(reassembly) {}
 
 Lane::~Lane() { drop(); }
 
@@ -40,20 +40,20 @@ Loop::Ready Lane::whenReady() {
 }
 
 std::uint32_t Lane::chunkBytes(bool alone) const {
-  const double fitting = pace_.bytesPerSecond() * (alone ? kLoneChunkSeconds : kChunkSeconds);
+  const double fitting = rate_.bytesPerSecond() * (alone ? kLoneChunkSeconds : kChunkSeconds);
   return static_cast<std::uint32_t>(std::clamp<double>(fitting, kSmallestCut, kMostChunkBytes));
 }
 
 double Lane::secondsFor(std::uint64_t bytes) const {
-  return static_cast<double>(outstanding_ + bytes) / pace_.bytesPerSecond();
+  return static_cast<double>(outstanding_ + bytes) / rate_.bytesPerSecond();
 }
 
-void Lane::give(Outbox::Chunk chunk) {
+void Lane::give(SendQueue::Chunk chunk) {
   assert(loop_.isCurrent() && hasRoom());
-  chunk.header.acked = confirmed_ = intake_.chunks();
+  chunk.header.acked = confirmed_ = reader_.chunks();
   output_.push_back({chunk.header, chunk.data, chunk.of});
   if (!chunk.isSmall()) {
-    pace_.gave(outstanding_, Pace::Clock::now());
+    rate_.gave(outstanding_, RateEstimator::Clock::now());
     outstanding_ += chunk.header.bytes;
   }
   unacknowledged_.push_back(std::move(chunk));
@@ -116,7 +116,7 @@ void Lane::onReady(std::uint32_t events) {
 void Lane::read(LaneOwner& owner) {
   std::size_t budget = kMostBytesPerTurn;
   while (budget > 0 && !gone_) {
-    std::array<iovec, 2> room = intake_.room();
+    std::array<iovec, 2> room = reader_.room();
     msghdr message{};
     message.msg_iov = room.data();
     message.msg_iovlen = room.size();
@@ -127,11 +127,11 @@ void Lane::read(LaneOwner& owner) {
     const auto bytes = static_cast<std::size_t>(got);
     seen_ += bytes;
     budget -= std::min(budget, bytes);
-    const Error error = intake_.filled(bytes);
+    const Error error = reader_.filled(bytes);
     if (gone_) return;
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
-    if (intake_.hasEnded()) return leave(owner, {});
+    if (reader_.hasEnded()) return leave(owner, {});
     if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
   }
   if (!gone_) readOn();
@@ -144,7 +144,7 @@ void Lane::readOn() {
 
 // False when there were more than can be.
 bool Lane::takeAcknowledgements(LaneOwner& owner) {
-  std::uint32_t count = intake_.acked() - acked_;
+  std::uint32_t count = reader_.acked() - acked_;
   if (count == 0) return true;
   if (count > sentWhole_) {
     owner.onFault(makeError(ErrorKind::Connection, count, " chunks were acknowledged and only ", sentWhole_, " sent"));
@@ -154,30 +154,30 @@ bool Lane::takeAcknowledgements(LaneOwner& owner) {
   sentWhole_ -= count;
   std::uint64_t bytes = 0;
   for (; count > 0; --count) {
-    const Outbox::Chunk chunk = std::move(unacknowledged_.front());
+    const SendQueue::Chunk chunk = std::move(unacknowledged_.front());
     unacknowledged_.pop_front();
     if (!chunk.isSmall()) bytes += chunk.header.bytes;
     owner.onAcknowledged(chunk);
   }
-  if (bytes > 0) pace_.acked(bytes, Pace::Clock::now());
+  if (bytes > 0) rate_.acked(bytes, RateEstimator::Clock::now());
   outstanding_ -= bytes;
   return true;
 }
 
 void Lane::acknowledgeSoon() {
-  const bool urgent = intake_.takeUrgent();
-  const std::uint32_t unconfirmed = intake_.chunks() - confirmed_;
+  const bool urgent = reader_.takeUrgent();
+  const std::uint32_t unconfirmed = reader_.chunks() - confirmed_;
   if (unconfirmed == 0) return;
   if (urgent || unconfirmed >= kMostUnconfirmed) return acknowledge();
   if (confirmation_ != 0) return;
   confirmation_ = loop_.at(Loop::Clock::now() + kMostDelay, [this] {
     confirmation_ = 0;
-    if (intake_.chunks() != confirmed_) acknowledge();
+    if (reader_.chunks() != confirmed_) acknowledge();
   });
 }
 
 void Lane::acknowledge() {
-  confirmed_ = intake_.chunks();
+  confirmed_ = reader_.chunks();
   // A header that has not begun to go out says it too.
   if (output_.size() > (offset_ > 0 ? 1U : 0U)) {
     for (auto frame = output_.begin() + (offset_ > 0 ? 1 : 0); frame != output_.end(); ++frame) {
@@ -191,7 +191,7 @@ void Lane::acknowledge() {
 
 void Lane::sayEnd() {
   if (gone_ || offset_ > 0) return;
-  ChunkHeader header{.part = {.kind = kEnd}, .acked = intake_.chunks()};
+  ChunkHeader header{.part = {.kind = kEnd}, .acked = reader_.chunks()};
   iovec piece{&header, sizeof header};
   msghdr message{};
   message.msg_iov = &piece;

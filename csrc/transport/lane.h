@@ -1,8 +1,7 @@
 // A lane: one connection that has passed the challenge, to one peer. Sends the chunks that it is given, from where they
-// lie, as many as the socket takes in one system call, and keeps them until they are acknowledged; receives by an
-// Intake, and acknowledges what came whole: at once where the sender waits for it, else with the next header that goes
-// that way anyway.
-// Owned by the peer's bundle, which may drop it from any of its calls. On the loop only.
+// lie, as many as the socket takes in one system call, and keeps them until they are acknowledged; receives by a
+// FrameReader, and acknowledges what came whole: at once where the sender waits for it, else with the next header that
+// goes that way anyway. Owned by the peer's bundle, which may drop it from any of its calls. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +9,9 @@
 #include <memory>
 
 #include "base/loop.h"
-#include "transport/intake.h"
-#include "transport/outbox.h"
-#include "transport/pace.h"
+#include "transport/frame_reader.h"
+#include "transport/rate_estimator.h"
+#include "transport/send_queue.h"
 #include "transport/wire.h"
 
 namespace fairring {
@@ -22,7 +21,7 @@ class Lane;
 class LaneOwner {
  public:
   virtual ~LaneOwner() = default;
-  virtual void onAcknowledged(const Outbox::Chunk& chunk) = 0;
+  virtual void onAcknowledged(const SendQueue::Chunk& chunk) = 0;
   // Chunks were acknowledged, or there is room for more.
   virtual void onProgress() = 0;
   // The connection is gone: broken, or, where the error is empty, closed by the peer. Called once.
@@ -33,7 +32,7 @@ class LaneOwner {
 
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Assembly& assembly, std::uint32_t index, Wire wire);
+  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Wire wire);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane();
@@ -44,19 +43,19 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // Of a chunk that it carries in a few milliseconds; alone: its peer has no other lane.
   std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these, and all that it has, are through
-  double bytesPerSecond() const { return pace_.bytesPerSecond(); }
+  double bytesPerSecond() const { return rate_.bytesPerSecond(); }
   std::uint64_t outstanding() const { return outstanding_; }  // bytes of large parts that are not acknowledged
 
-  void give(Outbox::Chunk chunk);
+  void give(SendQueue::Chunk chunk);
   void flush();
   bool isFlushed() const { return output_.empty() && !wire_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of parts
-  bool peerHasEnded() const { return intake_.hasEnded(); }
+  bool peerHasEnded() const { return reader_.hasEnded(); }
   void drop();    // closes; nothing is told to the owner any more
   void sayEnd();  // before that: nothing follows; as far as the socket takes it
   // Once it is gone: what was not acknowledged.
-  std::deque<Outbox::Chunk> takeUnacknowledged() { return std::exchange(unacknowledged_, {}); }
+  std::deque<SendQueue::Chunk> takeUnacknowledged() { return std::exchange(unacknowledged_, {}); }
 
  private:
   static constexpr std::size_t kMostPieces = 64;              // of one sendmsg
@@ -67,7 +66,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   struct Frame {  // on its way out
     ChunkHeader header;
     const std::byte* data;
-    std::shared_ptr<Outbox::Outgoing> of;  // none of a header without a part
+    std::shared_ptr<SendQueue::Outgoing> of;  // none of a header without a part
   };
 
   Loop::Ready whenReady();
@@ -84,14 +83,14 @@ class Lane : public std::enable_shared_from_this<Lane> {
   const std::weak_ptr<LaneOwner> owner_;
   const std::uint32_t index_;
   Wire wire_;
-  Intake intake_;
-  Pace pace_;
+  FrameReader reader_;
+  RateEstimator rate_;
   bool gone_ = false;
   bool blocked_ = false;  // the wire takes no more for now
 
   std::deque<Frame> output_;
   std::size_t offset_ = 0;  // of the first frame, that has been sent
-  std::deque<Outbox::Chunk> unacknowledged_;
+  std::deque<SendQueue::Chunk> unacknowledged_;
   std::size_t sentWhole_ = 0;  // of these
   std::uint64_t outstanding_ = 0;
   std::uint32_t acked_ = 0;      // by the peer

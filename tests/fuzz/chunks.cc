@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/intake.h"
+#include "transport/frame_reader.h"
 
 using namespace fairring;
 
@@ -39,33 +39,33 @@ class Receiver final : public PipeReceiver {
 };
 
 // False when the lane takes no more.
-bool feed(Intake& intake, std::span<const std::uint8_t> bytes) {
-  while (!bytes.empty() && !intake.hasEnded()) {
+bool feed(FrameReader& reader, std::span<const std::uint8_t> bytes) {
+  while (!bytes.empty() && !reader.hasEnded()) {
     std::size_t filled = 0;
-    for (const iovec& room : intake.room()) {
+    for (const iovec& room : reader.room()) {
       const std::size_t size = std::min(room.iov_len, bytes.size());
       if (size > 0) std::memcpy(room.iov_base, bytes.data(), size);
       bytes = bytes.subspan(size);
       filled += size;
     }
     if (filled == 0) std::abort();
-    if (intake.filled(filled)) return false;
+    if (reader.filled(filled)) return false;
   }
-  return !intake.hasEnded();
+  return !reader.hasEnded();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Receiver receiver;
-  Assembly assembly(1, receiver);
-  std::optional<Intake> lanes[] = {std::optional<Intake>(std::in_place, assembly),
-                                   std::optional<Intake>(std::in_place, assembly)};
+  Reassembly reassembly(1, receiver);
+  std::optional<FrameReader> lanes[] = {std::optional<FrameReader>(std::in_place, reassembly),
+                                        std::optional<FrameReader>(std::in_place, reassembly)};
   std::span<const std::uint8_t> input(data, size);
   while (!input.empty()) {
     const std::size_t lane = input[0] & 1;
     const std::size_t length = std::min<std::size_t>(input[0] >> 1 << 2, input.size() - 1);
-    if (!feed(*lanes[lane], input.subspan(1, length))) lanes[lane].emplace(assembly);  // made anew
+    if (!feed(*lanes[lane], input.subspan(1, length))) lanes[lane].emplace(reassembly);  // made anew
     input = input.subspan(1 + length);
   }
   return 0;

@@ -1,4 +1,4 @@
-#include "transport/outbox.h"
+#include "transport/send_queue.h"
 
 #include <algorithm>
 #include <cassert>
@@ -7,7 +7,7 @@
 
 namespace fairring {
 
-void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
+void SendQueue::put(std::span<const Part> parts, Pipes::Released released) {
   const auto message = std::make_shared<Message>();
   for (const Part& part : parts) {
     const auto outgoing = std::make_shared<Outgoing>();
@@ -32,7 +32,7 @@ void Outbox::put(std::span<const Part> parts, Pipes::Released released) {
   }
 }
 
-std::vector<std::byte> Outbox::copyOf(const Part& part) {
+std::vector<std::byte> SendQueue::copyOf(const Part& part) {
   std::vector<std::byte> copy;
   if (part.header.bytes == 0) return copy;
   if (part.header.bytes <= kSpareBytes && !spare_.empty()) {
@@ -43,27 +43,27 @@ std::vector<std::byte> Outbox::copyOf(const Part& part) {
   return copy;
 }
 
-void Outbox::keep(std::vector<std::byte>&& copy) {
+void SendQueue::keep(std::vector<std::byte>&& copy) {
   if (spare_.size() < kMostSpare && copy.capacity() > 0 && copy.capacity() <= kSpareBytes) {
     spare_.push_back(std::move(copy));
   }
 }
 
 // Of the queues that a new chunk can come from.
-Outbox::Parts Outbox::* Outbox::next() const {
-  if (!bulk_.empty() && ahead_ >= kMostAhead) return &Outbox::bulk_;
-  if (!small_.empty()) return &Outbox::small_;
-  return express_.empty() ? &Outbox::bulk_ : &Outbox::express_;
+SendQueue::Parts SendQueue::* SendQueue::next() const {
+  if (!bulk_.empty() && ahead_ >= kMostAhead) return &SendQueue::bulk_;
+  if (!small_.empty()) return &SendQueue::small_;
+  return express_.empty() ? &SendQueue::bulk_ : &SendQueue::express_;
 }
 
-std::uint32_t Outbox::nextBytes(std::uint32_t most) const {
+std::uint32_t SendQueue::nextBytes(std::uint32_t most) const {
   if (!again_.empty()) return again_.front().header.bytes;
   const Outgoing& part = *(this->*next()).front();
   if (part.header.bytes <= kSmallBytes) return static_cast<std::uint32_t>(part.header.bytes);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, part.header.bytes - part.cut));
 }
 
-Outbox::Chunk Outbox::take(std::uint32_t most) {
+SendQueue::Chunk SendQueue::take(std::uint32_t most) {
   assert(!empty() && most >= kLeastChunkBytes && most <= kMostChunkBytes);
   const std::uint32_t bytes = nextBytes(most);
   bytes_ -= bytes;
@@ -84,13 +84,13 @@ Outbox::Chunk Outbox::take(std::uint32_t most) {
   return chunk;
 }
 
-void Outbox::takeBack(const std::deque<Chunk>& chunks) {
+void SendQueue::takeBack(const std::deque<Chunk>& chunks) {
   again_.insert(again_.begin(), chunks.begin(), chunks.end());
   withLanes_ -= chunks.size();
   for (const Chunk& chunk : chunks) bytes_ += chunk.header.bytes;
 }
 
-void Outbox::acknowledged(const Chunk& chunk) {
+void SendQueue::acknowledged(const Chunk& chunk) {
   --withLanes_;
   Outgoing& part = *chunk.of;
   part.acknowledged += chunk.header.bytes;

@@ -1,5 +1,5 @@
 // Parts put together from chunks: any order, repetitions, and chunks that no honest sender makes.
-#include "transport/assembly.h"
+#include "transport/reassembly.h"
 
 #include <gtest/gtest.h>
 
@@ -17,19 +17,19 @@ class Parts : public ::testing::Test {
   ChunkHeader chunk(std::uint64_t number, std::uint64_t offset, std::uint32_t bytes = kChunk) const {
     return {.part = dataPart(number, bytes_).header, .number = number, .offset = offset, .bytes = bytes};
   }
-  // Writes the chunk where the assembly wants it; its own bytes change nothing where it is there already.
+  // Writes the chunk where the reassembly wants it; its own bytes change nothing where it is there already.
   Error take(const ChunkHeader& header) {
     if (const Error error = faultOf(header)) return error;
-    if (const Error error = assembly_.begin(header)) return error;
-    if (std::byte* place = assembly_.place(header)) std::memcpy(place, bytes_.data() + header.offset, header.bytes);
-    assembly_.complete(header);
+    if (const Error error = reassembly_.begin(header)) return error;
+    if (std::byte* place = reassembly_.place(header)) std::memcpy(place, bytes_.data() + header.offset, header.bytes);
+    reassembly_.complete(header);
     return {};
   }
   const Bytes& received(std::uint64_t number) { return receiver_.at(1, dataPart(number, bytes_).header); }
 
   const Bytes bytes_ = pattern(3 * kChunk, 7);
   Recorder receiver_;
-  Assembly assembly_{1, receiver_};
+  Reassembly reassembly_{1, receiver_};
 };
 
 TEST_F(Parts, ChunksInAnyOrderMakeThePart) {
@@ -52,10 +52,10 @@ TEST_F(Parts, PartsMayOvertakeEachOther) {
 
 TEST_F(Parts, WhatComesAgainIsThrownAway) {
   for (const std::uint64_t offset : {0U, 0U, kChunk}) EXPECT_FALSE(take(chunk(0, offset)));
-  EXPECT_EQ(assembly_.place(chunk(0, 0)), nullptr);
+  EXPECT_EQ(reassembly_.place(chunk(0, 0)), nullptr);
   EXPECT_FALSE(take(chunk(0, 2 * kChunk)));
   EXPECT_FALSE(take(chunk(0, kChunk)));
-  EXPECT_EQ(assembly_.place(chunk(0, kChunk)), nullptr);
+  EXPECT_EQ(reassembly_.place(chunk(0, kChunk)), nullptr);
   EXPECT_EQ(receiver_.arrivals.size(), 1U);
 }
 
@@ -63,10 +63,10 @@ TEST_F(Parts, WhatComesAgainIsThrownAway) {
 TEST_F(Parts, AChunkThatTwoLanesBringCountsOnce) {
   EXPECT_FALSE(take(chunk(0, 0)));
   EXPECT_FALSE(take(chunk(0, kChunk)));
-  EXPECT_FALSE(assembly_.begin(chunk(0, 2 * kChunk)));
+  EXPECT_FALSE(reassembly_.begin(chunk(0, 2 * kChunk)));
   EXPECT_FALSE(take(chunk(0, 2 * kChunk)));
-  EXPECT_EQ(assembly_.place(chunk(0, 2 * kChunk)), nullptr);
-  assembly_.complete(chunk(0, 2 * kChunk));
+  EXPECT_EQ(reassembly_.place(chunk(0, 2 * kChunk)), nullptr);
+  reassembly_.complete(chunk(0, 2 * kChunk));
   EXPECT_EQ(receiver_.arrivals.size(), 1U);
 }
 
@@ -78,7 +78,7 @@ TEST_F(Parts, ChunksThatDoNotFitAreRefused) {
   ChunkHeader other = chunk(0, 0);
   other.part.signature = 1;
   EXPECT_TRUE(take(other));
-  EXPECT_TRUE(take(chunk(Assembly::kMostAhead + 2, 0)));
+  EXPECT_TRUE(take(chunk(Reassembly::kMostAhead + 2, 0)));
   EXPECT_TRUE(receiver_.arrivals.empty());
 }
 
@@ -105,9 +105,9 @@ TEST_F(Parts, HeadersThatNobodyWritesAreFaults) {
 TEST_F(Parts, OnceStoppedNobodyIsToldAnything) {
   EXPECT_FALSE(take(chunk(0, 0)));
   EXPECT_FALSE(take(chunk(0, kChunk)));
-  assembly_.stop();
-  EXPECT_EQ(assembly_.place(chunk(0, 2 * kChunk)), nullptr);
-  assembly_.complete(chunk(0, 2 * kChunk));
+  reassembly_.stop();
+  EXPECT_EQ(reassembly_.place(chunk(0, 2 * kChunk)), nullptr);
+  reassembly_.complete(chunk(0, 2 * kChunk));
   EXPECT_TRUE(receiver_.arrivals.empty());
 }
 

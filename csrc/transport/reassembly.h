@@ -12,12 +12,12 @@
 
 namespace fairring {
 
-class Assembly {
+class Reassembly {
  public:
   // Parts whose numbers are further ahead than this of the oldest that is not whole are no honest sender's.
   static constexpr std::uint64_t kMostAhead = 1 << 16;
 
-  Assembly(int peer, PipeReceiver& receiver) : peer_(peer), receiver_(receiver) {}
+  Reassembly(int peer, PipeReceiver& receiver) : peer_(peer), receiver_(receiver) {}
 
   // A chunk begins. An error where no such chunk can be expected, or the receiver has no place for its part.
   Error begin(const ChunkHeader& header);

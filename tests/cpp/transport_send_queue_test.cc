@@ -1,5 +1,5 @@
 // Which of what waits for a peer goes first.
-#include "transport/outbox.h"
+#include "transport/send_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -16,21 +16,21 @@ constexpr std::uint64_t kKiB = 1 << 10;
 constexpr std::uint32_t kChunk = 64 * kKiB;
 
 struct Waiting {
-  Outbox outbox;
+  SendQueue sendQueue;
   std::vector<std::byte> bytes{4 << 20};
 
   void put(Order order, std::uint64_t size) {
     const Part part{.header = {.slice = firstSlice(order), .bytes = size}, .data = bytes.data()};
-    outbox.put(std::span(&part, 1), nullptr);
+    sendQueue.put(std::span(&part, 1), nullptr);
   }
   // The part that the next chunk is of: its order and size.
   std::pair<Order, std::uint64_t> next() {
-    const Outbox::Chunk chunk = outbox.take(kChunk);
+    const SendQueue::Chunk chunk = sendQueue.take(kChunk);
     return {orderOf(chunk.header.part.slice), chunk.header.part.bytes};
   }
 };
 
-TEST(Outbox, SmallPartsGoFirstThenThoseOfSmallCalls) {
+TEST(SendQueue, SmallPartsGoFirstThenThoseOfSmallCalls) {
   Waiting waiting;
   waiting.put(Order::Bulk, 2 * kChunk);
   waiting.put(Order::Express, kChunk + 1);
@@ -40,10 +40,10 @@ TEST(Outbox, SmallPartsGoFirstThenThoseOfSmallCalls) {
   EXPECT_EQ(waiting.next().first, Order::Express);
   EXPECT_EQ(waiting.next().first, Order::Bulk);
   EXPECT_EQ(waiting.next().first, Order::Bulk);
-  EXPECT_TRUE(waiting.outbox.empty());
+  EXPECT_TRUE(waiting.sendQueue.empty());
 }
 
-TEST(Outbox, BulkIsNotStarvedByAnEndlessRowOfSmallParts) {
+TEST(SendQueue, BulkIsNotStarvedByAnEndlessRowOfSmallParts) {
   Waiting waiting;
   waiting.put(Order::Bulk, 4 << 20);
   std::uint64_t bulk = 0;
@@ -53,25 +53,25 @@ TEST(Outbox, BulkIsNotStarvedByAnEndlessRowOfSmallParts) {
     waiting.put(Order::Express, 16 * kKiB);
     (waiting.next().first == Order::Bulk ? bulk : small) += 1;
   }
-  EXPECT_EQ(bulk, small / (Outbox::kMostAhead / (16 * kKiB)));
+  EXPECT_EQ(bulk, small / (SendQueue::kMostAhead / (16 * kKiB)));
 }
 
-TEST(Outbox, TheMemoryOfACopyServesTheNextOne) {
+TEST(SendQueue, TheMemoryOfACopyServesTheNextOne) {
   Waiting waiting;
   std::set<const std::byte*> places;
   for (std::uint8_t value = 1; value <= 5; ++value) {
     std::ranges::fill(waiting.bytes, std::byte{value});
     waiting.put(Order::Express, 2 * kKiB - value);
     std::ranges::fill(waiting.bytes, std::byte{0});
-    const Outbox::Chunk chunk = waiting.outbox.take(kChunk);
+    const SendQueue::Chunk chunk = waiting.sendQueue.take(kChunk);
     EXPECT_EQ(chunk.header.bytes, 2 * kKiB - value);
     EXPECT_TRUE(std::all_of(chunk.data, chunk.data + chunk.header.bytes,
                             [value](std::byte byte) { return byte == std::byte{value}; }));
     places.insert(chunk.data);
-    waiting.outbox.acknowledged(chunk);
+    waiting.sendQueue.acknowledged(chunk);
   }
   EXPECT_EQ(places.size(), 1U);
-  EXPECT_TRUE(waiting.outbox.drained());
+  EXPECT_TRUE(waiting.sendQueue.drained());
 }
 
 }  // namespace

@@ -10,13 +10,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/assembly.h"
+#include "transport/reassembly.h"
 
 namespace fairring {
 
-class Intake {
+class FrameReader {
  public:
-  explicit Intake(Assembly& assembly) : assembly_(assembly) {}
+  explicit FrameReader(Reassembly& reassembly) : reassembly_(reassembly) {}
 
   // Room for the next bytes, in this order; never none. Valid until bytes have come over any lane of the peer.
   std::array<iovec, 2> room();
@@ -36,7 +36,7 @@ class Intake {
   Error onHeader();
   void chunkCame(std::size_t bytes);
 
-  Assembly& assembly_;
+  Reassembly& reassembly_;
   std::array<std::byte, kBuffer> buffer_;
   std::size_t begin_ = 0;  // of what has come into the buffer and was not looked at
   std::size_t end_ = 0;

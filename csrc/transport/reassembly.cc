@@ -1,10 +1,10 @@
-#include "transport/assembly.h"
+#include "transport/reassembly.h"
 
 #include <iterator>
 
 namespace fairring {
 
-Error Assembly::begin(const ChunkHeader& header) {
+Error Reassembly::begin(const ChunkHeader& header) {
   if (isWhole(header.number)) return {};
   if (header.number - next_ > kMostAhead) {
     return makeError(ErrorKind::Connection, "rank ", peer_, " sent part ", header.number, " while part ", next_,
@@ -23,7 +23,7 @@ Error Assembly::begin(const ChunkHeader& header) {
 }
 
 // The first chunk of a part: its place is asked for.
-Error Assembly::open(const ChunkHeader& header) {
+Error Reassembly::open(const ChunkHeader& header) {
   std::byte* place = nullptr;
   if (header.part.bytes > 0) {
     place = receiver_.place(peer_, header.part);
@@ -35,7 +35,7 @@ Error Assembly::open(const ChunkHeader& header) {
   return {};
 }
 
-bool Assembly::fits(const Incoming& incoming, const ChunkHeader& header) {
+bool Reassembly::fits(const Incoming& incoming, const ChunkHeader& header) {
   const auto after = incoming.chunks.lower_bound(header.offset);
   if (after != incoming.chunks.end() && after->first == header.offset) return after->second.bytes == header.bytes;
   if (after != incoming.chunks.end() && header.offset + header.bytes > after->first) return false;
@@ -44,7 +44,7 @@ bool Assembly::fits(const Incoming& incoming, const ChunkHeader& header) {
   return before->first + before->second.bytes <= header.offset;
 }
 
-std::byte* Assembly::place(const ChunkHeader& header) const {
+std::byte* Reassembly::place(const ChunkHeader& header) const {
   const auto incoming = incoming_.find(header.number);
   if (stopped_ || incoming == incoming_.end()) return nullptr;
   const auto chunk = incoming->second.chunks.find(header.offset);
@@ -52,7 +52,7 @@ std::byte* Assembly::place(const ChunkHeader& header) const {
   return incoming->second.place + header.offset;
 }
 
-void Assembly::complete(const ChunkHeader& header) {
+void Reassembly::complete(const ChunkHeader& header) {
   const auto incoming = incoming_.find(header.number);
   if (stopped_ || incoming == incoming_.end()) return;
   Range& chunk = incoming->second.chunks.at(header.offset);

@@ -8,7 +8,7 @@
 
 namespace fairring {
 
-class Pace {
+class RateEstimator {
  public:
   using Clock = std::chrono::steady_clock;
 

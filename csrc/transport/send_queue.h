@@ -20,7 +20,7 @@
 
 namespace fairring {
 
-class Outbox {
+class SendQueue {
  public:
   static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small part, at most
   static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of one that is copied
@@ -59,7 +59,7 @@ class Outbox {
   };
 
   using Parts = std::deque<std::shared_ptr<Outgoing>>;
-  Parts Outbox::* next() const;
+  Parts SendQueue::* next() const;
 
   std::vector<std::byte> copyOf(const Part& part);
   void keep(std::vector<std::byte>&& copy);
@@ -80,7 +80,7 @@ class Outbox {
   std::vector<Pipes::Released> released_;
 };
 
-struct Outbox::Outgoing {
+struct SendQueue::Outgoing {
   PartHeader header;
   std::uint64_t number = 0;
   const std::byte* data = nullptr;
