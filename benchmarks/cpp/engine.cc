@@ -15,7 +15,7 @@
 #include "raw_exchange.h"
 
 #ifdef FAIRRING_WITH_TENSORPIPE
-#include "transport/tensorpipe_pipes.h"
+#include "transport/tensorpipe_channels.h"
 #endif
 
 namespace fairring {
@@ -57,7 +57,7 @@ std::vector<std::unique_ptr<Contender>> makeContenders(Meeting& meeting, EngineT
   contenders.push_back(std::make_unique<EngineGroup>(meeting, threads, Transport{}, nullptr));
 #ifdef FAIRRING_WITH_TENSORPIPE
   contenders.push_back(std::make_unique<EngineGroup>(
-      meeting, threads, Transport{.pipes = Transport::Pipes::TensorPipe, .tensorpipe = "uv"}, makeTensorPipePipes));
+      meeting, threads, Transport{.kind = Transport::Kind::TensorPipe, .tensorpipe = "uv"}, makeTensorPipeChannels));
 #endif
   contenders.push_back(std::make_unique<RawExchange>(meeting, RawExchange::Wait::Spin));
   contenders.push_back(std::make_unique<RawExchange>(meeting, RawExchange::Wait::Sleep));

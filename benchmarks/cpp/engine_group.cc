@@ -34,7 +34,8 @@ Secret sharedSecret(Meeting& meeting) {
 
 }  // namespace
 
-EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport transport, MakeContactPipes makeTensorPipe)
+EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport transport,
+                         MakeContactChannels makeTensorPipe)
     : threads_(threads), world_(meeting.world()), transport_(transport.name()) {
   const Secret secret = sharedSecret(meeting);
   entrance_ = std::make_shared<Entrance>(makeGroupId(secret, transport_), secret, meeting.rank());

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "transport/socket.h"
-#include "transport/tensorpipe_pipes.h"
+#include "transport/tensorpipe_channels.h"
 
 namespace fairring {
 namespace {
@@ -102,7 +102,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
                          .transports = transportFor(facts_).transports,
-                         .makeTensorPipe = makeTensorPipePipes,
+                         .makeTensorPipe = makeTensorPipeChannels,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
                          .rows = options_.rows,

@@ -1,5 +1,5 @@
 // The loop: one queue of posted tasks, timers, file descriptors and long jobs, served turn by turn.
-// It is a role (role.h), not a thread: whoever holds it alone may touch what the loop owns (slices, pipes, control
+// It is a role (role.h), not a thread: whoever holds it alone may touch what the loop owns (slices, channels, control
 // connections); such code asserts isCurrent(). In a process a LoopThread holds the role, or a caller that waits; a test
 // steps the loop by hand. Tasks, handlers and pieces of jobs never block.
 // post(), postAndTake(), isCurrent(), runOnce() and serveUntil() are for any thread, everything else for the

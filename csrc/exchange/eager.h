@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/pipes.h"
+#include "transport/channels.h"
 
 namespace fairring {
 

@@ -1,5 +1,5 @@
 // An exchange carries out the steps of one or more levels for slices in flight. One interface for what moves bytes by
-// shared memory, by pipes, and (later) by NCCL.
+// shared memory, by channels, and (later) by NCCL.
 // On the loop only. Failures do not come back through a step: they end the whole group, through its Troubles.
 #pragma once
 

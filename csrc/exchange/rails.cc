@@ -64,11 +64,11 @@ void Rails::promise(const Key& key) {
   adopt(key);
 }
 
-void Rails::send(int peer, std::span<const Part> parts, Pipes::Released released) {
+void Rails::send(int peer, std::span<const Part> parts, Channels::Released released) {
   Neighbour& there = neighbour(peer);
   const std::uint64_t slice = parts.front().header.slice;
   there.told[orderOf(slice)] = std::max(there.told[orderOf(slice)], slice + 1);
-  pipes_->send(peer, parts, std::move(released));
+  channels_->send(peer, parts, std::move(released));
 }
 
 void Rails::say(PartKind kind, int peer, std::uint64_t slice, std::uint64_t signature) {

@@ -1,4 +1,4 @@
-// The exchange of the levels above the machine: shards travel along rails, through pipes.
+// The exchange of the levels above the machine: shards travel along rails, through channels.
 //
 //   reduce-scatter  to each owner of a rail its shard of it; sum what the others sent of mine, in the owners' order
 //   all-gather      to each owner of a rail my shard of it; theirs arrive at their own place
@@ -7,11 +7,11 @@
 // Small parts are sent at once, within a credit, and wait aside where their place is not free (eager.h).
 // Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
 // when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that
-// memory is released. Grants of slices that this rank has not begun yet are kept. So a pipe never stops behind a part
-// that can't be placed, whatever order ranks call and wait in.
-// Between sites a slice may cross as bf16 (crossing.h): it is rounded before it is sent, and widened when it is here.
-// Of slices that a device sums, a reducing step ends when the contributions are in their areas.
-// On the loop only. Invariant: steps_ holds the steps of all admitted slices that are not released.
+// memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never stops behind a
+// part that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross as bf16
+// (crossing.h): it is rounded before it is sent, and widened when it is here. Of slices that a device sums, a reducing
+// step ends when the contributions are in their areas. On the loop only. Invariant: steps_ holds the steps of all
+// admitted slices that are not released.
 #pragma once
 
 #include <map>
@@ -23,16 +23,16 @@
 #include "exchange/exchange.h"
 #include "exchange/traffic.h"
 #include "exchange/transfers.h"
-#include "transport/pipes.h"
+#include "transport/channels.h"
 
 namespace fairring {
 
-class Rails final : public Exchange, public PipeReceiver {
+class Rails final : public Exchange, public MessageReceiver {
  public:
   Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits = {});
   ~Rails() override;
 
-  void use(Pipes& pipes) { pipes_ = &pipes; }  // before the first slice
+  void use(Channels& channels) { channels_ = &channels; }  // before the first slice
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -46,8 +46,8 @@ class Rails final : public Exchange, public PipeReceiver {
   std::byte* place(int peer, const PartHeader& header) override;
   void arrived(int peer, const PartHeader& header) override;
   void ended(int peer, const Error& error) override;
-  // Who is told that a pipe has ended: its meaning (death, farewell, accident) depends on the control connection.
-  std::function<void(int peer, const Error&)> onPipeEnded;
+  // Who is told that a channel has ended: its meaning (death, farewell, accident) depends on the control connection.
+  std::function<void(int peer, const Error&)> onChannelEnded;
 
  private:
   struct Key {
@@ -84,7 +84,7 @@ class Rails final : public Exchange, public PipeReceiver {
   void begin(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
-  void send(int peer, std::span<const Part> parts, Pipes::Released released);
+  void send(int peer, std::span<const Part> parts, Channels::Released released);
   void say(PartKind kind, int peer, std::uint64_t slice, std::uint64_t signature);
   Neighbour& neighbour(int peer) { return neighbours_.try_emplace(peer, limits_).first->second; }
   void heard(int peer, std::uint64_t slice);
@@ -106,7 +106,7 @@ class Rails final : public Exchange, public PipeReceiver {
   Loop& loop_;
   const int rank_;
   const Troubles troubles_;
-  Pipes* pipes_ = nullptr;
+  Channels* channels_ = nullptr;
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;

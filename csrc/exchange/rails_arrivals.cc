@@ -130,7 +130,7 @@ void Rails::arrived(int peer, const PartHeader& header) {
 }
 
 void Rails::ended(int peer, const Error& error) {
-  if (!stopped_) onPipeEnded(peer, error);
+  if (!stopped_) onChannelEnded(peer, error);
 }
 
 }  // namespace fairring

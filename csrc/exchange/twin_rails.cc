@@ -5,9 +5,9 @@ namespace fairring {
 TwinRails::TwinRails(Loop& loop, int rank, const Troubles& troubles)
     : host_(loop, rank, troubles), device_(loop, rank, troubles) {}
 
-void TwinRails::use(Pipes& pipes) {
-  host_.use(pipes);
-  device_.use(pipes);
+void TwinRails::use(Channels& channels) {
+  host_.use(channels);
+  device_.use(channels);
 }
 
 std::set<int> TwinRails::missing() const {

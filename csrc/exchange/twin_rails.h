@@ -1,7 +1,6 @@
-// The rails of a group, over the same pipes: one set for slices of the host's tensors and one for those of a device's.
-// The two know nothing of each other: a program may wait on its host for calls of one kind while a device is held up in
-// calls of the other, so neither may stand in an order behind the other.
-// On the loop only.
+// The rails of a group, over the same channels: one set for slices of the host's tensors and one for those of a
+// device's. The two know nothing of each other: a program may wait on its host for calls of one kind while a device is
+// held up in calls of the other, so neither may stand in an order behind the other. On the loop only.
 #pragma once
 
 #include <set>
@@ -20,14 +19,14 @@ struct SliceCounts {  // all slices below these numbers
   std::uint64_t device = kDeviceBit;
 };
 
-class TwinRails final : public PipeReceiver {
+class TwinRails final : public MessageReceiver {
  public:
   TwinRails(Loop& loop, int rank, const Troubles& troubles);
 
   Rails& host() { return host_; }
   Rails& device() { return device_; }
 
-  void use(Pipes& pipes);  // before the first slice
+  void use(Channels& channels);  // before the first slice
   std::set<int> missing() const;
   bool needs(int peer, const SliceCounts& slicesBelow) const;
   void leave(int peer);

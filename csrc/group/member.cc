@@ -12,9 +12,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
 constexpr milliseconds kLookAtDoors{1'000};
-// A pipe that ends says less than the control connection, which tells death from farewell; it gets this long to do so.
+// A channel that ends says less than the control connection, which tells death from farewell; it gets this long to do
+// so.
 constexpr milliseconds kLastWord{2'000};
-// For a peer to say in what its calls differ from ours. Less than the above: this ends pipes too.
+// For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
 // How long a caller that waits looks for what comes before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kPatience{50};
@@ -82,12 +83,12 @@ void Member::prepare() {
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<TwinRails>(loop_, rank_, troubles);
-    rails_->host().onPipeEnded = [this](int peer, const Error& error) { onPipeEnded(peer, error); };
+    rails_->host().onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{
         [this](int peer, std::uint32_t lane) { links_->restore(peer, lane, settings_.heartbeatTimeout); },
         settings_.heartbeatTimeout};
-    pipes_ = std::make_unique<RailPipes>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
-                                         [this] { openIfComplete(); });
+    channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
+                                               [this] { openIfComplete(); });
   }
   std::byte* const staging = machine_->marks().staging();
   const Pipeline::Levels levels{
@@ -118,7 +119,7 @@ void Member::onLinked(Arrival arrival) {
     return tellFailure({arrival.peer});
   }
   if (arrival.purpose == Purpose::Lane) {
-    guarded([&] { pipes_->add(std::move(arrival)); });
+    guarded([&] { channels_->add(std::move(arrival)); });
   } else {
     control_->add(arrival.peer, std::move(arrival.wire));
     introduce(arrival.peer);
@@ -134,7 +135,7 @@ void Member::onUnlinked(int peer, const Error& error) {
 void Member::introduce(int peer) {
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->marks().descriptors());
-  } else if (const auto contact = pipes_->contactFor(peer)) {
+  } else if (const auto contact = channels_->contactFor(peer)) {
     control_->send(peer, ControlType::Contact, *contact);
   }
 }
@@ -142,7 +143,7 @@ void Member::introduce(int peer) {
 void Member::openIfComplete() {
   if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->marks().unattached().empty())
     return;
-  if (pipes_ && !pipes_->isOpen()) return;
+  if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
   if (gatekeeper_) gatekeeper_->open(rails_->device());
@@ -201,7 +202,7 @@ void Member::fail(const Error& error) {
     error_ = error;
   }
   stopExchanges();
-  if (pipes_) pipes_->close();
+  if (channels_) channels_->close();
   if (pipeline_) pipeline_->fail(error);
   if (gatekeeper_) gatekeeper_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
@@ -220,9 +221,9 @@ void Member::tellFailure(const std::set<int>& peers) {
 TrafficByLevel Member::traffic() const {
   TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
   if (machine_) moved[0] = machine_->traffic();
-  if (!pipes_) return moved;
+  if (!channels_) return moved;
   for (const int peer : neighbours_.rails()) {
-    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += pipes_->sends(peer);
+    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += channels_->sends(peer);
   }
   return moved;
 }
@@ -235,7 +236,7 @@ Error Member::error() const {
 void Member::onControl(int peer, ControlMessage message) {
   switch (message.type) {
     case ControlType::Contact:
-      if (!error_ && pipes_) guarded([&] { pipes_->connect(peer, message.text); });
+      if (!error_ && channels_) guarded([&] { channels_->connect(peer, message.text); });
       return;
     case ControlType::Segment:
       if (!error_) guarded([&] { machine_->marks().attach(peer, std::move(message.descriptors)); });
@@ -272,9 +273,10 @@ void Member::onDiffers(int peer) {
 void Member::onControlEnded(int peer, const Error& error) {
   farewells_.answered(peer);
   if (error_) return;
-  // Its marks in shared memory are all that it will ever set; what its pipe still holds, the pipe's end will tell.
+  // Its marks in shared memory are all that it will ever set; what its channel still holds, the channel's end will
+  // tell.
   if (farewells_.hasGone(peer)) {
-    if (pipes_) pipes_->peerLeaves(peer);
+    if (channels_) channels_->peerLeaves(peer);
     return machine_->leave(peer);
   }
   fail(verdicts_.died(peer, error));
@@ -283,20 +285,20 @@ void Member::onControlEnded(int peer, const Error& error) {
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
   if (error_ || farewells_.hasGone(peer)) return;
-  const std::uint64_t bytes = pipes_ ? pipes_->bytesSeen(peer) : 0;
+  const std::uint64_t bytes = channels_ ? channels_->bytesSeen(peer) : 0;
   const auto before = bytesAtSilence_.find(peer);
   const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
   bytesAtSilence_[peer] = bytes;
   if (stillSilent) fail(verdicts_.silent(peer, silence));
 }
 
-void Member::onPipeEnded(int peer, const Error& error) {
+void Member::onChannelEnded(int peer, const Error& error) {
   if (farewells_.hasGone(peer)) return rails_->leave(peer);
   loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
     const auto member = weak.lock();
     if (!member || member->error_) return;
     if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(member->verdicts_.pipeBroke(peer, error));
+    member->fail(member->verdicts_.channelBroke(peer, error));
   });
 }
 

@@ -20,7 +20,7 @@
 #include "group/neighbours.h"
 #include "group/outside_calls.h"
 #include "group/pulse.h"
-#include "group/rail_pipes.h"
+#include "group/rail_channels.h"
 #include "group/settings.h"
 #include "group/verdicts.h"
 #include "transport/control.h"
@@ -64,7 +64,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void introduce(int peer);
   void openIfComplete();
   void tellFailure(const std::set<int>& peers);
-  void onPipeEnded(int peer, const Error& error);
+  void onChannelEnded(int peer, const Error& error);
   void onGoodbye(int peer, const std::string& slices);
   void answerGoodbyes();
   void onFailed(const std::string& text);
@@ -94,7 +94,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<TwinRails> rails_;
-  std::unique_ptr<RailPipes> pipes_;  // where there are rails
+  std::unique_ptr<RailChannels> channels_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<Gatekeeper> gatekeeper_;  // where there are calls on a device
   std::function<void()> abortDevice_;

@@ -53,7 +53,7 @@ void Member::close() {
   pipeline_.reset();
   if (gatekeeper_) gatekeeper_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
   gatekeeper_.reset();
-  pipes_.reset();
+  channels_.reset();
   rails_.reset();
   machine_.reset();
   deadlines_.close();

@@ -34,7 +34,7 @@ std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
   for (const int peer : rails_) {
     wanted.push_back({peer, Purpose::Control, doorOf(peer)});
     const Transport& transport = transportTo(peer, transports);
-    if (transport.pipes == Transport::Pipes::Tcp) addLanes(peer, transport.lanes, wanted);
+    if (transport.kind == Transport::Kind::Tcp) addLanes(peer, transport.lanes, wanted);
   }
   return wanted;
 }

@@ -12,7 +12,7 @@
 #include "base/loop_thread.h"
 #include "device/accelerator.h"
 #include "plan/planner.h"
-#include "transport/contact_pipes.h"
+#include "transport/contact_channels.h"
 #include "transport/transport.h"
 
 namespace fairring {
@@ -21,7 +21,7 @@ struct GroupSettings {
   std::string name;  // for messages
   int rank = 0;
   Transports transports;
-  MakeContactPipes makeTensorPipe;  // where a transport is TensorPipe
+  MakeContactChannels makeTensorPipe;  // where a transport is TensorPipe
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones

@@ -10,7 +10,7 @@ namespace fairring {
 
 namespace {
 
-using Pipes = Transport::Pipes;
+using Kind = Transport::Kind;
 using Includes = std::function<bool(const RankFacts& one, const RankFacts& other)>;
 
 std::string named(std::size_t rank, const RankFacts& facts) { return concat("rank ", rank, " (", facts.hostname, ")"); }
@@ -50,7 +50,7 @@ void refuse(const std::string& obstacle) {
 }
 
 Transport transportOf(const std::string& setting) {
-  return setting == "tcp" || setting == "auto" ? Transport() : Transport{Pipes::TensorPipe, setting};
+  return setting == "tcp" || setting == "auto" ? Transport() : Transport{Kind::TensorPipe, setting};
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ TransportChoice chooseTransport(const TransportSettings& settings, const std::ve
   const std::string obstacle = rdmaObstacle(facts, onOneSite);
   if (settings.rail == "ibv") refuse(obstacle);
   if (obstacle.empty()) {
-    choice.transports.rail = {Pipes::TensorPipe, "ibv"};
+    choice.transports.rail = {Kind::TensorPipe, "ibv"};
     return choice;
   }
   choice.rdmaRefused = obstacle;

@@ -52,7 +52,7 @@ Error Verdicts::silent(int peer, milliseconds silence) const {
                    ". FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for such a rank");
 }
 
-Error Verdicts::pipeBroke(int peer, const Error& error) const {
+Error Verdicts::channelBroke(int peer, const Error& error) const {
   return makeError(ErrorKind::Connection, "the data connection between ", neighbours_.who(rank_), " and ",
                    neighbours_.who(peer), " broke: ", error ? error.text() : "closed by the other side",
                    "; both processes live: look at the network or the RDMA device between them");

@@ -26,7 +26,7 @@ class Verdicts {
   Error died(int peer, const Error& error) const;
   Error gone(int peer) const;  // before it has connected
   Error silent(int peer, std::chrono::milliseconds silence) const;
-  Error pipeBroke(int peer, const Error& error) const;
+  Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<Journal::Difference>& difference) const;
   Error unfinished(const std::string& call) const;  // when the group was destroyed
   Error own(const Error& error) const;              // of this rank's doing, with its name and the group's

@@ -1,6 +1,6 @@
 // The framing of a lane: what stands on a connection after the challenge. A part travels as one chunk or several, each
 // a header of fixed size and the bytes that it announces, over whichever lane was free. A header without a part carries
-// only the acknowledgement, or says that the sender has closed its pipe.
+// only the acknowledgement, or says that the sender has closed its channel.
 // Values and pure functions; any thread.
 #pragma once
 
@@ -9,14 +9,14 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "transport/pipes.h"
+#include "transport/channels.h"
 
 namespace fairring {
 
 static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory, little endian");
 
 inline constexpr PartKind kNoPart{0};    // only the acknowledgement
-inline constexpr PartKind kEnd{0xFFFF};  // the sender has closed its pipe: nothing follows on this lane
+inline constexpr PartKind kEnd{0xFFFF};  // the sender has closed its channel: nothing follows on this lane
 inline constexpr std::uint32_t kMostChunkBytes = 1 << 20;
 // Of all chunks but a part's last: what a receiver has to remember of a part is bounded by it.
 inline constexpr std::uint32_t kLeastChunkBytes = 4 << 10;

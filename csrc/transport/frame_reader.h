@@ -25,7 +25,7 @@ class FrameReader {
 
   std::uint32_t chunks() const { return chunks_; }  // that have come whole, modulo 2^32
   std::uint32_t acked() const { return acked_; }    // what the peer says of the other direction
-  bool hasEnded() const { return ended_; }          // the peer has closed its pipe
+  bool hasEnded() const { return ended_; }          // the peer has closed its channel
   // A chunk that its sender waits for to be acknowledged has come since this was last asked.
   bool takeUrgent() { return std::exchange(urgent_, false); }
 

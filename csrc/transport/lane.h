@@ -1,7 +1,7 @@
 // A lane: one connection that has passed the challenge, to one peer. Sends the chunks that it is given, from where they
 // lie, as many as the socket takes in one system call, and keeps them until they are acknowledged; receives by a
 // FrameReader, and acknowledges what came whole: at once where the sender waits for it, else with the next header that
-// goes that way anyway. Owned by the peer's bundle, which may drop it from any of its calls. On the loop only.
+// goes that way anyway. Owned by the peer's channel, which may drop it from any of its calls. On the loop only.
 #pragma once
 
 #include <cstdint>

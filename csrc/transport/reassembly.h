@@ -1,7 +1,7 @@
 // The parts that come from one peer, put together from chunks which arrive over any lane and in any order. Asks the
 // receiver for the place of each part once, and tells it once when the part is whole. Chunks that come again, because
 // a lane broke before their acknowledgement was through, are known and change nothing.
-// Owned by the peer's bundle. On the loop only; the receiver may stop() it from any of its calls.
+// Owned by the peer's channel. On the loop only; the receiver may stop() it from any of its calls.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Reassembly {
   // Parts whose numbers are further ahead than this of the oldest that is not whole are no honest sender's.
   static constexpr std::uint64_t kMostAhead = 1 << 16;
 
-  Reassembly(int peer, PipeReceiver& receiver) : peer_(peer), receiver_(receiver) {}
+  Reassembly(int peer, MessageReceiver& receiver) : peer_(peer), receiver_(receiver) {}
 
   // A chunk begins. An error where no such chunk can be expected, or the receiver has no place for its part.
   Error begin(const ChunkHeader& header);
@@ -47,7 +47,7 @@ class Reassembly {
   static bool fits(const Incoming& incoming, const ChunkHeader& header);
 
   const int peer_;
-  PipeReceiver& receiver_;
+  MessageReceiver& receiver_;
   std::uint64_t next_ = 0;         // all parts below are whole
   std::set<std::uint64_t> whole_;  // those above
   std::map<std::uint64_t, Incoming> incoming_;

@@ -7,7 +7,7 @@
 
 namespace fairring {
 
-void SendQueue::put(std::span<const Part> parts, Pipes::Released released) {
+void SendQueue::put(std::span<const Part> parts, Channels::Released released) {
   const auto message = std::make_shared<Message>();
   for (const Part& part : parts) {
     const auto outgoing = std::make_shared<Outgoing>();

@@ -7,7 +7,7 @@
 // parts go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones of the
 // express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of it is
 // next: it may be slow then, but never stands still.
-// Owned by the peer's bundle. On the loop only.
+// Owned by the peer's channel. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class SendQueue {
     std::uint64_t wireBytes() const { return sizeof header + header.bytes; }
   };
 
-  void put(std::span<const Part> parts, Pipes::Released released);
+  void put(std::span<const Part> parts, Channels::Released released);
 
   bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
   std::uint64_t bytes() const { return bytes_; }  // that no lane has
@@ -50,12 +50,12 @@ class SendQueue {
   bool drained() const { return empty() && withLanes_ == 0; }
 
   // What became due since the last time, to be called by whoever takes it.
-  std::vector<Pipes::Released> takeReleased() { return std::exchange(released_, {}); }
+  std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
 
  private:
   struct Message {
     std::size_t parts = 0;  // whose memory is still in use
-    Pipes::Released released;
+    Channels::Released released;
   };
 
   using Parts = std::deque<std::shared_ptr<Outgoing>>;
@@ -77,7 +77,7 @@ class SendQueue {
   std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
   std::uint64_t bytes_ = 0;
   std::size_t withLanes_ = 0;  // chunks that are not acknowledged
-  std::vector<Pipes::Released> released_;
+  std::vector<Channels::Released> released_;
 };
 
 struct SendQueue::Outgoing {

@@ -28,7 +28,7 @@ class TensorPipeContext {
   std::string urlOf(const tensorpipe::Listener& listener) const { return listener.url(name_); }
   TensorPipe connect(const std::string& url) { return context_.connect(url); }
 
-  // Ends all pipes and waits until TensorPipe's threads have let go of all memory. Quick: they wait for nobody.
+  // Ends all channels and waits until TensorPipe's threads have let go of all memory. Quick: they wait for nobody.
   void close();
 
   // False once closed. Who calls out of here and goes on afterwards keeps a copy: it outlives what it was copied from.

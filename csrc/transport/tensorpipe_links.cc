@@ -15,7 +15,7 @@ bool sameProof(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TensorPipeLinks::TensorPipeLinks(TensorPipeContext& context, const ContactPipesSettings& settings, Events events)
+TensorPipeLinks::TensorPipeLinks(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events)
     : context_(context),
       rank_(settings.rank),
       secret_(settings.secret),

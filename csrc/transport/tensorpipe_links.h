@@ -17,7 +17,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "transport/contact_pipes.h"
+#include "transport/contact_channels.h"
 #include "transport/tensorpipe_context.h"
 
 namespace fairring {
@@ -29,7 +29,7 @@ class TensorPipeLinks {
     std::function<void(int peer, const Error& error)> failed;  // never from within connect(); at most once per peer
   };
 
-  TensorPipeLinks(TensorPipeContext& context, const ContactPipesSettings& settings, Events events);
+  TensorPipeLinks(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events);
 
   const std::string& contact() const { return contact_; }
   void connect(int peer, const std::string& contact);

@@ -1,4 +1,4 @@
-// Which pipes the levels above the machine use.
+// Which channels the levels above the machine use.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 namespace fairring {
 
 struct Transport {
-  enum class Pipes { Tcp, TensorPipe } pipes = Pipes::Tcp;
+  enum class Kind { Tcp, TensorPipe } kind = Kind::Tcp;
   std::string tensorpipe;   // "uv", "shm" or "ibv", where TensorPipe is used
   std::uint32_t lanes = 1;  // of TCP: connections to a peer
 
-  std::string name() const { return pipes == Pipes::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
+  std::string name() const { return kind == Kind::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
 };
 
 struct Transports {

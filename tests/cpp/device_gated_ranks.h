@@ -25,10 +25,10 @@ struct GatedRank {
 
   GatedRank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, SimulatedMachine& machine,
             unsigned seed, Settings settings)
-      : pipes(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles())) {
+      : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles())) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
-    rails->use(pipes);
+    rails->use(channels);
     settings.mayBeCalled = [this] { return !loop.isCurrent(); };
     auto accelerator = std::make_unique<SimulatedAccelerator>(
         machine, static_cast<std::size_t>(planner.topology().localIndexOf(rank)), seed, std::move(settings));
@@ -77,7 +77,7 @@ struct GatedRank {
   }
 
   Loop loop;
-  MemoryPipes pipes;
+  MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   SimulatedAccelerator* device;
   std::unique_ptr<GatedChain> chain;

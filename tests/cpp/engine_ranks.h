@@ -13,7 +13,7 @@
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
 #include "exchange/shared_memory.h"
-#include "memory_pipes.h"
+#include "memory_channels.h"
 #include "plan/cost_rows.h"
 
 namespace fairring::testing {
@@ -48,10 +48,10 @@ inline std::vector<Place> placesOf(const Machines& machines) {
 
 struct Rank {
   Rank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, EagerLimits limits)
-      : pipes(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
+      : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
-    rails->use(pipes);
+    rails->use(channels);
     const Topology& topology = planner.topology();
     const std::uint64_t express = Pipeline::expressBytesBeside(staging);
     onLoop([&] {
@@ -78,7 +78,7 @@ struct Rank {
   }
 
   Loop loop;
-  MemoryPipes pipes;
+  MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   std::unique_ptr<SharedMemory> machine;
   std::unique_ptr<Pipeline> pipeline;

@@ -288,8 +288,8 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
   job.join(0);
   GroupSettings settings{.name = "job",
                          .rank = 1,
-                         .transports = {.rail = {Transport::Pipes::TensorPipe, "uv"}, .site = {}},
-                         .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactPipes> {
+                         .transports = {.rail = {Transport::Kind::TensorPipe, "uv"}, .site = {}},
+                         .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactChannels> {
                            throw Failure(makeError(ErrorKind::Configuration, "no such device"));
                          },
                          .totalMemoryBytes = 1 << 20,

@@ -5,27 +5,27 @@
 #include <array>
 #include <vector>
 
-#include "transport/tcp_pipes.h"
-#include "transport_pipes_mesh.h"
+#include "transport/tcp_channels.h"
+#include "transport_channels_mesh.h"
 
 namespace fairring {
 namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// Two ranks, each with the pipe to the other; the test holds the lanes' sockets too, and makes them anew when asked.
+// Two ranks, each with the channel to the other; the test holds the lanes' sockets too, and makes them anew when asked.
 class Lanes : public ::testing::Test {
  protected:
   struct Side {
     Loop loop;
     Recorder receiver;
-    std::unique_ptr<TcpPipes> pipes;
+    std::unique_ptr<TcpChannels> channels;
     std::vector<std::uint32_t> asked;  // lanes to be made anew
   };
 
   ~Lanes() override {
     for (int rank : {0, 1}) {
-      on(rank, [&] { side(rank).pipes.reset(); });
+      on(rank, [&] { side(rank).channels.reset(); });
     }
   }
 
@@ -34,7 +34,7 @@ class Lanes : public ::testing::Test {
       on(rank, [&] {
         const Relinking relinking{[this, rank](int, std::uint32_t lane) { side(rank).asked.push_back(lane); },
                                   patience};
-        side(rank).pipes = std::make_unique<TcpPipes>(side(rank).loop, side(rank).receiver, relinking);
+        side(rank).channels = std::make_unique<TcpChannels>(side(rank).loop, side(rank).receiver, relinking);
       });
     }
     for (std::uint32_t lane = 0; lane < lanes; ++lane) link(lane);
@@ -42,8 +42,8 @@ class Lanes : public ::testing::Test {
   void link(std::uint32_t lane) {
     auto [here, there] = Mesh::sockets();
     held_[lane] = Descriptor(::dup(here.get()));
-    on(0, [&, &socket = here] { side(0).pipes->add(1, lane, std::move(socket)); });
-    on(1, [&, &socket = there] { side(1).pipes->add(0, lane, std::move(socket)); });
+    on(0, [&, &socket = here] { side(0).channels->add(1, lane, std::move(socket)); });
+    on(1, [&, &socket = there] { side(1).channels->add(0, lane, std::move(socket)); });
   }
   void cut(std::uint32_t lane) { ::shutdown(held_[lane].get(), SHUT_RDWR); }
 
@@ -74,7 +74,7 @@ class Lanes : public ::testing::Test {
     for (std::size_t i = 0; i < parts; ++i) sent.push_back(pattern(size + i, i));
     on(from, [&] {
       for (std::size_t i = 0; i < parts; ++i) {
-        side(from).pipes->send(1 - from, std::array{dataPart(i, sent[i])}, [this] { ++released_; });
+        side(from).channels->send(1 - from, std::array{dataPart(i, sent[i])}, [this] { ++released_; });
       }
     });
     return sent;
@@ -131,7 +131,7 @@ TEST_F(Lanes, ALaneMayBeReplacedBeforeItIsSeenToBreak) {
   expectAll(1, sent);
 }
 
-TEST_F(Lanes, WhereNoneComesAgainInTimeThePipeEndsAndNamesThePeer) {
+TEST_F(Lanes, WhereNoneComesAgainInTimeTheChannelEndsAndNamesThePeer) {
   open(2, std::chrono::milliseconds(30));
   cut(0);
   cut(1);
@@ -141,9 +141,9 @@ TEST_F(Lanes, WhereNoneComesAgainInTimeThePipeEndsAndNamesThePeer) {
   EXPECT_NE(error.text().find("rank 1"), std::string::npos) << error.text();
 }
 
-TEST_F(Lanes, NoneIsAskedForOnceThePeerHasClosedItsPipe) {
+TEST_F(Lanes, NoneIsAskedForOnceThePeerHasClosedItsChannel) {
   open(3, std::chrono::seconds(30));
-  on(1, [&] { side(1).pipes->close(); });
+  on(1, [&] { side(1).channels->close(); });
   ASSERT_TRUE(until([&] { return !side(0).receiver.ends.empty(); }));
   EXPECT_FALSE(side(0).receiver.ends[0].error);
   EXPECT_TRUE(side(0).asked.empty());
@@ -151,7 +151,7 @@ TEST_F(Lanes, NoneIsAskedForOnceThePeerHasClosedItsPipe) {
 
 TEST_F(Lanes, NoneIsAskedForOnceThePeerIsKnownToLeave) {
   open(2, std::chrono::seconds(30));
-  on(0, [&] { side(0).pipes->peerLeaves(1); });
+  on(0, [&] { side(0).channels->peerLeaves(1); });
   cut(0);
   cut(1);
   ASSERT_TRUE(until([&] { return !side(0).receiver.ends.empty(); }));
@@ -163,8 +163,8 @@ TEST_F(Lanes, ASlowLaneGetsLittleToCarry) {
   open(1, std::chrono::seconds(30));
   auto [here, hereFar] = Mesh::sockets();
   auto [thereFar, there] = Mesh::sockets();
-  on(0, [&, &socket = here] { side(0).pipes->add(1, 1, std::move(socket)); });
-  on(1, [&, &socket = there] { side(1).pipes->add(0, 1, std::move(socket)); });
+  on(0, [&, &socket = here] { side(0).channels->add(1, 1, std::move(socket)); });
+  on(1, [&, &socket = there] { side(1).channels->add(0, 1, std::move(socket)); });
   std::size_t carried = 0;
   std::size_t rounds = 0;
   const auto relay = [&](const Descriptor& from, const Descriptor& to, std::size_t most) {

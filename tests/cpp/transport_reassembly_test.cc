@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "transport_pipes_mesh.h"
+#include "transport_channels_mesh.h"
 
 namespace fairring {
 namespace {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMostPlace = 1 << 20;
 
 // Gives each part memory of exactly its size, and takes it away when it has come: the sanitizer sees what is written
 // to neither.
-class Receiver final : public PipeReceiver {
+class Receiver final : public MessageReceiver {
  public:
   std::byte* place(int, const PartHeader& header) override {
     if (header.kind != PartKind::Data || header.bytes > kMostPlace) return nullptr;

@@ -1,5 +1,5 @@
 // A whole connection that has passed the challenge, over a socket and with something to send the other way: whatever
-// comes, the pipe goes on or ends once, and nothing else happens.
+// comes, the channel goes on or ends once, and nothing else happens.
 #include <sys/socket.h>
 
 #include <array>
@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/tcp_pipes.h"
+#include "transport/tcp_channels.h"
 
 using namespace fairring;
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kMostPlace = 1 << 16;
 
-class Receiver final : public PipeReceiver {
+class Receiver final : public MessageReceiver {
  public:
   std::byte* place(int, const PartHeader& header) override {
     if (header.bytes > kMostPlace) return nullptr;
@@ -44,17 +44,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<std::byte> payload(100 << 10);
   Receiver receiver;
   auto [here, there] = connected();
-  std::unique_ptr<TcpPipes> pipes;
+  std::unique_ptr<TcpChannels> channels;
   const auto turn = [&](const Loop::Task& task) {
     loop.post(task);
     loop.runOnce(std::chrono::milliseconds(0));
   };
   turn([&, &socket = here] {
-    pipes = std::make_unique<TcpPipes>(loop, receiver);
-    pipes->add(1, 0, std::move(socket));
+    channels = std::make_unique<TcpChannels>(loop, receiver);
+    channels->add(1, 0, std::move(socket));
     const std::array<Part, 2> parts{Part{{.slice = 1, .bytes = 100}, payload.data()},
                                     Part{{.slice = 2, .bytes = payload.size()}, payload.data()}};
-    pipes->send(1, parts, [] {});
+    channels->send(1, parts, [] {});
   });
   turn([] {});
   const std::size_t half = size / 2;
@@ -62,6 +62,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   turn([] {});
   [[maybe_unused]] const auto sent = ::send(there.get(), data + half, size - half, MSG_NOSIGNAL);
   turn([] {});
-  turn([&] { pipes.reset(); });
+  turn([&] { channels.reset(); });
   return 0;
 }

@@ -1,6 +1,6 @@
-// Pipes: how parts of slices get from one rank to another. The seam between what knows algorithms (rails.h) and what
-// knows a network; TCP (tcp_pipes.h) and TensorPipe (tensorpipe_pipes.h) stand behind it, and one conformance test
-// holds for both.
+// Channels: how parts of slices get from one rank to another. The seam between what knows algorithms (rails.h) and what
+// knows a network; TCP (tcp_channels.h) and TensorPipe (tensorpipe_channels.h) stand behind it, and one conformance
+// test holds for both.
 //
 // A part is a header and the bytes that it announces. The receiver is asked for the place of each part by its header
 // and told when all of it is there. Flow control stands above: a part is only sent into memory that its receiver has
@@ -44,26 +44,26 @@ struct Part {
   const std::byte* data = nullptr;  // header.bytes of them; the caller's until released
 };
 
-class PipeReceiver {
+class MessageReceiver {
  public:
-  virtual ~PipeReceiver() = default;
-  // Where the bytes of this part belong; only asked when there are any. Null refuses the part and ends the pipe: the
+  virtual ~MessageReceiver() = default;
+  // Where the bytes of this part belong; only asked when there are any. Null refuses the part and ends the channel: the
   // receiver has then already reported why.
   virtual std::byte* place(int peer, const PartHeader& header) = 0;
   // All bytes of the part are in place.
   virtual void arrived(int peer, const PartHeader& header) = 0;
-  // The pipe to this peer ended: by the error, or, where the error is empty, because the peer closed it in good order.
-  // Called at most once per peer, and never after close().
+  // The channel to this peer ended: by the error, or, where the error is empty, because the peer closed it in good
+  // order. Called at most once per peer, and never after close().
   virtual void ended(int peer, const Error& error) = 0;
 };
 
-class Pipes {
+class Channels {
  public:
   using Released = std::function<void()>;
-  virtual ~Pipes() = default;
+  virtual ~Channels() = default;
 
   // Sends the parts as one message. `released` is called when their memory may be written again; never within send(),
-  // and not at all once the pipe has ended.
+  // and not at all once the channel has ended.
   virtual void send(int peer, std::span<const Part> parts, Released released) = 0;
   // Payload and header bytes that have come from this peer so far: a sign of life.
   virtual std::uint64_t bytesSeen(int peer) const = 0;
@@ -71,7 +71,7 @@ class Pipes {
   virtual std::uint64_t sends(int peer) const = 0;
   // True when nothing that was sent is still on its way out of this process.
   virtual bool drained() const = 0;
-  // Ends all pipes at once. When it returns, no memory of any part is touched any more and nothing is called back.
+  // Ends all channels at once. When it returns, no memory of any part is touched any more and nothing is called back.
   virtual void close() = 0;
 };
 

@@ -1,5 +1,5 @@
-// TensorPipe's pipes: the conformance test for each transport, and who gets in.
-#include "transport/tensorpipe_pipes.h"
+// TensorPipe's channels: the conformance test for each transport, and who gets in.
+#include "transport/tensorpipe_channels.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <string>
 
 #include "transport/tensorpipe_transport.h"
-#include "transport_pipes_delivery.h"
-#include "transport_pipes_ending.h"
+#include "transport_channels_delivery.h"
+#include "transport_channels_ending.h"
 
 namespace fairring {
 
@@ -29,87 +29,87 @@ struct Sockets {
 };
 
 // Contacts travel over the first of the seat's sockets, from the lower rank to the higher.
-Joined joinTensorPipe(const char* transport, Loop& loop, PipeReceiver& receiver, Seat seat) {
-  ContactPipesSettings settings{
+Joined joinTensorPipe(const char* transport, Loop& loop, MessageReceiver& receiver, Seat seat) {
+  ContactChannelsSettings settings{
       .transport = transport, .bindAddress = "127.0.0.1", .rank = seat.rank, .peers = {}, .secret = kSecret};
   for (const auto& [peer, sockets] : seat.sockets) settings.peers.push_back(peer);
-  auto pipes = makeTensorPipePipes(loop, settings, receiver);
+  auto channels = makeTensorPipeChannels(loop, settings, receiver);
   const auto sockets = std::make_shared<Sockets>(loop, std::move(seat.sockets));
   for (const auto& [peer, ofPeer] : sockets->byPeer) {
     const Descriptor& socket = ofPeer.front();
     if (seat.rank < peer) {
-      const std::string contact = pipes->contact();
+      const std::string contact = channels->contact();
       EXPECT_EQ(::write(socket.get(), contact.data(), contact.size()), static_cast<ssize_t>(contact.size()));
       continue;
     }
-    loop.watch(socket.get(), EPOLLIN, [&loop, &pipes = *pipes, peer = peer, fd = socket.get()](std::uint32_t) {
+    loop.watch(socket.get(), EPOLLIN, [&loop, &channels = *channels, peer = peer, fd = socket.get()](std::uint32_t) {
       std::array<char, 1024> contact{};
       const ssize_t size = ::read(fd, contact.data(), contact.size());
       loop.unwatch(fd);
-      if (size > 0) pipes.connect(peer, {contact.data(), static_cast<std::size_t>(size)});
+      if (size > 0) channels.connect(peer, {contact.data(), static_cast<std::size_t>(size)});
     });
   }
   const auto open = std::make_shared<bool>(false);
-  pipes->whenOpen([open] { *open = true; });
-  return {std::move(pipes), [open, sockets] { return *open; }};
+  channels->whenOpen([open] { *open = true; });
+  return {std::move(channels), [open, sockets] { return *open; }};
 }
 
 struct Uv {
   static std::string obstacle() { return tensorPipeObstacle("uv"); }
-  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
     return joinTensorPipe("uv", loop, receiver, std::move(seat));
   }
 };
 struct Shm {
   static std::string obstacle() { return tensorPipeObstacle("shm"); }
-  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
     return joinTensorPipe("shm", loop, receiver, std::move(seat));
   }
 };
 struct Ibv {
   static std::string obstacle() { return tensorPipeObstacle("ibv"); }
-  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
+  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
     return joinTensorPipe("ibv", loop, receiver, std::move(seat));
   }
 };
 
 }  // namespace
 
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, PipesDelivery, Uv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, PipesEnding, Uv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, PipesDelivery, Shm);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, PipesEnding, Shm);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, PipesDelivery, Ibv);
-INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, PipesEnding, Ibv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsDelivery, Uv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeUv, ChannelsEnding, Uv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsDelivery, Shm);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeShm, ChannelsEnding, Shm);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsDelivery, Ibv);
+INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsEnding, Ibv);
 
 namespace {
 
 // Ranks 0 and 1, made and told about each other as a test likes.
-class TensorPipePipes : public ::testing::Test {
+class TensorPipeChannels : public ::testing::Test {
  protected:
   struct Rank {
     Loop loop;
     Recorder receiver;
-    std::unique_ptr<ContactPipes> pipes;
+    std::unique_ptr<ContactChannels> channels;
     bool open = false;
   };
 
-  ~TensorPipePipes() override {
-    for (Rank& rank : ranks_) rank.pipes.reset();
+  ~TensorPipeChannels() override {
+    for (Rank& rank : ranks_) rank.channels.reset();
   }
 
   void make(int rank, const std::string& bindAddress = "127.0.0.1", const Secret& secret = kSecret) {
     on(rank, [&] {
       Rank& made = ranks_[rank];
-      made.pipes = makeTensorPipePipes(
+      made.channels = makeTensorPipeChannels(
           made.loop,
           {.transport = "uv", .bindAddress = bindAddress, .rank = rank, .peers = {1 - rank}, .secret = secret},
           made.receiver);
-      made.pipes->whenOpen([&made] { made.open = true; });
+      made.channels->whenOpen([&made] { made.open = true; });
     });
   }
   void connect(const std::string& contact) {
-    on(1, [&] { ranks_[1].pipes->connect(0, contact); });
+    on(1, [&] { ranks_[1].channels->connect(0, contact); });
   }
   bool until(const std::function<bool()>& condition) {
     const auto deadline = Loop::Clock::now() + std::chrono::seconds(30);
@@ -119,12 +119,12 @@ class TensorPipePipes : public ::testing::Test {
     }
     return true;
   }
-  // The error that ended rank 1's pipe to rank 0.
+  // The error that ended rank 1's channel to rank 0.
   Error end() {
     EXPECT_TRUE(until([&] { return !ranks_[1].receiver.ends.empty(); }));
     return ranks_[1].receiver.ends.at(0).error;
   }
-  std::string contact() const { return ranks_[0].pipes->contact(); }
+  std::string contact() const { return ranks_[0].channels->contact(); }
 
   std::array<Rank, 2> ranks_;
 
@@ -164,10 +164,10 @@ bool somebodyListens(int port) {
   return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
 }
 
-TEST_F(TensorPipePipes, NothingListensOnceAllPeersAreIn) {
+TEST_F(TensorPipeChannels, NothingListensOnceAllPeersAreIn) {
   make(0);
   make(1);
-  EXPECT_EQ(ranks_[1].pipes->contact(), "");
+  EXPECT_EQ(ranks_[1].channels->contact(), "");
   const int port = portOf(contact());
   EXPECT_TRUE(somebodyListens(port));
   connect(contact());
@@ -176,7 +176,7 @@ TEST_F(TensorPipePipes, NothingListensOnceAllPeersAreIn) {
 }
 
 // TensorPipe's listener ends with the first connection that ends before its greeting. Better told than waited for.
-TEST_F(TensorPipePipes, APortScanWhileConnectingIsAnErrorThatNamesThePeer) {
+TEST_F(TensorPipeChannels, APortScanWhileConnectingIsAnErrorThatNamesThePeer) {
   make(0);
   {
     const Descriptor scanner(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -187,7 +187,7 @@ TEST_F(TensorPipePipes, APortScanWhileConnectingIsAnErrorThatNamesThePeer) {
   EXPECT_NE(ranks_[0].receiver.ends[0].error.text().find("can't listen for rank 1"), std::string::npos);
 }
 
-TEST_F(TensorPipePipes, AStrangerWithAnotherSecretIsShutOutAndTheRankItselfStillGetsIn) {
+TEST_F(TensorPipeChannels, AStrangerWithAnotherSecretIsShutOutAndTheRankItselfStillGetsIn) {
   make(0);
   make(1, "127.0.0.1", randomSecret());
   connect(contact());
@@ -201,7 +201,7 @@ TEST_F(TensorPipePipes, AStrangerWithAnotherSecretIsShutOutAndTheRankItselfStill
   EXPECT_TRUE(ranks_[0].receiver.ends.empty());
 }
 
-TEST_F(TensorPipePipes, AListenerWithAnotherSecretIsNotTrusted) {
+TEST_F(TensorPipeChannels, AListenerWithAnotherSecretIsNotTrusted) {
   make(0, "127.0.0.1", randomSecret());
   make(1);
   connect(contact());
@@ -209,7 +209,7 @@ TEST_F(TensorPipePipes, AListenerWithAnotherSecretIsNotTrusted) {
   EXPECT_FALSE(ranks_[0].open || ranks_[1].open);
 }
 
-TEST_F(TensorPipePipes, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesThePeer) {
+TEST_F(TensorPipeChannels, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesThePeer) {
   make(1);
   connect("nonce shm:elsewhere shm://00001");
   EXPECT_NE(end().text().find("rank 1 can't reach rank 0"), std::string::npos) << end().text();
@@ -219,7 +219,7 @@ TEST_F(TensorPipePipes, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesTheP
   EXPECT_NE(end().text().find("uv://nowhere"), std::string::npos) << end().text();
 }
 
-TEST_F(TensorPipePipes, AnAddressThatIsNotOursIsAFailureAndNotTheEndOfTheProcess) {
+TEST_F(TensorPipeChannels, AnAddressThatIsNotOursIsAFailureAndNotTheEndOfTheProcess) {
   for (const std::string address : {"192.0.2.1", "nonsense", ""}) {
     try {
       make(0, address);

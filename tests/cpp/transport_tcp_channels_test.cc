@@ -1,12 +1,12 @@
-// TCP pipes: the conformance test, and what bytes that are not ours do to them.
-#include "transport/tcp_pipes.h"
+// TCP channels: the conformance test, and what bytes that are not ours do to them.
+#include "transport/tcp_channels.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "transport_pipes_delivery.h"
-#include "transport_pipes_ending.h"
+#include "transport_channels_delivery.h"
+#include "transport_channels_ending.h"
 
 namespace fairring {
 
@@ -15,14 +15,14 @@ namespace {
 template <std::size_t Count>
 struct Tcp {
   static std::string obstacle() { return ""; }
-  static Joined join(Loop& loop, PipeReceiver& receiver, Seat seat) {
-    auto pipes = std::make_unique<TcpPipes>(loop, receiver);
+  static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
+    auto channels = std::make_unique<TcpChannels>(loop, receiver);
     for (auto& [peer, sockets] : seat.sockets) {
       for (std::size_t lane = 0; lane < Count; ++lane) {
-        pipes->add(peer, static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
+        channels->add(peer, static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
       }
     }
-    return {std::move(pipes), [] { return true; }};
+    return {std::move(channels), [] { return true; }};
   }
 };
 
@@ -31,27 +31,27 @@ using SeveralLanes = Tcp<Mesh::kLanes>;
 
 }  // namespace
 
-INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, PipesDelivery, OneLane);
-INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, PipesEnding, OneLane);
-INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, PipesDelivery, SeveralLanes);
-INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, PipesEnding, SeveralLanes);
+INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, ChannelsDelivery, OneLane);
+INSTANTIATE_TYPED_TEST_SUITE_P(OneLane, ChannelsEnding, OneLane);
+INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsDelivery, SeveralLanes);
+INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsEnding, SeveralLanes);
 
 namespace {
 
-// A pipe whose other side is the test's.
-class TcpPipesBytes : public ::testing::Test {
+// A channel whose other side is the test's.
+class TcpChannelsBytes : public ::testing::Test {
  protected:
-  TcpPipesBytes() {
+  TcpChannelsBytes() {
     std::array<int, 2> fds;
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()), 0);
     other_ = Descriptor(fds[0]);
     on([&] {
-      pipes_ = std::make_unique<TcpPipes>(loop_, receiver_);
-      pipes_->add(1, 0, Descriptor(fds[1]));
+      channels_ = std::make_unique<TcpChannels>(loop_, receiver_);
+      channels_->add(1, 0, Descriptor(fds[1]));
     });
   }
-  ~TcpPipesBytes() override {
-    on([&] { pipes_.reset(); });
+  ~TcpChannelsBytes() override {
+    on([&] { channels_.reset(); });
   }
   void on(const Loop::Task& task) {
     loop_.post(task);
@@ -64,11 +64,11 @@ class TcpPipesBytes : public ::testing::Test {
 
   Loop loop_;
   Recorder receiver_;
-  std::unique_ptr<TcpPipes> pipes_;
+  std::unique_ptr<TcpChannels> channels_;
   Descriptor other_;
 };
 
-TEST_F(TcpPipesBytes, AHeaderOfAnotherKindEndsThePipe) {
+TEST_F(TcpChannelsBytes, AHeaderOfAnotherKindEndsTheChannel) {
   const std::string garbage(sizeof(ChunkHeader), 'x');
   receive(garbage.data(), garbage.size());
   ASSERT_EQ(receiver_.ends.size(), 1U);
@@ -76,14 +76,14 @@ TEST_F(TcpPipesBytes, AHeaderOfAnotherKindEndsThePipe) {
   EXPECT_TRUE(receiver_.asked.empty());
 }
 
-TEST_F(TcpPipesBytes, AHeaderMayComeByteByByte) {
+TEST_F(TcpChannelsBytes, AHeaderMayComeByteByByte) {
   const ChunkHeader header{.part = grantPart(7).header};
   for (std::size_t i = 0; i < sizeof header; ++i) receive(reinterpret_cast<const char*>(&header) + i, 1);
   ASSERT_EQ(receiver_.arrivals.size(), 1U);
   EXPECT_EQ(receiver_.arrivals[0].header, header.part);
 }
 
-TEST_F(TcpPipesBytes, AnEndInTheMiddleOfAPartDoesNotMakeItArrive) {
+TEST_F(TcpChannelsBytes, AnEndInTheMiddleOfAPartDoesNotMakeItArrive) {
   const Bytes bytes = pattern(100, 1);
   const ChunkHeader header{.part = dataPart(3, bytes).header, .bytes = 100};
   receive(&header, sizeof header);

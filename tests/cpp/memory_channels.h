@@ -1,6 +1,6 @@
-// Pipes between ranks of one process, for tests: messages wait until the test lets one through, in whatever order it
+// Channels between ranks of one process, for tests: messages wait until the test lets one through, in whatever order it
 // likes, also between two ranks, so schedules can be random and repeatable. A part without a place would stop a real
-// pipe: here the receiver's refusal fails the test.
+// channel: here the receiver's refusal fails the test.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "transport/pipes.h"
+#include "transport/channels.h"
 
 namespace fairring::testing {
 
@@ -19,11 +19,11 @@ class MemoryNetwork {
  public:
   struct Message {
     std::vector<Part> parts;
-    Pipes::Released released;
+    Channels::Released released;
   };
 
   std::map<std::pair<int, int>, std::deque<Message>> queues;  // by sender and receiver
-  std::map<int, PipeReceiver*> receivers;
+  std::map<int, MessageReceiver*> receivers;
   std::map<int, Loop*> loops;
   std::uint64_t bytesSent = 0;
   std::map<int, std::uint64_t> bytesSentBy;
@@ -43,7 +43,7 @@ class MemoryNetwork {
     const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(choice % queue.size());
     Message message = std::move(*chosen);
     queue.erase(chosen);
-    PipeReceiver& receiver = *receivers.at(pair.second);
+    MessageReceiver& receiver = *receivers.at(pair.second);
     for (const Part& part : message.parts) {
       if (part.header.bytes > 0) {
         std::byte* place = receiver.place(pair.first, part.header);
@@ -57,9 +57,9 @@ class MemoryNetwork {
   }
 };
 
-class MemoryPipes final : public Pipes {
+class MemoryChannels final : public Channels {
  public:
-  MemoryPipes(MemoryNetwork& network, int rank) : network_(network), rank_(rank) {}
+  MemoryChannels(MemoryNetwork& network, int rank) : network_(network), rank_(rank) {}
 
   void send(int peer, std::span<const Part> parts, Released released) override {
     for (const Part& part : parts) {

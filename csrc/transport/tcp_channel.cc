@@ -1,4 +1,4 @@
-#include "transport/bundle.h"
+#include "transport/tcp_channel.h"
 
 #include <algorithm>
 #include <cassert>
@@ -16,12 +16,12 @@ constexpr double kMostLagSeconds = 8e-3;
 
 }  // namespace
 
-Bundle::Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended)
+TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking, Ended ended)
     : loop_(loop), peer_(peer), relinking_(relinking), ended_(std::move(ended)), reassembly_(peer, receiver) {}
 
-Bundle::~Bundle() { close(); }
+TcpChannel::~TcpChannel() { close(); }
 
-void Bundle::add(std::uint32_t index, Wire wire) {
+void TcpChannel::add(std::uint32_t index, Wire wire) {
   assert(loop_.isCurrent() && !closed_);
   if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
     old.mapped()->drop();
@@ -36,36 +36,36 @@ void Bundle::add(std::uint32_t index, Wire wire) {
   pump();
 }
 
-void Bundle::send(std::span<const Part> parts, Pipes::Released released) {
+void TcpChannel::send(std::span<const Part> parts, Channels::Released released) {
   assert(loop_.isCurrent() && !closed_);
   sendQueue_.put(parts, std::move(released));
   if (std::exchange(pumping_, true)) return;
   // In the next turn, which follows at once: what else this turn sends to the peer shares the message.
   loop_.post([weak = weak_from_this()] {
-    const auto bundle = weak.lock();
-    if (!bundle) return;
-    bundle->pumping_ = false;
-    bundle->pump();
+    const auto channel = weak.lock();
+    if (!channel) return;
+    channel->pumping_ = false;
+    channel->pump();
   });
 }
 
-std::uint64_t Bundle::bytesSeen() const {
+std::uint64_t TcpChannel::bytesSeen() const {
   std::uint64_t bytes = seenOfGone_;
   for (const auto& [index, lane] : lanes_) bytes += lane->bytesSeen();
   return bytes;
 }
 
-std::uint64_t Bundle::sends() const {
+std::uint64_t TcpChannel::sends() const {
   std::uint64_t sends = sendsOfGone_;
   for (const auto& [index, lane] : lanes_) sends += lane->sends();
   return sends;
 }
 
-bool Bundle::isFlushed() const {
+bool TcpChannel::isFlushed() const {
   return std::ranges::all_of(lanes_, [](const auto& entry) { return entry.second->isFlushed(); });
 }
 
-void Bundle::pump() {
+void TcpChannel::pump() {
   while (!closed_ && !sendQueue_.empty()) {
     Lane* lane = laneForNext();
     if (lane == nullptr) break;
@@ -80,7 +80,7 @@ void Bundle::pump() {
 
 // That which would be through with the next chunk first, or another that has room now and would neither be much later
 // nor later than all lanes together with all that waits. None where it is better to wait.
-Lane* Bundle::laneForNext() {
+Lane* TcpChannel::laneForNext() {
   struct Offer {
     Lane* lane = nullptr;
     double seconds = std::numeric_limits<double>::infinity();
@@ -103,15 +103,15 @@ Lane* Bundle::laneForNext() {
   return isIdle || free.seconds <= quickest.seconds + kMostLagSeconds ? free.lane : nullptr;
 }
 
-// Handlers may send, and may end the pipe.
-void Bundle::callReleased() {
+// Handlers may send, and may end the channel.
+void TcpChannel::callReleased() {
   const auto self = shared_from_this();
-  for (const Pipes::Released& released : sendQueue_.takeReleased()) {
+  for (const Channels::Released& released : sendQueue_.takeReleased()) {
     if (!closed_) released();
   }
 }
 
-void Bundle::onGone(std::uint32_t index, const Error& error) {
+void TcpChannel::onGone(std::uint32_t index, const Error& error) {
   const auto node = lanes_.extract(index);
   Lane& lane = *node.mapped();
   peerClosed_ = peerClosed_ || lane.peerHasEnded();
@@ -127,7 +127,7 @@ void Bundle::onGone(std::uint32_t index, const Error& error) {
   pump();
 }
 
-void Bundle::awaitLanes(const Error& error) {
+void TcpChannel::awaitLanes(const Error& error) {
   patience_ = loop_.at(Loop::Clock::now() + relinking_.patience, [this, error] {
     patience_ = 0;
     end(makeError(ErrorKind::Connection, error ? error.text() : "all connections were closed", "; for ",
@@ -135,14 +135,14 @@ void Bundle::awaitLanes(const Error& error) {
   });
 }
 
-void Bundle::onFault(const Error& error) { end(error); }
+void TcpChannel::onFault(const Error& error) { end(error); }
 
-void Bundle::peerLeaves() {
+void TcpChannel::peerLeaves() {
   peerLeaves_ = true;
   if (lanes_.empty()) end({});
 }
 
-void Bundle::close() {
+void TcpChannel::close() {
   if (std::exchange(closed_, true)) return;
   reassembly_.stop();
   loop_.cancel(patience_);
@@ -152,7 +152,7 @@ void Bundle::close() {
   }
 }
 
-void Bundle::end(const Error& error) {
+void TcpChannel::end(const Error& error) {
   if (std::exchange(closed_, true)) return;
   const auto self = shared_from_this();
   reassembly_.stop();

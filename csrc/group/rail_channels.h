@@ -1,4 +1,4 @@
-// The pipes of this rank's rails, whichever the settings name: of TCP, on connections that the links bring, or of
+// The channels of this rank's rails, whichever the settings name: of TCP, on connections that the links bring, or of
 // TensorPipe, which finds its peers by contacts that travel over the control connections. Between sites they may be
 // others than between the machines of one: each peer is reached by one kind.
 // On the loop only.
@@ -16,18 +16,18 @@
 #include "exchange/twin_rails.h"
 #include "group/neighbours.h"
 #include "group/settings.h"
-#include "transport/contact_pipes.h"
-#include "transport/tcp_pipes.h"
+#include "transport/contact_channels.h"
+#include "transport/tcp_channels.h"
 
 namespace fairring {
 
-class RailPipes final : public Pipes {
+class RailChannels final : public Channels {
  public:
   // Gives itself to the rails. `opened` is called when TensorPipe's have reached all peers; others are not waited for.
   // Throws Failure(Configuration) where this machine can't use the transport.
   // `relinking` makes lanes of TCP's anew that broke.
-  RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-            TwinRails& rails, Relinking relinking, std::function<void()> opened);
+  RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
+               TwinRails& rails, Relinking relinking, std::function<void()> opened);
 
   bool isOpen() const { return unopened_ == 0; }
 
@@ -37,22 +37,22 @@ class RailPipes final : public Pipes {
   void connect(int peer, const std::string& contact);
 
   void send(int peer, std::span<const Part> parts, Released released) override;
-  std::uint64_t bytesSeen(int peer) const override { return pipesTo(peer).bytesSeen(peer); }
-  std::uint64_t sends(int peer) const override { return pipesTo(peer).sends(peer); }
+  std::uint64_t bytesSeen(int peer) const override { return channelsTo(peer).bytesSeen(peer); }
+  std::uint64_t sends(int peer) const override { return channelsTo(peer).sends(peer); }
   bool drained() const override;
   void close() override;
 
  private:
   void makeContacts(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-                    PipeReceiver& receiver);
-  Pipes& pipesTo(int peer) const;
+                    MessageReceiver& receiver);
+  Channels& channelsTo(int peer) const;
 
   const int rank_;
   const std::chrono::milliseconds laneSilence_;
   const std::function<void()> opened_;
-  const std::unique_ptr<TcpPipes> tcp_;
-  std::vector<std::unique_ptr<ContactPipes>> contacts_;  // one for each of TensorPipe's transports
-  std::map<int, ContactPipes*> contactOf_;               // by peer; others are TCP's
+  const std::unique_ptr<TcpChannels> tcp_;
+  std::vector<std::unique_ptr<ContactChannels>> contacts_;  // one for each of TensorPipe's transports
+  std::map<int, ContactChannels*> contactOf_;               // by peer; others are TCP's
   std::size_t unopened_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Pipes that find each other by a contact which travels over the (authenticated) control connections: TensorPipe's.
+// Channels that find each other by a contact which travels over the (authenticated) control connections: TensorPipe's.
 // Of two ranks the lower tells its contact and the higher connects. Behind this interface so that what decides about
 // them does not have to be built with them.
 // On the loop only.
@@ -10,20 +10,20 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "transport/channels.h"
 #include "transport/hello.h"
-#include "transport/pipes.h"
 
 namespace fairring {
 
-class ContactPipes : public Pipes {
+class ContactChannels : public Channels {
  public:
   virtual std::string contact() const = 0;
   virtual void connect(int peer, const std::string& contact) = 0;
-  // Called once when every peer's pipe is connected and proven. A pipe that can't be made ends by its receiver.
+  // Called once when every peer's channel is connected and proven. A channel that can't be made ends by its receiver.
   virtual void whenOpen(std::function<void()> open) = 0;
 };
 
-struct ContactPipesSettings {
+struct ContactChannelsSettings {
   std::string transport;    // "uv", "shm", "ibv"
   std::string bindAddress;  // IP
   int rank = 0;
@@ -32,7 +32,7 @@ struct ContactPipesSettings {
 };
 
 // Throws Failure(Configuration) where this machine can't use the transport, with the reason and what to do.
-using MakeContactPipes = std::function<std::unique_ptr<ContactPipes>(Loop& loop, const ContactPipesSettings& settings,
-                                                                     PipeReceiver& receiver)>;
+using MakeContactChannels = std::function<std::unique_ptr<ContactChannels>(
+    Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)>;
 
 }  // namespace fairring

@@ -1,4 +1,4 @@
-// Ranks of one process, connected by an implementation of Pipes and stepped by hand: each has a loop and a receiver
+// Ranks of one process, connected by an implementation of Channels and stepped by hand: each has a loop and a receiver
 // that records what it is told. An implementation joins one rank at a time; it finds connected stream sockets to each
 // other rank in its seat, to be its lanes or to tell the other how to connect.
 #pragma once
@@ -19,7 +19,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/loop.h"
-#include "transport/pipes.h"
+#include "transport/channels.h"
 
 namespace fairring {
 
@@ -31,13 +31,13 @@ struct Seat {
 };
 
 struct Joined {
-  std::unique_ptr<Pipes> pipes;
-  std::function<bool()> open;  // true once all of its pipes are connected
+  std::unique_ptr<Channels> channels;
+  std::function<bool()> open;  // true once all of its channels are connected
 };
 
-using Join = Joined (*)(Loop& loop, PipeReceiver& receiver, Seat seat);  // called on the loop
+using Join = Joined (*)(Loop& loop, MessageReceiver& receiver, Seat seat);  // called on the loop
 
-struct Recorder final : PipeReceiver {
+struct Recorder final : MessageReceiver {
   struct Arrival {
     int peer;
     PartHeader header;
@@ -137,18 +137,18 @@ class Mesh {
 
   bool opened() const { return opened_; }
   Recorder& receiver(int rank) { return ranks_[rank]->receiver; }
-  Pipes& pipes(int rank) { return *ranks_[rank]->joined.pipes; }
+  Channels& channels(int rank) { return *ranks_[rank]->joined.channels; }
 
   // Runs the task in a turn of the rank's loop.
   void on(int rank, const Loop::Task& task) {
     ranks_[rank]->loop.post(task);
     ranks_[rank]->loop.runOnce(std::chrono::milliseconds(0));
   }
-  void send(int from, int to, const std::vector<Part>& parts, const Pipes::Released& released = [] {}) {
-    on(from, [&] { pipes(from).send(to, parts, released); });
+  void send(int from, int to, const std::vector<Part>& parts, const Channels::Released& released = [] {}) {
+    on(from, [&] { channels(from).send(to, parts, released); });
   }
   void close(int rank) {
-    on(rank, [&] { pipes(rank).close(); });
+    on(rank, [&] { channels(rank).close(); });
   }
   void leave(int rank) {
     on(rank, [&] { ranks_[rank]->joined = {}; });

@@ -1,4 +1,4 @@
-#include "transport/tensorpipe_pipes.h"
+#include "transport/tensorpipe_channels.h"
 
 #include <algorithm>
 #include <bit>
@@ -43,10 +43,10 @@ std::vector<PartHeader> headersOf(const tensorpipe::Descriptor& message) {
   return headers;
 }
 
-class TensorPipePipes final : public ContactPipes {
+class TensorPipeChannels final : public ContactChannels {
  public:
-  TensorPipePipes(Loop& loop, const ContactPipesSettings& settings, PipeReceiver& receiver);
-  ~TensorPipePipes() override { close(); }
+  TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver);
+  ~TensorPipeChannels() override { close(); }
 
   std::string contact() const override { return links_.contact(); }
   void connect(int peer, const std::string& contact) override { links_.connect(peer, contact); }
@@ -76,7 +76,7 @@ class TensorPipePipes final : public ContactPipes {
   void onWritten(int peer, const tensorpipe::Error& error);
   void end(int peer, const Error& error);
 
-  PipeReceiver& receiver_;
+  MessageReceiver& receiver_;
   TensorPipeContext context_;
   TensorPipeLinks links_;
   std::function<void()> whenOpen_;
@@ -84,20 +84,20 @@ class TensorPipePipes final : public ContactPipes {
   std::byte filler_{};         // where that of others ends up
 };
 
-TensorPipePipes::TensorPipePipes(Loop& loop, const ContactPipesSettings& settings, PipeReceiver& receiver)
+TensorPipeChannels::TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)
     : receiver_(receiver),
       context_(loop, settings.transport, static_cast<int>(settings.peers.size())),
       links_(context_, settings,
              {.linked = [this](int peer, const TensorPipe& pipe) { onLinked(peer, pipe); },
               .failed = [this](int peer, const Error& error) { receiver_.ended(peer, error); }}) {}
 
-void TensorPipePipes::onLinked(int peer, const TensorPipe& pipe) {
+void TensorPipeChannels::onLinked(int peer, const TensorPipe& pipe) {
   lanes_[peer].pipe = pipe;
   awaitMessage(peer);
   tellOpen();
 }
 
-void TensorPipePipes::whenOpen(std::function<void()> open) {
+void TensorPipeChannels::whenOpen(std::function<void()> open) {
   assert(context_.loop().isCurrent());
   whenOpen_ = std::move(open);
   context_.loop().post([this, stillOpen = context_.isOpen()] {
@@ -105,11 +105,11 @@ void TensorPipePipes::whenOpen(std::function<void()> open) {
   });
 }
 
-void TensorPipePipes::tellOpen() {
+void TensorPipeChannels::tellOpen() {
   if (links_.complete() && whenOpen_) std::exchange(whenOpen_, nullptr)();
 }
 
-void TensorPipePipes::send(int peer, std::span<const Part> parts, Released released) {
+void TensorPipeChannels::send(int peer, std::span<const Part> parts, Released released) {
   assert(context_.loop().isCurrent());
   const auto lane = lanes_.find(peer);
   if (lane == lanes_.end() || parts.empty()) return;
@@ -127,7 +127,7 @@ void TensorPipePipes::send(int peer, std::span<const Part> parts, Released relea
                            context_.onLoop([this, peer](const auto& error) { onWritten(peer, error); }));
 }
 
-void TensorPipePipes::onWritten(int peer, const tensorpipe::Error& error) {
+void TensorPipeChannels::onWritten(int peer, const tensorpipe::Error& error) {
   const auto lane = lanes_.find(peer);
   if (lane == lanes_.end()) return;
   if (error) return end(peer, errorOf(peer, error));
@@ -136,12 +136,12 @@ void TensorPipePipes::onWritten(int peer, const tensorpipe::Error& error) {
   if (released) released();
 }
 
-void TensorPipePipes::awaitMessage(int peer) {
+void TensorPipeChannels::awaitMessage(int peer) {
   lanes_.at(peer).pipe->readDescriptor(
       context_.onLoop([this, peer](const auto& error, const auto& message) { onMessage(peer, error, message); }));
 }
 
-void TensorPipePipes::onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message) {
+void TensorPipeChannels::onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message) {
   const auto lane = lanes_.find(peer);
   if (lane == lanes_.end()) return;
   if (error) return end(peer, errorOf(peer, error));
@@ -164,7 +164,7 @@ void TensorPipePipes::onMessage(int peer, const tensorpipe::Error& error, const 
 }
 
 // Nothing where the pipe has ended over it.
-std::optional<tensorpipe::Allocation> TensorPipePipes::placesFor(int peer, const Headers& headers) {
+std::optional<tensorpipe::Allocation> TensorPipeChannels::placesFor(int peer, const Headers& headers) {
   const auto open = context_.isOpen();
   tensorpipe::Allocation places;
   for (const PartHeader& header : headers) {
@@ -181,7 +181,7 @@ std::optional<tensorpipe::Allocation> TensorPipePipes::placesFor(int peer, const
   return places;
 }
 
-void TensorPipePipes::onRead(int peer, const Headers& headers, const tensorpipe::Error& error) {
+void TensorPipeChannels::onRead(int peer, const Headers& headers, const tensorpipe::Error& error) {
   const auto lane = lanes_.find(peer);
   if (lane == lanes_.end()) return;
   if (error) return end(peer, errorOf(peer, error));
@@ -193,35 +193,35 @@ void TensorPipePipes::onRead(int peer, const Headers& headers, const tensorpipe:
   }
 }
 
-void TensorPipePipes::end(int peer, const Error& error) {
+void TensorPipeChannels::end(int peer, const Error& error) {
   lanes_.erase(peer);
   receiver_.ended(peer, error);
 }
 
-std::uint64_t TensorPipePipes::bytesSeen(int peer) const {
+std::uint64_t TensorPipeChannels::bytesSeen(int peer) const {
   const auto lane = lanes_.find(peer);
   return lane == lanes_.end() ? 0 : lane->second.seen;
 }
 
-std::uint64_t TensorPipePipes::sends(int peer) const {
+std::uint64_t TensorPipeChannels::sends(int peer) const {
   const auto lane = lanes_.find(peer);
   return lane == lanes_.end() ? 0 : lane->second.sends;
 }
 
-bool TensorPipePipes::drained() const {
+bool TensorPipeChannels::drained() const {
   return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.unreleased.empty(); });
 }
 
-void TensorPipePipes::close() {
+void TensorPipeChannels::close() {
   context_.close();
   lanes_.clear();
 }
 
 }  // namespace
 
-std::unique_ptr<ContactPipes> makeTensorPipePipes(Loop& loop, const ContactPipesSettings& settings,
-                                                  PipeReceiver& receiver) {
-  return std::make_unique<TensorPipePipes>(loop, settings, receiver);
+std::unique_ptr<ContactChannels> makeTensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings,
+                                                        MessageReceiver& receiver) {
+  return std::make_unique<TensorPipeChannels>(loop, settings, receiver);
 }
 
 }  // namespace fairring

@@ -1,4 +1,4 @@
-// Conformance of Pipes: refusal, closing, and the death of a peer.
+// Conformance of Channels: refusal, closing, and the death of a peer.
 #pragma once
 
 #include <malloc.h>
@@ -13,15 +13,15 @@
 #include <tuple>
 #include <vector>
 
-#include "transport_pipes_conformance.h"
+#include "transport_channels_conformance.h"
 
 namespace fairring {
 
 template <class Implementation>
-class PipesEnding : public PipesConformance<Implementation> {};
-TYPED_TEST_SUITE_P(PipesEnding);
+class ChannelsEnding : public ChannelsConformance<Implementation> {};
+TYPED_TEST_SUITE_P(ChannelsEnding);
 
-TYPED_TEST_P(PipesEnding, ARefusedPartEndsThatPipeAlone) {
+TYPED_TEST_P(ChannelsEnding, ARefusedPartEndsThatChannelAlone) {
   const Bytes bytes = pattern(1000, 1);
   Mesh mesh(3, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -40,7 +40,7 @@ TYPED_TEST_P(PipesEnding, ARefusedPartEndsThatPipeAlone) {
   EXPECT_TRUE(mesh.receiver(2).ends.empty());
 }
 
-TYPED_TEST_P(PipesEnding, ClosingEndsThePeersPipeOnceAndInGoodOrder) {
+TYPED_TEST_P(ChannelsEnding, ClosingEndsThePeersChannelOnceAndInGoodOrder) {
   bool released = false;
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -51,12 +51,12 @@ TYPED_TEST_P(PipesEnding, ClosingEndsThePeersPipeOnceAndInGoodOrder) {
   mesh.send(0, 1, {grantPart(1)}, [&] { released = true; });  // to nobody
   mesh.turns(20);
   EXPECT_FALSE(released);
-  EXPECT_TRUE(mesh.pipes(0).drained());
+  EXPECT_TRUE(mesh.channels(0).drained());
   EXPECT_EQ(mesh.receiver(0).ends.size(), 1U);
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
 }
 
-TYPED_TEST_P(PipesEnding, DestructionClosesWhatWasNotClosed) {
+TYPED_TEST_P(ChannelsEnding, DestructionClosesWhatWasNotClosed) {
   auto bytes = std::make_unique<Bytes>(pattern(8 * kMiB, 1));
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -67,11 +67,11 @@ TYPED_TEST_P(PipesEnding, DestructionClosesWhatWasNotClosed) {
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
 }
 
-TYPED_TEST_P(PipesEnding, AReceiverMayCloseWhenAPartArrives) {
+TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAPartArrives) {
   const Bytes bytes = pattern(100, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.receiver(1).onArrival = [&] { mesh.pipes(1).close(); };
+  mesh.receiver(1).onArrival = [&] { mesh.channels(1).close(); };
   mesh.send(0, 1, {grantPart(1), grantPart(2), dataPart(3, bytes), dataPart(4, bytes)});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
   EXPECT_EQ(mesh.receiver(1).arrivals.size(), 1U);
@@ -79,7 +79,7 @@ TYPED_TEST_P(PipesEnding, AReceiverMayCloseWhenAPartArrives) {
 }
 
 // Whoever still touches memory after close() meets unmapped memory here, or an address sanitizer's.
-TYPED_TEST_P(PipesEnding, OnceClosedNothingIsTouchedOrCalled) {
+TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
   ::mallopt(M_MMAP_THRESHOLD, kMiB);  // what is freed is unmapped at once
   int released = 0;
   std::array<std::vector<Bytes>, 2> sent;
@@ -107,7 +107,7 @@ TYPED_TEST_P(PipesEnding, OnceClosedNothingIsTouchedOrCalled) {
 }
 
 // A rank that gives up may reuse its memory at once; its peers must not take that for the part.
-TYPED_TEST_P(PipesEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
+TYPED_TEST_P(ChannelsEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
   std::vector<Bytes> sent(8);
   for (std::uint64_t slice = 0; slice < 8; ++slice) sent[slice] = pattern(4 * kMiB, slice);
   Mesh mesh(2, TypeParam::join);
@@ -141,7 +141,7 @@ inline pid_t forkPeer(const std::vector<Descriptor>& sockets, Join join) {
   ::_exit(1);
 }
 
-TYPED_TEST_P(PipesEnding, AKilledPeersPipeEndsOnceAndAnErrorNamesIt) {
+TYPED_TEST_P(ChannelsEnding, AKilledPeersChannelEndsOnceAndAnErrorNamesIt) {
   const Bytes bytes = pattern(8 * kMiB, 1);
   for (const bool busy : {false, true}) {
     Seat seat{.rank = 0, .sockets = {}};
@@ -168,9 +168,9 @@ TYPED_TEST_P(PipesEnding, AKilledPeersPipeEndsOnceAndAnErrorNamesIt) {
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(PipesEnding, ARefusedPartEndsThatPipeAlone, ClosingEndsThePeersPipeOnceAndInGoodOrder,
-                            DestructionClosesWhatWasNotClosed, AReceiverMayCloseWhenAPartArrives,
-                            OnceClosedNothingIsTouchedOrCalled, AClosedRanksOverwrittenMemoryNeverArrives,
-                            AKilledPeersPipeEndsOnceAndAnErrorNamesIt);
+REGISTER_TYPED_TEST_SUITE_P(ChannelsEnding, ARefusedPartEndsThatChannelAlone,
+                            ClosingEndsThePeersChannelOnceAndInGoodOrder, DestructionClosesWhatWasNotClosed,
+                            AReceiverMayCloseWhenAPartArrives, OnceClosedNothingIsTouchedOrCalled,
+                            AClosedRanksOverwrittenMemoryNeverArrives, AKilledPeersChannelEndsOnceAndAnErrorNamesIt);
 
 }  // namespace fairring

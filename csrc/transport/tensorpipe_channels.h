@@ -1,4 +1,4 @@
-// Pipes of TensorPipe, the library that PyTorch's own wheel brings along. Nothing of it shows in this header.
+// Channels of TensorPipe, the library that PyTorch's own wheel brings along. Nothing of it shows in this header.
 // A message is a TensorPipe message: its metadata are the parts' headers, its payloads the bytes of those parts that
 // have any, in the same order, or a single byte where none has. Not tensors: their channels open more connections and
 // were no faster (shm: cma slower at every size up to 1 MiB; uv: basic the same, mpt slower below 1 MiB).
@@ -8,12 +8,12 @@
 // end.
 #pragma once
 
-#include "transport/contact_pipes.h"
+#include "transport/contact_channels.h"
 
 namespace fairring {
 
-// A MakeContactPipes.
-std::unique_ptr<ContactPipes> makeTensorPipePipes(Loop& loop, const ContactPipesSettings& settings,
-                                                  PipeReceiver& receiver);
+// A MakeContactChannels.
+std::unique_ptr<ContactChannels> makeTensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings,
+                                                        MessageReceiver& receiver);
 
 }  // namespace fairring

@@ -1,4 +1,4 @@
-#include "group/rail_pipes.h"
+#include "group/rail_channels.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,29 +13,29 @@ constexpr std::chrono::milliseconds kLaneSilence{2'000};
 
 }  // namespace
 
-RailPipes::RailPipes(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-                     TwinRails& rails, Relinking relinking, std::function<void()> opened)
+RailChannels::RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
+                           const Secret& secret, TwinRails& rails, Relinking relinking, std::function<void()> opened)
     : rank_(settings.rank),
       laneSilence_(std::min(kLaneSilence, settings.heartbeatTimeout / 2)),
       opened_(std::move(opened)),
-      tcp_(std::make_unique<TcpPipes>(loop, rails, std::move(relinking))) {
+      tcp_(std::make_unique<TcpChannels>(loop, rails, std::move(relinking))) {
   makeContacts(loop, settings, neighbours, secret, rails);
   rails.use(*this);
 }
 
-// Sites of their own addresses, and so of their own listeners, have pipes of their own too.
-void RailPipes::makeContacts(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
-                             const Secret& secret, PipeReceiver& receiver) {
+// Sites of their own addresses, and so of their own listeners, have channels of their own too.
+void RailChannels::makeContacts(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
+                                const Secret& secret, MessageReceiver& receiver) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> peers;  // by transport and own address
   for (const int peer : neighbours.rails()) {
     const Transport& transport = neighbours.transportTo(peer, settings.transports);
-    if (transport.pipes == Transport::Pipes::Tcp) continue;
+    if (transport.kind == Transport::Kind::Tcp) continue;
     peers[{transport.tensorpipe, neighbours.addressesTowards(peer).front()}].push_back(peer);
   }
   unopened_ = peers.size();
   for (const auto& [way, those] : peers) {
     const auto& [transport, address] = way;
-    const ContactPipesSettings contacts{
+    const ContactChannelsSettings contacts{
         .transport = transport, .bindAddress = address, .rank = rank_, .peers = those, .secret = secret};
     contacts_.push_back(settings.makeTensorPipe(loop, contacts, receiver));
     for (const int peer : those) contactOf_[peer] = contacts_.back().get();
@@ -46,41 +46,41 @@ void RailPipes::makeContacts(Loop& loop, const GroupSettings& settings, const Ne
   }
 }
 
-Pipes& RailPipes::pipesTo(int peer) const {
+Channels& RailChannels::channelsTo(int peer) const {
   const auto found = contactOf_.find(peer);
   if (found != contactOf_.end()) return *found->second;
   return *tcp_;
 }
 
-void RailPipes::send(int peer, std::span<const Part> parts, Released released) {
-  pipesTo(peer).send(peer, parts, std::move(released));
+void RailChannels::send(int peer, std::span<const Part> parts, Released released) {
+  channelsTo(peer).send(peer, parts, std::move(released));
 }
 
-bool RailPipes::drained() const {
-  return tcp_->drained() && std::ranges::all_of(contacts_, [](const auto& pipes) { return pipes->drained(); });
+bool RailChannels::drained() const {
+  return tcp_->drained() && std::ranges::all_of(contacts_, [](const auto& channels) { return channels->drained(); });
 }
 
-void RailPipes::close() {
+void RailChannels::close() {
   tcp_->close();
-  for (const auto& pipes : contacts_) pipes->close();
+  for (const auto& channels : contacts_) channels->close();
 }
 
-void RailPipes::add(Arrival lane) {
+void RailChannels::add(Arrival lane) {
   prepareForPayload(lane.wire.socket(), laneSilence_);
   shareEvenly(lane.wire.socket());
   tcp_->add(lane.peer, lane.lane, std::move(lane.wire));
 }
 
-void RailPipes::peerLeaves(int peer) {
+void RailChannels::peerLeaves(int peer) {
   if (!contactOf_.contains(peer)) tcp_->peerLeaves(peer);
 }
 
-std::optional<std::string> RailPipes::contactFor(int peer) {
+std::optional<std::string> RailChannels::contactFor(int peer) {
   const auto found = contactOf_.find(peer);
   return found != contactOf_.end() && rank_ < peer ? std::optional(found->second->contact()) : std::nullopt;
 }
 
-void RailPipes::connect(int peer, const std::string& contact) {
+void RailChannels::connect(int peer, const std::string& contact) {
   const auto found = contactOf_.find(peer);
   if (found != contactOf_.end()) found->second->connect(peer, contact);
 }

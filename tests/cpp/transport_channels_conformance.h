@@ -1,17 +1,17 @@
-// What every implementation of Pipes must do, whatever carries the bytes: the cases of transport_pipes_delivery.h and
-// transport_pipes_ending.h. An implementation is a type with
+// What every implementation of Channels must do, whatever carries the bytes: the cases of transport_channels_delivery.h
+// and transport_channels_ending.h. An implementation is a type with
 //   static std::string obstacle();                      why it can't run here; empty where it can
-//   static Joined join(Loop&, PipeReceiver&, Seat);   see transport_pipes_mesh.h
+//   static Joined join(Loop&, MessageReceiver&, Seat);   see transport_channels_mesh.h
 // and is put to the test by
-//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, PipesDelivery, Type);
-//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, PipesEnding, Type);
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, ChannelsDelivery, Type);
+//   INSTANTIATE_TYPED_TEST_SUITE_P(Name, ChannelsEnding, Type);
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "transport_pipes_mesh.h"
+#include "transport_channels_mesh.h"
 
 namespace fairring {
 
@@ -19,7 +19,7 @@ constexpr std::size_t kKiB = 1 << 10;
 constexpr std::size_t kMiB = 1 << 20;
 
 template <class Implementation>
-class PipesConformance : public ::testing::Test {
+class ChannelsConformance : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string obstacle = Implementation::obstacle();

@@ -1,19 +1,19 @@
-// Pipes over TCP: one or several authenticated connections, the lanes, per peer, driven by the loop. What waits for a
-// peer goes to whichever of its lanes is free (bundle.h), from where it lies and straight to its place.
-// On the loop only.
+// Channels over TCP: one or several authenticated connections, the lanes, per peer, driven by the loop. What waits for
+// a peer goes to whichever of its lanes is free (tcp_channel.h), from where it lies and straight to its place. On the
+// loop only.
 #pragma once
 
 #include <map>
 #include <memory>
 
-#include "transport/bundle.h"
+#include "transport/tcp_channel.h"
 
 namespace fairring {
 
-class TcpPipes final : public Pipes {
+class TcpChannels final : public Channels {
  public:
-  TcpPipes(Loop& loop, PipeReceiver& receiver, Relinking relinking = {});
-  ~TcpPipes() override;
+  TcpChannels(Loop& loop, MessageReceiver& receiver, Relinking relinking = {});
+  ~TcpChannels() override;
 
   // A connection that has passed the challenge. One that was there under the same index is replaced.
   void add(int peer, std::uint32_t lane, Wire wire);
@@ -30,9 +30,9 @@ class TcpPipes final : public Pipes {
   void onEnded(int peer, const Error& error);
 
   Loop& loop_;
-  PipeReceiver& receiver_;
+  MessageReceiver& receiver_;
   const Relinking relinking_;
-  std::map<int, std::shared_ptr<Bundle>> bundles_;  // null: the pipe has ended
+  std::map<int, std::shared_ptr<TcpChannel>> channels_;  // null: the channel has ended
 };
 
 }  // namespace fairring

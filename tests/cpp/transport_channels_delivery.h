@@ -1,19 +1,19 @@
-// Conformance of Pipes: what is sent arrives whole, at its place, and its memory comes back.
+// Conformance of Channels: what is sent arrives whole, at its place, and its memory comes back.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
-#include "transport_pipes_conformance.h"
+#include "transport_channels_conformance.h"
 
 namespace fairring {
 
 template <class Implementation>
-class PipesDelivery : public PipesConformance<Implementation> {};
-TYPED_TEST_SUITE_P(PipesDelivery);
+class ChannelsDelivery : public ChannelsConformance<Implementation> {};
+TYPED_TEST_SUITE_P(ChannelsDelivery);
 
-TYPED_TEST_P(PipesDelivery, APartArrivesWholeAtItsPlaceWithItsHeader) {
+TYPED_TEST_P(ChannelsDelivery, APartArrivesWholeAtItsPlaceWithItsHeader) {
   const Bytes bytes = pattern(100, 1);
   const Part part = dataPart(7, bytes);
   Mesh mesh(2, TypeParam::join);
@@ -26,7 +26,7 @@ TYPED_TEST_P(PipesDelivery, APartArrivesWholeAtItsPlaceWithItsHeader) {
   EXPECT_EQ(mesh.receiver(1).at(0, part.header), bytes);
 }
 
-TYPED_TEST_P(PipesDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
+TYPED_TEST_P(ChannelsDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
   bool released = false;
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -36,7 +36,7 @@ TYPED_TEST_P(PipesDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
   EXPECT_TRUE(mesh.receiver(0).asked.empty());
 }
 
-TYPED_TEST_P(PipesDelivery, PartsOfOneMessageGoToPlacesOfTheirOwn) {
+TYPED_TEST_P(ChannelsDelivery, PartsOfOneMessageGoToPlacesOfTheirOwn) {
   const std::array<Bytes, 3> bytes{pattern(1, 1), pattern(70 * kKiB, 2), pattern(63, 3)};
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -49,7 +49,7 @@ TYPED_TEST_P(PipesDelivery, PartsOfOneMessageGoToPlacesOfTheirOwn) {
   }
 }
 
-TYPED_TEST_P(PipesDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
+TYPED_TEST_P(ChannelsDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
   std::array<std::vector<Bytes>, 2> sent;
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
@@ -70,14 +70,14 @@ TYPED_TEST_P(PipesDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
   }
 }
 
-TYPED_TEST_P(PipesDelivery, ManyOutstandingSendsAllArrive) {
+TYPED_TEST_P(ChannelsDelivery, ManyOutstandingSendsAllArrive) {
   std::vector<Bytes> sent(300);
   for (std::uint64_t slice = 0; slice < sent.size(); ++slice) sent[slice] = pattern(slice * 37 % 5000, slice);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
-      mesh.pipes(0).send(1, std::array{dataPart(slice, sent[slice])}, [] {});
+      mesh.channels(0).send(1, std::array{dataPart(slice, sent[slice])}, [] {});
     }
   });
   ASSERT_TRUE(mesh.untilArrived(1, sent.size()));
@@ -86,14 +86,14 @@ TYPED_TEST_P(PipesDelivery, ManyOutstandingSendsAllArrive) {
   }
 }
 
-TYPED_TEST_P(PipesDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
+TYPED_TEST_P(ChannelsDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
   const Bytes bytes = pattern(1000, 1);
   std::vector<int> released(20);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (int& count : released) {
-      mesh.pipes(0).send(1, std::array{dataPart(1, bytes)}, [&count] { ++count; });
+      mesh.channels(0).send(1, std::array{dataPart(1, bytes)}, [&count] { ++count; });
       EXPECT_EQ(count, 0);
     }
   });
@@ -103,7 +103,7 @@ TYPED_TEST_P(PipesDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
   EXPECT_EQ(released, std::vector<int>(released.size(), 1));
 }
 
-TYPED_TEST_P(PipesDelivery, WhatIsReleasedMayBeOverwritten) {
+TYPED_TEST_P(ChannelsDelivery, WhatIsReleasedMayBeOverwritten) {
   const Bytes original = pattern(8 * kMiB, 5);
   Bytes bytes = original;
   const Part part = dataPart(1, bytes);
@@ -114,34 +114,34 @@ TYPED_TEST_P(PipesDelivery, WhatIsReleasedMayBeOverwritten) {
   EXPECT_TRUE(mesh.receiver(1).at(0, part.header) == original);
 }
 
-TYPED_TEST_P(PipesDelivery, DrainedIsFalseUntilAllIsOut) {
+TYPED_TEST_P(ChannelsDelivery, DrainedIsFalseUntilAllIsOut) {
   const Bytes bytes = pattern(4 * kMiB, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
-    EXPECT_TRUE(mesh.pipes(0).drained());
-    mesh.pipes(0).send(1, std::array{dataPart(1, bytes), grantPart(2)}, [] {});
-    EXPECT_FALSE(mesh.pipes(0).drained());
+    EXPECT_TRUE(mesh.channels(0).drained());
+    mesh.channels(0).send(1, std::array{dataPart(1, bytes), grantPart(2)}, [] {});
+    EXPECT_FALSE(mesh.channels(0).drained());
   });
-  ASSERT_TRUE(mesh.until([&] { return mesh.pipes(0).drained(); }));
+  ASSERT_TRUE(mesh.until([&] { return mesh.channels(0).drained(); }));
   ASSERT_TRUE(mesh.untilArrived(1, 2));
 }
 
-TYPED_TEST_P(PipesDelivery, BytesSeenGrowWithAllThatComes) {
+TYPED_TEST_P(ChannelsDelivery, BytesSeenGrowWithAllThatComes) {
   const Bytes bytes = pattern(1000, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  EXPECT_EQ(mesh.pipes(1).bytesSeen(0), 0U);
+  EXPECT_EQ(mesh.channels(1).bytesSeen(0), 0U);
   mesh.send(0, 1, {grantPart(1)});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
-  const std::uint64_t ofGrant = mesh.pipes(1).bytesSeen(0);
+  const std::uint64_t ofGrant = mesh.channels(1).bytesSeen(0);
   EXPECT_GE(ofGrant, sizeof(PartHeader));
   mesh.send(0, 1, {dataPart(2, bytes)});
   ASSERT_TRUE(mesh.untilArrived(1, 2));
-  EXPECT_GE(mesh.pipes(1).bytesSeen(0), ofGrant + sizeof(PartHeader) + bytes.size());
+  EXPECT_GE(mesh.channels(1).bytesSeen(0), ofGrant + sizeof(PartHeader) + bytes.size());
 }
 
-TYPED_TEST_P(PipesDelivery, ThreeRanksTalkAtOnce) {
+TYPED_TEST_P(ChannelsDelivery, ThreeRanksTalkAtOnce) {
   std::array<Bytes, 3> bytes;
   for (int rank = 0; rank < 3; ++rank) bytes[rank] = pattern(300 * kKiB, rank);
   Mesh mesh(3, TypeParam::join);
@@ -160,7 +160,7 @@ TYPED_TEST_P(PipesDelivery, ThreeRanksTalkAtOnce) {
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(PipesDelivery, APartArrivesWholeAtItsPlaceWithItsHeader,
+REGISTER_TYPED_TEST_SUITE_P(ChannelsDelivery, APartArrivesWholeAtItsPlaceWithItsHeader,
                             AGrantArrivesWithoutAPlaceBeingAskedFor, PartsOfOneMessageGoToPlacesOfTheirOwn,
                             MessagesOfAllSizesCrossBothWaysAtOnceIntact, ManyOutstandingSendsAllArrive,
                             ReleasedComesOncePerSendAndNeverWithinIt, WhatIsReleasedMayBeOverwritten,

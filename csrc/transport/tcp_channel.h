@@ -1,8 +1,8 @@
-// All lanes to one peer, as one pipe. Cuts what waits for the peer into chunks and gives each to the lane that will be
-// through with it first, by the lanes' measured rates, so a slow lane holds nothing up. Where a lane breaks, what it
-// had is sent again over the others, and the lane is asked for anew; the pipe ends when the peer has closed it, or when
-// no lane has stood for the time that is allowed. Owned by TcpPipes. On the loop only. Nothing is called from within
-// send().
+// All lanes to one peer, as one channel. Cuts what waits for the peer into chunks and gives each to the lane that will
+// be through with it first, by the lanes' measured rates, so a slow lane holds nothing up. Where a lane breaks, what it
+// had is sent again over the others, and the lane is asked for anew; the channel ends when the peer has closed it, or
+// when no lane has stood for the time that is allowed. Owned by TcpChannels. On the loop only. Nothing is called from
+// within send().
 #pragma once
 
 #include <chrono>
@@ -20,15 +20,15 @@ struct Relinking {
   std::chrono::milliseconds patience{0};  // with a peer to whom no lane stands
 };
 
-class Bundle final : public LaneOwner, public std::enable_shared_from_this<Bundle> {
+class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<TcpChannel> {
  public:
   using Ended = std::function<void(const Error&)>;  // empty error: the peer closed it in good order
 
-  Bundle(Loop& loop, int peer, PipeReceiver& receiver, const Relinking& relinking, Ended ended);
-  ~Bundle() override;
+  TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking, Ended ended);
+  ~TcpChannel() override;
 
   void add(std::uint32_t index, Wire wire);
-  void send(std::span<const Part> parts, Pipes::Released released);
+  void send(std::span<const Part> parts, Channels::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
   bool drained() const { return sendQueue_.empty() && isFlushed(); }
