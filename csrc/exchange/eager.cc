@@ -11,13 +11,13 @@ namespace {
 // That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
 // place there is free again.
 std::uint64_t mostHeld(const EagerLimits& limits) {
-  return kOrders.size() * (limits.creditBytes + 64 * limits.partBytes);
+  return kOrders.size() * (limits.creditBytes + 64 * limits.messageBytes);
 }
 
 }  // namespace
 
 bool EagerCredit::take(std::uint64_t slice, std::uint64_t bytes) {
-  if (bytes > limits_.partBytes) return false;
+  if (bytes > limits_.messageBytes) return false;
   if (hasAdmitted(slice)) return true;
   if (outstanding_ + bytes > limits_.creditBytes) return false;
   outstanding_ += bytes;
@@ -33,32 +33,33 @@ void EagerCredit::heard(std::uint64_t slice) {
   }
 }
 
-std::byte* UnexpectedParts::place(int peer, const PartHeader& header) {
-  if (header.bytes > limits_.partBytes || bytes_[peer] + header.bytes > mostHeld(limits_)) return nullptr;
-  const auto [entry, isNew] = parts_.try_emplace({header.slice, header.step, peer, header.rail});
+std::byte* UnexpectedMessages::place(int peer, const MessageHeader& header) {
+  if (header.bytes > limits_.messageBytes || bytes_[peer] + header.bytes > mostHeld(limits_)) return nullptr;
+  const auto [entry, isNew] = messages_.try_emplace({header.slice, header.step, peer, header.rail});
   if (!isNew) return nullptr;
   bytes_[peer] += header.bytes;
   entry->second = {header, std::vector<std::byte>(header.bytes), false};
   return entry->second.bytes.data();
 }
 
-bool UnexpectedParts::arrived(int peer, const PartHeader& header) {
-  const auto found = parts_.find({header.slice, header.step, peer, header.rail});
-  if (found == parts_.end()) return false;
+bool UnexpectedMessages::arrived(int peer, const MessageHeader& header) {
+  const auto found = messages_.find({header.slice, header.step, peer, header.rail});
+  if (found == messages_.end()) return false;
   found->second.here = true;
   return true;
 }
 
-std::vector<std::pair<int, UnexpectedParts::Unexpected>> UnexpectedParts::take(std::uint64_t slice, std::size_t step) {
+std::vector<std::pair<int, UnexpectedMessages::Unexpected>> UnexpectedMessages::take(std::uint64_t slice,
+                                                                                     std::size_t step) {
   std::vector<std::pair<int, Unexpected>> taken;
-  auto next = parts_.lower_bound({slice, step, -1, 0});
-  while (next != parts_.end() && next->first.slice == slice && next->first.step == step) {
+  auto next = messages_.lower_bound({slice, step, -1, 0});
+  while (next != messages_.end() && next->first.slice == slice && next->first.step == step) {
     const auto current = next++;
     if (!current->second.here) continue;
     const int peer = current->first.peer;
     bytes_[peer] -= current->second.header.bytes;
     taken.emplace_back(peer, std::move(current->second));
-    parts_.erase(current);
+    messages_.erase(current);
   }
   return taken;
 }

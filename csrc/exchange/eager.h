@@ -1,6 +1,6 @@
-// Small parts travel without asking first. The one who sends keeps to a credit per peer: bytes that may stand in the
-// peer's memory before it has made the call that they belong to. The one who receives keeps such parts aside until it
-// has the place for them. There are no messages for credits: whatever a peer says of a slice shows that it has
+// Small messages travel without asking first. The one who sends keeps to a credit per peer: bytes that may stand in the
+// peer's memory before it has made the call that they belong to. The one who receives keeps such messages aside until
+// it has the place for them. There are no messages for credits: whatever a peer says of a slice shows that it has
 // admitted all slices up to that one, so what was sent for these stands in nobody's way any more.
 //
 // Only where the credit does not suffice does the sender ask, and wait: the peer answers once it has the slice.
@@ -17,7 +17,7 @@
 namespace fairring {
 
 struct EagerLimits {
-  std::uint64_t partBytes = 64 << 10;     // to one peer in one step, at most; more needs a grant
+  std::uint64_t messageBytes = 64 << 10;  // to one peer in one step, at most; more needs a grant
   std::uint64_t creditBytes = 256 << 10;  // per peer
 };
 
@@ -38,20 +38,20 @@ class EagerCredit {  // one peer's, for the slices of one order, as the sender k
   std::map<std::uint64_t, std::uint64_t> bytes_;  // outstanding ones, by slice
 };
 
-class UnexpectedParts {  // what has come before its place was free
+class UnexpectedMessages {  // what has come before its place was free
  public:
   struct Unexpected {
-    PartHeader header;
+    MessageHeader header;
     std::vector<std::byte> bytes;
     bool here = false;
   };
 
-  explicit UnexpectedParts(EagerLimits limits) : limits_(limits) {}
+  explicit UnexpectedMessages(EagerLimits limits) : limits_(limits) {}
 
-  // Memory for a part; null where it is there already, or the peer exceeds its credit.
-  std::byte* place(int peer, const PartHeader& header);
-  // False where the part is none of these.
-  bool arrived(int peer, const PartHeader& header);
+  // Memory for a message; null where it is there already, or the peer exceeds its credit.
+  std::byte* place(int peer, const MessageHeader& header);
+  // False where the message is none of these.
+  bool arrived(int peer, const MessageHeader& header);
   // Those of a slice's step that are complete, by peer; they are gone here afterwards.
   std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);
 
@@ -64,7 +64,7 @@ class UnexpectedParts {  // what has come before its place was free
     auto operator<=>(const Key&) const = default;
   };
   const EagerLimits limits_;
-  std::map<Key, Unexpected> parts_;
+  std::map<Key, Unexpected> messages_;
   std::map<int, std::uint64_t> bytes_;  // by peer
 };
 

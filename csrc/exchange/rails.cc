@@ -42,38 +42,38 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
   }
   for (auto& [peer, neighbour] : neighbours_) {
     if (neighbour.asked.erase(slice->number) == 0 || stopped_ || neighbour.told[order] >= admitted_[order]) continue;
-    say(PartKind::Ready, peer, slice->number, slice->signature);
+    say(MessageKind::CreditUpdate, peer, slice->number, slice->signature);
   }
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);
   }
 }
 
-// The memory of this step is free for what comes: large parts are told so, small ones may be there already.
+// The memory of this step is free for what comes: large messages are told so, small ones may be there already.
 void Rails::promise(const Key& key) {
   InFlight& state = steps_.at(key);
   state.promised = true;
   for (const auto& [peer, bytes] : bytesFrom(state.transfers)) {
-    if (bytes <= limits_.partBytes) continue;
-    const Part part{.header = {.kind = PartKind::Grant,
-                               .step = static_cast<std::uint16_t>(key.step),
-                               .slice = key.slice,
-                               .signature = state.slice->signature}};
-    send(peer, std::span(&part, 1), nullptr);
+    if (bytes <= limits_.messageBytes) continue;
+    const Message message{.header = {.kind = MessageKind::Grant,
+                                     .step = static_cast<std::uint16_t>(key.step),
+                                     .slice = key.slice,
+                                     .signature = state.slice->signature}};
+    send(peer, std::span(&message, 1), nullptr);
   }
   adopt(key);
 }
 
-void Rails::send(int peer, std::span<const Part> parts, Channels::Released released) {
+void Rails::send(int peer, std::span<const Message> messages, Channels::Released released) {
   Neighbour& there = neighbour(peer);
-  const std::uint64_t slice = parts.front().header.slice;
+  const std::uint64_t slice = messages.front().header.slice;
   there.told[orderOf(slice)] = std::max(there.told[orderOf(slice)], slice + 1);
-  channels_->send(peer, parts, std::move(released));
+  channels_->send(peer, messages, std::move(released));
 }
 
-void Rails::say(PartKind kind, int peer, std::uint64_t slice, std::uint64_t signature) {
-  const Part part{.header = {.kind = kind, .slice = slice, .signature = signature}};
-  send(peer, std::span(&part, 1), nullptr);
+void Rails::say(MessageKind kind, int peer, std::uint64_t slice, std::uint64_t signature) {
+  const Message message{.header = {.kind = kind, .slice = slice, .signature = signature}};
+  send(peer, std::span(&message, 1), nullptr);
 }
 
 void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
@@ -94,7 +94,8 @@ void Rails::begin(const Key& key) {
       continue;
     }
     neighbour(peer).held.insert(key);
-    if (state.unsent.at(peer) <= limits_.partBytes) say(PartKind::Ask, peer, key.slice, state.slice->signature);
+    if (state.unsent.at(peer) <= limits_.messageBytes)
+      say(MessageKind::CreditRequest, peer, key.slice, state.slice->signature);
   }
   if (state.unsent.empty() && state.unreleased == 0) {
     if (const auto gather = pairedGather(key)) promise(*gather);
@@ -119,23 +120,23 @@ bool Rails::maySend(int peer, const Key& key) {
 
 void Rails::sendTo(int peer, const Key& key) {
   InFlight& state = steps_.at(key);
-  std::vector<Part> parts;
+  std::vector<Message> messages;
   for (const Transfer& transfer : state.transfers) {
     if (transfer.peer != peer || transfer.sendBytes == 0) continue;
-    const PartHeader header{.kind = PartKind::Data,
-                            .step = static_cast<std::uint16_t>(key.step),
-                            .refused = state.slice->refused,
-                            .slice = key.slice,
-                            .rail = transfer.rail,
-                            .bytes = transfer.sendBytes,
-                            .signature = state.slice->signature};
-    parts.push_back({header, transfer.sendFrom});
+    const MessageHeader header{.kind = MessageKind::Data,
+                               .step = static_cast<std::uint16_t>(key.step),
+                               .refused = state.slice->refused,
+                               .slice = key.slice,
+                               .rail = transfer.rail,
+                               .bytes = transfer.sendBytes,
+                               .signature = state.slice->signature};
+    messages.push_back({header, transfer.sendFrom});
     traffic_[(*state.slice->plan)[key.step].level].add(header.bytes);
   }
   state.unsent.erase(peer);
   neighbour(peer).held.erase(key);
   ++state.unreleased;
-  send(peer, parts, [this, key] { onReleased(key); });
+  send(peer, messages, [this, key] { onReleased(key); });
 }
 
 void Rails::onReleased(const Key& key) {
@@ -200,7 +201,7 @@ void Rails::finishIfReleased(const Key& key) {
   released();
 }
 
-bool Rails::agrees(int peer, const PartHeader& header, const Slice& slice) {
+bool Rails::agrees(int peer, const MessageHeader& header, const Slice& slice) {
   if (header.signature == slice.signature) return true;
   troubles_.differs(peer);
   return false;

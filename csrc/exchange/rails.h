@@ -4,11 +4,11 @@
 //   all-gather      to each owner of a rail my shard of it; theirs arrive at their own place
 //   all-reduce      to each owner the whole rail; sum all of them (one step where the two above take two)
 //
-// Small parts are sent at once, within a credit, and wait aside where their place is not free (eager.h).
+// Small messages are sent at once, within a credit, and wait aside where their place is not free (eager.h).
 // Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
 // when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that
 // memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never stops behind a
-// part that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross as bf16
+// message that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross as bf16
 // (crossing.h): it is rounded before it is sent, and widened when it is here. Of slices that a device sums, a reducing
 // step ends when the contributions are in their areas. On the loop only. Invariant: steps_ holds the steps of all
 // admitted slices that are not released.
@@ -43,8 +43,8 @@ class Rails final : public Exchange, public MessageReceiver {
   void stop() override;
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
 
-  std::byte* place(int peer, const PartHeader& header) override;
-  void arrived(int peer, const PartHeader& header) override;
+  std::byte* place(int peer, const MessageHeader& header) override;
+  void arrived(int peer, const MessageHeader& header) override;
   void ended(int peer, const Error& error) override;
   // Who is told that a channel has ended: its meaning (death, farewell, accident) depends on the control connection.
   std::function<void(int peer, const Error&)> onChannelEnded;
@@ -59,10 +59,10 @@ class Rails final : public Exchange, public MessageReceiver {
     std::shared_ptr<Slice> slice;
     std::vector<Transfer> transfers;  // by rail, then by owner
     Events events;
-    std::set<int> granted;                // peers that are ready for our parts
-    std::map<int, std::uint64_t> unsent;  // bytes for peers that our parts have not gone to yet
+    std::set<int> granted;                // peers that are ready for our messages
+    std::map<int, std::uint64_t> unsent;  // bytes for peers that our messages have not gone to yet
     std::size_t missing = 0;              // transfers to arrive
-    std::size_t unreleased = 0;           // messages on their way out
+    std::size_t unreleased = 0;           // batches on their way out
     bool promised = false;                // our memory is free for all that comes
     bool started = false;
     bool summing = false;
@@ -76,7 +76,7 @@ class Rails final : public Exchange, public MessageReceiver {
     EagerCredit express;
     ByOrder<std::uint64_t> told;    // it knows that we have the slices below this number
     std::set<std::uint64_t> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
-    std::set<Key> held;             // steps whose parts wait for credit, or for a grant
+    std::set<Key> held;             // steps whose messages wait for credit, or for a grant
   };
 
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
@@ -84,12 +84,12 @@ class Rails final : public Exchange, public MessageReceiver {
   void begin(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
-  void send(int peer, std::span<const Part> parts, Channels::Released released);
-  void say(PartKind kind, int peer, std::uint64_t slice, std::uint64_t signature);
+  void send(int peer, std::span<const Message> messages, Channels::Released released);
+  void say(MessageKind kind, int peer, std::uint64_t slice, std::uint64_t signature);
   Neighbour& neighbour(int peer) { return neighbours_.try_emplace(peer, limits_).first->second; }
   void heard(int peer, std::uint64_t slice);
-  void onGrant(int peer, const PartHeader& header);
-  void onAsk(int peer, const PartHeader& header);
+  void onGrant(int peer, const MessageHeader& header);
+  void onCreditRequest(int peer, const MessageHeader& header);
   void tooFarAhead(const char* what, int peer, std::uint64_t slice);
   std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
@@ -99,18 +99,18 @@ class Rails final : public Exchange, public MessageReceiver {
   void becomeReady(const Key& key);
   void finishIfReleased(const Key& key);
   std::optional<Key> pairedGather(const Key& key) const;
-  Transfer* expected(int peer, const PartHeader& header);
-  bool agrees(int peer, const PartHeader& header, const Slice& slice);
-  std::byte* refuse(int peer, const PartHeader& header);
+  Transfer* expected(int peer, const MessageHeader& header);
+  bool agrees(int peer, const MessageHeader& header, const Slice& slice);
+  std::byte* refuse(int peer, const MessageHeader& header);
 
   Loop& loop_;
   const int rank_;
   const Troubles troubles_;
   Channels* channels_ = nullptr;
   std::map<Key, InFlight> steps_;
-  std::map<Key, std::map<int, PartHeader>> earlyGrants_;  // of slices that have no staging here yet
+  std::map<Key, std::map<int, MessageHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;
-  UnexpectedParts unexpected_;
+  UnexpectedMessages unexpected_;
   std::map<int, Neighbour> neighbours_;
   ByOrder<std::uint64_t> admitted_;  // all slices below this number have been admitted
   std::set<int> left_;

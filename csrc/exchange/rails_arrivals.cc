@@ -46,17 +46,17 @@ void Rails::tooFarAhead(const char* what, int peer, std::uint64_t slice) {
                              ", far beyond what its staging can hold"));
 }
 
-void Rails::onAsk(int peer, const PartHeader& header) {
+void Rails::onCreditRequest(int peer, const MessageHeader& header) {
   Neighbour& there = neighbour(peer);
   if (!isAdmitted(header.slice)) {
     there.asked.insert(header.slice);
     if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, header.slice);
   } else if (there.told[orderOf(header.slice)] <= header.slice) {
-    say(PartKind::Ready, peer, header.slice, header.signature);
+    say(MessageKind::CreditUpdate, peer, header.slice, header.signature);
   }
 }
 
-void Rails::onGrant(int peer, const PartHeader& header) {
+void Rails::onGrant(int peer, const MessageHeader& header) {
   const Key key{header.slice, header.step};
   const auto found = steps_.find(key);
   if (found == steps_.end() && isAdmitted(header.slice)) {
@@ -73,7 +73,7 @@ void Rails::onGrant(int peer, const PartHeader& header) {
   if (state.started && state.unsent.contains(peer)) sendTo(peer, key);
 }
 
-Transfer* Rails::expected(int peer, const PartHeader& header) {
+Transfer* Rails::expected(int peer, const MessageHeader& header) {
   const auto found = steps_.find({header.slice, header.step});
   if (found == steps_.end()) return nullptr;
   std::vector<Transfer>& transfers = found->second.transfers;
@@ -82,14 +82,14 @@ Transfer* Rails::expected(int peer, const PartHeader& header) {
   return transfer == transfers.end() ? nullptr : &*transfer;
 }
 
-std::byte* Rails::refuse(int peer, const PartHeader& header) {
+std::byte* Rails::refuse(int peer, const MessageHeader& header) {
   troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_,
                              " has no place for: slice ", header.slice, ", step ", header.step, ", rail ", header.rail,
                              ", ", header.bytes, " bytes"));
   return nullptr;
 }
 
-std::byte* Rails::place(int peer, const PartHeader& header) {
+std::byte* Rails::place(int peer, const MessageHeader& header) {
   if (stopped_) return nullptr;
   const auto found = steps_.find({header.slice, header.step});
   if (found == steps_.end()) {
@@ -97,12 +97,12 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
       troubles_.differs(peer);  // the slice is over here, or was never needed
       return nullptr;
     }
-    std::byte* aside = header.kind == PartKind::Data ? unexpected_.place(peer, header) : nullptr;
+    std::byte* aside = header.kind == MessageKind::Data ? unexpected_.place(peer, header) : nullptr;
     return aside != nullptr ? aside : refuse(peer, header);
   }
   if (!agrees(peer, header, *found->second.slice)) return nullptr;
   Transfer* transfer = expected(peer, header);
-  const bool fits = transfer != nullptr && header.kind == PartKind::Data && transfer->receiveBytes == header.bytes;
+  const bool fits = transfer != nullptr && header.kind == MessageKind::Data && transfer->receiveBytes == header.bytes;
   if (!fits || transfer->placed) return refuse(peer, header);
   if (!found->second.promised) {
     std::byte* aside = unexpected_.place(peer, header);
@@ -112,13 +112,13 @@ std::byte* Rails::place(int peer, const PartHeader& header) {
   return transfer->receiveAt;
 }
 
-void Rails::arrived(int peer, const PartHeader& header) {
+void Rails::arrived(int peer, const MessageHeader& header) {
   if (stopped_) return;
   heard(peer, header.slice);
   const Key key{header.slice, header.step};
-  if (stopped_ || header.kind == PartKind::Ready) return;
-  if (header.kind == PartKind::Grant) return onGrant(peer, header);
-  if (header.kind == PartKind::Ask) return onAsk(peer, header);
+  if (stopped_ || header.kind == MessageKind::CreditUpdate) return;
+  if (header.kind == MessageKind::Grant) return onGrant(peer, header);
+  if (header.kind == MessageKind::CreditRequest) return onCreditRequest(peer, header);
   if (unexpected_.arrived(peer, header)) return adopt(key);
   Transfer* transfer = expected(peer, header);
   if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it

@@ -33,12 +33,12 @@ class TwinRails final : public MessageReceiver {
   void stop();
   TrafficByLevel traffic() const;  // sent
 
-  std::byte* place(int peer, const PartHeader& header) override { return of(header).place(peer, header); }
-  void arrived(int peer, const PartHeader& header) override { of(header).arrived(peer, header); }
+  std::byte* place(int peer, const MessageHeader& header) override { return of(header).place(peer, header); }
+  void arrived(int peer, const MessageHeader& header) override { of(header).arrived(peer, header); }
   void ended(int peer, const Error& error) override { host_.ended(peer, error); }  // it speaks for both
 
  private:
-  Rails& of(const PartHeader& header) {
+  Rails& of(const MessageHeader& header) {
     return orderOf(header.slice) == Order::Bulk && header.slice >= kDeviceBit ? device_ : host_;
   }
 

@@ -52,8 +52,8 @@ Channels& RailChannels::channelsTo(int peer) const {
   return *tcp_;
 }
 
-void RailChannels::send(int peer, std::span<const Part> parts, Released released) {
-  channelsTo(peer).send(peer, parts, std::move(released));
+void RailChannels::send(int peer, std::span<const Message> messages, Released released) {
+  channelsTo(peer).send(peer, messages, std::move(released));
 }
 
 bool RailChannels::drained() const {

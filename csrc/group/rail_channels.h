@@ -36,7 +36,7 @@ class RailChannels final : public Channels {
   std::optional<std::string> contactFor(int peer);  // TensorPipe's, for a peer that has to connect
   void connect(int peer, const std::string& contact);
 
-  void send(int peer, std::span<const Part> parts, Released released) override;
+  void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override { return channelsTo(peer).bytesSeen(peer); }
   std::uint64_t sends(int peer) const override { return channelsTo(peer).sends(peer); }
   bool drained() const override;

@@ -1,7 +1,7 @@
-// The framing of a lane: what stands on a connection after the challenge. A part travels as one chunk or several, each
-// a header of fixed size and the bytes that it announces, over whichever lane was free. A header without a part carries
-// only the acknowledgement, or says that the sender has closed its channel.
-// Values and pure functions; any thread.
+// The framing of a lane: what stands on a connection after the challenge. A message travels as one chunk or several,
+// each a header of fixed size and the bytes that it announces, over whichever lane was free. A header without a message
+// carries only the acknowledgement, or says that the sender has closed its channel. Values and pure functions; any
+// thread.
 #pragma once
 
 #include <bit>
@@ -15,22 +15,24 @@ namespace fairring {
 
 static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory, little endian");
 
-inline constexpr PartKind kNoPart{0};    // only the acknowledgement
-inline constexpr PartKind kEnd{0xFFFF};  // the sender has closed its channel: nothing follows on this lane
+inline constexpr MessageKind kNoMessage{0};  // only the acknowledgement
+inline constexpr MessageKind kEnd{0xFFFF};   // the sender has closed its channel: nothing follows on this lane
 inline constexpr std::uint32_t kMostChunkBytes = 1 << 20;
-// Of all chunks but a part's last: what a receiver has to remember of a part is bounded by it.
+// Of all chunks but a message's last: what a receiver has to remember of a message is bounded by it.
 inline constexpr std::uint32_t kLeastChunkBytes = 4 << 10;
 
 struct ChunkHeader {  // 64 bytes on the wire, little endian, in this order
-  PartHeader part;
-  std::uint64_t number = 0;  // of the part: how many were given to this peer before it
-  std::uint64_t offset = 0;  // of the chunk's first byte in the part
+  MessageHeader message;
+  std::uint64_t number = 0;  // of the message: how many were given to this peer before it
+  std::uint64_t offset = 0;  // of the chunk's first byte in the message
   std::uint32_t bytes = 0;   // that follow
   std::uint32_t acked = 0;   // chunks that have come whole over this connection, the other way, modulo 2^32
 };
 static_assert(sizeof(ChunkHeader) == 64);
 
-inline bool hasPart(const ChunkHeader& header) { return header.part.kind != kNoPart && header.part.kind != kEnd; }
+inline bool hasMessage(const ChunkHeader& header) {
+  return header.message.kind != kNoMessage && header.message.kind != kEnd;
+}
 
 // An error of kind Connection where no sender of this version writes such a header. Looks at nothing else.
 Error faultOf(const ChunkHeader& header);

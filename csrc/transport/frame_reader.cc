@@ -42,8 +42,8 @@ Error FrameReader::onHeader() {
   begin_ += sizeof header_;
   if (Error error = faultOf(header_)) return error;
   acked_ = header_.acked;
-  ended_ = header_.part.kind == kEnd;
-  if (!hasPart(header_)) return {};
+  ended_ = header_.message.kind == kEnd;
+  if (!hasMessage(header_)) return {};
   if (Error error = reassembly_.begin(header_)) return error;
   inChunk_ = true;
   here_ = 0;
@@ -55,7 +55,7 @@ void FrameReader::chunkCame(std::size_t bytes) {
   if (here_ < header_.bytes) return;
   inChunk_ = false;
   ++chunks_;
-  urgent_ = urgent_ || header_.part.bytes > SendQueue::kSmallBytes;
+  urgent_ = urgent_ || header_.message.bytes > SendQueue::kSmallBytes;
   reassembly_.complete(header_);
 }
 

@@ -13,7 +13,7 @@ namespace fairring {
 namespace {
 
 // Of a lane's rate: what one chunk keeps it busy with, so that slow lanes get small ones. Where there is no other lane
-// to choose, longer ones cost less: a small part waits behind one at most.
+// to choose, longer ones cost less: a small message waits behind one at most.
 constexpr double kChunkSeconds = 2e-3;
 constexpr double kLoneChunkSeconds = 8e-3;
 constexpr std::uint32_t kSmallestCut = 32 << 10;
@@ -185,13 +185,13 @@ void Lane::acknowledge() {
     }
     return;
   }
-  output_.push_back({{.part = {.kind = kNoPart}, .acked = confirmed_}, nullptr, nullptr});
+  output_.push_back({{.message = {.kind = kNoMessage}, .acked = confirmed_}, nullptr, nullptr});
   flush();
 }
 
 void Lane::sayEnd() {
   if (gone_ || offset_ > 0) return;
-  ChunkHeader header{.part = {.kind = kEnd}, .acked = reader_.chunks()};
+  ChunkHeader header{.message = {.kind = kEnd}, .acked = reader_.chunks()};
   iovec piece{&header, sizeof header};
   msghdr message{};
   message.msg_iov = &piece;

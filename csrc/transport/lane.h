@@ -44,13 +44,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these, and all that it has, are through
   double bytesPerSecond() const { return rate_.bytesPerSecond(); }
-  std::uint64_t outstanding() const { return outstanding_; }  // bytes of large parts that are not acknowledged
+  std::uint64_t outstanding() const { return outstanding_; }  // bytes of large messages that are not acknowledged
 
   void give(SendQueue::Chunk chunk);
   void flush();
   bool isFlushed() const { return output_.empty() && !wire_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
-  std::uint64_t sends() const { return sends_; }  // system calls that took bytes of parts
+  std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
   bool peerHasEnded() const { return reader_.hasEnded(); }
   void drop();    // closes; nothing is told to the owner any more
   void sayEnd();  // before that: nothing follows; as far as the socket takes it
@@ -66,7 +66,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   struct Frame {  // on its way out
     ChunkHeader header;
     const std::byte* data;
-    std::shared_ptr<SendQueue::Outgoing> of;  // none of a header without a part
+    std::shared_ptr<SendQueue::Outgoing> of;  // none of a header without a message
   };
 
   Loop::Ready whenReady();

@@ -14,24 +14,24 @@ Error Reassembly::begin(const ChunkHeader& header) {
     if (const Error error = open(header)) return error;
   }
   Incoming& incoming = incoming_.at(header.number);
-  if (incoming.header != header.part || !fits(incoming, header)) {
+  if (incoming.header != header.message || !fits(incoming, header)) {
     return makeError(ErrorKind::Connection, "rank ", peer_, " sent ", header.bytes, " bytes at ", header.offset,
-                     " of a part of ", header.part.bytes, " that do not fit what came of it before");
+                     " of a part of ", header.message.bytes, " that do not fit what came of it before");
   }
   incoming.chunks.try_emplace(header.offset, Range{header.bytes, false});
   return {};
 }
 
-// The first chunk of a part: its place is asked for.
+// The first chunk of a message: its place is asked for.
 Error Reassembly::open(const ChunkHeader& header) {
   std::byte* place = nullptr;
-  if (header.part.bytes > 0) {
-    place = receiver_.place(peer_, header.part);
+  if (header.message.bytes > 0) {
+    place = receiver_.place(peer_, header.message);
     if (place == nullptr) {
-      return makeError(ErrorKind::Connection, "refused a part of ", header.part.bytes, " bytes from rank ", peer_);
+      return makeError(ErrorKind::Connection, "refused a part of ", header.message.bytes, " bytes from rank ", peer_);
     }
   }
-  incoming_[header.number] = {.header = header.part, .place = place, .missing = header.part.bytes, .chunks = {}};
+  incoming_[header.number] = {.header = header.message, .place = place, .missing = header.message.bytes, .chunks = {}};
   return {};
 }
 
@@ -66,7 +66,7 @@ void Reassembly::complete(const ChunkHeader& header) {
     whole_.erase(whole_.begin());
     ++next_;
   }
-  receiver_.arrived(peer_, header.part);
+  receiver_.arrived(peer_, header.message);
 }
 
 }  // namespace fairring

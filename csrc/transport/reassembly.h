@@ -1,7 +1,7 @@
-// The parts that come from one peer, put together from chunks which arrive over any lane and in any order. Asks the
-// receiver for the place of each part once, and tells it once when the part is whole. Chunks that come again, because
-// a lane broke before their acknowledgement was through, are known and change nothing.
-// Owned by the peer's channel. On the loop only; the receiver may stop() it from any of its calls.
+// The messages that come from one peer, put together from chunks which arrive over any lane and in any order. Asks the
+// receiver for the place of each message once, and tells it once when the message is whole. Chunks that come again,
+// because a lane broke before their acknowledgement was through, are known and change nothing. Owned by the peer's
+// channel. On the loop only; the receiver may stop() it from any of its calls.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace fairring {
 
 class Reassembly {
  public:
-  // Parts whose numbers are further ahead than this of the oldest that is not whole are no honest sender's.
+  // Messages whose numbers are further ahead than this of the oldest that is not whole are no honest sender's.
   static constexpr std::uint64_t kMostAhead = 1 << 16;
 
   Reassembly(int peer, MessageReceiver& receiver) : peer_(peer), receiver_(receiver) {}
 
-  // A chunk begins. An error where no such chunk can be expected, or the receiver has no place for its part.
+  // A chunk begins. An error where no such chunk can be expected, or the receiver has no place for its message.
   Error begin(const ChunkHeader& header);
   // Where the chunk's first byte belongs; null where it is here already: what comes of it is thrown away. To be asked
-  // again before every write, for another lane may complete the chunk, and with it the part, at any time.
+  // again before every write, for another lane may complete the chunk, and with it the message, at any time.
   std::byte* place(const ChunkHeader& header) const;
   // All bytes of a chunk that began have come.
   void complete(const ChunkHeader& header);
@@ -36,7 +36,7 @@ class Reassembly {
     bool here;
   };
   struct Incoming {
-    PartHeader header;
+    MessageHeader header;
     std::byte* place = nullptr;
     std::uint64_t missing = 0;              // bytes
     std::map<std::uint64_t, Range> chunks;  // by offset
@@ -48,7 +48,7 @@ class Reassembly {
 
   const int peer_;
   MessageReceiver& receiver_;
-  std::uint64_t next_ = 0;         // all parts below are whole
+  std::uint64_t next_ = 0;         // all messages below are whole
   std::set<std::uint64_t> whole_;  // those above
   std::map<std::uint64_t, Incoming> incoming_;
   bool stopped_ = false;

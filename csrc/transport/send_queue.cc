@@ -7,39 +7,39 @@
 
 namespace fairring {
 
-void SendQueue::put(std::span<const Part> parts, Channels::Released released) {
-  const auto message = std::make_shared<Message>();
-  for (const Part& part : parts) {
+void SendQueue::put(std::span<const Message> messages, Channels::Released released) {
+  const auto batch = std::make_shared<Batch>();
+  for (const Message& message : messages) {
     const auto outgoing = std::make_shared<Outgoing>();
-    outgoing->header = part.header;
+    outgoing->header = message.header;
     outgoing->number = nextNumber_++;
-    outgoing->data = part.data;
-    bytes_ += part.header.bytes;
-    if (part.header.bytes <= kCopiedBytes) {
-      outgoing->copy = copyOf(part);
+    outgoing->data = message.data;
+    bytes_ += message.header.bytes;
+    if (message.header.bytes <= kCopiedBytes) {
+      outgoing->copy = copyOf(message);
       outgoing->data = outgoing->copy.data();
     } else {
-      outgoing->message = message;
-      ++message->parts;
+      outgoing->batch = batch;
+      ++batch->messages;
     }
-    Parts& larger = orderOf(part.header.slice) == Order::Express ? express_ : bulk_;
-    (part.header.bytes <= kSmallBytes ? small_ : larger).push_back(outgoing);
+    Outgoings& larger = orderOf(message.header.slice) == Order::Express ? express_ : bulk_;
+    (message.header.bytes <= kSmallBytes ? small_ : larger).push_back(outgoing);
   }
-  if (message->parts > 0) {
-    message->released = std::move(released);
+  if (batch->messages > 0) {
+    batch->released = std::move(released);
   } else if (released) {
     released_.push_back(std::move(released));
   }
 }
 
-std::vector<std::byte> SendQueue::copyOf(const Part& part) {
+std::vector<std::byte> SendQueue::copyOf(const Message& message) {
   std::vector<std::byte> copy;
-  if (part.header.bytes == 0) return copy;
-  if (part.header.bytes <= kSpareBytes && !spare_.empty()) {
+  if (message.header.bytes == 0) return copy;
+  if (message.header.bytes <= kSpareBytes && !spare_.empty()) {
     copy = std::move(spare_.back());
     spare_.pop_back();
   }
-  copy.assign(part.data, part.data + part.header.bytes);
+  copy.assign(message.data, message.data + message.header.bytes);
   return copy;
 }
 
@@ -50,7 +50,7 @@ void SendQueue::keep(std::vector<std::byte>&& copy) {
 }
 
 // Of the queues that a new chunk can come from.
-SendQueue::Parts SendQueue::* SendQueue::next() const {
+SendQueue::Outgoings SendQueue::* SendQueue::next() const {
   if (!bulk_.empty() && ahead_ >= kMostAhead) return &SendQueue::bulk_;
   if (!small_.empty()) return &SendQueue::small_;
   return express_.empty() ? &SendQueue::bulk_ : &SendQueue::express_;
@@ -58,9 +58,9 @@ SendQueue::Parts SendQueue::* SendQueue::next() const {
 
 std::uint32_t SendQueue::nextBytes(std::uint32_t most) const {
   if (!again_.empty()) return again_.front().header.bytes;
-  const Outgoing& part = *(this->*next()).front();
-  if (part.header.bytes <= kSmallBytes) return static_cast<std::uint32_t>(part.header.bytes);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, part.header.bytes - part.cut));
+  const Outgoing& message = *(this->*next()).front();
+  if (message.header.bytes <= kSmallBytes) return static_cast<std::uint32_t>(message.header.bytes);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, message.header.bytes - message.cut));
 }
 
 SendQueue::Chunk SendQueue::take(std::uint32_t most) {
@@ -73,14 +73,14 @@ SendQueue::Chunk SendQueue::take(std::uint32_t most) {
     again_.pop_front();
     return chunk;
   }
-  Parts& queue = this->*next();
+  Outgoings& queue = this->*next();
   ahead_ = &queue == &bulk_ || bulk_.empty() ? 0 : ahead_ + bytes;
-  const std::shared_ptr<Outgoing> part = queue.front();
-  Chunk chunk{.header = {.part = part->header, .number = part->number, .offset = part->cut, .bytes = bytes},
-              .data = part->data + part->cut,
-              .of = part};
-  part->cut += bytes;
-  if (part->cut == part->header.bytes) queue.pop_front();
+  const std::shared_ptr<Outgoing> message = queue.front();
+  Chunk chunk{.header = {.message = message->header, .number = message->number, .offset = message->cut, .bytes = bytes},
+              .data = message->data + message->cut,
+              .of = message};
+  message->cut += bytes;
+  if (message->cut == message->header.bytes) queue.pop_front();
   return chunk;
 }
 
@@ -92,12 +92,12 @@ void SendQueue::takeBack(const std::deque<Chunk>& chunks) {
 
 void SendQueue::acknowledged(const Chunk& chunk) {
   --withLanes_;
-  Outgoing& part = *chunk.of;
-  part.acknowledged += chunk.header.bytes;
-  if (part.acknowledged < part.header.bytes) return;
-  if (!part.message) return keep(std::move(part.copy));
-  Message& message = *part.message;
-  if (--message.parts == 0 && message.released) released_.push_back(std::move(message.released));
+  Outgoing& message = *chunk.of;
+  message.acknowledged += chunk.header.bytes;
+  if (message.acknowledged < message.header.bytes) return;
+  if (!message.batch) return keep(std::move(message.copy));
+  Batch& batch = *message.batch;
+  if (--batch.messages == 0 && batch.released) released_.push_back(std::move(batch.released));
 }
 
 }  // namespace fairring

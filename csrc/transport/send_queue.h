@@ -1,13 +1,12 @@
-// What one rank has to send to one peer. Parts are cut into chunks when a lane has room for one, so that each lane gets
-// what it can carry. A chunk is kept until the peer has acknowledged it: where its lane breaks, another lane sends it
-// again.
+// What one rank has to send to one peer. Messages are cut into chunks when a lane has room for one, so that each lane
+// gets what it can carry. A chunk is kept until the peer has acknowledged it: where its lane breaks, another lane sends
+// it again.
 //
-// The memory of a part comes back when all of its chunks have been acknowledged. That is a round trip, which is long
-// beside the time of a part that is not large: such a part is copied here, and its memory comes back at once. Small
-// parts go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones of the
-// express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of it is
-// next: it may be slow then, but never stands still.
-// Owned by the peer's channel. On the loop only.
+// The memory of a message comes back when all of its chunks have been acknowledged. That is a round trip, which is long
+// beside the time of a message that is not large: such a message is copied here, and its memory comes back at once.
+// Small messages go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones
+// of the express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of
+// it is next: it may be slow then, but never stands still. Owned by the peer's channel. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +21,22 @@ namespace fairring {
 
 class SendQueue {
  public:
-  static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small part, at most
+  static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small message, at most
   static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of one that is copied
   static constexpr std::uint64_t kMostAhead = 1 << 20;      // of bulk that waits
 
-  struct Outgoing;  // a part
+  struct Outgoing;  // a message
 
   struct Chunk {
     ChunkHeader header;
     const std::byte* data = nullptr;
     std::shared_ptr<Outgoing> of;
 
-    bool isSmall() const { return header.part.bytes <= kSmallBytes; }
+    bool isSmall() const { return header.message.bytes <= kSmallBytes; }
     std::uint64_t wireBytes() const { return sizeof header + header.bytes; }
   };
 
-  void put(std::span<const Part> parts, Channels::Released released);
+  void put(std::span<const Message> messages, Channels::Released released);
 
   bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
   std::uint64_t bytes() const { return bytes_; }  // that no lane has
@@ -53,15 +52,15 @@ class SendQueue {
   std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
 
  private:
-  struct Message {
-    std::size_t parts = 0;  // whose memory is still in use
+  struct Batch {
+    std::size_t messages = 0;  // whose memory is still in use
     Channels::Released released;
   };
 
-  using Parts = std::deque<std::shared_ptr<Outgoing>>;
-  Parts SendQueue::* next() const;
+  using Outgoings = std::deque<std::shared_ptr<Outgoing>>;
+  Outgoings SendQueue::* next() const;
 
-  std::vector<std::byte> copyOf(const Part& part);
+  std::vector<std::byte> copyOf(const Message& message);
   void keep(std::vector<std::byte>&& copy);
 
   // Memory of copies that are over, for the next: to ask for a little more than a thousand bytes each time is dear.
@@ -71,9 +70,9 @@ class SendQueue {
 
   std::uint64_t nextNumber_ = 0;
   std::deque<Chunk> again_;  // to be sent once more
-  Parts small_;
-  Parts express_;  // larger ones
-  Parts bulk_;
+  Outgoings small_;
+  Outgoings express_;  // larger ones
+  Outgoings bulk_;
   std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
   std::uint64_t bytes_ = 0;
   std::size_t withLanes_ = 0;  // chunks that are not acknowledged
@@ -81,13 +80,13 @@ class SendQueue {
 };
 
 struct SendQueue::Outgoing {
-  PartHeader header;
+  MessageHeader header;
   std::uint64_t number = 0;
   const std::byte* data = nullptr;
-  std::vector<std::byte> copy;  // where the part is not large
+  std::vector<std::byte> copy;  // where the message is not large
   std::uint64_t cut = 0;        // bytes that have become chunks
   std::uint64_t acknowledged = 0;
-  std::shared_ptr<Message> message;  // none where it was copied
+  std::shared_ptr<Batch> batch;  // none where it was copied
 };
 
 }  // namespace fairring

@@ -9,8 +9,8 @@ namespace fairring {
 namespace {
 
 constexpr double kSlackSeconds = 1e-3;  // by which a lane may be through later than all together would be
-// By which a chunk may come later over a lane that is free than over the quickest. The part that it belongs to waits
-// for it, and with it what follows from the part, though there be enough else to send meanwhile. Must outlast an
+// By which a chunk may come later over a lane that is free than over the quickest. The message that it belongs to waits
+// for it, and with it what follows from the message, though there be enough else to send meanwhile. Must outlast an
 // acknowledgement, so that a slow lane always has something to carry.
 constexpr double kMostLagSeconds = 8e-3;
 
@@ -36,11 +36,11 @@ void TcpChannel::add(std::uint32_t index, Wire wire) {
   pump();
 }
 
-void TcpChannel::send(std::span<const Part> parts, Channels::Released released) {
+void TcpChannel::send(std::span<const Message> messages, Channels::Released released) {
   assert(loop_.isCurrent() && !closed_);
-  sendQueue_.put(parts, std::move(released));
+  sendQueue_.put(messages, std::move(released));
   if (std::exchange(pumping_, true)) return;
-  // In the next turn, which follows at once: what else this turn sends to the peer shares the message.
+  // In the next turn, which follows at once: what else this turn sends to the peer shares the batch.
   loop_.post([weak = weak_from_this()] {
     const auto channel = weak.lock();
     if (!channel) return;

@@ -28,7 +28,7 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   ~TcpChannel() override;
 
   void add(std::uint32_t index, Wire wire);
-  void send(std::span<const Part> parts, Channels::Released released);
+  void send(std::span<const Message> messages, Channels::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
   bool drained() const { return sendQueue_.empty() && isFlushed(); }

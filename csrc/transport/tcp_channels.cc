@@ -25,11 +25,11 @@ void TcpChannels::peerLeaves(int peer) {
   if (const auto channel = found->second) channel->peerLeaves();
 }
 
-void TcpChannels::send(int peer, std::span<const Part> parts, Released released) {
+void TcpChannels::send(int peer, std::span<const Message> messages, Released released) {
   assert(loop_.isCurrent());
   const auto found = channels_.find(peer);
-  if (found == channels_.end() || !found->second || parts.empty()) return;
-  found->second->send(parts, std::move(released));
+  if (found == channels_.end() || !found->second || messages.empty()) return;
+  found->second->send(messages, std::move(released));
 }
 
 std::uint64_t TcpChannels::bytesSeen(int peer) const {

@@ -20,7 +20,7 @@ class TcpChannels final : public Channels {
   // The peer will not come back: what breaks from now on stays broken.
   void peerLeaves(int peer);
 
-  void send(int peer, std::span<const Part> parts, Released released) override;
+  void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
   std::uint64_t sends(int peer) const override;
   bool drained() const override;

@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "headers travel as the
 
 namespace {
 
-const std::byte kFiller{0};  // the payload of a message whose parts have no bytes
+const std::byte kFiller{0};  // the payload of a batch whose messages have no bytes
 
 // Empty where the peer closed in good order. uv tells that by an error of its own, whose code only its text shows.
 Error errorOf(int peer, const tensorpipe::Error& error) {
@@ -26,20 +26,20 @@ Error errorOf(int peer, const tensorpipe::Error& error) {
   return makeError(ErrorKind::Connection, "TensorPipe's pipe to rank ", peer, " broke: ", error.what());
 }
 
-// The headers of a message; none where it is not one of ours.
-std::vector<PartHeader> headersOf(const tensorpipe::Descriptor& message) {
-  const std::string& bytes = message.metadata;
-  if (bytes.size() % sizeof(PartHeader) != 0 || !message.tensors.empty()) return {};
-  std::vector<PartHeader> headers(bytes.size() / sizeof(PartHeader));
+// The headers of a batch; none where it is not one of ours.
+std::vector<MessageHeader> headersOf(const tensorpipe::Descriptor& batch) {
+  const std::string& bytes = batch.metadata;
+  if (bytes.size() % sizeof(MessageHeader) != 0 || !batch.tensors.empty()) return {};
+  std::vector<MessageHeader> headers(bytes.size() / sizeof(MessageHeader));
   std::memcpy(headers.data(), bytes.data(), bytes.size());
   std::vector<std::size_t> lengths;
-  for (const PartHeader& header : headers) {
+  for (const MessageHeader& header : headers) {
     if (!isKnown(header.kind)) return {};
     if (header.bytes > 0) lengths.push_back(header.bytes);
   }
   if (lengths.empty()) lengths.push_back(sizeof kFiller);
   const auto same = [](std::size_t length, const auto& payload) { return length == payload.length; };
-  if (!std::ranges::equal(lengths, message.payloads, same)) return {};
+  if (!std::ranges::equal(lengths, batch.payloads, same)) return {};
   return headers;
 }
 
@@ -52,25 +52,25 @@ class TensorPipeChannels final : public ContactChannels {
   void connect(int peer, const std::string& contact) override { links_.connect(peer, contact); }
   void whenOpen(std::function<void()> open) override;
 
-  void send(int peer, std::span<const Part> parts, Released released) override;
+  void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
   std::uint64_t sends(int peer) const override;
   bool drained() const override;
   void close() override;
 
  private:
-  using Headers = std::vector<PartHeader>;
+  using Headers = std::vector<MessageHeader>;
   struct Lane {
     TensorPipe pipe;
-    std::deque<Released> unreleased;  // of the messages on their way out, oldest first
+    std::deque<Released> unreleased;  // of the batches on their way out, oldest first
     std::uint64_t seen = 0;
     std::uint64_t sends = 0;
   };
 
   void onLinked(int peer, const TensorPipe& pipe);
   void tellOpen();
-  void awaitMessage(int peer);
-  void onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message);
+  void awaitBatch(int peer);
+  void onBatch(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& batch);
   std::optional<tensorpipe::Allocation> placesFor(int peer, const Headers& headers);
   void onRead(int peer, const Headers& headers, const tensorpipe::Error& error);
   void onWritten(int peer, const tensorpipe::Error& error);
@@ -93,7 +93,7 @@ TensorPipeChannels::TensorPipeChannels(Loop& loop, const ContactChannelsSettings
 
 void TensorPipeChannels::onLinked(int peer, const TensorPipe& pipe) {
   lanes_[peer].pipe = pipe;
-  awaitMessage(peer);
+  awaitBatch(peer);
   tellOpen();
 }
 
@@ -109,21 +109,22 @@ void TensorPipeChannels::tellOpen() {
   if (links_.complete() && whenOpen_) std::exchange(whenOpen_, nullptr)();
 }
 
-void TensorPipeChannels::send(int peer, std::span<const Part> parts, Released released) {
+void TensorPipeChannels::send(int peer, std::span<const Message> messages, Released released) {
   assert(context_.loop().isCurrent());
   const auto lane = lanes_.find(peer);
-  if (lane == lanes_.end() || parts.empty()) return;
-  tensorpipe::Message message;
-  message.metadata.reserve(parts.size() * sizeof(PartHeader));
-  for (const Part& part : parts) {
-    message.metadata.append(reinterpret_cast<const char*>(&part.header), sizeof part.header);
-    if (part.header.bytes > 0) message.payloads.push_back({const_cast<std::byte*>(part.data), part.header.bytes, ""});
+  if (lane == lanes_.end() || messages.empty()) return;
+  tensorpipe::Message batch;
+  batch.metadata.reserve(messages.size() * sizeof(MessageHeader));
+  for (const Message& message : messages) {
+    batch.metadata.append(reinterpret_cast<const char*>(&message.header), sizeof message.header);
+    if (message.header.bytes > 0)
+      batch.payloads.push_back({const_cast<std::byte*>(message.data), message.header.bytes, ""});
   }
-  // TensorPipe calls a message written when its payloads are, so one without any would be so too early.
-  if (message.payloads.empty()) message.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
+  // TensorPipe calls a batch written when its payloads are, so one without any would be so too early.
+  if (batch.payloads.empty()) batch.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
   ++lane->second.sends;
   lane->second.unreleased.push_back(std::move(released));
-  lane->second.pipe->write(std::move(message),
+  lane->second.pipe->write(std::move(batch),
                            context_.onLoop([this, peer](const auto& error) { onWritten(peer, error); }));
 }
 
@@ -136,29 +137,29 @@ void TensorPipeChannels::onWritten(int peer, const tensorpipe::Error& error) {
   if (released) released();
 }
 
-void TensorPipeChannels::awaitMessage(int peer) {
+void TensorPipeChannels::awaitBatch(int peer) {
   lanes_.at(peer).pipe->readDescriptor(
-      context_.onLoop([this, peer](const auto& error, const auto& message) { onMessage(peer, error, message); }));
+      context_.onLoop([this, peer](const auto& error, const auto& batch) { onBatch(peer, error, batch); }));
 }
 
-void TensorPipeChannels::onMessage(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& message) {
+void TensorPipeChannels::onBatch(int peer, const tensorpipe::Error& error, const tensorpipe::Descriptor& batch) {
   const auto lane = lanes_.find(peer);
   if (lane == lanes_.end()) return;
   if (error) return end(peer, errorOf(peer, error));
-  const Headers headers = headersOf(message);
+  const Headers headers = headersOf(batch);
   if (headers.empty()) {
-    return end(peer, makeError(ErrorKind::Connection, "a message of ", message.metadata.size(), " bytes and ",
-                               message.payloads.size(), " payloads from rank ", peer, " is not of this version"));
+    return end(peer, makeError(ErrorKind::Connection, "a message of ", batch.metadata.size(), " bytes and ",
+                               batch.payloads.size(), " payloads from rank ", peer, " is not of this version"));
   }
-  lane->second.seen += message.metadata.size();
+  lane->second.seen += batch.metadata.size();
   auto places = placesFor(peer, headers);
   if (!places) return;
   lane->second.pipe->read(std::move(*places), context_.onLoop([this, peer, headers](const auto& failure) {
     onRead(peer, headers, failure);
   }));
-  awaitMessage(peer);
+  awaitBatch(peer);
   const auto open = context_.isOpen();
-  for (const PartHeader& header : headers) {
+  for (const MessageHeader& header : headers) {
     if (*open && header.bytes == 0) receiver_.arrived(peer, header);
   }
 }
@@ -167,7 +168,7 @@ void TensorPipeChannels::onMessage(int peer, const tensorpipe::Error& error, con
 std::optional<tensorpipe::Allocation> TensorPipeChannels::placesFor(int peer, const Headers& headers) {
   const auto open = context_.isOpen();
   tensorpipe::Allocation places;
-  for (const PartHeader& header : headers) {
+  for (const MessageHeader& header : headers) {
     if (header.bytes == 0) continue;
     std::byte* const place = receiver_.place(peer, header);
     if (!*open) return std::nullopt;
@@ -186,7 +187,7 @@ void TensorPipeChannels::onRead(int peer, const Headers& headers, const tensorpi
   if (lane == lanes_.end()) return;
   if (error) return end(peer, errorOf(peer, error));
   const auto open = context_.isOpen();
-  for (const PartHeader& header : headers) {
+  for (const MessageHeader& header : headers) {
     if (!*open || header.bytes == 0) continue;
     lane->second.seen += header.bytes;
     receiver_.arrived(peer, header);

@@ -1,9 +1,9 @@
 // Channels of TensorPipe, the library that PyTorch's own wheel brings along. Nothing of it shows in this header.
-// A message is a TensorPipe message: its metadata are the parts' headers, its payloads the bytes of those parts that
-// have any, in the same order, or a single byte where none has. Not tensors: their channels open more connections and
-// were no faster (shm: cma slower at every size up to 1 MiB; uv: basic the same, mpt slower below 1 MiB).
+// A batch is a TensorPipe message: its metadata are the messages' headers, its payloads the bytes of those messages
+// that have any, in the same order, or a single byte where none has. Not tensors: their channels open more connections
+// and were no faster (shm: cma slower at every size up to 1 MiB; uv: basic the same, mpt slower below 1 MiB).
 //
-// Received bytes count as seen message by message: a long one is no sign of life while it comes in. What close() cuts
+// Received bytes count as seen batch by batch: a long one is no sign of life while it comes in. What close() cuts
 // off may be lost even where drained() was true: with shm it lies in memory that the peer gives up when it sees the
 // end.
 #pragma once

@@ -86,7 +86,7 @@ void deliverOppositely(GatedCluster& cluster, int contrary) {
   for (const auto& [pair, queue] : cluster.network.queues) {
     const std::uint64_t wanted = kDeviceBit + (pair.second == contrary ? 1 : 0);
     for (std::size_t i = 0; i < queue.size(); ++i) {
-      if (queue[i].parts.front().header.slice != wanted) continue;
+      if (queue[i].messages.front().header.slice != wanted) continue;
       GatedRank& receiver = *cluster.ranks[static_cast<std::size_t>(pair.second)];
       return receiver.onLoop([&, pair = pair] { cluster.network.deliver(pair, i); });
     }

@@ -1,5 +1,5 @@
-// Channels between ranks of one process, for tests: messages wait until the test lets one through, in whatever order it
-// likes, also between two ranks, so schedules can be random and repeatable. A part without a place would stop a real
+// Channels between ranks of one process, for tests: batches wait until the test lets one through, in whatever order it
+// likes, also between two ranks, so schedules can be random and repeatable. A message without a place would stop a real
 // channel: here the receiver's refusal fails the test.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace fairring::testing {
 
 class MemoryNetwork {
  public:
-  struct Message {
-    std::vector<Part> parts;
+  struct Batch {
+    std::vector<Message> messages;
     Channels::Released released;
   };
 
-  std::map<std::pair<int, int>, std::deque<Message>> queues;  // by sender and receiver
+  std::map<std::pair<int, int>, std::deque<Batch>> queues;  // by sender and receiver
   std::map<int, MessageReceiver*> receivers;
   std::map<int, Loop*> loops;
   std::uint64_t bytesSent = 0;
@@ -37,22 +37,22 @@ class MemoryNetwork {
     return pairs;
   }
 
-  // Delivers one message of that pair, `choice` says which; false when the receiver refused a part.
+  // Delivers one batch of that pair, `choice` says which; false when the receiver refused a message.
   bool deliver(std::pair<int, int> pair, std::size_t choice) {
-    std::deque<Message>& queue = queues.at(pair);
+    std::deque<Batch>& queue = queues.at(pair);
     const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(choice % queue.size());
-    Message message = std::move(*chosen);
+    Batch batch = std::move(*chosen);
     queue.erase(chosen);
     MessageReceiver& receiver = *receivers.at(pair.second);
-    for (const Part& part : message.parts) {
-      if (part.header.bytes > 0) {
-        std::byte* place = receiver.place(pair.first, part.header);
+    for (const Message& message : batch.messages) {
+      if (message.header.bytes > 0) {
+        std::byte* place = receiver.place(pair.first, message.header);
         if (place == nullptr) return false;
-        std::memcpy(place, part.data, part.header.bytes);
+        std::memcpy(place, message.data, message.header.bytes);
       }
-      receiver.arrived(pair.first, part.header);
+      receiver.arrived(pair.first, message.header);
     }
-    if (message.released) loops.at(pair.first)->post(std::move(message.released));
+    if (batch.released) loops.at(pair.first)->post(std::move(batch.released));
     return true;
   }
 };
@@ -61,13 +61,13 @@ class MemoryChannels final : public Channels {
  public:
   MemoryChannels(MemoryNetwork& network, int rank) : network_(network), rank_(rank) {}
 
-  void send(int peer, std::span<const Part> parts, Released released) override {
-    for (const Part& part : parts) {
-      network_.bytesSent += part.header.bytes;
-      network_.bytesSentBy[rank_] += part.header.bytes;
-      network_.bytesSentTo[peer] += part.header.bytes;
+  void send(int peer, std::span<const Message> messages, Released released) override {
+    for (const Message& message : messages) {
+      network_.bytesSent += message.header.bytes;
+      network_.bytesSentBy[rank_] += message.header.bytes;
+      network_.bytesSentTo[peer] += message.header.bytes;
     }
-    network_.queues[{rank_, peer}].push_back({{parts.begin(), parts.end()}, std::move(released)});
+    network_.queues[{rank_, peer}].push_back({{messages.begin(), messages.end()}, std::move(released)});
   }
   std::uint64_t bytesSeen(int) const override { return 0; }
   std::uint64_t sends(int) const override { return 0; }

@@ -13,39 +13,41 @@ template <class Implementation>
 class ChannelsDelivery : public ChannelsConformance<Implementation> {};
 TYPED_TEST_SUITE_P(ChannelsDelivery);
 
-TYPED_TEST_P(ChannelsDelivery, APartArrivesWholeAtItsPlaceWithItsHeader) {
+TYPED_TEST_P(ChannelsDelivery, AMessageArrivesWholeAtItsPlaceWithItsHeader) {
   const Bytes bytes = pattern(100, 1);
-  const Part part = dataPart(7, bytes);
+  const Message message = dataMessage(7, bytes);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.send(0, 1, {part});
+  mesh.send(0, 1, {message});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
-  const std::vector<Recorder::Arrival> once{{0, part.header}};
+  const std::vector<Recorder::Arrival> once{{0, message.header}};
   EXPECT_EQ(mesh.receiver(1).asked, once);
   EXPECT_EQ(mesh.receiver(1).arrivals, once);
-  EXPECT_EQ(mesh.receiver(1).at(0, part.header), bytes);
+  EXPECT_EQ(mesh.receiver(1).at(0, message.header), bytes);
 }
 
 TYPED_TEST_P(ChannelsDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
   bool released = false;
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.send(1, 0, {grantPart(3)}, [&] { released = true; });
+  mesh.send(1, 0, {grantMessage(3)}, [&] { released = true; });
   ASSERT_TRUE(mesh.until([&] { return released && !mesh.receiver(0).arrivals.empty(); }));
-  EXPECT_EQ(mesh.receiver(0).arrivals, (std::vector<Recorder::Arrival>{{1, grantPart(3).header}}));
+  EXPECT_EQ(mesh.receiver(0).arrivals, (std::vector<Recorder::Arrival>{{1, grantMessage(3).header}}));
   EXPECT_TRUE(mesh.receiver(0).asked.empty());
 }
 
-TYPED_TEST_P(ChannelsDelivery, PartsOfOneMessageGoToPlacesOfTheirOwn) {
+TYPED_TEST_P(ChannelsDelivery, MessagesOfOneBatchGoToPlacesOfTheirOwn) {
   const std::array<Bytes, 3> bytes{pattern(1, 1), pattern(70 * kKiB, 2), pattern(63, 3)};
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.send(0, 1, {dataPart(1, bytes[0]), grantPart(9), dataPart(2, bytes[1]), grantPart(8), dataPart(3, bytes[2])});
+  mesh.send(
+      0, 1,
+      {dataMessage(1, bytes[0]), grantMessage(9), dataMessage(2, bytes[1]), grantMessage(8), dataMessage(3, bytes[2])});
   ASSERT_TRUE(mesh.untilArrived(1, 5));
   Recorder& receiver = mesh.receiver(1);
-  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(receiver.at(0, dataPart(i + 1, bytes[i]).header), bytes[i]);
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(receiver.at(0, dataMessage(i + 1, bytes[i]).header), bytes[i]);
   for (const std::uint64_t slice : {8, 9}) {
-    EXPECT_EQ(std::ranges::count(receiver.arrivals, Recorder::Arrival{0, grantPart(slice).header}), 1);
+    EXPECT_EQ(std::ranges::count(receiver.arrivals, Recorder::Arrival{0, grantMessage(slice).header}), 1);
   }
 }
 
@@ -59,13 +61,13 @@ TYPED_TEST_P(ChannelsDelivery, MessagesOfAllSizesCrossBothWaysAtOnceIntact) {
     }
   }
   for (std::size_t slice = 0; slice < sent[0].size(); ++slice) {
-    for (const int from : {0, 1}) mesh.send(from, 1 - from, {dataPart(slice, sent[from][slice])});
+    for (const int from : {0, 1}) mesh.send(from, 1 - from, {dataMessage(slice, sent[from][slice])});
   }
   for (const int to : {0, 1}) {
     ASSERT_TRUE(mesh.untilArrived(to, sent[0].size()));
     for (std::size_t slice = 0; slice < sent[0].size(); ++slice) {
       const Bytes& bytes = sent[1 - to][slice];
-      EXPECT_TRUE(mesh.receiver(to).at(1 - to, dataPart(slice, bytes).header) == bytes) << "slice " << slice;
+      EXPECT_TRUE(mesh.receiver(to).at(1 - to, dataMessage(slice, bytes).header) == bytes) << "slice " << slice;
     }
   }
 }
@@ -77,12 +79,12 @@ TYPED_TEST_P(ChannelsDelivery, ManyOutstandingSendsAllArrive) {
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
-      mesh.channels(0).send(1, std::array{dataPart(slice, sent[slice])}, [] {});
+      mesh.channels(0).send(1, std::array{dataMessage(slice, sent[slice])}, [] {});
     }
   });
   ASSERT_TRUE(mesh.untilArrived(1, sent.size()));
   for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
-    EXPECT_EQ(mesh.receiver(1).at(0, dataPart(slice, sent[slice]).header), sent[slice]);
+    EXPECT_EQ(mesh.receiver(1).at(0, dataMessage(slice, sent[slice]).header), sent[slice]);
   }
 }
 
@@ -93,7 +95,7 @@ TYPED_TEST_P(ChannelsDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (int& count : released) {
-      mesh.channels(0).send(1, std::array{dataPart(1, bytes)}, [&count] { ++count; });
+      mesh.channels(0).send(1, std::array{dataMessage(1, bytes)}, [&count] { ++count; });
       EXPECT_EQ(count, 0);
     }
   });
@@ -106,12 +108,12 @@ TYPED_TEST_P(ChannelsDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
 TYPED_TEST_P(ChannelsDelivery, WhatIsReleasedMayBeOverwritten) {
   const Bytes original = pattern(8 * kMiB, 5);
   Bytes bytes = original;
-  const Part part = dataPart(1, bytes);
+  const Message message = dataMessage(1, bytes);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.send(0, 1, {part}, [&] { std::ranges::fill(bytes, std::byte{0xFF}); });
+  mesh.send(0, 1, {message}, [&] { std::ranges::fill(bytes, std::byte{0xFF}); });
   ASSERT_TRUE(mesh.untilArrived(1, 1) && mesh.until([&] { return bytes[0] == std::byte{0xFF}; }));
-  EXPECT_TRUE(mesh.receiver(1).at(0, part.header) == original);
+  EXPECT_TRUE(mesh.receiver(1).at(0, message.header) == original);
 }
 
 TYPED_TEST_P(ChannelsDelivery, DrainedIsFalseUntilAllIsOut) {
@@ -120,7 +122,7 @@ TYPED_TEST_P(ChannelsDelivery, DrainedIsFalseUntilAllIsOut) {
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     EXPECT_TRUE(mesh.channels(0).drained());
-    mesh.channels(0).send(1, std::array{dataPart(1, bytes), grantPart(2)}, [] {});
+    mesh.channels(0).send(1, std::array{dataMessage(1, bytes), grantMessage(2)}, [] {});
     EXPECT_FALSE(mesh.channels(0).drained());
   });
   ASSERT_TRUE(mesh.until([&] { return mesh.channels(0).drained(); }));
@@ -132,13 +134,13 @@ TYPED_TEST_P(ChannelsDelivery, BytesSeenGrowWithAllThatComes) {
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   EXPECT_EQ(mesh.channels(1).bytesSeen(0), 0U);
-  mesh.send(0, 1, {grantPart(1)});
+  mesh.send(0, 1, {grantMessage(1)});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
   const std::uint64_t ofGrant = mesh.channels(1).bytesSeen(0);
-  EXPECT_GE(ofGrant, sizeof(PartHeader));
-  mesh.send(0, 1, {dataPart(2, bytes)});
+  EXPECT_GE(ofGrant, sizeof(MessageHeader));
+  mesh.send(0, 1, {dataMessage(2, bytes)});
   ASSERT_TRUE(mesh.untilArrived(1, 2));
-  EXPECT_GE(mesh.channels(1).bytesSeen(0), ofGrant + sizeof(PartHeader) + bytes.size());
+  EXPECT_GE(mesh.channels(1).bytesSeen(0), ofGrant + sizeof(MessageHeader) + bytes.size());
 }
 
 TYPED_TEST_P(ChannelsDelivery, ThreeRanksTalkAtOnce) {
@@ -148,20 +150,20 @@ TYPED_TEST_P(ChannelsDelivery, ThreeRanksTalkAtOnce) {
   ASSERT_TRUE(mesh.opened());
   for (int from = 0; from < 3; ++from) {
     for (int to = 0; to < 3; ++to) {
-      if (to != from) mesh.send(from, to, {dataPart(1, bytes[from])});
+      if (to != from) mesh.send(from, to, {dataMessage(1, bytes[from])});
     }
   }
   for (int to = 0; to < 3; ++to) {
     ASSERT_TRUE(mesh.untilArrived(to, 2));
     for (int from = 0; from < 3; ++from) {
       if (to == from) continue;
-      EXPECT_EQ(mesh.receiver(to).at(from, dataPart(1, bytes[from]).header), bytes[from]);
+      EXPECT_EQ(mesh.receiver(to).at(from, dataMessage(1, bytes[from]).header), bytes[from]);
     }
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ChannelsDelivery, APartArrivesWholeAtItsPlaceWithItsHeader,
-                            AGrantArrivesWithoutAPlaceBeingAskedFor, PartsOfOneMessageGoToPlacesOfTheirOwn,
+REGISTER_TYPED_TEST_SUITE_P(ChannelsDelivery, AMessageArrivesWholeAtItsPlaceWithItsHeader,
+                            AGrantArrivesWithoutAPlaceBeingAskedFor, MessagesOfOneBatchGoToPlacesOfTheirOwn,
                             MessagesOfAllSizesCrossBothWaysAtOnceIntact, ManyOutstandingSendsAllArrive,
                             ReleasedComesOncePerSendAndNeverWithinIt, WhatIsReleasedMayBeOverwritten,
                             DrainedIsFalseUntilAllIsOut, BytesSeenGrowWithAllThatComes, ThreeRanksTalkAtOnce);

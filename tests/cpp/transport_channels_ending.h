@@ -21,19 +21,19 @@ template <class Implementation>
 class ChannelsEnding : public ChannelsConformance<Implementation> {};
 TYPED_TEST_SUITE_P(ChannelsEnding);
 
-TYPED_TEST_P(ChannelsEnding, ARefusedPartEndsThatChannelAlone) {
+TYPED_TEST_P(ChannelsEnding, ARefusedMessageEndsThatChannelAlone) {
   const Bytes bytes = pattern(1000, 1);
   Mesh mesh(3, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.receiver(1).refused = 0;
-  mesh.send(0, 1, {dataPart(1, bytes)});
+  mesh.send(0, 1, {dataMessage(1, bytes)});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty() && !mesh.receiver(1).ends.empty(); }));
   const Error error = mesh.receiver(1).ends[0].error;
   ASSERT_TRUE(error);
   EXPECT_EQ(error.kind(), ErrorKind::Connection);
   EXPECT_NE(error.text().find("rank 0"), std::string::npos) << error.text();
-  mesh.send(2, 1, {dataPart(2, bytes)});
-  mesh.send(0, 2, {dataPart(3, bytes)});
+  mesh.send(2, 1, {dataMessage(2, bytes)});
+  mesh.send(0, 2, {dataMessage(3, bytes)});
   ASSERT_TRUE(mesh.untilArrived(1, 1) && mesh.untilArrived(2, 1));
   EXPECT_EQ(mesh.receiver(0).ends.size(), 1U);
   EXPECT_EQ(mesh.receiver(1).ends.size(), 1U);
@@ -48,7 +48,7 @@ TYPED_TEST_P(ChannelsEnding, ClosingEndsThePeersChannelOnceAndInGoodOrder) {
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
   EXPECT_EQ(mesh.receiver(0).ends[0].peer, 1);
   EXPECT_FALSE(mesh.receiver(0).ends[0].error) << mesh.receiver(0).ends[0].error.text();
-  mesh.send(0, 1, {grantPart(1)}, [&] { released = true; });  // to nobody
+  mesh.send(0, 1, {grantMessage(1)}, [&] { released = true; });  // to nobody
   mesh.turns(20);
   EXPECT_FALSE(released);
   EXPECT_TRUE(mesh.channels(0).drained());
@@ -60,19 +60,19 @@ TYPED_TEST_P(ChannelsEnding, DestructionClosesWhatWasNotClosed) {
   auto bytes = std::make_unique<Bytes>(pattern(8 * kMiB, 1));
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.send(1, 0, {dataPart(1, *bytes)});
+  mesh.send(1, 0, {dataMessage(1, *bytes)});
   mesh.leave(1);
   bytes.reset();
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
 }
 
-TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAPartArrives) {
+TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAMessageArrives) {
   const Bytes bytes = pattern(100, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   mesh.receiver(1).onArrival = [&] { mesh.channels(1).close(); };
-  mesh.send(0, 1, {grantPart(1), grantPart(2), dataPart(3, bytes), dataPart(4, bytes)});
+  mesh.send(0, 1, {grantMessage(1), grantMessage(2), dataMessage(3, bytes), dataMessage(4, bytes)});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
   EXPECT_EQ(mesh.receiver(1).arrivals.size(), 1U);
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
@@ -89,7 +89,8 @@ TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
   for (std::uint64_t slice = 0; slice < 8; ++slice) {
-    for (const int from : {0, 1}) mesh.send(from, 1 - from, {dataPart(slice, sent[from][slice])}, [&] { ++released; });
+    for (const int from : {0, 1})
+      mesh.send(from, 1 - from, {dataMessage(slice, sent[from][slice])}, [&] { ++released; });
   }
   ASSERT_TRUE(mesh.until([&] { return mesh.receiver(0).asked.size() > 1 && mesh.receiver(1).asked.size() > 1; }));
   for (const int rank : {0, 1}) {
@@ -106,13 +107,13 @@ TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
   EXPECT_TRUE(mesh.receiver(0).ends.empty());
 }
 
-// A rank that gives up may reuse its memory at once; its peers must not take that for the part.
+// A rank that gives up may reuse its memory at once; its peers must not take that for the message.
 TYPED_TEST_P(ChannelsEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
   std::vector<Bytes> sent(8);
   for (std::uint64_t slice = 0; slice < 8; ++slice) sent[slice] = pattern(4 * kMiB, slice);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  for (std::uint64_t slice = 0; slice < 8; ++slice) mesh.send(0, 1, {dataPart(slice, sent[slice])});
+  for (std::uint64_t slice = 0; slice < 8; ++slice) mesh.send(0, 1, {dataMessage(slice, sent[slice])});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(1).asked.empty(); }));
   mesh.close(0);
   for (Bytes& bytes : sent) std::ranges::fill(bytes, std::byte{0xFF});
@@ -136,7 +137,7 @@ inline pid_t forkPeer(const std::vector<Descriptor>& sockets, Join join) {
   Seat seat{.rank = 1, .sockets = {}};
   for (const int fd : inherited) seat.sockets[0].emplace_back(fd);
   Mesh mesh(std::move(seat), join);
-  mesh.send(0, 0, {grantPart(1)});  // the only rank of this process's mesh
+  mesh.send(0, 0, {grantMessage(1)});  // the only rank of this process's mesh
   mesh.until([] { return false; });
   ::_exit(1);
 }
@@ -156,7 +157,7 @@ TYPED_TEST_P(ChannelsEnding, AKilledPeersChannelEndsOnceAndAnErrorNamesIt) {
     ASSERT_GT(process, 0);
     Mesh mesh(std::move(seat), TypeParam::join);
     ASSERT_TRUE(mesh.opened() && mesh.untilArrived(0, 1));
-    for (std::uint64_t slice = 0; busy && slice < 4; ++slice) mesh.send(0, 1, {dataPart(slice, bytes)});
+    for (std::uint64_t slice = 0; busy && slice < 4; ++slice) mesh.send(0, 1, {dataMessage(slice, bytes)});
     ASSERT_EQ(::kill(process, SIGKILL), 0);
     ASSERT_EQ(::waitpid(process, nullptr, 0), process);
     EXPECT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
@@ -168,9 +169,9 @@ TYPED_TEST_P(ChannelsEnding, AKilledPeersChannelEndsOnceAndAnErrorNamesIt) {
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(ChannelsEnding, ARefusedPartEndsThatChannelAlone,
+REGISTER_TYPED_TEST_SUITE_P(ChannelsEnding, ARefusedMessageEndsThatChannelAlone,
                             ClosingEndsThePeersChannelOnceAndInGoodOrder, DestructionClosesWhatWasNotClosed,
-                            AReceiverMayCloseWhenAPartArrives, OnceClosedNothingIsTouchedOrCalled,
+                            AReceiverMayCloseWhenAMessageArrives, OnceClosedNothingIsTouchedOrCalled,
                             AClosedRanksOverwrittenMemoryNeverArrives, AKilledPeersChannelEndsOnceAndAnErrorNamesIt);
 
 }  // namespace fairring

@@ -40,7 +40,7 @@ using Join = Joined (*)(Loop& loop, MessageReceiver& receiver, Seat seat);  // c
 struct Recorder final : MessageReceiver {
   struct Arrival {
     int peer;
-    PartHeader header;
+    MessageHeader header;
     bool operator==(const Arrival&) const = default;
   };
   struct End {
@@ -48,22 +48,22 @@ struct Recorder final : MessageReceiver {
     Error error;
   };
 
-  std::byte* place(int peer, const PartHeader& header) override {
+  std::byte* place(int peer, const MessageHeader& header) override {
     asked.push_back({peer, header});
     if (peer == refused) return nullptr;
     Bytes& bytes = at(peer, header);
     bytes.assign(header.bytes, std::byte{0xEE});
     return bytes.data();
   }
-  void arrived(int peer, const PartHeader& header) override {
+  void arrived(int peer, const MessageHeader& header) override {
     arrivals.push_back({peer, header});
     if (onArrival) onArrival();
   }
   void ended(int peer, const Error& error) override { ends.push_back({peer, error}); }
 
-  Bytes& at(int peer, const PartHeader& header) { return memory[{peer, header.slice, header.rail}]; }
+  Bytes& at(int peer, const MessageHeader& header) { return memory[{peer, header.slice, header.rail}]; }
 
-  int refused = -1;  // the peer whose parts find no place
+  int refused = -1;  // the peer whose messages find no place
   std::function<void()> onArrival;
   std::vector<Arrival> asked;
   std::vector<Arrival> arrivals;
@@ -82,13 +82,14 @@ inline Bytes pattern(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-inline Part dataPart(std::uint64_t slice, const Bytes& bytes) {
-  return {{.kind = PartKind::Data, .step = 1, .slice = slice, .rail = 64, .bytes = bytes.size(), .signature = ~slice},
-          bytes.data()};
+inline Message dataMessage(std::uint64_t slice, const Bytes& bytes) {
+  return {
+      {.kind = MessageKind::Data, .step = 1, .slice = slice, .rail = 64, .bytes = bytes.size(), .signature = ~slice},
+      bytes.data()};
 }
 
-inline Part grantPart(std::uint64_t slice) {
-  return {{.kind = PartKind::Grant, .step = 2, .slice = slice, .signature = ~slice}, nullptr};
+inline Message grantMessage(std::uint64_t slice) {
+  return {{.kind = MessageKind::Grant, .step = 2, .slice = slice, .signature = ~slice}, nullptr};
 }
 
 class Mesh {
@@ -144,8 +145,8 @@ class Mesh {
     ranks_[rank]->loop.post(task);
     ranks_[rank]->loop.runOnce(std::chrono::milliseconds(0));
   }
-  void send(int from, int to, const std::vector<Part>& parts, const Channels::Released& released = [] {}) {
-    on(from, [&] { channels(from).send(to, parts, released); });
+  void send(int from, int to, const std::vector<Message>& messages, const Channels::Released& released = [] {}) {
+    on(from, [&] { channels(from).send(to, messages, released); });
   }
   void close(int rank) {
     on(rank, [&] { channels(rank).close(); });

@@ -69,12 +69,12 @@ class Lanes : public ::testing::Test {
     }
   }
 
-  std::vector<Bytes> sendSome(int from, std::size_t parts, std::size_t size) {
+  std::vector<Bytes> sendSome(int from, std::size_t messages, std::size_t size) {
     std::vector<Bytes> sent;
-    for (std::size_t i = 0; i < parts; ++i) sent.push_back(pattern(size + i, i));
+    for (std::size_t i = 0; i < messages; ++i) sent.push_back(pattern(size + i, i));
     on(from, [&] {
-      for (std::size_t i = 0; i < parts; ++i) {
-        side(from).channels->send(1 - from, std::array{dataPart(i, sent[i])}, [this] { ++released_; });
+      for (std::size_t i = 0; i < messages; ++i) {
+        side(from).channels->send(1 - from, std::array{dataMessage(i, sent[i])}, [this] { ++released_; });
       }
     });
     return sent;
@@ -82,7 +82,7 @@ class Lanes : public ::testing::Test {
   void expectAll(int to, const std::vector<Bytes>& sent) {
     ASSERT_EQ(side(to).receiver.arrivals.size(), sent.size());
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      EXPECT_TRUE(side(to).receiver.at(1 - to, dataPart(i, sent[i]).header) == sent[i]) << "part " << i;
+      EXPECT_TRUE(side(to).receiver.at(1 - to, dataMessage(i, sent[i]).header) == sent[i]) << "part " << i;
     }
   }
 

@@ -1,4 +1,4 @@
-// Parts put together from chunks: any order, repetitions, and chunks that no honest sender makes.
+// Messages put together from chunks: any order, repetitions, and chunks that no honest sender makes.
 #include "transport/reassembly.h"
 
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::uint32_t kChunk = 8 << 10;
 
-class Parts : public ::testing::Test {
+class Messages : public ::testing::Test {
  protected:
   ChunkHeader chunk(std::uint64_t number, std::uint64_t offset, std::uint32_t bytes = kChunk) const {
-    return {.part = dataPart(number, bytes_).header, .number = number, .offset = offset, .bytes = bytes};
+    return {.message = dataMessage(number, bytes_).header, .number = number, .offset = offset, .bytes = bytes};
   }
   // Writes the chunk where the reassembly wants it; its own bytes change nothing where it is there already.
   Error take(const ChunkHeader& header) {
@@ -25,14 +25,14 @@ class Parts : public ::testing::Test {
     reassembly_.complete(header);
     return {};
   }
-  const Bytes& received(std::uint64_t number) { return receiver_.at(1, dataPart(number, bytes_).header); }
+  const Bytes& received(std::uint64_t number) { return receiver_.at(1, dataMessage(number, bytes_).header); }
 
   const Bytes bytes_ = pattern(3 * kChunk, 7);
   Recorder receiver_;
   Reassembly reassembly_{1, receiver_};
 };
 
-TEST_F(Parts, ChunksInAnyOrderMakeThePart) {
+TEST_F(Messages, ChunksInAnyOrderMakeTheMessage) {
   for (const std::uint64_t offset : {2 * kChunk, 0U, kChunk}) {
     EXPECT_TRUE(receiver_.arrivals.empty());
     EXPECT_FALSE(take(chunk(0, offset)));
@@ -42,7 +42,7 @@ TEST_F(Parts, ChunksInAnyOrderMakeThePart) {
   EXPECT_EQ(received(0), bytes_);
 }
 
-TEST_F(Parts, PartsMayOvertakeEachOther) {
+TEST_F(Messages, MessagesMayOvertakeEachOther) {
   for (const std::uint64_t offset : {0U, kChunk, 2 * kChunk}) {
     for (const std::uint64_t number : {2, 0, 1}) EXPECT_FALSE(take(chunk(number, offset)));
   }
@@ -50,7 +50,7 @@ TEST_F(Parts, PartsMayOvertakeEachOther) {
   for (const std::uint64_t number : {0, 1, 2}) EXPECT_EQ(received(number), bytes_);
 }
 
-TEST_F(Parts, WhatComesAgainIsThrownAway) {
+TEST_F(Messages, WhatComesAgainIsThrownAway) {
   for (const std::uint64_t offset : {0U, 0U, kChunk}) EXPECT_FALSE(take(chunk(0, offset)));
   EXPECT_EQ(reassembly_.place(chunk(0, 0)), nullptr);
   EXPECT_FALSE(take(chunk(0, 2 * kChunk)));
@@ -60,7 +60,7 @@ TEST_F(Parts, WhatComesAgainIsThrownAway) {
 }
 
 // A lane broke in the middle of a chunk, and another brings it while the rest of the first may still be read.
-TEST_F(Parts, AChunkThatTwoLanesBringCountsOnce) {
+TEST_F(Messages, AChunkThatTwoLanesBringCountsOnce) {
   EXPECT_FALSE(take(chunk(0, 0)));
   EXPECT_FALSE(take(chunk(0, kChunk)));
   EXPECT_FALSE(reassembly_.begin(chunk(0, 2 * kChunk)));
@@ -70,39 +70,39 @@ TEST_F(Parts, AChunkThatTwoLanesBringCountsOnce) {
   EXPECT_EQ(receiver_.arrivals.size(), 1U);
 }
 
-TEST_F(Parts, ChunksThatDoNotFitAreRefused) {
+TEST_F(Messages, ChunksThatDoNotFitAreRefused) {
   EXPECT_FALSE(take(chunk(0, kChunk)));
   EXPECT_TRUE(take(chunk(0, kChunk / 2)));
   EXPECT_TRUE(take(chunk(0, kChunk + kChunk / 2)));
   EXPECT_TRUE(take(chunk(0, kChunk, kChunk / 2)));
   ChunkHeader other = chunk(0, 0);
-  other.part.signature = 1;
+  other.message.signature = 1;
   EXPECT_TRUE(take(other));
   EXPECT_TRUE(take(chunk(Reassembly::kMostAhead + 2, 0)));
   EXPECT_TRUE(receiver_.arrivals.empty());
 }
 
-TEST_F(Parts, APartWithoutAPlaceIsRefused) {
+TEST_F(Messages, AMessageWithoutAPlaceIsRefused) {
   receiver_.refused = 1;
   const Error error = take(chunk(0, 0));
   ASSERT_TRUE(error);
   EXPECT_NE(error.text().find("refused a part"), std::string::npos);
 }
 
-TEST_F(Parts, HeadersThatNobodyWritesAreFaults) {
+TEST_F(Messages, HeadersThatNobodyWritesAreFaults) {
   ChunkHeader kind = chunk(0, 0);
-  kind.part.kind = PartKind{9};
-  ChunkHeader acknowledgement{.part = {.kind = kNoPart}, .bytes = 1};
+  kind.message.kind = MessageKind{9};
+  ChunkHeader acknowledgement{.message = {.kind = kNoMessage}, .bytes = 1};
   for (const ChunkHeader& header :
        {kind, acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
         chunk(0, 3 * kChunk, 0), chunk(0, ~std::uint64_t{0}, kChunk), chunk(0, 0, ~std::uint32_t{0})}) {
     EXPECT_TRUE(faultOf(header));
   }
-  EXPECT_FALSE(faultOf({.part = {.kind = kNoPart}, .acked = 7}));
-  EXPECT_FALSE(faultOf({.part = {.kind = kEnd}}));
+  EXPECT_FALSE(faultOf({.message = {.kind = kNoMessage}, .acked = 7}));
+  EXPECT_FALSE(faultOf({.message = {.kind = kEnd}}));
 }
 
-TEST_F(Parts, OnceStoppedNobodyIsToldAnything) {
+TEST_F(Messages, OnceStoppedNobodyIsToldAnything) {
   EXPECT_FALSE(take(chunk(0, 0)));
   EXPECT_FALSE(take(chunk(0, kChunk)));
   reassembly_.stop();

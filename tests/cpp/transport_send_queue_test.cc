@@ -20,17 +20,17 @@ struct Waiting {
   std::vector<std::byte> bytes{4 << 20};
 
   void put(Order order, std::uint64_t size) {
-    const Part part{.header = {.slice = firstSlice(order), .bytes = size}, .data = bytes.data()};
-    sendQueue.put(std::span(&part, 1), nullptr);
+    const Message message{.header = {.slice = firstSlice(order), .bytes = size}, .data = bytes.data()};
+    sendQueue.put(std::span(&message, 1), nullptr);
   }
-  // The part that the next chunk is of: its order and size.
+  // The message that the next chunk is of: its order and size.
   std::pair<Order, std::uint64_t> next() {
     const SendQueue::Chunk chunk = sendQueue.take(kChunk);
-    return {orderOf(chunk.header.part.slice), chunk.header.part.bytes};
+    return {orderOf(chunk.header.message.slice), chunk.header.message.bytes};
   }
 };
 
-TEST(SendQueue, SmallPartsGoFirstThenThoseOfSmallCalls) {
+TEST(SendQueue, SmallMessagesGoFirstThenThoseOfSmallCalls) {
   Waiting waiting;
   waiting.put(Order::Bulk, 2 * kChunk);
   waiting.put(Order::Express, kChunk + 1);
@@ -43,7 +43,7 @@ TEST(SendQueue, SmallPartsGoFirstThenThoseOfSmallCalls) {
   EXPECT_TRUE(waiting.sendQueue.empty());
 }
 
-TEST(SendQueue, BulkIsNotStarvedByAnEndlessRowOfSmallParts) {
+TEST(SendQueue, BulkIsNotStarvedByAnEndlessRowOfSmallMessages) {
   Waiting waiting;
   waiting.put(Order::Bulk, 4 << 20);
   std::uint64_t bulk = 0;

@@ -77,15 +77,15 @@ TEST_F(TcpChannelsBytes, AHeaderOfAnotherKindEndsTheChannel) {
 }
 
 TEST_F(TcpChannelsBytes, AHeaderMayComeByteByByte) {
-  const ChunkHeader header{.part = grantPart(7).header};
+  const ChunkHeader header{.message = grantMessage(7).header};
   for (std::size_t i = 0; i < sizeof header; ++i) receive(reinterpret_cast<const char*>(&header) + i, 1);
   ASSERT_EQ(receiver_.arrivals.size(), 1U);
-  EXPECT_EQ(receiver_.arrivals[0].header, header.part);
+  EXPECT_EQ(receiver_.arrivals[0].header, header.message);
 }
 
-TEST_F(TcpChannelsBytes, AnEndInTheMiddleOfAPartDoesNotMakeItArrive) {
+TEST_F(TcpChannelsBytes, AnEndInTheMiddleOfAMessageDoesNotMakeItArrive) {
   const Bytes bytes = pattern(100, 1);
-  const ChunkHeader header{.part = dataPart(3, bytes).header, .bytes = 100};
+  const ChunkHeader header{.message = dataMessage(3, bytes).header, .bytes = 100};
   receive(&header, sizeof header);
   receive(bytes.data(), 99);
   other_.reset();

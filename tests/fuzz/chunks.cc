@@ -1,6 +1,6 @@
 // What a peer that has passed the challenge may send over two lanes: whatever the bytes, nothing is written outside of
-// the place that the receiver gave for a part, nor after it has been told that the part is there, and no part comes
-// twice. The input is records: one byte for lane and length, and so many bytes of that lane.
+// the place that the receiver gave for a message, nor after it has been told that the message is there, and no message
+// comes twice. The input is records: one byte for lane and length, and so many bytes of that lane.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -17,15 +17,15 @@ namespace {
 
 constexpr std::uint64_t kMostPlace = 1 << 20;
 
-// Gives each part memory of exactly its size, and takes it away when it has come: the sanitizer sees what is written
+// Gives each message memory of exactly its size, and takes it away when it has come: the sanitizer sees what is written
 // to neither.
 class Receiver final : public MessageReceiver {
  public:
-  std::byte* place(int, const PartHeader& header) override {
-    if (header.kind != PartKind::Data || header.bytes > kMostPlace) return nullptr;
+  std::byte* place(int, const MessageHeader& header) override {
+    if (header.kind != MessageKind::Data || header.bytes > kMostPlace) return nullptr;
     return places_.emplace(header.slice, header.bytes)->second.data();
   }
-  void arrived(int, const PartHeader& header) override {
+  void arrived(int, const MessageHeader& header) override {
     if (header.bytes == 0) return;
     const auto found = std::ranges::find_if(
         places_, [&](const auto& place) { return place.first == header.slice && place.second.size() == header.bytes; });

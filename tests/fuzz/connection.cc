@@ -17,11 +17,11 @@ constexpr std::uint64_t kMostPlace = 1 << 16;
 
 class Receiver final : public MessageReceiver {
  public:
-  std::byte* place(int, const PartHeader& header) override {
+  std::byte* place(int, const MessageHeader& header) override {
     if (header.bytes > kMostPlace) return nullptr;
     return places_.emplace_back(header.bytes).data();
   }
-  void arrived(int, const PartHeader&) override {}
+  void arrived(int, const MessageHeader&) override {}
   void ended(int, const Error&) override {
     if (++ends_ > 1) std::abort();
   }
@@ -52,9 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   turn([&, &socket = here] {
     channels = std::make_unique<TcpChannels>(loop, receiver);
     channels->add(1, 0, std::move(socket));
-    const std::array<Part, 2> parts{Part{{.slice = 1, .bytes = 100}, payload.data()},
-                                    Part{{.slice = 2, .bytes = payload.size()}, payload.data()}};
-    channels->send(1, parts, [] {});
+    const std::array<Message, 2> messages{Message{{.slice = 1, .bytes = 100}, payload.data()},
+                                          Message{{.slice = 2, .bytes = payload.size()}, payload.data()}};
+    channels->send(1, messages, [] {});
   });
   turn([] {});
   const std::size_t half = size / 2;
