@@ -16,21 +16,21 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
       ranks_(std::move(ranks)),
       rank_(rank),
       troubles_(std::move(troubles)),
-      marks_(ranks_, rank, stagingBytes) {
+      flags_(ranks_, rank, stagingBytes) {
   assert(loop_.isCurrent());
-  loop_.watch(marks_.wakeUp(), EPOLLIN, [this](std::uint32_t) {
-    marks_.quiet();
+  loop_.watch(flags_.doorbell(), EPOLLIN, [this](std::uint32_t) {
+    flags_.drainDoorbell();
     advanceAll();
   });
   loop_.lookOut(this, {.look = [this] { return look(); },
-                       .attentive = [this](bool looking) { marks_.setLooking(looking); },
-                       .turnEnds = [this] { ring(); }});
+                       .attentive = [this](bool looking) { flags_.setPolling(looking); },
+                       .turnEnds = [this] { ringDoorbells(); }});
 }
 
 SharedMemory::~SharedMemory() {
-  ring();  // a peer may need no more than what has been told
+  ringDoorbells();  // a peer may need no more than what has been told
   loop_.forgetLookout(this);
-  loop_.unwatch(marks_.wakeUp());
+  loop_.unwatch(flags_.doorbell());
   loop_.dropWork(this);
 }
 
@@ -69,20 +69,20 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   }
 }
 
-void SharedMemory::say(const Slice& slice) {
-  marks_.say(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
+void SharedMemory::publish(const Slice& slice) {
+  flags_.publish(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
-// With several slices in flight the peers are woken once for all that is told in a turn: each at its first mark, they
+// With several slices in flight the peers are woken once for all that is told in a turn: each at its first flag, they
 // would do one slice at a time, and where there are more ranks than cores take them from one another.
-void SharedMemory::tell(Marks::Progress progress, std::uint64_t slice) {
-  marks_.tell(progress, slice);
-  told_ = true;
-  if (slices_.size() == 1) ring();
+void SharedMemory::signal(ProgressFlags::Progress progress, std::uint64_t slice) {
+  flags_.signal(progress, slice);
+  signalled_ = true;
+  if (slices_.size() == 1) ringDoorbells();
 }
 
-void SharedMemory::ring() {
-  if (std::exchange(told_, false)) marks_.ring();
+void SharedMemory::ringDoorbells() {
+  if (std::exchange(signalled_, false)) flags_.ringDoorbells();
 }
 
 void SharedMemory::prepare(InFlight& state) {
@@ -119,8 +119,8 @@ void SharedMemory::fill(InFlight& state) {
   copyInPieces(loop_, this, urgencyOf(number), std::move(copies), [this, number] {
     InFlight& filled = slices_.at(number);
     enter(filled, Phase::Filled);
-    say(*filled.slice);
-    tell(&Marks::Mark::filled, number);
+    publish(*filled.slice);
+    signal(&ProgressFlags::Line::filled, number);
     advance(number);
   });
 }
@@ -166,8 +166,8 @@ void SharedMemory::addSum(Sums& sums, const InFlight& state, const Portion& port
 void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
   if (railOf(state) != nullptr) state.ungathered = ranks_;
-  say(*state.slice);
-  tell(&Marks::Mark::summed, state.slice->number);
+  publish(*state.slice);
+  signal(&ProgressFlags::Line::summed, state.slice->number);
   advance(state.slice->number);
 }
 
@@ -183,26 +183,26 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
 }
 
 // What the others say of their images, before anything is read there. False where it can't be true.
-bool SharedMemory::readMarks(InFlight& state) {
+bool SharedMemory::readFlags(InFlight& state) {
   const Slice& slice = *state.slice;
-  const std::uint64_t stagingBytes = marks_.stagingBytes();
+  const std::uint64_t stagingBytes = flags_.stagingBytes();
   for (const int rank : ranks_) {
     if (rank == rank_) continue;
-    const Marks::Said said = marks_.said(rank, slice.number);
-    if (said.signature != slice.signature) {
+    const ProgressFlags::Published published = flags_.published(rank, slice.number);
+    if (published.signature != slice.signature) {
       troubles_.differs(rank);
       return false;
     }
     const std::uint64_t imageBytes = slice.rows ? contributionOffset(slice) + contributionBytes(slice, rank)
                                                 : slice.byteOffset(slice.layout->elements);
-    if (said.stagingOffset > stagingBytes || imageBytes > stagingBytes - said.stagingOffset) {
+    if (published.stagingOffset > stagingBytes || imageBytes > stagingBytes - published.stagingOffset) {
       troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
-                                 " lies at ", said.stagingOffset, " of ", stagingBytes,
+                                 " lies at ", published.stagingOffset, " of ", stagingBytes,
                                  " bytes, which leaves no room for ", imageBytes));
       return false;
     }
-    state.slice->refuse(said.refused);
-    state.images[rank] = {marks_.stagingOf(rank) + said.stagingOffset, said.scale};
+    state.slice->refuse(published.refused);
+    state.images[rank] = {flags_.stagingOf(rank) + published.stagingOffset, published.scale};
   }
   return true;
 }
@@ -211,18 +211,18 @@ void SharedMemory::advance(std::uint64_t number) {
   const auto found = slices_.find(number);
   if (found == slices_.end()) return;
   InFlight& state = found->second;
-  if (state.phase == Phase::Filled && marks_.haveAll(&Marks::Mark::filled, number)) {
-    if (readMarks(state)) sum(state);
+  if (state.phase == Phase::Filled && flags_.haveAll(&ProgressFlags::Line::filled, number)) {
+    if (readFlags(state)) sum(state);
     return;
   }
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
-    tell(&Marks::Mark::finished, number);
+    signal(&ProgressFlags::Line::finished, number);
     loop_.await(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
-  if (state.phase == Phase::Gathered && marks_.haveAll(&Marks::Mark::finished, number)) {
+  if (state.phase == Phase::Gathered && flags_.haveAll(&ProgressFlags::Line::finished, number)) {
     const auto released = std::move(state.events.released);
     slices_.erase(number);
     released();
@@ -234,8 +234,8 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
   std::vector<Copy> copies;
   std::erase_if(state.ungathered, [&](int rank) {
-    if (!marks_.has(rank, &Marks::Mark::summed, slice.number)) return false;
-    if (rank != rank_) state.slice->refuse(marks_.said(rank, slice.number).refused);
+    if (!flags_.has(rank, &ProgressFlags::Line::summed, slice.number)) return false;
+    if (rank != rank_) state.slice->refuse(flags_.published(rank, slice.number).refused);
     gatherFrom(rank, state, copies);
     return true;
   });

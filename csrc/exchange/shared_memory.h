@@ -4,11 +4,10 @@
 //                   my shard straight from the peers' images into mine
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
 //
-// How far the ranks are with a slice they tell each other by marks (marks.h). A slice's line of marks and its image are
-// used again only when all peers have finished with them, so a mark is never overtaken.
-// Of a sparse call each rank copies the rows that it has, packed, and sums those that any has (sparse_rows.h).
-// On a machine with one rank the same steps are copies between the tensor and its image.
-// On the loop only.
+// How far the ranks are with a slice they tell each other by flags (progress_flags.h). A slice's line of flags and its
+// image are used again only when all peers have finished with them, so a flag is never overtaken. Of a sparse call each
+// rank copies the rows that it has, packed, and sums those that any has (sparse_rows.h). On a machine with one rank the
+// same steps are copies between the tensor and its image. On the loop only.
 #pragma once
 
 #include <map>
@@ -17,7 +16,7 @@
 
 #include "base/loop.h"
 #include "exchange/exchange.h"
-#include "exchange/marks.h"
+#include "exchange/progress_flags.h"
 #include "exchange/summation.h"
 #include "exchange/traffic.h"
 
@@ -25,13 +24,13 @@ namespace fairring {
 
 class SharedMemory final : public Exchange {
  public:
-  static constexpr std::size_t kMostSlices = Marks::kLines;  // of an order in flight
+  static constexpr std::size_t kMostSlices = ProgressFlags::kLines;  // of an order in flight
 
   // ranks: of this machine, ascending, with this one among them. Throws Failure(System) if there is no memory.
   SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles);
   ~SharedMemory() override;
 
-  Marks& marks() { return marks_; }
+  ProgressFlags& flags() { return flags_; }
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -43,7 +42,7 @@ class SharedMemory final : public Exchange {
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
 
  private:
-  struct Image {  // a peer's, as its mark says, checked
+  struct Image {  // a peer's, as its flag says, checked
     const std::byte* data;
     double scale;
   };
@@ -56,17 +55,17 @@ class SharedMemory final : public Exchange {
     std::map<int, Image> images;  // of the peers, once all have filled theirs
     std::size_t copies = 0;       // under way
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
-    std::size_t arrived = 0;      // peers whose mark for this phase stood when it was last looked at
+    std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last looked at
   };
 
   const Rail* railOf(const InFlight& state) const;
   std::set<int> waitingFor(const InFlight& state) const;
-  static Marks::Progress awaited(Phase phase);
+  static ProgressFlags::Progress awaited(Phase phase);
   bool look();
 
-  void say(const Slice& slice);
-  void tell(Marks::Progress progress, std::uint64_t slice);
-  void ring();
+  void publish(const Slice& slice);
+  void signal(ProgressFlags::Progress progress, std::uint64_t slice);
+  void ringDoorbells();
   void prepare(InFlight& state);
   void fill(InFlight& state);
   void sum(InFlight& state);
@@ -79,7 +78,7 @@ class SharedMemory final : public Exchange {
   void gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies);
   void advance(std::uint64_t slice);
   void advanceAll();
-  bool readMarks(InFlight& state);
+  bool readFlags(InFlight& state);
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
 
@@ -87,11 +86,11 @@ class SharedMemory final : public Exchange {
   const std::vector<int> ranks_;
   const int rank_;
   const Troubles troubles_;
-  Marks marks_;
+  ProgressFlags flags_;
   std::map<std::uint64_t, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
-  bool told_ = false;  // in this turn, and nobody was woken for it
+  bool signalled_ = false;  // in this turn, and nobody was woken for it
   bool stopped_ = false;
 };
 

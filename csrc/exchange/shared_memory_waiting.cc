@@ -5,23 +5,23 @@
 
 namespace fairring {
 
-// The mark of the others that stands between a slice and its next phase.
-Marks::Progress SharedMemory::awaited(Phase phase) {
+// The flag of the others that stands between a slice and its next phase.
+ProgressFlags::Progress SharedMemory::awaited(Phase phase) {
   switch (phase) {
     case Phase::Admitted:
     case Phase::Filling:
-    case Phase::Filled: return &Marks::Mark::filled;
+    case Phase::Filled: return &ProgressFlags::Line::filled;
     case Phase::Summing: return nullptr;
     case Phase::Summed:
-    case Phase::Gathering: return &Marks::Mark::summed;
-    case Phase::Gathered: return &Marks::Mark::finished;
+    case Phase::Gathering: return &ProgressFlags::Line::summed;
+    case Phase::Gathered: return &ProgressFlags::Line::finished;
   }
   return nullptr;
 }
 
 std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
-  const auto mark = awaited(state.phase);
-  return mark == nullptr ? std::set<int>() : marks_.behind(mark, state.slice->number);
+  const auto flag = awaited(state.phase);
+  return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->number);
 }
 
 // True where some peer has moved on since the last look. Allocates nothing: this is what a caller spins on.
@@ -29,7 +29,7 @@ bool SharedMemory::look() {
   bool moved = false;
   for (auto& [number, state] : slices_) {
     if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
-    const std::size_t arrived = marks_.arrived(awaited(state.phase), number);
+    const std::size_t arrived = flags_.arrived(awaited(state.phase), number);
     moved = moved || arrived > state.arrived;
     state.arrived = arrived;
   }

@@ -90,7 +90,7 @@ void Member::prepare() {
     channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
                                                [this] { openIfComplete(); });
   }
-  std::byte* const staging = machine_->marks().staging();
+  std::byte* const staging = machine_->flags().staging();
   const Pipeline::Levels levels{
       machine_.get(), rails_ ? &rails_->host() : nullptr, SharedMemory::kMostSlices, staging, bulk, express};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
@@ -134,14 +134,14 @@ void Member::onUnlinked(int peer, const Error& error) {
 
 void Member::introduce(int peer) {
   if (neighbours_.isLocal(peer)) {
-    control_->send(peer, ControlType::Segment, "", machine_->marks().descriptors());
+    control_->send(peer, ControlType::Segment, "", machine_->flags().descriptors());
   } else if (const auto contact = channels_->contactFor(peer)) {
     control_->send(peer, ControlType::Contact, *contact);
   }
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->marks().unattached().empty())
+  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->flags().unattached().empty())
     return;
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
@@ -179,7 +179,7 @@ void Member::finish(std::uint64_t ticket) {
 std::set<int> Member::missing() const {
   if (!open_) {
     std::set<int> peers = links_->missing();
-    peers.merge(std::set<int>(machine_->marks().unattached()));
+    peers.merge(std::set<int>(machine_->flags().unattached()));
     return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
   }
   std::set<int> peers = machine_->missing();
@@ -239,7 +239,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!error_ && channels_) guarded([&] { channels_->connect(peer, message.text); });
       return;
     case ControlType::Segment:
-      if (!error_) guarded([&] { machine_->marks().attach(peer, std::move(message.descriptors)); });
+      if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed: return onFailed(message.text);
     case ControlType::Pulse:
@@ -273,7 +273,7 @@ void Member::onDiffers(int peer) {
 void Member::onControlEnded(int peer, const Error& error) {
   farewells_.answered(peer);
   if (error_) return;
-  // Its marks in shared memory are all that it will ever set; what its channel still holds, the channel's end will
+  // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
   // tell.
   if (farewells_.hasGone(peer)) {
     if (channels_) channels_->peerLeaves(peer);

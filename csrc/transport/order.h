@@ -1,5 +1,5 @@
 // The two orders in which a group's slices travel: those of small calls do not stand behind those of large ones. Within
-// an order everything goes by number; between the two nothing waits: each has staging, marks and credits of its own.
+// an order everything goes by number; between the two nothing waits: each has staging, flags and credits of its own.
 // They share what can't be held up for long: channels (send_queue.h) and the loop's time (loop.h), where express goes
 // first, but not always, so that bulk gets on too. A slice's number tells its order: its highest bit is set in express.
 #pragma once

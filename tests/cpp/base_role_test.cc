@@ -146,7 +146,7 @@ TEST(Loop, ACallerStopsServingAtItsDeadline) {
   EXPECT_GE(Loop::Clock::now(), soon);
 }
 
-TEST(Loop, AMarkThatIsLookedForNeedsNoDescriptor) {
+TEST(Loop, AFlagThatIsPolledNeedsNoDescriptor) {
   LoopThread thread;
   std::atomic<int> mark = 0;
   std::atomic<bool> attentive = false;

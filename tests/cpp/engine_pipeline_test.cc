@@ -126,7 +126,7 @@ TEST(Pipeline, StagingBoundsTheSlicesInFlight) {
   EXPECT_LE(rig.machine.admitted.size(), 4U);
 }
 
-TEST(Pipeline, ASliceThatIsNotReleasedHoldsBackTheOneThatWouldUseItsMark) {
+TEST(Pipeline, ASliceThatIsNotReleasedHoldsBackTheOneThatWouldUseItsFlags) {
   Rig rig;
   ManualExchange machine;
   Pipeline pipeline(rig.planner, 0, {&machine, &rig.rails, 2, rig.memory.data(), 4 * kMiB});

@@ -58,7 +58,7 @@ struct Rank {
       machine = std::make_unique<SharedMemory>(loop, topology.ranksOf(topology.machineOf(rank)), rank,
                                                staging + express, troubles());
     });
-    std::byte* const memory = machine->marks().staging();
+    std::byte* const memory = machine->flags().staging();
     const Pipeline::Levels levels{machine.get(), rails.get(), SharedMemory::kMostSlices, memory, staging, express};
     pipeline = std::make_unique<Pipeline>(planner, rank, levels);
   }
@@ -125,9 +125,9 @@ class Cluster {
  private:
   void introduce(int rank, int peer) {
     std::vector<Descriptor> descriptors;
-    for (const int fd : ranks[static_cast<std::size_t>(peer)]->machine->marks().descriptors())
+    for (const int fd : ranks[static_cast<std::size_t>(peer)]->machine->flags().descriptors())
       descriptors.emplace_back(::dup(fd));
-    ranks[static_cast<std::size_t>(rank)]->machine->marks().attach(peer, std::move(descriptors));
+    ranks[static_cast<std::size_t>(rank)]->machine->flags().attach(peer, std::move(descriptors));
   }
 };
 

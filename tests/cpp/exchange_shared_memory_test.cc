@@ -42,8 +42,8 @@ struct Pair {
       }
       for (const int rank : {0, 1}) {
         std::vector<Descriptor> handed;
-        for (const int descriptor : ranks[1 - rank]->marks().descriptors()) handed.emplace_back(::dup(descriptor));
-        ranks[rank]->marks().attach(1 - rank, std::move(handed));
+        for (const int descriptor : ranks[1 - rank]->flags().descriptors()) handed.emplace_back(::dup(descriptor));
+        ranks[rank]->flags().attach(1 - rank, std::move(handed));
       }
     });
   }
@@ -66,7 +66,7 @@ struct Pair {
     slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float), 1));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
     slice.portions = {{0, kElements, reinterpret_cast<std::byte*>(tensors[rank].data()), {}}};
-    slice.image = ranks[rank]->marks().staging();
+    slice.image = ranks[rank]->flags().staging();
     return std::make_shared<Slice>(slice);
   }
 
@@ -87,10 +87,10 @@ struct Pair {
     for (int turn = 0; turn < 100; ++turn) loop.runOnce(0ms);
   }
 
-  // The fourth word of the first mark: where the rank says that its image lies.
+  // The fourth word of the first line of flags: where the rank says that its image lies.
   void lie(int rank, std::uint64_t stagingOffset) const {
-    std::byte* marks = ranks[rank]->marks().staging() - (64 << 10);
-    std::memcpy(marks + 3 * sizeof(std::uint64_t), &stagingOffset, sizeof stagingOffset);
+    std::byte* flags = ranks[rank]->flags().staging() - (64 << 10);
+    std::memcpy(flags + 3 * sizeof(std::uint64_t), &stagingOffset, sizeof stagingOffset);
   }
 };
 
@@ -111,7 +111,7 @@ TEST(SharedMemory, SumsAndGathersBetweenTwoRanks) {
 }
 
 bool isRung(SharedMemory& rank) {
-  pollfd bell{.fd = rank.marks().wakeUp(), .events = POLLIN, .revents = 0};
+  pollfd bell{.fd = rank.flags().doorbell(), .events = POLLIN, .revents = 0};
   return ::poll(&bell, 1, 0) == 1;
 }
 
@@ -129,7 +129,7 @@ struct TwoSlices : Pair {
         ranks[0]->admit(slice);
         ranks[0]->start(slice, 0, {[] {}, [] {}});
         EXPECT_EQ(isRung(*ranks[1]), slice == alone);
-        ranks[1]->marks().quiet();
+        ranks[1]->flags().drainDoorbell();
       }
       then();
     });

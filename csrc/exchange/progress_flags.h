@@ -1,6 +1,6 @@
-// The memory of a machine's ranks: each one's segment, which begins with marks, one line per slice in flight, that only
+// The memory of a machine's ranks: each one's segment, which begins with flags, one line per slice in flight, that only
 // its rank writes and all read: how far it has come with that slice. Behind them lies its staging.
-// Who has moved marks wakes the peers by their eventfds, but for those that look by themselves just now.
+// Who has moved flags wakes the peers by their eventfds, but for those that poll just now.
 // On the loop only.
 #pragma once
 
@@ -15,12 +15,12 @@
 
 namespace fairring {
 
-class Marks {
+class ProgressFlags {
  public:
   static constexpr std::size_t kLines = 64;  // of each order: slice n uses line n mod 64
 
   // How far a rank has come: the number of the last slice of this line that did, plus one.
-  struct alignas(64) Mark {
+  struct alignas(64) Line {
     std::atomic<std::uint64_t> filled;    // its image may be read
     std::atomic<std::uint64_t> summed;    // its shard of the image is the result
     std::atomic<std::uint64_t> finished;  // it does not read the others' images any more
@@ -28,12 +28,12 @@ class Marks {
     std::atomic<std::uint64_t> stagingOffset;  // of its image
     std::atomic<std::uint64_t> signature;      // of its call
     std::atomic<double> scale;                 // of its elements
-    std::atomic<std::uint32_t> refused;        // as Slice has it; said anew before `summed`
+    std::atomic<std::uint32_t> refused;        // as Slice has it; published anew before `summed`
   };
-  using Progress = std::atomic<std::uint64_t> Mark::*;
+  using Progress = std::atomic<std::uint64_t> Line::*;
 
   // What a peer says of one slice. Throws nothing: whether it can be true is for the reader to check.
-  struct Said {
+  struct Published {
     std::uint64_t stagingOffset;
     std::uint64_t signature;
     double scale;
@@ -41,7 +41,7 @@ class Marks {
   };
 
   // ranks: of this machine, with this one among them. Throws Failure(System) if there is no memory.
-  Marks(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes);
+  ProgressFlags(const std::vector<int>& ranks, int rank, std::uint64_t stagingBytes);
 
   std::vector<int> descriptors() const;                        // to be handed to each peer: the segment and the eventfd
   void attach(int peer, std::vector<Descriptor> descriptors);  // as received; Failure(Connection) if they are not right
@@ -51,38 +51,38 @@ class Marks {
   std::byte* stagingOf(int peer) const { return stagingOf(peers_.at(peer).segment); }
   std::uint64_t stagingBytes() const { return stagingBytes_; }  // of every rank
 
-  void say(std::uint64_t slice, const Said& said);    // before `filled` is told, and before `summed`
-  Said said(int peer, std::uint64_t slice) const;     // once it has filled
-  void tell(Progress progress, std::uint64_t slice);  // those that look see it; ring() for the others
-  void ring();
+  void publish(std::uint64_t slice, const Published& published);  // before `filled` is signalled, and before `summed`
+  Published published(int peer, std::uint64_t slice) const;       // once it has filled
+  void signal(Progress progress, std::uint64_t slice);  // those that poll see it; ringDoorbells() for the others
+  void ringDoorbells();
   std::set<int> behind(Progress progress, std::uint64_t slice) const;  // peers
   std::size_t arrived(Progress progress, std::uint64_t slice) const;   // how many peers are not behind
   bool haveAll(Progress progress, std::uint64_t slice) const { return arrived(progress, slice) == peers_.size(); }
   bool has(int peer, Progress progress, std::uint64_t slice) const;  // this rank always has
 
-  int wakeUp() const { return wakeUp_.get(); }  // readable when some peer has moved on
-  void quiet();
-  // While this rank looks, nobody wakes it. One look has to follow when it stops.
-  void setLooking(bool looking);
+  int doorbell() const { return doorbell_.get(); }  // readable when some peer has moved on
+  void drainDoorbell();
+  // While this rank polls, nobody wakes it. One poll has to follow when it stops.
+  void setPolling(bool polling);
 
  private:
-  // Behind the marks.
-  struct alignas(64) Attention {
-    std::atomic<std::uint32_t> looks;
-    std::atomic<std::uint32_t> rung;  // its eventfd was, or is about to be, written, and it has not looked since
+  // Behind the flags.
+  struct alignas(64) Polling {
+    std::atomic<std::uint32_t> polls;
+    std::atomic<std::uint32_t> rung;  // its eventfd was, or is about to be, written, and it has not polled since
   };
   struct Peer {
     Segment segment;
-    Descriptor wakeUp;
+    Descriptor doorbell;
   };
 
-  static Mark& lineOf(const Segment& segment, std::uint64_t slice);
-  static Attention& attentionOf(const Segment& segment);
+  static Line& lineOf(const Segment& segment, std::uint64_t slice);
+  static Polling& pollingOf(const Segment& segment);
   static std::byte* stagingOf(const Segment& segment);
 
   const std::uint64_t stagingBytes_;
   Segment own_;
-  Descriptor wakeUp_;
+  Descriptor doorbell_;
   std::set<int> unattached_;
   std::map<int, Peer> peers_;
 };
