@@ -2,7 +2,8 @@
 // two ways in which a stream and the loop wait for each other. CUDA stands behind it, and in the tests a simulation
 // whose streams run as late and in any order that this header allows: a chain that relies on more fails there.
 //
-// Order. Work of one stream runs in the order in which it was enqueued. Between streams there is none but by events.
+// TrafficClass. Work of one stream runs in the order in which it was enqueued. Between streams there is none but by
+// events.
 // - A *gate* holds a stream until a word in pinned memory has reached a value. The loop writes words, with release
 //   order, and calls nothing here. Work behind the gate sees all that the writer wrote before. Words only count up.
 // - *tell* calls a function of the host's when all that was enqueued before it in its stream is complete. What copies

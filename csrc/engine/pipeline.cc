@@ -28,10 +28,11 @@ Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),
-      queues_({.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = firstSlice(Order::Bulk)},
-              {.ring = StagingRing(levels.expressBytes),
-               .staging = levels.staging + levels.stagingBytes,
-               .next = firstSlice(Order::Express)}) {}
+      queues_(
+          {.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = firstSlice(TrafficClass::Bulk)},
+          {.ring = StagingRing(levels.expressBytes),
+           .staging = levels.staging + levels.stagingBytes,
+           .next = firstSlice(TrafficClass::Express)}) {}
 
 std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
   constexpr std::uint64_t kMost = 4 << 20;  // 16 calls of the largest size between two machines of one rank
@@ -39,13 +40,16 @@ std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
 }
 
 bool Pipeline::idle() const {
-  return calls_.empty() &&
-         std::ranges::all_of(kOrders, [this](Order order) { return queues_[order].inFlight.empty(); });
+  return calls_.empty() && std::ranges::all_of(kTrafficClasses, [this](TrafficClass trafficClass) {
+           return queues_[trafficClass].inFlight.empty();
+         });
 }
 
-ByOrder<std::uint64_t> Pipeline::completedBelow() const {
-  const auto below = [this](Order order) { return firstSlice(order) + queues_[order].completed; };
-  return {below(Order::Bulk), below(Order::Express)};
+ByTrafficClass<std::uint64_t> Pipeline::completedBelow() const {
+  const auto below = [this](TrafficClass trafficClass) {
+    return firstSlice(trafficClass) + queues_[trafficClass].completed;
+  };
+  return {below(TrafficClass::Bulk), below(TrafficClass::Express)};
 }
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
@@ -58,13 +62,13 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
                                                      bool sized) {
-  const Order order = chosen.order;
+  const TrafficClass trafficClass = chosen.trafficClass;
   calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
                                                      .packing = std::move(packing),
                                                      .signature = signature,
                                                      .chosen = std::move(chosen),
                                                      .sized = sized}));
-  queues_[order].uncut.push_back(calls_.back());
+  queues_[trafficClass].uncut.push_back(calls_.back());
   return calls_.back();
 }
 
@@ -78,7 +82,7 @@ void Pipeline::run() {
   if (running_ || !open_) return;
   running_ = true;
   for (;;) {
-    while (cutNext(queues_[Order::Express]) || cutNext(queues_[Order::Bulk])) {
+    while (cutNext(queues_[TrafficClass::Express]) || cutNext(queues_[TrafficClass::Bulk])) {
     }
     if (due_.empty()) break;
     const std::uint64_t number = due_.front();
@@ -189,14 +193,14 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
 
 void Pipeline::halt() {
   open_ = false;
-  for (const Order order : kOrders) queues_[order].inFlight.clear();
+  for (const TrafficClass trafficClass : kTrafficClasses) queues_[trafficClass].inFlight.clear();
   notBegun_.clear();
   due_.clear();
 }
 
 void Pipeline::fail(const Error& error) {
   halt();
-  for (const Order order : kOrders) queues_[order].uncut.clear();
+  for (const TrafficClass trafficClass : kTrafficClasses) queues_[trafficClass].uncut.clear();
   for (const auto& pending : std::exchange(calls_, {})) {
     if (!pending->learned) pending->call.done(error);
   }
@@ -207,24 +211,24 @@ const Pipeline::Chosen& Pipeline::chosenFor(std::uint64_t bytes) {
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
   const Choice choice = planner_.choose(bytes, 1);
-  return chosen_[bytes] = chosenBy(choice, orderFor(bytes, choice));
+  return chosen_[bytes] = chosenBy(choice, trafficClassFor(bytes, choice));
 }
 
-Pipeline::Chosen Pipeline::chosenBy(const Choice& choice, Order order) {
+Pipeline::Chosen Pipeline::chosenBy(const Choice& choice, TrafficClass trafficClass) {
   std::shared_ptr<const Plan>& plan = plans_[choice.plan];
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
           .turns = planner_.turns(choice.plan),
           .sliceBytes = choice.sliceElements,
-          .stagingBytes = order == Order::Express ? levels_.expressBytes : choice.stagingBytes,
-          .order = order};
+          .stagingBytes = trafficClass == TrafficClass::Express ? levels_.expressBytes : choice.stagingBytes,
+          .trafficClass = trafficClass};
 }
 
 // From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
-Order Pipeline::orderFor(std::uint64_t bytes, const Choice& choice) const {
+TrafficClass Pipeline::trafficClassFor(std::uint64_t bytes, const Choice& choice) const {
   const bool hasRoom =
       levels_.expressBytes > 0 && choice.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
-  return bytes <= kMostExpressBytes && hasRoom ? Order::Express : Order::Bulk;
+  return bytes <= kMostExpressBytes && hasRoom ? TrafficClass::Express : TrafficClass::Bulk;
 }
 
 std::shared_ptr<const Layout> Pipeline::layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes) {

@@ -1,9 +1,9 @@
 // The pipeline: takes calls in order, cuts them into slices, and moves each slice through the steps of its plan.
 // A slice is data, (plan, step, phase, place in staging); run() moves on what has become due. Two rules keep it free of
 // deadlock: staging is taken in slice order, and steps of one level and direction begin in slice order. So the oldest
-// slice never waits for a later one, on any rank. Small calls have an order of their own (order.h), with staging of its
-// own: no slice waits for one of the other order.
-// Holder of the loop's role only. Knows no network and no processes: the exchanges do.
+// slice never waits for a later one, on any rank. Small calls have a traffic class of their own (traffic_class.h), with
+// staging of its own: no slice waits for one of the other class. Holder of the loop's role only. Knows no network and
+// no processes: the exchanges do.
 #pragma once
 
 #include <deque>
@@ -30,10 +30,10 @@ class Pipeline {
   struct Levels {            // who carries out the steps
     Exchange* machine;       // level 0
     Exchange* rails;         // those above; null where there are none
-    std::size_t mostSlices;  // of an order in flight
+    std::size_t mostSlices;  // of a class in flight
     std::byte* staging;
     std::uint64_t stagingBytes;
-    std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no order of their own
+    std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no class of their own
   };
 
   Pipeline(const Planner& planner, int rank, Levels levels);
@@ -50,7 +50,7 @@ class Pipeline {
 
   bool idle() const;
   bool hasCalls() const { return !calls_.empty(); }
-  ByOrder<std::uint64_t> completedBelow() const;  // slice numbers
+  ByTrafficClass<std::uint64_t> completedBelow() const;  // slice numbers
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready
 
@@ -61,7 +61,7 @@ class Pipeline {
     std::uint64_t turns = 1;
     std::uint64_t sliceBytes = 0;
     std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
-    Order order;
+    TrafficClass trafficClass;
   };
   struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
@@ -86,7 +86,7 @@ class Pipeline {
     Phase phase = Phase::Waiting;
     std::size_t unreleased;
   };
-  struct Queue {  // of one order
+  struct Queue {  // of one class
     StagingRing ring;
     std::byte* staging;
     std::uint64_t next;           // slice's number
@@ -97,7 +97,7 @@ class Pipeline {
     // NOLINTEND(readability-redundant-member-init)
   };
   struct Turn {  // steps that begin in slice order
-    Order order;
+    TrafficClass trafficClass;
     int level;
     bool up;
     auto operator<=>(const Turn&) const = default;
@@ -113,24 +113,24 @@ class Pipeline {
   bool cutNext(Queue& queue);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   bool hasMark(const Queue& queue) const;
-  Queue& queueOf(std::uint64_t slice) { return queues_[orderOf(slice)]; }
-  Order orderFor(std::uint64_t bytes, const Choice& choice) const;
+  Queue& queueOf(std::uint64_t slice) { return queues_[trafficClassOf(slice)]; }
+  TrafficClass trafficClassFor(std::uint64_t bytes, const Choice& choice) const;
   void beginNext(std::uint64_t number);
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
   const Chosen& chosenFor(std::uint64_t bytes);
-  Chosen chosenBy(const Choice& choice, Order order);
+  Chosen chosenBy(const Choice& choice, TrafficClass trafficClass);
   std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes);
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
   static Turn turnOf(std::uint64_t slice, const Step& step) {
-    return {orderOf(slice), step.level, step.verb == Verb::AllGather};
+    return {trafficClassOf(slice), step.level, step.verb == Verb::AllGather};
   }
 
   const Planner& planner_;
   const int rank_;
   const Levels levels_;
-  ByOrder<Queue> queues_;
+  ByTrafficClass<Queue> queues_;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<std::uint64_t>> notBegun_;  // slices that have such a step before them, in order
   std::deque<std::uint64_t> due_;                       // slices whose next step may be the next of its turn

@@ -22,8 +22,8 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   Packing packing({counts});
   const Chosen& chosen = chosenFor(packing.bytes());
   const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
-  const auto second = enqueue(partOf({}), Packing({}), signature, {.order = Order::Bulk}, false);
-  const auto third = enqueue(std::move(call), Packing({}), signature, {.order = Order::Bulk}, false);
+  const auto second = enqueue(partOf({}), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
+  const auto third = enqueue(std::move(call), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
   first->learned = [this, sparse, second, third](std::uint32_t refused) {
     third->refused = refused;
     if (sparse->hasKeys()) {
@@ -43,7 +43,7 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
 void Pipeline::drop(const std::shared_ptr<Pending>& call) {
   assert(!call->sized);
   calls_.erase(std::ranges::find(calls_, call));
-  auto& uncut = queues_[call->chosen.order].uncut;
+  auto& uncut = queues_[call->chosen.trafficClass].uncut;
   uncut.erase(std::ranges::find(uncut, call));
 }
 
@@ -62,7 +62,7 @@ void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sp
 void Pipeline::size(Pending& pending, Operand operand, const Choice& choice) {
   pending.call.operands = {operand};
   pending.packing = Packing(pending.call.operands);
-  pending.chosen = chosenBy(choice, Order::Bulk);
+  pending.chosen = chosenBy(choice, TrafficClass::Bulk);
   pending.sized = true;
 }
 

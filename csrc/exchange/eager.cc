@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/order.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
@@ -11,7 +11,7 @@ namespace {
 // That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
 // place there is free again.
 std::uint64_t mostHeld(const EagerLimits& limits) {
-  return kOrders.size() * (limits.creditBytes + 64 * limits.messageBytes);
+  return kTrafficClasses.size() * (limits.creditBytes + 64 * limits.messageBytes);
 }
 
 }  // namespace

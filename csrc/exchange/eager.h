@@ -21,7 +21,7 @@ struct EagerLimits {
   std::uint64_t creditBytes = 256 << 10;  // per peer
 };
 
-class EagerCredit {  // one peer's, for the slices of one order, as the sender knows it
+class EagerCredit {  // one peer's, for the slices of one class, as the sender knows it
  public:
   explicit EagerCredit(EagerLimits limits) : limits_(limits) {}
 

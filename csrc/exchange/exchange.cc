@@ -13,8 +13,8 @@ Error hasLeft(int rank, int peer) {
 }
 
 bool Exchange::needs(int peer) const {
-  ByOrder<std::uint64_t> all;
-  for (const Order order : kOrders) all[order] = UINT64_MAX;
+  ByTrafficClass<std::uint64_t> all;
+  for (const TrafficClass trafficClass : kTrafficClasses) all[trafficClass] = UINT64_MAX;
   return needs(peer, all);
 }
 

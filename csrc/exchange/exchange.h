@@ -17,7 +17,7 @@
 #include "kernels/reduce.h"
 #include "plan/layout.h"
 #include "plan/planner.h"
-#include "transport/order.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
@@ -32,7 +32,7 @@ class SparseRows;
 // A slice as the exchanges see it. Its memory is an image of the slice in staging, every element at its own place,
 // followed by the areas that receive contributions. Its layout's elements are bytes.
 struct Slice {
-  std::uint64_t number = 0;     // in the order of the group's calls (order.h); the same on all ranks
+  std::uint64_t number = 0;     // in the order of the group's calls (traffic_class.h); the same on all ranks
   std::uint64_t signature = 0;  // of the call and all before it: equal on all ranks, or they made different calls
   std::shared_ptr<const Layout> layout;
   std::shared_ptr<const Plan> plan;
@@ -79,8 +79,8 @@ class Exchange {
   virtual void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) = 0;
   // Ranks from whom something is missing for the slices that have started.
   virtual std::set<int> missing() const = 0;
-  // True when slices with a number below the one of their order still need something from this rank.
-  virtual bool needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const = 0;
+  // True when slices with a number below the one of their class still need something from this rank.
+  virtual bool needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const = 0;
   bool needs(int peer) const;  // any slice
   // This peer has left in good order: whoever still needs something of it fails, now or later.
   virtual void leave(int peer) = 0;

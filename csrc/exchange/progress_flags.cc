@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "transport/order.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
 namespace {
 
-constexpr std::size_t kAllLines = ProgressFlags::kLines * kOrders.size();
+constexpr std::size_t kAllLines = ProgressFlags::kLines * kTrafficClasses.size();
 constexpr std::uint64_t kFlagsBytes = 64 << 10;  // before the staging; a multiple of any page size in use
 
 }  // namespace
@@ -29,7 +29,7 @@ ProgressFlags::ProgressFlags(const std::vector<int>& ranks, int rank, std::uint6
 }
 
 ProgressFlags::Line& ProgressFlags::lineOf(const Segment& segment, std::uint64_t slice) {
-  const std::size_t before = orderOf(slice) == Order::Express ? kLines : 0;
+  const std::size_t before = trafficClassOf(slice) == TrafficClass::Express ? kLines : 0;
   return reinterpret_cast<Line*>(segment.data())[before + placeOf(slice) % kLines];
 }
 

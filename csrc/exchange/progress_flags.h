@@ -17,7 +17,7 @@ namespace fairring {
 
 class ProgressFlags {
  public:
-  static constexpr std::size_t kLines = 64;  // of each order: slice n uses line n mod 64
+  static constexpr std::size_t kLines = 64;  // of each class: slice n uses line n mod 64
 
   // How far a rank has come: the number of the last slice of this line that did, plus one.
   struct alignas(64) Line {

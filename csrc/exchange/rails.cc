@@ -23,8 +23,8 @@ void Rails::stop() {
 
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
   assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->number));
-  const Order order = orderOf(slice->number);
-  admitted_[order] = slice->number + 1;
+  const TrafficClass trafficClass = trafficClassOf(slice->number);
+  admitted_[trafficClass] = slice->number + 1;
   for (std::size_t step = 0; step < slice->plan->size() && !stopped_; ++step) {
     if ((*slice->plan)[step].level == 0) continue;
     const Key key{slice->number, step};
@@ -41,7 +41,9 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);
   }
   for (auto& [peer, neighbour] : neighbours_) {
-    if (neighbour.asked.erase(slice->number) == 0 || stopped_ || neighbour.told[order] >= admitted_[order]) continue;
+    if (neighbour.asked.erase(slice->number) == 0 || stopped_ ||
+        neighbour.told[trafficClass] >= admitted_[trafficClass])
+      continue;
     say(MessageKind::CreditUpdate, peer, slice->number, slice->signature);
   }
   for (const int peer : std::set<int>(left_)) {
@@ -67,7 +69,7 @@ void Rails::promise(const Key& key) {
 void Rails::send(int peer, std::span<const Message> messages, Channels::Released released) {
   Neighbour& there = neighbour(peer);
   const std::uint64_t slice = messages.front().header.slice;
-  there.told[orderOf(slice)] = std::max(there.told[orderOf(slice)], slice + 1);
+  there.told[trafficClassOf(slice)] = std::max(there.told[trafficClassOf(slice)], slice + 1);
   channels_->send(peer, messages, std::move(released));
 }
 
@@ -219,10 +221,10 @@ std::set<int> Rails::missing() const {
   return peers;
 }
 
-bool Rails::needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const {
+bool Rails::needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const {
   return std::ranges::any_of(steps_, [&](const auto& entry) {
     const auto& [key, state] = entry;
-    if (key.slice >= slicesBelow[orderOf(key.slice)]) return false;
+    if (key.slice >= slicesBelow[trafficClassOf(key.slice)]) return false;
     return state.unsent.contains(peer) || std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
              return transfer.peer == peer && transfer.receiveBytes > 0 && !transfer.here;
            });

@@ -38,7 +38,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
   using Exchange::needs;
-  bool needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const override;
+  bool needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
@@ -71,16 +71,18 @@ class Rails final : public Exchange, public MessageReceiver {
 
   struct Neighbour {
     explicit Neighbour(EagerLimits limits) : bulk(limits), express(limits) {}
-    EagerCredit& creditFor(std::uint64_t slice) { return orderOf(slice) == Order::Express ? express : bulk; }
+    EagerCredit& creditFor(std::uint64_t slice) {
+      return trafficClassOf(slice) == TrafficClass::Express ? express : bulk;
+    }
     EagerCredit bulk;
     EagerCredit express;
-    ByOrder<std::uint64_t> told;    // it knows that we have the slices below this number
+    ByTrafficClass<std::uint64_t> told;  // it knows that we have the slices below this number
     std::set<std::uint64_t> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
     std::set<Key> held;             // steps whose messages wait for credit, or for a grant
   };
 
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
-  bool isAdmitted(std::uint64_t slice) const { return slice < admitted_[orderOf(slice)]; }
+  bool isAdmitted(std::uint64_t slice) const { return slice < admitted_[trafficClassOf(slice)]; }
   void begin(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
@@ -112,7 +114,7 @@ class Rails final : public Exchange, public MessageReceiver {
   const EagerLimits limits_;
   UnexpectedMessages unexpected_;
   std::map<int, Neighbour> neighbours_;
-  ByOrder<std::uint64_t> admitted_;  // all slices below this number have been admitted
+  ByTrafficClass<std::uint64_t> admitted_;  // all slices below this number have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
   bool stopped_ = false;

@@ -35,7 +35,7 @@ void Rails::adopt(const Key& key) {
 void Rails::heard(int peer, std::uint64_t slice) {
   Neighbour& there = neighbour(peer);
   there.creditFor(slice).heard(slice);
-  const auto first = there.held.lower_bound({firstSlice(orderOf(slice)), 0});
+  const auto first = there.held.lower_bound({firstSlice(trafficClassOf(slice)), 0});
   for (const Key& key : std::vector<Key>(first, there.held.lower_bound({slice + 1, 0}))) {
     if (maySend(peer, key)) sendTo(peer, key);
   }
@@ -51,7 +51,7 @@ void Rails::onCreditRequest(int peer, const MessageHeader& header) {
   if (!isAdmitted(header.slice)) {
     there.asked.insert(header.slice);
     if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, header.slice);
-  } else if (there.told[orderOf(header.slice)] <= header.slice) {
+  } else if (there.told[trafficClassOf(header.slice)] <= header.slice) {
     say(MessageKind::CreditUpdate, peer, header.slice, header.signature);
   }
 }

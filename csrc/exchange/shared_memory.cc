@@ -49,7 +49,7 @@ const Rail* SharedMemory::railOf(const InFlight& state) const {
 }
 
 void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && slices_.size() < kOrders.size() * kMostSlices);
+  assert(loop_.isCurrent() && slices_.size() < kTrafficClasses.size() * kMostSlices);
   InFlight state;
   state.slice = slice;
   slices_.emplace(slice->number, std::move(state));

@@ -24,7 +24,7 @@ namespace fairring {
 
 class SharedMemory final : public Exchange {
  public:
-  static constexpr std::size_t kMostSlices = ProgressFlags::kLines;  // of an order in flight
+  static constexpr std::size_t kMostSlices = ProgressFlags::kLines;  // of a class in flight
 
   // ranks: of this machine, ascending, with this one among them. Throws Failure(System) if there is no memory.
   SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::uint64_t stagingBytes, Troubles troubles);
@@ -36,7 +36,7 @@ class SharedMemory final : public Exchange {
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
   using Exchange::needs;
-  bool needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const override;
+  bool needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const Traffic& traffic() const { return traffic_; }  // read from peers' images

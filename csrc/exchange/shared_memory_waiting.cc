@@ -45,9 +45,9 @@ std::set<int> SharedMemory::missing() const {
   return peers;
 }
 
-bool SharedMemory::needs(int peer, const ByOrder<std::uint64_t>& slicesBelow) const {
+bool SharedMemory::needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const {
   return std::ranges::any_of(slices_, [&](const auto& entry) {
-    return entry.first < slicesBelow[orderOf(entry.first)] && waitingFor(entry.second).contains(peer);
+    return entry.first < slicesBelow[trafficClassOf(entry.first)] && waitingFor(entry.second).contains(peer);
   });
 }
 

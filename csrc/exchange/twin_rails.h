@@ -1,12 +1,12 @@
 // The rails of a group, over the same channels: one set for slices of the host's tensors and one for those of a
 // device's. The two know nothing of each other: a program may wait on its host for calls of one kind while a device is
-// held up in calls of the other, so neither may stand in an order behind the other. On the loop only.
+// held up in calls of the other, so neither may stand in a queue behind the other. On the loop only.
 #pragma once
 
 #include <set>
 
 #include "exchange/rails.h"
-#include "transport/order.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kDeviceBit = 1ULL << 62;
 static_assert(kDeviceBit < kExpressBit);
 
 struct SliceCounts {  // all slices below these numbers
-  ByOrder<std::uint64_t> host = {firstSlice(Order::Bulk), firstSlice(Order::Express)};
+  ByTrafficClass<std::uint64_t> host = {firstSlice(TrafficClass::Bulk), firstSlice(TrafficClass::Express)};
   std::uint64_t device = kDeviceBit;
 };
 
@@ -39,7 +39,7 @@ class TwinRails final : public MessageReceiver {
 
  private:
   Rails& of(const MessageHeader& header) {
-    return orderOf(header.slice) == Order::Bulk && header.slice >= kDeviceBit ? device_ : host_;
+    return trafficClassOf(header.slice) == TrafficClass::Bulk && header.slice >= kDeviceBit ? device_ : host_;
   }
 
   Rails host_;

@@ -9,12 +9,13 @@ namespace fairring {
 
 std::string encodeGoodbye(const SliceCounts& slicesCompleted) {
   const auto& [host, device] = slicesCompleted;
-  return concat(host[Order::Bulk], " ", host[Order::Express], " ", device);
+  return concat(host[TrafficClass::Bulk], " ", host[TrafficClass::Express], " ", device);
 }
 
 SliceCounts decodeGoodbye(const std::string& text) {
   SliceCounts completed;
-  std::istringstream(text) >> completed.host[Order::Bulk] >> completed.host[Order::Express] >> completed.device;
+  std::istringstream(text) >> completed.host[TrafficClass::Bulk] >> completed.host[TrafficClass::Express] >>
+      completed.device;
   return completed;
 }
 

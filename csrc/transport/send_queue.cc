@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "transport/order.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
@@ -22,7 +22,7 @@ void SendQueue::put(std::span<const Message> messages, Channels::Released releas
       outgoing->batch = batch;
       ++batch->messages;
     }
-    Outgoings& larger = orderOf(message.header.slice) == Order::Express ? express_ : bulk_;
+    Outgoings& larger = trafficClassOf(message.header.slice) == TrafficClass::Express ? express_ : bulk_;
     (message.header.bytes <= kSmallBytes ? small_ : larger).push_back(outgoing);
   }
   if (batch->messages > 0) {

@@ -5,7 +5,7 @@
 // The memory of a message comes back when all of its chunks have been acknowledged. That is a round trip, which is long
 // beside the time of a message that is not large: such a message is copied here, and its memory comes back at once.
 // Small messages go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones
-// of the express order go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of
+// of the express class go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of
 // it is next: it may be slow then, but never stands still. Owned by the peer's channel. On the loop only.
 #pragma once
 

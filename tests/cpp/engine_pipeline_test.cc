@@ -28,7 +28,7 @@ class ManualExchange final : public Exchange {
     pending.emplace(std::pair(slice->number, step), std::move(events));
   }
   std::set<int> missing() const override { return {}; }
-  bool needs(int, const ByOrder<std::uint64_t>&) const override { return false; }
+  bool needs(int, const ByTrafficClass<std::uint64_t>&) const override { return false; }
   void leave(int) override {}
   void stop() override { pending.clear(); }
 
@@ -176,7 +176,7 @@ TEST(Pipeline, ASmallCallDoesNotStandBehindALargeOneNorTheOtherWayRound) {
   const int small = rig.submit(100);
   ASSERT_EQ(rig.machine.admitted.size(), before + 1) << "though the large call's slices fill the staging";
   const std::uint64_t slice = rig.machine.admitted.back();
-  EXPECT_EQ(orderOf(slice), Order::Express);
+  EXPECT_EQ(trafficClassOf(slice), TrafficClass::Express);
   const std::size_t steps = rig.planner.choose(100 * sizeof(float), 1).plan.size();
   for (std::size_t step = 0; step < steps; ++step)
     (step + 1 == steps || step == 0 ? rig.machine : rig.rails).finish(slice, step);
@@ -201,9 +201,9 @@ TEST(Pipeline, RandomCompletionsNeverStallAndCompleteEveryCall) {
     }
     EXPECT_EQ(rig.done.size(), static_cast<std::size_t>(calls)) << "seed " << seed;
     for (const Step step : {kDown, kUp}) {
-      for (const Order order : kOrders) {
+      for (const TrafficClass trafficClass : kTrafficClasses) {
         auto slices = rig.machine.slicesIn(step);
-        std::erase_if(slices, [order](std::uint64_t slice) { return orderOf(slice) != order; });
+        std::erase_if(slices, [trafficClass](std::uint64_t slice) { return trafficClassOf(slice) != trafficClass; });
         EXPECT_TRUE(std::ranges::is_sorted(slices)) << "seed " << seed;
       }
     }
