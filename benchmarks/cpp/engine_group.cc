@@ -75,7 +75,7 @@ void EngineGroup::sum(std::span<float> tensor) {
                         changed_.notify_one();
                       }},
                  true);
-  threads_.slices.loop().serveUntil(isDone, Loop::Clock::now() + kTimeout);
+  threads_.slices.loop().progressUntil(isDone, Loop::Clock::now() + kTimeout);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return done_; });
   if (error_) throw Failure(error_);

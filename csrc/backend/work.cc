@@ -84,7 +84,7 @@ bool FairringWork::isCarriedOut() {
 
 void FairringWork::hasten(Deadline deadline) {
   if (const std::shared_ptr<Runtime> runtime = runtime_.lock()) {
-    runtime->threads().slices.loop().serveUntil([this] { return isCarriedOut(); }, deadline);
+    runtime->threads().slices.loop().progressUntil([this] { return isCarriedOut(); }, deadline);
     runtime->completion().letGo();
   }
 }

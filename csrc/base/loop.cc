@@ -35,49 +35,49 @@ int untilMs(Loop::Clock::time_point when) {
 Loop::~Loop() = default;
 
 void Loop::runOnce(std::chrono::milliseconds maxWait) {
-  if (!role_.take()) return;
+  if (!ownership_.take()) return;
   if (!serve() && maxWait.count() > 0) sleepUntil(Clock::now() + maxWait);
-  role_.give({});
+  ownership_.give({});
 }
 
-bool Loop::serveUntil(const std::function<bool()>& over, Clock::time_point deadline) {
-  if (!role_.takeOver()) return false;
-  setAttentive(true);
+bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point deadline) {
+  if (!ownership_.takeOver()) return false;
+  setPolling(true);
   std::optional<Idle> idle;
   const auto busy = [&](bool slept) {
-    if (idle) patience_.ended(Clock::now() - idle->since, slept);
+    if (idle) spin_.ended(Clock::now() - idle->since, slept);
     idle.reset();
   };
   while (!over()) {
-    if (serve() || look()) {
+    if (serve() || poll()) {
       busy(false);
       continue;
     }
     const auto now = Clock::now();
     if (now >= deadline) break;
-    if (!idle) idle = {now, now + patience_.next()};
+    if (!idle) idle = {now, now + spin_.next()};
     if (now < idle->sleepAt) {
       ::sched_yield();  // to another rank of this machine, where there are more than cores
       continue;
     }
-    setAttentive(false);
-    if (!look()) sleepUntil(deadline);
-    setAttentive(true);
+    setPolling(false);
+    if (!poll()) sleepUntil(deadline);
+    setPolling(true);
     busy(true);
   }
-  setAttentive(false);
-  look();
-  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .served = true, .next = firstTimer()});
+  setPolling(false);
+  poll();
+  ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
   return true;
 }
 
-void Loop::runTaken() {
+void Loop::runPostedAndGive() {
   assert(isCurrent());
   while (runPosted()) endTurn();
-  role_.give({.next = firstTimer()});
+  ownership_.give({.next = firstTimer()});
 }
 
-void Loop::serveTaken() {
+void Loop::progressAndGive() {
   assert(isCurrent());
   const auto end = Clock::now() + kShortJobs;
   do {  // descriptors last: looking at them is a system call, and what was posted rarely brings one about at once
@@ -85,17 +85,17 @@ void Loop::serveTaken() {
     }
   } while (Clock::now() < end && serveDescriptors(0));
   endTurn();
-  role_.give({.due = !jobs_.empty(), .awaited = awaited_ > 0, .served = true, .next = firstTimer()});
+  ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
 }
 
-void Loop::standIn() {
-  if (!role_.standIn()) return role_.park();
-  if (serve()) return role_.give({});
+void Loop::progressInBackground() {
+  if (!ownership_.takeInBackground()) return ownership_.park();
+  if (serve()) return ownership_.give({});
   const auto next = firstTimer();
-  if (!role_.stepAside(next)) return role_.give({});
+  if (!ownership_.stepAside(next)) return ownership_.give({});
   pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
   ::poll(&events, 1, untilMs(next));
-  role_.comeBack();
+  ownership_.comeBack();
 }
 
 bool Loop::serve() {
@@ -108,7 +108,7 @@ bool Loop::serve() {
 }
 
 void Loop::sleepUntil(Clock::time_point until) {
-  if (!role_.fallAsleep()) return;
+  if (!ownership_.fallAsleep()) return;
   serveDescriptors(untilMs(std::min(until, firstTimer())));
   endTurn();
 }
@@ -117,40 +117,40 @@ Loop::Clock::time_point Loop::firstTimer() const {
   return timers_.empty() ? Clock::time_point::max() : timers_.begin()->first.first;
 }
 
-bool Loop::look() {
+bool Loop::poll() {
   bool seen = false;
-  looking_ = true;
-  for (const auto& entry : lookouts_) invoke([&] { seen = entry.second.look() || seen; });
-  looking_ = false;
+  polling_ = true;
+  for (const auto& entry : pollers_) invoke([&] { seen = entry.second.poll() || seen; });
+  polling_ = false;
   if (seen) endTurn();
   return seen;
 }
 
 void Loop::endTurn() {
-  for (const auto& [owner, lookout] : lookouts_) invoke(lookout.turnEnds);
+  for (const auto& [owner, poller] : pollers_) invoke(poller.turnEnds);
 }
 
-void Loop::setAttentive(bool attentive) {
-  for (const auto& [owner, lookout] : lookouts_) lookout.attentive(attentive);
+void Loop::setPolling(bool polling) {
+  for (const auto& [owner, poller] : pollers_) poller.setPolling(polling);
 }
 
-void Loop::lookOut(const void* owner, Lookout lookout) {
+void Loop::addPoller(const void* owner, Poller poller) {
   assert(isCurrent());
-  lookouts_[owner] = std::move(lookout);
+  pollers_[owner] = std::move(poller);
 }
 
-void Loop::forgetLookout(const void* owner) {
-  assert(isCurrent() && !looking_);
-  lookouts_.erase(owner);
+void Loop::removePoller(const void* owner) {
+  assert(isCurrent() && !polling_);
+  pollers_.erase(owner);
 }
 
-void Loop::setPatience(std::chrono::microseconds patience) {
+void Loop::setSpinTime(std::chrono::microseconds time) {
   assert(isCurrent());
-  patience_ = Patience(patience);
+  spin_ = SpinPolicy(time);
 }
 
 bool Loop::runPosted() {
-  const std::vector<Task> tasks = role_.takePosted();
+  const std::vector<Task> tasks = ownership_.takePosted();
   for (const Task& task : tasks) invoke(task);
   return !tasks.empty();
 }

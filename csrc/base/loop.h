@@ -1,9 +1,8 @@
 // The loop: one queue of posted tasks, timers, file descriptors and long jobs, served turn by turn.
-// It is a role (role.h), not a thread: whoever holds it alone may touch what the loop owns (slices, channels, control
-// connections); such code asserts isCurrent(). In a process a LoopThread holds the role, or a caller that waits; a test
-// steps the loop by hand. Tasks, handlers and pieces of jobs never block.
-// post(), postAndTake(), isCurrent(), runOnce() and serveUntil() are for any thread, everything else for the
-// role's holder.
+// It is not a thread: its progress has one owner at a time (progress_ownership.h), who alone may touch what it holds
+// (slices, channels, control connections); such code asserts isCurrent(). In a process the owner is a LoopThread, or a
+// caller that waits; a test steps the loop by hand. Tasks, handlers and pieces of jobs never block. post(),
+// postAndTake(), isCurrent(), runOnce() and progressUntil() are for any thread, everything else for the owner.
 #pragma once
 
 #include <chrono>
@@ -15,15 +14,15 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
-#include "base/patience.h"
-#include "base/role.h"
+#include "base/progress_ownership.h"
+#include "base/spin_policy.h"
 
 namespace fairring {
 
 class Loop {
  public:
-  using Clock = Role::Clock;
-  using Task = Role::Task;
+  using Clock = ProgressOwnership::Clock;
+  using Task = ProgressOwnership::Task;
   using Piece = std::function<bool()>;  // does a part of a long job; false when there is no more to do
   using Ready = std::function<void(std::uint32_t epollEvents)>;
   using TimerId = std::uint64_t;
@@ -33,30 +32,30 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
   ~Loop();
 
-  void post(Task task) { role_.post(std::move(task)); }
-  bool isCurrent() const { return role_.isMine(); }
+  void post(Task task) { ownership_.post(std::move(task)); }
+  bool isCurrent() const { return ownership_.isMine(); }
 
   // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
   void forgetUncaught(const void* owner);
 
-  // Takes the role for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
+  // Takes ownership for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
   void runOnce(std::chrono::milliseconds maxWait);
-  // Takes the role, from the stand-in too, and serves until `over`, or until then: at first without sleeping, for as
-  // long as patience says (patience.h). False where another caller holds the role.
-  bool serveUntil(const std::function<bool()>& over, Clock::time_point deadline);
-  // Posts the task; where nobody holds the role takes it as well: true, and the caller goes on to one of the next two.
-  bool postAndTake(Task task) { return role_.postAndTake(std::move(task)); }
+  // Takes ownership, from the progress thread too, and serves until `over`, or until then: at first without sleeping,
+  // for as long as the spin policy says (spin_policy.h). False where another caller owns progress.
+  bool progressUntil(const std::function<bool()>& over, Clock::time_point deadline);
+  // Posts the task; where nobody owns progress takes it as well: true, and the caller goes on to one of the next two.
+  bool postAndTake(Task task) { return ownership_.postAndTake(std::move(task)); }
   // The same of one of many short tasks in a row, most of which are served together with others: then it is false.
-  bool postInRow(Task task) { return role_.postInRow(std::move(task)); }
-  // With the role taken so: runs what was posted, and what that posts itself, and gives the role up. Whoever calls this
-  // goes on to serveUntil() at once, for all else: what ends there finds somebody who waits for it.
-  void runTaken();
-  // With the role taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives the
-  // role up. For tasks so short that waking the stand-in would take longer.
-  void serveTaken();
+  bool postInRow(Task task) { return ownership_.postInRow(std::move(task)); }
+  // With ownership taken so: runs what was posted, and what that posts itself, and gives ownership up. Whoever calls
+  // this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for it.
+  void runPostedAndGive();
+  // With ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives
+  // ownership up. For tasks so short that waking the progress thread would take longer.
+  void progressAndGive();
   // For the thread that serves when nobody else does (loop_thread.h): one turn, or one sleep.
-  void standIn();
+  void progressInBackground();
 
   // Long work (copies, sums) in pieces, one piece a turn, so that messages are served in between; of short jobs, which
   // end with their first piece, several. The job with the smallest urgency goes first: the oldest slice, for what lies
@@ -65,17 +64,17 @@ class Loop {
   void work(const void* owner, std::uint64_t urgency, Piece piece);
   void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
 
-  // What others do to memory, not to a descriptor: who serves without sleeping looks there, instead of being woken.
-  struct Lookout {
-    std::function<bool()> look;           // true when there was something; served within
-    std::function<void(bool)> attentive;  // whether anybody looks; look() follows once after false
-    std::function<void()> turnEnds;       // before the holder sleeps, gives the role up, or begins the next turn
+  // What others do to memory, not to a descriptor: a thread that spins polls there, instead of being woken.
+  struct Poller {
+    std::function<bool()> poll;            // true when there was something; served within
+    std::function<void(bool)> setPolling;  // whether anybody polls; poll() follows once after false
+    std::function<void()> turnEnds;        // before the holder sleeps, gives ownership up, or begins the next turn
   };
-  void lookOut(const void* owner, Lookout lookout);
-  void forgetLookout(const void* owner);                 // not from within look()
-  void setPatience(std::chrono::microseconds patience);  // with which who serves for himself looks before he sleeps
-  // Something is under way here: when a caller gives the role up, somebody has to stand in at once.
-  void await(int more) { awaited_ += more; }
+  void addPoller(const void* owner, Poller poller);
+  void removePoller(const void* owner);              // not from within poll()
+  void setSpinTime(std::chrono::microseconds time);  // how long a waiting caller spins before it sleeps
+  // Something is under way here: when a caller gives ownership up, the progress thread has to take it at once.
+  void addPending(int more) { pending_ += more; }
 
   TimerId at(Clock::time_point when, Task task);
   void cancel(TimerId timer);
@@ -103,14 +102,14 @@ class Loop {
   bool runPieces();
   Jobs::iterator nextJob();
   bool serveDescriptors(int waitMs);
-  bool look();
-  void setAttentive(bool attentive);
+  bool poll();
+  void setPolling(bool polling);
   void endTurn();
   void invoke(const Task& task);
   void sleepUntil(Clock::time_point until);
   Clock::time_point firstTimer() const;
 
-  Role role_;
+  ProgressOwnership ownership_;
   Descriptor epoll_;
   std::uint64_t nextId_ = 1;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
@@ -120,10 +119,10 @@ class Loop {
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<std::uint64_t, int> tokens_;
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
-  std::map<const void*, Lookout> lookouts_;
-  Patience patience_{Clock::duration::zero()};
-  int awaited_ = 0;
-  bool looking_ = false;
+  std::map<const void*, Poller> pollers_;
+  SpinPolicy spin_{Clock::duration::zero()};
+  int pending_ = 0;
+  bool polling_ = false;
 };
 
 }  // namespace fairring

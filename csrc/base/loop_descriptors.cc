@@ -24,7 +24,8 @@ Loop::Loop() : epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kAlarmToken;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, role_.alarm(), &event) != 0) throw Failure(systemError("epoll_ctl"));
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, ownership_.alarm(), &event) != 0)
+    throw Failure(systemError("epoll_ctl"));
 }
 
 void Loop::watch(int fd, std::uint32_t epollEvents, Ready ready) {
@@ -58,11 +59,11 @@ void Loop::unwatch(int fd) {
 bool Loop::serveDescriptors(int waitMs) {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
-  if (waitMs != 0) role_.awake();
+  if (waitMs != 0) ownership_.awake();
   for (int i = 0; i < count; ++i) {
     const std::uint64_t token = events[i].data.u64;  // a copy: the event is packed
     if (token == kAlarmToken) {
-      role_.quietAlarm();
+      ownership_.quietAlarm();
       continue;
     }
     // By token, not by descriptor: an earlier handler of this turn may have closed it, and its number may be new again.

@@ -7,7 +7,7 @@ namespace fairring {
 
 LoopThread::LoopThread()
     : thread_([this] {
-        while (!stop_) loop_.standIn();
+        while (!stop_) loop_.progressInBackground();
       }) {}
 
 LoopThread::~LoopThread() {

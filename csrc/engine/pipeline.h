@@ -2,8 +2,8 @@
 // A slice is data, (plan, step, phase, place in staging); run() moves on what has become due. Two rules keep it free of
 // deadlock: staging is taken in slice order, and steps of one level and direction begin in slice order. So the oldest
 // slice never waits for a later one, on any rank. Small calls have a traffic class of their own (traffic_class.h), with
-// staging of its own: no slice waits for one of the other class. Holder of the loop's role only. Knows no network and
-// no processes: the exchanges do.
+// staging of its own: no slice waits for one of the other class. Owner of the loop's progress only. Knows no network
+// and no processes: the exchanges do.
 #pragma once
 
 #include <deque>

@@ -2,7 +2,7 @@
 // all-reduces of their own, in which every rank fills in its part; few keys travel along with the counts. Then all
 // ranks know the rows of the call, in the order of their keys, and, where each rank's keys were sent, who contributes
 // to which.
-// Holder of the loop's role only, but for the constructor.
+// Owner of the loop's progress only, but for the constructor.
 #pragma once
 
 #include <cstddef>

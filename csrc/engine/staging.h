@@ -2,7 +2,7 @@
 // Out of order, a later slice could hold what an earlier one waits for: a deadlock. When nothing is taken it begins
 // anew at the front, so that small calls use the same few pages again and again instead of touching all of the memory
 // once: a page costs most when it is first touched. A slice may ask for less of the ring than all of it.
-// Bookkeeping only: the bytes are the machine level's segment. Holder of the loop's role only.
+// Bookkeeping only: the bytes are the machine level's segment. Owner of the loop's progress only.
 #pragma once
 
 #include <cstdint>

@@ -22,14 +22,14 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
     flags_.drainDoorbell();
     advanceAll();
   });
-  loop_.lookOut(this, {.look = [this] { return look(); },
-                       .attentive = [this](bool looking) { flags_.setPolling(looking); },
-                       .turnEnds = [this] { ringDoorbells(); }});
+  loop_.addPoller(this, {.poll = [this] { return poll(); },
+                         .setPolling = [this](bool polling) { flags_.setPolling(polling); },
+                         .turnEnds = [this] { ringDoorbells(); }});
 }
 
 SharedMemory::~SharedMemory() {
   ringDoorbells();  // a peer may need no more than what has been told
-  loop_.forgetLookout(this);
+  loop_.removePoller(this);
   loop_.unwatch(flags_.doorbell());
   loop_.dropWork(this);
 }
@@ -38,7 +38,7 @@ void SharedMemory::stop() {
   stopped_ = true;
   loop_.dropWork(this);
   for (const auto& [number, state] : slices_) {
-    if (state.phase != Phase::Gathered) loop_.await(-1);
+    if (state.phase != Phase::Gathered) loop_.addPending(-1);
   }
   slices_.clear();
 }
@@ -53,7 +53,7 @@ void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
   InFlight state;
   state.slice = slice;
   slices_.emplace(slice->number, std::move(state));
-  loop_.await(1);
+  loop_.addPending(1);
   for (const int peer : std::set<int>(left_)) leave(peer);
 }
 
@@ -218,7 +218,7 @@ void SharedMemory::advance(std::uint64_t number) {
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
     signal(&ProgressFlags::Line::finished, number);
-    loop_.await(-1);
+    loop_.addPending(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }

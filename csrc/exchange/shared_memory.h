@@ -55,13 +55,13 @@ class SharedMemory final : public Exchange {
     std::map<int, Image> images;  // of the peers, once all have filled theirs
     std::size_t copies = 0;       // under way
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
-    std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last looked at
+    std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last polled
   };
 
   const Rail* railOf(const InFlight& state) const;
   std::set<int> waitingFor(const InFlight& state) const;
   static ProgressFlags::Progress awaited(Phase phase);
-  bool look();
+  bool poll();
 
   void publish(const Slice& slice);
   void signal(ProgressFlags::Progress progress, std::uint64_t slice);

@@ -24,8 +24,8 @@ std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
   return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->number);
 }
 
-// True where some peer has moved on since the last look. Allocates nothing: this is what a caller spins on.
-bool SharedMemory::look() {
+// True where some peer has moved on since the last poll. Allocates nothing: this is what a caller spins on.
+bool SharedMemory::poll() {
   bool moved = false;
   for (auto& [number, state] : slices_) {
     if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;

@@ -1,5 +1,5 @@
 // Sums and copies, done piece by piece where they are too long for one turn of the loop, at once where they are short.
-// The holder of the loop's role runs them.
+// The owner of the loop's progress runs them.
 #pragma once
 
 #include <cstddef>

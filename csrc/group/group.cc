@@ -65,7 +65,8 @@ void Group::submit(Call call, bool waited) {
     if (!serves) return loop.post(std::move(task));
     if (!(waited ? loop.postAndTake(std::move(task)) : loop.postInRow(std::move(task)))) return;
   }
-  waited ? loop.runTaken() : loop.serveTaken();  // without the lock: others may call meanwhile, from the loop as well
+  waited ? loop.runPostedAndGive()
+         : loop.progressAndGive();  // without the lock: others may call meanwhile, from the loop as well
 }
 
 void Group::submit(Call call, const OnDevice& where) {

@@ -17,8 +17,8 @@ constexpr milliseconds kLookAtDoors{1'000};
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
-// How long a caller that waits looks for what comes before it sleeps: a few times what an exchange takes.
-constexpr std::chrono::microseconds kPatience{50};
+// How long a caller that waits spins before it sleeps: a few times what an exchange takes.
+constexpr std::chrono::microseconds kSpinTime{50};
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
   return settings.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
@@ -69,7 +69,7 @@ void Member::open() {
   control_ = std::make_unique<Control>(loop_, vitals_, *this,
                                        Heartbeat{settings_.heartbeatTimeout, [this] { return pulse_.beat(); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
-  loop_.setPatience(kPatience);
+  loop_.setSpinTime(kSpinTime);
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });

@@ -25,7 +25,7 @@ TEST(Loop, RunsPostedTasksInOrder) {
   EXPECT_EQ(order, "abc");
 }
 
-TEST(Loop, WhoeverRunsItHoldsTheRole) {
+TEST(Loop, WhoeverRunsItOwnsItsProgress) {
   Loop loop;
   EXPECT_FALSE(loop.isCurrent());
   on(loop, [&] { EXPECT_TRUE(loop.isCurrent()); });

@@ -28,7 +28,7 @@ struct Pair {
   std::array<Error, 2> errors;
   std::array<int, 2> ready{};
 
-  // The loop's role belongs to whoever is inside runOnce().
+  // The loop's progress belongs to whoever is inside runOnce().
   void onLoop(std::function<void()> task) {
     loop.post(std::move(task));
     loop.runOnce(0ms);

@@ -1,31 +1,31 @@
-// How long a caller that waits looks for what comes before it sleeps. Looking finds a peer's answer sooner than being
+// How long a caller that waits spins before it sleeps. Spinning finds a peer's answer sooner than being
 // woken, but only while the peer has a core to answer on: where there are more ranks than cores, or other programs keep
-// them busy, the one who looks keeps the core from the one it waits for. So looking that did not pay several times in a
-// row is left off, and tried again now and then.
-// Durations in, durations out: no clock of its own. One thread at a time.
+// them busy, the one that spins keeps the core from the one it waits for. So spinning that did not pay several times in
+// a row is left off, and tried again now and then. Durations in, durations out: no clock of its own. One thread at a
+// time.
 #pragma once
 
 #include <chrono>
 
 namespace fairring {
 
-class Patience {
+class SpinPolicy {
  public:
   using Duration = std::chrono::steady_clock::duration;
   static constexpr int kMisses = 3;     // in a row, after which it is left off
   static constexpr int kTryEvery = 64;  // waits, while it is left off
 
-  explicit Patience(Duration most) : most_(most) {}
+  explicit SpinPolicy(Duration most) : most_(most) {}
 
-  // A wait begins: how long to look.
+  // A wait begins: how long to spin.
   Duration next() {
-    if (misses_ < kMisses || ++waits_ % kTryEvery == 0) return looked_ = most_;
-    return looked_ = Duration::zero();
+    if (misses_ < kMisses || ++waits_ % kTryEvery == 0) return spun_ = most_;
+    return spun_ = Duration::zero();
   }
 
   // The wait ended after so long, by sleeping or not.
   void ended(Duration elapsed, bool slept) {
-    if (looked_ == Duration::zero()) return;
+    if (spun_ == Duration::zero()) return;
     if (!slept && elapsed <= 2 * most_) {
       misses_ = 0;
     } else if (!slept || elapsed <= kSoon * most_) {  // found late: the core was with others meanwhile
@@ -38,7 +38,7 @@ class Patience {
   static constexpr int kSoon = 10;
 
   Duration most_;
-  Duration looked_{0};
+  Duration spun_{0};
   int misses_ = 0;
   int waits_ = 0;
 };

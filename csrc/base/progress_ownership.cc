@@ -1,4 +1,4 @@
-#include "base/role.h"
+#include "base/progress_ownership.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,39 +10,39 @@
 
 namespace fairring {
 
-Role::Role() : alarm_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ProgressOwnership::ProgressOwnership() : alarm_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!alarm_) throw Failure(systemError("eventfd"));
 }
 
-bool Role::take() {
+bool ProgressOwnership::take() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(held_, true)) return false;
   holder_.store(std::this_thread::get_id());
   return true;
 }
 
-bool Role::takeOver() {
+bool ProgressOwnership::takeOver() {
   std::unique_lock lock(mutex_);
   ++wanting_;
-  given_.wait(lock, [this] { return !held_ || !standsIn_ || isMine(); });
+  given_.wait(lock, [this] { return !held_ || !inBackground_ || isMine(); });
   --wanting_;
   if (std::exchange(held_, true)) return false;
   holder_.store(std::this_thread::get_id());
   return true;
 }
 
-bool Role::standIn() {
+bool ProgressOwnership::takeInBackground() {
   const std::lock_guard lock(mutex_);
   if (held_ || wanting_ > 0 || (!urgent_ && isInRow())) return false;
-  held_ = standsIn_ = true;
+  held_ = inBackground_ = true;
   holder_.store(std::this_thread::get_id());
   return true;
 }
 
-void Role::give(const Rest& rest) {
+void ProgressOwnership::give(const Rest& rest) {
   assert(isMine());
   const std::lock_guard lock(mutex_);
-  held_ = standsIn_ = false;
+  held_ = inBackground_ = false;
   holder_.store(std::thread::id{});
   if (rest.served) {
     const auto now = Clock::now();
@@ -51,7 +51,7 @@ void Role::give(const Rest& rest) {
   if (wanting_ > 0) given_.notify_all();
   const bool due = rest.due || !posted_.empty();
   urgent_ = urgent_ || due;
-  if (parked_ && (due || (rest.awaited && !parkedInRow_))) {
+  if (parked_ && (due || (rest.pending && !parkedInRow_))) {
     parked_ = false;
     called_.notify_one();
   } else if (aside_ && (due || rest.next < asideUntil_)) {
@@ -59,21 +59,21 @@ void Role::give(const Rest& rest) {
   }
 }
 
-void Role::post(Task task) {
+void ProgressOwnership::post(Task task) {
   const std::lock_guard lock(mutex_);
   call(std::move(task));
 }
 
-bool Role::postAndTake(Task task) {
+bool ProgressOwnership::postAndTake(Task task) {
   const std::lock_guard lock(mutex_);
   return takeWithTask(std::move(task));
 }
 
-bool Role::postInRow(Task task) {
+bool ProgressOwnership::postInRow(Task task) {
   const std::lock_guard lock(mutex_);
   if (held_ || !isInRow(kRow / 2)) return takeWithTask(std::move(task));
   posted_.push_back(std::move(task));
-  // The stand-in, where it does not look by itself in kParkInRow: up, it parks for so long.
+  // The progress thread, where it does not look by itself in kParkInRow: up, it parks for so long.
   if (parked_ && !parkedInRow_) {
     parked_ = false;
     called_.notify_one();
@@ -83,7 +83,7 @@ bool Role::postInRow(Task task) {
   return false;
 }
 
-bool Role::takeWithTask(Task task) {
+bool ProgressOwnership::takeWithTask(Task task) {
   if (held_) {
     call(std::move(task));
     return false;
@@ -94,66 +94,66 @@ bool Role::takeWithTask(Task task) {
   return true;
 }
 
-void Role::call(Task task) {
+void ProgressOwnership::call(Task task) {
   posted_.push_back(std::move(task));
   urgent_ = true;
   if (held_) {
-    if (std::exchange(asleep_, false)) ring();  // one that is awake looks before it gives the role up
+    if (std::exchange(asleep_, false)) ring();  // one that is awake looks before it gives ownership up
   } else if (parked_) {
     parked_ = false;
     called_.notify_one();
   } else if (aside_) {
-    ring();  // though it may ring already: a caller could have quieted it before the stand-in was up
+    ring();  // though it may ring already: a caller could have quieted it before the progress thread was up
   }
 }
 
-std::vector<Role::Task> Role::takePosted() {
+std::vector<ProgressOwnership::Task> ProgressOwnership::takePosted() {
   assert(isMine());
   const std::lock_guard lock(mutex_);
   urgent_ = false;
   return std::exchange(posted_, {});
 }
 
-void Role::ring() {
+void ProgressOwnership::ring() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(alarm_.get(), &one, sizeof one);  // full means it is ringing already
 }
 
-void Role::quietAlarm() {
+void ProgressOwnership::quietAlarm() {
   std::uint64_t rung = 0;
   [[maybe_unused]] const auto got = ::read(alarm_.get(), &rung, sizeof rung);
 }
 
-bool Role::fallAsleep() {
+bool ProgressOwnership::fallAsleep() {
   assert(isMine());
   const std::lock_guard lock(mutex_);
   asleep_ = posted_.empty();
   return asleep_;
 }
 
-void Role::awake() {
+void ProgressOwnership::awake() {
   const std::lock_guard lock(mutex_);
   asleep_ = false;
 }
 
-bool Role::stepAside(Clock::time_point next) {
+bool ProgressOwnership::stepAside(Clock::time_point next) {
   assert(isMine());
   const std::lock_guard lock(mutex_);
   if (!posted_.empty()) return false;
   aside_ = true;
   asideUntil_ = next;
-  held_ = standsIn_ = false;
+  held_ = inBackground_ = false;
   holder_.store(std::thread::id{});
   if (wanting_ > 0) given_.notify_all();
   return true;
 }
 
-void Role::comeBack() {
+void ProgressOwnership::comeBack() {
   const std::lock_guard lock(mutex_);
   aside_ = false;
 }
 
-void Role::park() {
+void ProgressOwnership::park() {
   std::unique_lock lock(mutex_);
   parkedInRow_ = isInRow();
   if (!held_ && wanting_ == 0 && (urgent_ || !parkedInRow_)) return;

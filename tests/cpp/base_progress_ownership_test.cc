@@ -1,4 +1,4 @@
-#include "base/role.h"
+#include "base/progress_ownership.h"
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr auto kNever = Loop::Clock::time_point::max();
 
-TEST(Role, OnlyOneThreadHoldsIt) {
-  Role role;
+TEST(ProgressOwnership, OnlyOneThreadHoldsIt) {
+  ProgressOwnership role;
   EXPECT_TRUE(role.take());
   EXPECT_TRUE(role.isMine());
   std::thread([&] {
@@ -34,8 +34,8 @@ TEST(Role, OnlyOneThreadHoldsIt) {
   role.give({});
 }
 
-TEST(Role, NobodySleepsOverWhatHasBeenPosted) {
-  Role role;
+TEST(ProgressOwnership, NobodySleepsOverWhatHasBeenPosted) {
+  ProgressOwnership role;
   ASSERT_TRUE(role.take());
   role.post([] {});
   EXPECT_FALSE(role.fallAsleep());
@@ -52,7 +52,7 @@ TEST(Loop, ACallerServesItWhileItsThreadSleeps) {
   std::atomic<std::thread::id> served;
   const auto task = [&] { thread.loop().post([&] { served = std::this_thread::get_id(); }); };
   while (!thread.loop().postAndTake(task)) std::this_thread::yield();  // until it sleeps
-  thread.loop().runTaken();
+  thread.loop().runPostedAndGive();
   EXPECT_EQ(served, std::this_thread::get_id());
 }
 
@@ -68,7 +68,7 @@ TEST(Loop, ACallerThatServesBrieflyLeavesLongWorkToTheThread) {
   };
   while (!thread.loop().postAndTake([] {})) std::this_thread::yield();
   thread.loop().post([&] { thread.loop().work(nullptr, 0, longWork); });
-  thread.loop().serveTaken();
+  thread.loop().progressAndGive();
   left = true;
   done.wait(false);
   SUCCEED();
@@ -89,7 +89,7 @@ TEST(Loop, WhatACallerLeavesUndoneItsThreadDoes) {
     begin();
     over = true;
   });
-  while (!thread.loop().serveUntil([&] { return over; }, kNever) && !done) std::this_thread::yield();
+  while (!thread.loop().progressUntil([&] { return over; }, kNever) && !done) std::this_thread::yield();
   done.wait(false);
   SUCCEED();
 }
@@ -109,7 +109,7 @@ TEST(Loop, ACallerThatWaitsIsWokenByADescriptor) {
     });
   });
   std::thread peer([&] { ASSERT_EQ(::write(other.get(), "x", 1), 1); });
-  if (!thread.loop().serveUntil([&] { return arrived.load(); }, kNever)) arrived.wait(false);
+  if (!thread.loop().progressUntil([&] { return arrived.load(); }, kNever)) arrived.wait(false);
   peer.join();
   EXPECT_TRUE(arrived);
 }
@@ -119,7 +119,7 @@ TEST(Loop, ACallerThatWaitsHasItAfterTheThreadsTurn) {
   bool served = false;
   LoopThread thread;
   thread.runAndWait([&] { thread.loop().work(nullptr, 0, [&] { return !stop; }); });  // it never sleeps
-  EXPECT_TRUE(thread.loop().serveUntil([&] { return std::exchange(served, true); }, kNever));
+  EXPECT_TRUE(thread.loop().progressUntil([&] { return std::exchange(served, true); }, kNever));
   EXPECT_TRUE(served);
   stop = true;
 }
@@ -133,7 +133,7 @@ TEST(Loop, TasksInARowAreServedByTheirCallerOrTheThread) {
       ++served;
       served.notify_all();
     };
-    if (thread.loop().postInRow(serve)) thread.loop().serveTaken();
+    if (thread.loop().postInRow(serve)) thread.loop().progressAndGive();
   }
   for (int now = served; now < kTasks; now = served) served.wait(now);
   SUCCEED();
@@ -142,33 +142,33 @@ TEST(Loop, TasksInARowAreServedByTheirCallerOrTheThread) {
 TEST(Loop, ACallerStopsServingAtItsDeadline) {
   LoopThread thread;
   const auto soon = Loop::Clock::now() + std::chrono::milliseconds(20);
-  while (!thread.loop().serveUntil([] { return false; }, soon)) std::this_thread::yield();
+  while (!thread.loop().progressUntil([] { return false; }, soon)) std::this_thread::yield();
   EXPECT_GE(Loop::Clock::now(), soon);
 }
 
 TEST(Loop, AFlagThatIsPolledNeedsNoDescriptor) {
   LoopThread thread;
   std::atomic<int> mark = 0;
-  std::atomic<bool> attentive = false;
+  std::atomic<bool> polling = false;
   bool seen = false;
   const int owner = 0;
   thread.runAndWait([&] {
-    thread.loop().setPatience(std::chrono::seconds(100));
-    const auto look = [&] {
+    thread.loop().setSpinTime(std::chrono::seconds(100));
+    const auto poll = [&] {
       const bool sawBefore = seen;
       seen = mark > 0;
       return seen && !sawBefore;
     };
-    thread.loop().lookOut(&owner, {look, [&](bool on) { attentive = on; }, [] {}});
+    thread.loop().addPoller(&owner, {poll, [&](bool on) { polling = on; }, [] {}});
   });
   std::thread peer([&] {
-    while (!attentive) std::this_thread::yield();
+    while (!polling) std::this_thread::yield();
     mark = 1;
   });
-  while (!thread.loop().serveUntil([&] { return seen; }, kNever)) std::this_thread::yield();
+  while (!thread.loop().progressUntil([&] { return seen; }, kNever)) std::this_thread::yield();
   peer.join();
-  EXPECT_FALSE(attentive);
-  thread.runAndWait([&] { thread.loop().forgetLookout(&owner); });
+  EXPECT_FALSE(polling);
+  thread.runAndWait([&] { thread.loop().removePoller(&owner); });
 }
 
 TEST(Loop, TheEndOfATurnComesAfterAllThatItServed) {
@@ -176,7 +176,7 @@ TEST(Loop, TheEndOfATurnComesAfterAllThatItServed) {
   std::vector<std::string> order;
   const auto note = [&order](const char* what) { return [&order, what] { order.emplace_back(what); }; };
   loop.post([&] {
-    loop.lookOut(&loop, {[] { return false; }, [](bool) {}, note("end")});
+    loop.addPoller(&loop, {[] { return false; }, [](bool) {}, note("end")});
     loop.work(&loop, 0, [&] {
       order.emplace_back("piece");
       return false;
@@ -187,25 +187,25 @@ TEST(Loop, TheEndOfATurnComesAfterAllThatItServed) {
   loop.runOnce(std::chrono::milliseconds(0));
   EXPECT_EQ(order, (std::vector<std::string>{"task", "piece", "end"}));
   ASSERT_TRUE(loop.postAndTake(note("taken")));
-  loop.runTaken();
+  loop.runPostedAndGive();
   ASSERT_TRUE(loop.postAndTake(note("served")));
-  loop.serveTaken();
+  loop.progressAndGive();
   EXPECT_EQ(order, (std::vector<std::string>{"task", "piece", "end", "next", "taken", "end", "served", "end"}));
 }
 
-TEST(Loop, ATurnEndsAfterALookThatSawSomethingToo) {
+TEST(Loop, ATurnEndsAfterAPollThatSawSomethingToo) {
   Loop loop;
   std::vector<std::string> order;
   bool seen = false;
   loop.post([&] {
-    loop.setPatience(std::chrono::seconds(100));
-    const auto look = [&] {
+    loop.setSpinTime(std::chrono::seconds(100));
+    const auto poll = [&] {
       order.emplace_back("look");
       return !std::exchange(seen, true);
     };
-    loop.lookOut(&loop, {look, [](bool) {}, [&] { order.emplace_back("end"); }});
+    loop.addPoller(&loop, {poll, [](bool) {}, [&] { order.emplace_back("end"); }});
   });
-  ASSERT_TRUE(loop.serveUntil([&] { return seen; }, kNever));
+  ASSERT_TRUE(loop.progressUntil([&] { return seen; }, kNever));
   // A turn with the task above, and one with nothing; the last look is that of who leaves off looking.
   EXPECT_EQ(order, (std::vector<std::string>{"end", "end", "look", "end", "look"}));
 }
@@ -226,7 +226,7 @@ TEST(Loop, ATurnEndsAfterWhatEndedASleepToo) {
       order.emplace_back("rung");
       loop.unwatch(bell.get());
     });
-    loop.lookOut(&loop, {[] { return false; }, [](bool) {}, end});
+    loop.addPoller(&loop, {[] { return false; }, [](bool) {}, end});
     order = {"begun"};
   });
   loop.runOnce(std::chrono::milliseconds(0));
@@ -255,9 +255,9 @@ TEST(Loop, ManyCallersAndTheThreadTakeTurns) {
         if (call % 3 == 0) {
           thread.loop().post(task);
         } else if (thread.loop().postAndTake(task)) {
-          call % 3 == 1 ? thread.loop().runTaken() : thread.loop().serveTaken();
+          call % 3 == 1 ? thread.loop().runPostedAndGive() : thread.loop().progressAndGive();
         }
-        if (!thread.loop().serveUntil([&] { return done->load(); }, kNever)) done->wait(false);
+        if (!thread.loop().progressUntil([&] { return done->load(); }, kNever)) done->wait(false);
       }
     });
   }
