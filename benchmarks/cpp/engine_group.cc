@@ -38,8 +38,8 @@ EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport tra
                          MakeContactChannels makeTensorPipe)
     : threads_(threads), world_(meeting.world()), transport_(transport.name()) {
   const Secret secret = sharedSecret(meeting);
-  entrance_ = std::make_shared<Entrance>(makeGroupId(secret, transport_), secret, meeting.rank());
-  threads_.acceptor.add(entrance_);
+  endpoint_ = std::make_shared<GroupEndpoint>(makeGroupId(secret, transport_), secret, meeting.rank());
+  threads_.acceptor.add(endpoint_);
   GroupSettings settings{.name = transport_,
                          .rank = meeting.rank(),
                          .transports = {.rail = transport, .site = transport},
@@ -49,13 +49,13 @@ EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport tra
                          .rows = {},
                          .failed = nullptr};
   std::vector<RankFacts> facts = factsOfAll(meeting, threads_.acceptor);
-  group_ = std::make_unique<Group>(Threads{threads_.slices, threads_.vitals}, entrance_, std::move(settings),
+  group_ = std::make_unique<Group>(Threads{threads_.slices, threads_.vitals}, endpoint_, std::move(settings),
                                    std::move(facts));
 }
 
 EngineGroup::~EngineGroup() {
   group_.reset();
-  threads_.acceptor.remove(entrance_);
+  threads_.acceptor.remove(endpoint_);
 }
 
 void EngineGroup::sum(std::span<float> tensor) {

@@ -35,7 +35,7 @@ class EngineGroup final : public Contender {
   EngineThreads& threads_;
   const int world_;
   const std::string transport_;
-  std::shared_ptr<Entrance> entrance_;
+  std::shared_ptr<GroupEndpoint> endpoint_;
   std::unique_ptr<Group> group_;
 
   std::mutex mutex_;  // guards what the loop tells

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "backend/gil.h"
-#include "transport/hello.h"
+#include "transport/challenge.h"
 
 namespace fairring {
 namespace {

@@ -35,7 +35,7 @@ std::string listed(const std::vector<int>& ranks) {
 }
 
 // Whether nobody listens where the facts say. Anything but a refusal is the engine's to find out, and to explain.
-bool isDoorShut(const std::string& address, int port) {
+bool refusesConnection(const std::string& address, int port) {
   try {
     const Descriptor probe = startConnect(tcpAddress(address, port));
     pollfd ready{.fd = probe.get(), .events = POLLOUT, .revents = 0};
@@ -53,20 +53,20 @@ Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipO
       runtime_(Runtime::acquire({options_.facts.addresses, options_.facts.siteAddresses}, options_.ports)),
       onFailed_(std::move(onFailed)),
       seating_(*store_, options_.rank) {
-  openDoor(*store_);
+  startListening(*store_);
 }
 
 Membership::~Membership() {
   if (!error() && !missed_) seating_.leave();
   group_.reset();
-  closeDoor();
+  stopListening();
 }
 
-void Membership::openDoor(c10d::Store& store) {
+void Membership::startListening(c10d::Store& store) {
   const Secret secret = agreeOnSecret(store);
   const GroupId id = makeGroupId(secret, concat(options_.name, "/", seating_.generation()));
-  entrance_ = std::make_shared<Entrance>(id, secret, options_.rank, options_.tls);
-  runtime_->acceptor().add(entrance_);
+  endpoint_ = std::make_shared<GroupEndpoint>(id, secret, options_.rank, options_.tls);
+  runtime_->acceptor().add(endpoint_);
   RankFacts facts = options_.facts;
   facts.addresses = runtime_->interfaces().rail;
   facts.siteAddresses = runtime_->interfaces().site;
@@ -75,7 +75,7 @@ void Membership::openDoor(c10d::Store& store) {
   store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
 }
 
-void Membership::closeDoor() { runtime_->acceptor().remove(entrance_); }
+void Membership::stopListening() { runtime_->acceptor().remove(endpoint_); }
 
 std::string Membership::key(const std::string& name) const {
   return concat("fairring/", seating_.generation(), "/", name);
@@ -109,7 +109,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .failed = [this](const Error& error) { announce(error); }};
   equip(settings);
-  auto made = std::make_shared<Group>(runtime_->threads(), entrance_, std::move(settings), facts_);
+  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts_);
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
@@ -143,7 +143,7 @@ void Membership::refuseIfAborted() const {
 }
 
 // Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
-// generation that has been closed, nor of a rank whose facts are there but whose door is not: one that has died.
+// generation that has been closed, nor of a rank whose facts are there but whose listener is not: one that has died.
 void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
   if (!facts_.empty()) return;
   try {
@@ -170,9 +170,9 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
   for (int there = 0;;) {
     while (there < options_.size && store->check({factsKey(there)})) ++there;
     if (seating_.isClosed(*store)) {
-      closeDoor();
+      stopListening();
       seating_.moveOn(*store);
-      openDoor(*store);
+      startListening(*store);
       there = 0;
       allAlive = Clock::now();
       continue;
@@ -217,7 +217,7 @@ void Membership::lookAround(const std::function<bool()>& stillWaits) {
   try {
     refuseIfFailed(*store);
     const std::string& address = there.addressesFrom(options_.facts.place.site).front();
-    if (isDoorShut(address, there.port) && stillWaits()) abort(ended(next, there, address, options_.name));
+    if (refusesConnection(address, there.port) && stillWaits()) abort(ended(next, there, address, options_.name));
   } catch (const Failure& failure) {
     abort(failure.error());
   }
@@ -276,14 +276,14 @@ std::vector<int> Membership::fetchFacts(c10d::Store& store) {
   facts.reserve(static_cast<std::size_t>(options_.size));
   std::vector<int> dead;
   for (int rank = 0; rank < options_.size; ++rank) facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
-  // First: who finds these wrong leaves, and an address that nobody else can reach looks like a shut door.
+  // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
   checkSettings(facts);
   checkAddresses(facts);
   chooseTransport(options_.transport, facts);
   for (int rank = 0; rank < options_.size; ++rank) {
     const RankFacts& there = facts[static_cast<std::size_t>(rank)];
     const std::string& address = there.addressesFrom(options_.facts.place.site).front();
-    if (rank != options_.rank && isDoorShut(address, there.port)) dead.push_back(rank);
+    if (rank != options_.rank && refusesConnection(address, there.port)) dead.push_back(rank);
   }
   if (dead.empty()) facts_ = std::move(facts);
   return dead;

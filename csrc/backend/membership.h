@@ -1,7 +1,7 @@
 // This rank's place in one group, from the store to the engine, in two steps.
 //
 // Made with the group, without waiting for any other rank: takes a seat in a generation of the group (seating.h),
-// agrees on its secret with whoever else is there (the first to come draws it), opens this rank's door, and publishes
+// agrees on its secret with whoever else is there (the first to come draws it), listens for this rank, and publishes
 // this rank's facts. The engine follows at the group's first use, when the facts of all ranks are fetched: that waits
 // for ranks that have not made the group yet, and moves on to a later generation where an accident closed this one.
 //
@@ -29,7 +29,7 @@
 #include "backend/seating.h"
 #include "group/group.h"
 #include "group/transport_choice.h"
-#include "transport/hello.h"
+#include "transport/challenge.h"
 #include "transport/tls.h"
 
 namespace fairring {
@@ -87,9 +87,9 @@ class Membership {
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
  private:
-  void openDoor(c10d::Store& store);
+  void startListening(c10d::Store& store);
   void describeRdma(RankFacts& facts) const;
-  void closeDoor();
+  void stopListening();
   void tellTransport() const;
   void equip(GroupSettings& settings);  // for calls on a device
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
@@ -119,7 +119,7 @@ class Membership {
 
   std::mutex making_;  // guards the three below; held while ranks are looked for; never taken by abort()
   Seating seating_;
-  std::shared_ptr<Entrance> entrance_;
+  std::shared_ptr<GroupEndpoint> endpoint_;
   std::vector<RankFacts> facts_;  // of all ranks, once they have met
 
   mutable std::mutex mutex_;  // guards all below

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "transport/hello.h"
+#include "transport/challenge.h"
 
 namespace fairring {
 namespace {

@@ -27,11 +27,12 @@ bool isShort(const Call& call) {
 
 }  // namespace
 
-Group::Group(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts)
+Group::Group(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSettings settings,
+             std::vector<RankFacts> facts)
     : threads_(threads),
       settings_(std::move(settings)),
       deviceObstacle_(deviceObstacle(facts)),
-      member_(std::make_shared<Member>(threads, std::move(entrance), settings_, std::move(facts))) {
+      member_(std::make_shared<Member>(threads, std::move(endpoint), settings_, std::move(facts))) {
   threads_.slices.loop().post([member = member_] { member->open(); });
 }
 

@@ -23,9 +23,9 @@ namespace fairring {
 
 class Group {
  public:
-  // facts[r] is rank r's. `entrance` is where this group's connections arrive, made when the group was.
+  // facts[r] is rank r's. `endpoint` is where this group's connections arrive, made when the group was.
   // Throws Failure where the facts don't fit together (settings that differ, memory too small).
-  Group(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
+  Group(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSettings settings, std::vector<RankFacts> facts);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   // Leaves in good order: what the peers still need of what was completed here is delivered first.

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
-constexpr milliseconds kLookAtDoors{1'000};
+constexpr milliseconds kProbeListeners{1'000};
 // A channel that ends says less than the control connection, which tells death from farewell; it gets this long to do
 // so.
 constexpr milliseconds kLastWord{2'000};
@@ -39,11 +39,11 @@ std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Plan
 
 }  // namespace
 
-Member::Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings,
+Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSettings settings,
                std::vector<RankFacts> facts)
     : loop_(threads.slices.loop()),
       vitals_(threads.vitals),
-      entrance_(std::move(entrance)),
+      endpoint_(std::move(endpoint)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
       planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
@@ -85,9 +85,9 @@ void Member::prepare() {
     rails_ = std::make_unique<TwinRails>(loop_, rank_, troubles);
     rails_->host().onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{
-        [this](int peer, std::uint32_t lane) { links_->restore(peer, lane, settings_.heartbeatTimeout); },
+        [this](int peer, std::uint32_t lane) { connector_->restore(peer, lane, settings_.heartbeatTimeout); },
         settings_.heartbeatTimeout};
-    channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, entrance_->secret, *rails_, relinking,
+    channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, endpoint_->secret, *rails_, relinking,
                                                [this] { openIfComplete(); });
   }
   std::byte* const staging = machine_->flags().staging();
@@ -98,36 +98,37 @@ void Member::prepare() {
 }
 
 void Member::linkNeighbours() {
-  links_ = std::make_unique<Links>(loop_, entrance_,
-                                   Links::Events{[this](Arrival arrival) { onLinked(std::move(arrival)); },
-                                                 [this](int peer, const Error& error) { onUnlinked(peer, error); }});
-  watchDoors();
-  links_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
+  connector_ = std::make_unique<Connector>(
+      loop_, endpoint_,
+      Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
+                        [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+  probeListeners();
+  connector_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
 }
 
 // Until a peer's control connection is there, which tells more.
-void Member::watchDoors() {
-  doors_ = std::make_unique<DoorWatch>(loop_, kLookAtDoors, [this](int peer) { fail(verdicts_.gone(peer)); });
-  for (const int peer : neighbours_.above()) doors_->watch(peer, neighbours_.doorOf(peer));
+void Member::probeListeners() {
+  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { fail(verdicts_.gone(peer)); });
+  for (const int peer : neighbours_.above()) probe_->watch(peer, neighbours_.listenAddressOf(peer));
 }
 
-void Member::onLinked(Arrival arrival) {
-  if (arrival.purpose == Purpose::Control) doors_->forget(arrival.peer);
+void Member::onLinked(AuthenticatedConnection connection) {
+  if (connection.purpose == Purpose::Control) probe_->forget(connection.peer);
   if (error_) {
-    if (arrival.purpose == Purpose::Lane) return;
-    control_->add(arrival.peer, std::move(arrival.wire));
-    return tellFailure({arrival.peer});
+    if (connection.purpose == Purpose::Lane) return;
+    control_->add(connection.peer, std::move(connection.stream));
+    return tellFailure({connection.peer});
   }
-  if (arrival.purpose == Purpose::Lane) {
-    guarded([&] { channels_->add(std::move(arrival)); });
+  if (connection.purpose == Purpose::Lane) {
+    guarded([&] { channels_->add(std::move(connection)); });
   } else {
-    control_->add(arrival.peer, std::move(arrival.wire));
-    introduce(arrival.peer);
+    control_->add(connection.peer, std::move(connection.stream));
+    introduce(connection.peer);
   }
   openIfComplete();
 }
 
-// That it listened is known: who it is was read from the store, and its door looked at.
+// That it listened is known: who it is was read from the store, and its listener probed.
 void Member::onUnlinked(int peer, const Error& error) {
   fail(error.kind() == ErrorKind::PeerDied ? verdicts_.gone(peer) : neighbours_.unreachable(peer, error));
 }
@@ -141,7 +142,8 @@ void Member::introduce(int peer) {
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || differs_ || !links_ || !links_->missing().empty() || !machine_->flags().unattached().empty())
+  if (open_ || error_ || differs_ || !connector_ || !connector_->missing().empty() ||
+      !machine_->flags().unattached().empty())
     return;
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
@@ -178,7 +180,7 @@ void Member::finish(std::uint64_t ticket) {
 
 std::set<int> Member::missing() const {
   if (!open_) {
-    std::set<int> peers = links_->missing();
+    std::set<int> peers = connector_->missing();
     peers.merge(std::set<int>(machine_->flags().unattached()));
     return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
   }

@@ -23,15 +23,16 @@
 #include "group/rail_channels.h"
 #include "group/settings.h"
 #include "group/verdicts.h"
+#include "transport/connector.h"
 #include "transport/control.h"
-#include "transport/door_watch.h"
-#include "transport/links.h"
+#include "transport/listener_probe.h"
 
 namespace fairring {
 
 class Member final : public ControlReceiver, public std::enable_shared_from_this<Member> {
  public:
-  Member(Threads threads, std::shared_ptr<Entrance> entrance, GroupSettings settings, std::vector<RankFacts> facts);
+  Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSettings settings,
+         std::vector<RankFacts> facts);
 
   void open();
   void submit(Call call, const Journal::Entry& entry);
@@ -58,8 +59,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
  private:
   void prepare();
   void linkNeighbours();
-  void watchDoors();
-  void onLinked(Arrival arrival);
+  void probeListeners();
+  void onLinked(AuthenticatedConnection arrival);
   void onUnlinked(int peer, const Error& error);
   void introduce(int peer);
   void openIfComplete();
@@ -79,7 +80,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   Loop& loop_;
   LoopThread& vitals_;
-  const std::shared_ptr<Entrance> entrance_;
+  const std::shared_ptr<GroupEndpoint> endpoint_;
   const GroupSettings settings_;
   const int rank_;
   const Planner planner_;
@@ -89,8 +90,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Journal journal_;
   Pulse pulse_;
 
-  std::unique_ptr<DoorWatch> doors_;  // of neighbours that have yet to connect
-  std::unique_ptr<Links> links_;
+  std::unique_ptr<ListenerProbe> probe_;  // of neighbours that have yet to connect
+  std::unique_ptr<Connector> connector_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<TwinRails> rails_;

@@ -47,8 +47,8 @@ void Member::leave(std::function<void()> left) {
 void Member::close() {
   assert(loop_.isCurrent());
   loop_.forgetUncaught(this);
-  links_.reset();
-  doors_.reset();
+  connector_.reset();
+  probe_.reset();
   control_.reset();  // before what it sends the descriptors of
   pipeline_.reset();
   if (gatekeeper_) gatekeeper_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));

@@ -23,16 +23,18 @@ std::set<int> Neighbours::above() const {
   return peers;
 }
 
-SocketAddress Neighbours::doorOf(int peer) const { return tcpAddress(addressesOf(peer).front(), facts(peer).port); }
+SocketAddress Neighbours::listenAddressOf(int peer) const {
+  return tcpAddress(addressesOf(peer).front(), facts(peer).port);
+}
 
-std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
-  std::vector<Wanted> wanted;
+std::vector<ConnectionSpec> Neighbours::wanted(const Transports& transports) const {
+  std::vector<ConnectionSpec> wanted;
   for (const int peer : local_) {
     const RankFacts& there = facts(peer);
     if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
   }
   for (const int peer : rails_) {
-    wanted.push_back({peer, Purpose::Control, doorOf(peer)});
+    wanted.push_back({peer, Purpose::Control, listenAddressOf(peer)});
     const Transport& transport = transportTo(peer, transports);
     if (transport.kind == Transport::Kind::Tcp) addLanes(peer, transport.lanes, wanted);
   }
@@ -40,7 +42,7 @@ std::vector<Wanted> Neighbours::wanted(const Transports& transports) const {
 }
 
 // The interfaces of both sides in turn, each with the other side's of the same place: both sides count alike.
-void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const {
+void Neighbours::addLanes(int peer, std::uint32_t perPair, std::vector<ConnectionSpec>& wanted) const {
   const std::vector<std::string>& here = addressesTowards(peer);
   const std::vector<std::string>& there = addressesOf(peer);
   const std::size_t pairs = std::max(here.size(), there.size());

@@ -8,7 +8,7 @@
 
 #include "group/rank_facts.h"
 #include "plan/topology.h"
-#include "transport/links.h"
+#include "transport/connector.h"
 #include "transport/transport.h"
 
 namespace fairring {
@@ -35,18 +35,18 @@ class Neighbours {
   }
   const RankFacts& facts(int rank) const { return facts_[static_cast<std::size_t>(rank)]; }
 
-  std::set<int> above() const;           // neighbours that connect to this one, not the other way round
-  SocketAddress doorOf(int peer) const;  // where its process listens for other machines
+  std::set<int> above() const;                    // neighbours that connect to this one, not the other way round
+  SocketAddress listenAddressOf(int peer) const;  // where its process listens for other machines
 
   // Every connection that this rank needs.
-  std::vector<Wanted> wanted(const Transports& transports) const;
+  std::vector<ConnectionSpec> wanted(const Transports& transports) const;
 
   std::string who(int rank) const;  // "rank 3 (host)"
   std::string who(const std::set<int>& ranks) const;
   Error unreachable(int peer, const Error& error) const;
 
  private:
-  void addLanes(int peer, std::uint32_t perPair, std::vector<Wanted>& wanted) const;
+  void addLanes(int peer, std::uint32_t perPair, std::vector<ConnectionSpec>& wanted) const;
 
   const std::vector<RankFacts> facts_;
   const int rank_;

@@ -65,10 +65,10 @@ void RailChannels::close() {
   for (const auto& channels : contacts_) channels->close();
 }
 
-void RailChannels::add(Arrival lane) {
-  prepareForPayload(lane.wire.socket(), laneSilence_);
-  shareEvenly(lane.wire.socket());
-  tcp_->add(lane.peer, lane.lane, std::move(lane.wire));
+void RailChannels::add(AuthenticatedConnection lane) {
+  prepareForPayload(lane.stream.socket(), laneSilence_);
+  shareEvenly(lane.stream.socket());
+  tcp_->add(lane.peer, lane.lane, std::move(lane.stream));
 }
 
 void RailChannels::peerLeaves(int peer) {

@@ -1,5 +1,5 @@
-// The channels of this rank's rails, whichever the settings name: of TCP, on connections that the links bring, or of
-// TensorPipe, which finds its peers by contacts that travel over the control connections. Between sites they may be
+// The channels of this rank's rails, whichever the settings name: of TCP, on connections that the connector brings, or
+// of TensorPipe, which finds its peers by contacts that travel over the control connections. Between sites they may be
 // others than between the machines of one: each peer is reached by one kind.
 // On the loop only.
 #pragma once
@@ -31,7 +31,7 @@ class RailChannels final : public Channels {
 
   bool isOpen() const { return unopened_ == 0; }
 
-  void add(Arrival lane);                           // TCP's; throws Failure(Connection)
+  void add(AuthenticatedConnection lane);           // TCP's; throws Failure(Connection)
   void peerLeaves(int peer);                        // and will not come back
   std::optional<std::string> contactFor(int peer);  // TensorPipe's, for a peer that has to connect
   void connect(int peer, const std::string& contact);

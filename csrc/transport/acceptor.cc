@@ -7,21 +7,21 @@
 
 namespace fairring {
 
-void Entrance::open(std::function<void(Arrival)> taker) {
+void GroupEndpoint::open(std::function<void(AuthenticatedConnection)> taker) {
   taker_ = std::move(taker);
-  for (Arrival& arrival : std::exchange(waiting_, {})) taker_(std::move(arrival));
+  for (AuthenticatedConnection& connection : std::exchange(waiting_, {})) taker_(std::move(connection));
 }
 
-void Entrance::close() {
+void GroupEndpoint::close() {
   closed_ = true;
   taker_ = nullptr;
   waiting_.clear();
 }
 
-void Entrance::put(Arrival arrival) {
+void GroupEndpoint::put(AuthenticatedConnection connection) {
   if (closed_) return;
-  if (taker_) return taker_(std::move(arrival));
-  waiting_.push_back(std::move(arrival));
+  if (taker_) return taker_(std::move(connection));
+  waiting_.push_back(std::move(connection));
 }
 
 Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report)
@@ -34,7 +34,7 @@ Acceptor::~Acceptor() {
   loop_.runAndWait([this] {
     if (paused_) loop_.loop().cancel(*paused_);
     for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
-    guests_.clear();
+    halfOpen_.clear();
     if (!reported_) return;
     report_(concat("in all ", strangers_.load(), " connections to ", addresses_[0], " port ", port_,
                    " said nothing or did not pass the challenge"));
@@ -83,7 +83,7 @@ Descriptor Acceptor::listenAt(const std::string& address, int port) const {
 
 void Acceptor::acceptAll(const Descriptor& listener) {
   assert(loop_.loop().isCurrent());
-  while (!paused_ && guests_.size() < kHalfOpen) {
+  while (!paused_ && halfOpen_.size() < kHalfOpen) {
     Descriptor socket = acceptFrom(listener);
     if (!socket) {
       // Out of descriptors: this event would come again and again.
@@ -104,44 +104,44 @@ void Acceptor::resume() {
   if (!paused_) return;
   loop_.loop().cancel(*paused_);
   paused_.reset();
-  dropSilentGuests();
+  dropSilentHalfOpen();
   watchListeners();
 }
 
-void Acceptor::dropSilentGuests() {
-  if (guests_.size() < kHalfOpen) return;
+void Acceptor::dropSilentHalfOpen() {
+  if (halfOpen_.size() < kHalfOpen) return;
   strangers_ += std::erase_if(
-      guests_, [now = Loop::Clock::now()](const auto& guest) { return now - guest.second.since > kPatience; });
+      halfOpen_, [now = Loop::Clock::now()](const auto& halfOpen) { return now - halfOpen.second.since > kPatience; });
 }
 
 void Acceptor::greet(Descriptor socket) {
-  const std::uint64_t id = nextGuest_++;
-  Handshake::Terms terms{TlsStream::Side::Acceptor, Hello([this](const Greeting& from) { return secretOf(from); }),
-                         [this](const Greeting& from) { return tlsOf(from); }, kHelloTimeout};
+  const std::uint64_t id = nextHalfOpen_++;
+  Handshake::Terms terms{TlsStream::Side::Acceptor, Challenge([this](const Greeting& from) { return secretOf(from); }),
+                         [this](const Greeting& from) { return tlsOf(from); }, kChallengeTimeout};
   try {
-    guests_[id] = {Loop::Clock::now(),
-                   std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
-                                               [this, id](const Error& error) { finish(id, error); })};
+    halfOpen_[id] = {Loop::Clock::now(),
+                     std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
+                                                 [this, id](const Error& error) { finish(id, error); })};
   } catch (const Failure&) {  // no memory to watch it: as good as refused
-    guests_.erase(id);
+    halfOpen_.erase(id);
     ++strangers_;
   }
 }
 
-void Acceptor::finish(std::uint64_t guest, const Error& error) {
-  const auto node = guests_.extract(guest);
+void Acceptor::finish(std::uint64_t halfOpen, const Error& error) {
+  const auto node = halfOpen_.extract(halfOpen);
   resume();
   Handshake& handshake = *node.mapped().handshake;
   if (error && !handshake.hasProven()) return refuse(handshake, error);
   if (error && error.kind() != ErrorKind::Configuration) return;  // a rank whose connection broke: it tries again
   const Greeting greeting = handshake.greeting();
-  const auto entrance = entrances_.find(greeting.group);
-  if (entrance == entrances_.end()) return;  // the group left in the meantime
-  entrance->second->put(
-      {static_cast<int>(greeting.from), greeting.purpose, greeting.lane, error ? Wire() : handshake.takeWire(), error});
+  const auto endpoint = endpoints_.find(greeting.group);
+  if (endpoint == endpoints_.end()) return;  // the group left in the meantime
+  endpoint->second->put({static_cast<int>(greeting.from), greeting.purpose, greeting.lane,
+                         error ? Stream() : handshake.takeStream(), error});
 }
 
-// Once: a port scan must not fill the log. Who has said nothing may be a rank that looks whether this one lives.
+// Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
 void Acceptor::refuse(const Handshake& handshake, const Error& error) {
   ++strangers_;
   if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
@@ -151,26 +151,26 @@ void Acceptor::refuse(const Handshake& handshake, const Error& error) {
 }
 
 std::shared_ptr<const Tls> Acceptor::tlsOf(const Greeting& greeting) const {
-  const auto entrance = entrances_.find(greeting.group);
-  return entrance == entrances_.end() ? nullptr : entrance->second->tls;
+  const auto endpoint = endpoints_.find(greeting.group);
+  return endpoint == endpoints_.end() ? nullptr : endpoint->second->tls;
 }
 
 std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
-  const auto entrance = entrances_.find(greeting.group);
-  if (entrance == entrances_.end()) return std::nullopt;
-  const auto self = static_cast<std::uint32_t>(entrance->second->rank);
+  const auto endpoint = endpoints_.find(greeting.group);
+  if (endpoint == endpoints_.end()) return std::nullopt;
+  const auto self = static_cast<std::uint32_t>(endpoint->second->rank);
   if (greeting.to != self || greeting.from == self) return std::nullopt;
-  return entrance->second->secret;
+  return endpoint->second->secret;
 }
 
-void Acceptor::add(const std::shared_ptr<Entrance>& entrance) {
-  loop_.runAndWait([&] { entrances_[entrance->id] = entrance; });
+void Acceptor::add(const std::shared_ptr<GroupEndpoint>& endpoint) {
+  loop_.runAndWait([&] { endpoints_[endpoint->id] = endpoint; });
 }
 
-void Acceptor::remove(const std::shared_ptr<Entrance>& entrance) {
+void Acceptor::remove(const std::shared_ptr<GroupEndpoint>& endpoint) {
   loop_.runAndWait([&] {
-    entrance->close();
-    entrances_.erase(entrance->id);
+    endpoint->close();
+    endpoints_.erase(endpoint->id);
   });
 }
 

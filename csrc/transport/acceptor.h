@@ -1,11 +1,11 @@
 // The one listener of a process: lets in what proves that it belongs to one of the process's groups.
 // A TCP port on the job's interfaces, the same on each, for other machines, and an abstract unix socket for ranks of
-// this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of hello.h
-// first; what fails it, or is not through within kHelloTimeout, is dropped and counted; the first of them that said
-// anything is reported, and where there was one, in the end how many there were. At most kHalfOpen are in that state at
-// once; while there are, others wait in the system's backlog, and who has been silent for kPatience makes room for
-// them. So a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and destroyed on any
-// thread; the rest runs on the loop.
+// this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of
+// challenge.h first; what fails it, or is not through within kChallengeTimeout, is dropped and counted; the first of
+// them that said anything is reported, and where there was one, in the end how many there were. At most kHalfOpen are
+// in that state at once; while there are, others wait in the system's backlog, and who has been silent for kPatience
+// makes room for them. So a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and
+// destroyed on any thread; the rest runs on the loop.
 #pragma once
 
 #include <atomic>
@@ -23,18 +23,18 @@
 
 namespace fairring {
 
-struct Arrival {  // a connection that has passed the challenge
-  int peer;       // rank in the group
+struct AuthenticatedConnection {  // a connection that has passed the challenge
+  int peer;                       // rank in the group
   Purpose purpose;
   std::uint32_t lane;  // 0 where it is none
-  Wire wire;
-  Error error;  // why there is no wire: TLS's certificates were refused
+  Stream stream;
+  Error error;  // why there is no stream: TLS's certificates were refused
 };
 
 // Where the connections of one group arrive. They wait here until the group is used first.
-class Entrance {
+class GroupEndpoint {
  public:
-  Entrance(GroupId groupId, Secret groupSecret, int thisRank, std::shared_ptr<const Tls> groupTls = nullptr)
+  GroupEndpoint(GroupId groupId, Secret groupSecret, int thisRank, std::shared_ptr<const Tls> groupTls = nullptr)
       : id(groupId), secret(groupSecret), rank(thisRank), tls(std::move(groupTls)) {}
   const GroupId id;
   const Secret secret;
@@ -42,14 +42,14 @@ class Entrance {
   const std::shared_ptr<const Tls> tls;  // of connections that leave the machine; none: they are plain
 
   // On the loop: from now on arrivals go to the taker, those that wait at once.
-  void open(std::function<void(Arrival)> taker);
-  void close();               // on the loop
-  void put(Arrival arrival);  // on the loop
+  void open(std::function<void(AuthenticatedConnection)> taker);
+  void close();                                  // on the loop
+  void put(AuthenticatedConnection connection);  // on the loop
 
  private:
   bool closed_ = false;  // what arrives then is dropped
-  std::function<void(Arrival)> taker_;
-  std::vector<Arrival> waiting_;
+  std::function<void(AuthenticatedConnection)> taker_;
+  std::vector<AuthenticatedConnection> waiting_;
 };
 
 struct ListenPorts {  // FAIRRING_PORTS; 0-0: any
@@ -60,7 +60,7 @@ struct ListenPorts {  // FAIRRING_PORTS; 0-0: any
 class Acceptor {
  public:
   static constexpr std::size_t kHalfOpen = 256;
-  static constexpr std::chrono::milliseconds kHelloTimeout{10'000};
+  static constexpr std::chrono::milliseconds kChallengeTimeout{10'000};
   static constexpr std::chrono::milliseconds kPatience{1'000};
 
   using Report = std::function<void(const std::string& text)>;  // on the loop; must not block
@@ -75,8 +75,8 @@ class Acceptor {
   const std::vector<std::string>& addresses() const { return addresses_; }
   int port() const { return port_; }
   // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
-  void add(const std::shared_ptr<Entrance>& entrance);
-  void remove(const std::shared_ptr<Entrance>& entrance);
+  void add(const std::shared_ptr<GroupEndpoint>& endpoint);
+  void remove(const std::shared_ptr<GroupEndpoint>& endpoint);
   std::uint64_t strangers() const { return strangers_.load(); }  // connections dropped so far
 
  private:
@@ -87,9 +87,9 @@ class Acceptor {
   void watchListeners();
   void pause(std::chrono::milliseconds time);
   void resume();
-  void dropSilentGuests();
+  void dropSilentHalfOpen();
   void greet(Descriptor socket);
-  void finish(std::uint64_t guest, const Error& error);
+  void finish(std::uint64_t halfOpen, const Error& error);
   void refuse(const Handshake& handshake, const Error& error);
   std::shared_ptr<const Tls> tlsOf(const Greeting& greeting) const;
   std::optional<Secret> secretOf(const Greeting& greeting) const;
@@ -99,13 +99,13 @@ class Acceptor {
   std::vector<Descriptor> listeners_;  // one per address, then the local one
   int port_ = 0;
   // The rest is the loop's.
-  std::map<GroupId, std::shared_ptr<Entrance>> entrances_;
-  struct Guest {
+  std::map<GroupId, std::shared_ptr<GroupEndpoint>> endpoints_;
+  struct HalfOpen {
     Loop::Clock::time_point since;
     std::unique_ptr<Handshake> handshake;
   };
-  std::map<std::uint64_t, Guest> guests_;  // half-open, the oldest first
-  std::uint64_t nextGuest_ = 0;
+  std::map<std::uint64_t, HalfOpen> halfOpen_;  // half-open, the oldest first
+  std::uint64_t nextHalfOpen_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
   const Report report_;
   bool reported_ = false;  // the first

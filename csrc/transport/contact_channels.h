@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "transport/challenge.h"
 #include "transport/channels.h"
-#include "transport/hello.h"
 
 namespace fairring {
 

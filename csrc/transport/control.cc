@@ -7,15 +7,16 @@ namespace fairring {
 Control::Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Heartbeat heartbeat)
     : loop_(loop), vitals_(vitals), self_(std::make_shared<Control*>(this)) {
   assert(loop_.isCurrent());
-  vitals_.runAndWait(
-      [&] { wire_ = std::make_unique<ControlWire>(vitals_.loop(), std::move(heartbeat), eventsTo(receiver)); });
+  vitals_.runAndWait([&] {
+    stream_ = std::make_unique<ControlConnections>(vitals_.loop(), std::move(heartbeat), eventsTo(receiver));
+  });
 }
 
 Control::~Control() {
-  vitals_.runAndWait([this] { wire_.reset(); });
+  vitals_.runAndWait([this] { stream_.reset(); });
 }
 
-ControlWire::Events Control::eventsTo(ControlReceiver& receiver) {
+ControlConnections::Events Control::eventsTo(ControlReceiver& receiver) {
   const std::weak_ptr<Control*> self = self_;
   return {
       [&loop = loop_, &receiver, self](int peer, ControlMessage message) {
@@ -40,17 +41,17 @@ ControlWire::Events Control::eventsTo(ControlReceiver& receiver) {
   };
 }
 
-void Control::add(int peer, Wire wire) {
+void Control::add(int peer, Stream stream) {
   assert(loop_.isCurrent());
   peers_.insert(peer);
-  const auto held = std::make_shared<Wire>(std::move(wire));
-  vitals_.loop().post([this, peer, held] { wire_->add(peer, std::move(*held)); });
+  const auto held = std::make_shared<Stream>(std::move(stream));
+  vitals_.loop().post([this, peer, held] { stream_->add(peer, std::move(*held)); });
 }
 
 void Control::send(int peer, ControlType type, std::string text, std::vector<int> descriptors) {
   assert(loop_.isCurrent());
   vitals_.loop().post([this, peer, type, text = std::move(text), descriptors = std::move(descriptors)] {
-    wire_->send(peer, type, text, descriptors);
+    stream_->send(peer, type, text, descriptors);
   });
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/loop_thread.h"
-#include "transport/control_wire.h"
+#include "transport/control_connections.h"
 
 namespace fairring {
 
@@ -28,14 +28,14 @@ class ControlReceiver {
 
 class Control {
  public:
-  static constexpr std::size_t kMaxText = ControlWire::kMaxText;
+  static constexpr std::size_t kMaxText = ControlConnections::kMaxText;
 
   Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Heartbeat heartbeat);
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
   ~Control();  // sends what send() was given before, as far as the connections take it at once
 
-  void add(int peer, Wire wire);
+  void add(int peer, Stream stream);
   // To a peer whose connection is gone: nothing happens, its end is reported. The descriptors stay open until this
   // object is gone.
   void send(int peer, ControlType type, std::string text, std::vector<int> descriptors = {});
@@ -43,13 +43,13 @@ class Control {
   const std::set<int>& peers() const { return peers_; }  // whose connections stand, as far as is known here
 
  private:
-  ControlWire::Events eventsTo(ControlReceiver& receiver);
+  ControlConnections::Events eventsTo(ControlReceiver& receiver);
 
   Loop& loop_;
   LoopThread& vitals_;
   std::set<int> peers_;
-  const std::shared_ptr<Control*> self_;  // events that are under way when this object goes find it gone
-  std::unique_ptr<ControlWire> wire_;     // the vitals' loop's
+  const std::shared_ptr<Control*> self_;        // events that are under way when this object goes find it gone
+  std::unique_ptr<ControlConnections> stream_;  // the vitals' loop's
 };
 
 }  // namespace fairring

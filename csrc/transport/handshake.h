@@ -1,10 +1,10 @@
-// One connection on its way in, on the loop: goes through the keyed challenge of hello.h and then, where the group has
-// TLS and the connection leaves the machine, through TLS's handshake; hands over the wire when that is done, or an
-// error when it is not done by the deadline. TLS comes second, so that a stranger meets the challenge alone, and both
-// sides then say the challenge's bond over it: its ends are those that know the secret, with nobody between them. An
-// error of kind Connection means that the other side closed meanwhile: it may have been too busy, so trying again can
-// help; with any other kind it can't. PeerDied: nobody listens there.
-// On the loop only. `finished` is called once, never from the constructor; the Handshake may be destroyed in it.
+// One connection on its way in, on the loop: goes through the keyed challenge of challenge.h and then, where the group
+// has TLS and the connection leaves the machine, through TLS's handshake; hands over the stream when that is done, or
+// an error when it is not done by the deadline. TLS comes second, so that a stranger meets the challenge alone, and
+// both sides then say the challenge's channel binding over it: its ends are those that know the secret, with nobody
+// between them. An error of kind Connection means that the other side closed meanwhile: it may have been too busy, so
+// trying again can help; with any other kind it can't. PeerDied: nobody listens there. On the loop only. `finished` is
+// called once, never from the constructor; the Handshake may be destroyed in it.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/loop.h"
-#include "transport/hello.h"
+#include "transport/challenge.h"
 #include "transport/socket.h"
+#include "transport/stream.h"
 #include "transport/tls.h"
-#include "transport/wire.h"
 
 namespace fairring {
 
@@ -26,7 +26,7 @@ class Handshake {
   using TlsOf = std::function<std::shared_ptr<const Tls>(const Greeting&)>;  // none: plain
   struct Terms {
     TlsStream::Side side;
-    Hello hello;
+    Challenge challenge;
     TlsOf tls;  // once the challenge is passed
     std::chrono::milliseconds timeout;
   };
@@ -36,11 +36,11 @@ class Handshake {
   Handshake& operator=(const Handshake&) = delete;
   ~Handshake();
 
-  const Greeting& greeting() const { return hello_.greeting(); }
-  bool spoke() const { return spoke_; }  // a byte has come: more than a look at whether we listen
-  bool hasProven() const { return state_ == Hello::State::Done; }  // that it knows the secret
+  const Greeting& greeting() const { return challenge_.greeting(); }
+  bool spoke() const { return spoke_; }  // a byte has come: more than a probe of whether we listen
+  bool hasProven() const { return state_ == Challenge::State::Done; }  // that it knows the secret
   const Descriptor& socket() const { return socket_; }
-  Wire takeWire() { return {std::move(socket_), std::move(tls_)}; }  // after success, once
+  Stream takeStream() { return {std::move(socket_), std::move(tls_)}; }  // after success, once
 
  private:
   void onReady(std::uint32_t events);
@@ -48,25 +48,25 @@ class Handshake {
   void writeOutput();
   void secure();
   void openTls();
-  Error sayBond();
-  Error hearBond();
+  Error sendBinding();
+  Error receiveBinding();
   void finish(const Error& error);
 
   Loop& loop_;
   Descriptor socket_;
-  Hello hello_;
+  Challenge challenge_;
   const TlsStream::Side side_;
   const TlsOf tlsOf_;
-  Hello::State state_ = Hello::State::Wants;
+  Challenge::State state_ = Challenge::State::Wants;
   Finished finished_;
   Loop::TimerId timer_;
   bool connected_ = false;
   bool spoke_ = false;
   std::vector<std::byte> unsent_;
   std::unique_ptr<TlsStream> tls_;  // once it has begun
-  Hello::Bond bond_{};
+  Challenge::ChannelBinding binding_{};
   std::size_t saidBytes_ = 0;
-  Hello::Bytes32 heard_{};
+  Challenge::Bytes32 heard_{};
   std::size_t heardBytes_ = 0;
 };
 

@@ -22,14 +22,14 @@ bool isTransient(int code) { return code == EAGAIN || code == EINTR; }
 
 }  // namespace
 
-Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Wire wire)
-    : loop_(loop), owner_(std::move(owner)), index_(index), wire_(std::move(wire)), reader_(reassembly) {}
+Lane::Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Stream stream)
+    : loop_(loop), owner_(std::move(owner)), index_(index), stream_(std::move(stream)), reader_(reassembly) {}
 
 Lane::~Lane() { drop(); }
 
 void Lane::start() {
   assert(loop_.isCurrent());
-  loop_.watch(wire_.socket().get(), EPOLLIN, whenReady());
+  loop_.watch(stream_.socket().get(), EPOLLIN, whenReady());
   readOn();
 }
 
@@ -60,7 +60,7 @@ void Lane::give(SendQueue::Chunk chunk) {
 }
 
 void Lane::flush() {
-  wire_.flush();
+  stream_.flush();
   while (!gone_ && !output_.empty()) {
     std::array<iovec, kMostPieces> pieces;
     std::size_t count = 0;
@@ -78,11 +78,11 @@ void Lane::flush() {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    const ssize_t bytes = wire_.send(message);
+    const ssize_t bytes = stream_.send(message);
     if (bytes < 0 && isTransient(errno)) break;
     if (bytes < 0) {  // broken: reading finds the end, and may find something before it
       output_.clear();
-      ::shutdown(wire_.socket().get(), SHUT_RDWR);
+      ::shutdown(stream_.socket().get(), SHUT_RDWR);
       return;
     }
     sends_ += output_.back().of ? 1 : 0;  // what only acknowledges stands last, and alone
@@ -90,7 +90,7 @@ void Lane::flush() {
   }
   if (gone_ || blocked_ == !isFlushed()) return;
   blocked_ = !isFlushed();
-  loop_.rewatch(wire_.socket().get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  loop_.rewatch(stream_.socket().get(), blocked_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void Lane::sent(std::size_t bytes) {
@@ -120,9 +120,9 @@ void Lane::read(LaneOwner& owner) {
     msghdr message{};
     message.msg_iov = room.data();
     message.msg_iovlen = room.size();
-    const ssize_t got = wire_.receive(message);
+    const ssize_t got = stream_.receive(message);
     if (got < 0 && isTransient(errno)) return;
-    if (got < 0) return leave(owner, makeError(ErrorKind::Connection, wire_.failure("recvmsg").text()));
+    if (got < 0) return leave(owner, makeError(ErrorKind::Connection, stream_.failure("recvmsg").text()));
     if (got == 0) return leave(owner, {});
     const auto bytes = static_cast<std::size_t>(got);
     seen_ += bytes;
@@ -132,14 +132,14 @@ void Lane::read(LaneOwner& owner) {
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
     if (reader_.hasEnded()) return leave(owner, {});
-    if (bytes < room[0].iov_len + room[1].iov_len && !wire_.hasUnread()) return;  // that was all
+    if (bytes < room[0].iov_len + room[1].iov_len && !stream_.hasUnread()) return;  // that was all
   }
   if (!gone_) readOn();
 }
 
-// What the wire has taken from the socket already, in the next turn.
+// What the stream has taken from the socket already, in the next turn.
 void Lane::readOn() {
-  if (wire_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
+  if (stream_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
 }
 
 // False when there were more than can be.
@@ -196,14 +196,14 @@ void Lane::sayEnd() {
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  [[maybe_unused]] const auto sent = wire_.send(message);
+  [[maybe_unused]] const auto sent = stream_.send(message);
 }
 
 void Lane::drop() {
   if (std::exchange(gone_, true)) return;
   loop_.cancel(confirmation_);
-  loop_.unwatch(wire_.socket().get());
-  wire_.close();
+  loop_.unwatch(stream_.socket().get());
+  stream_.close();
 }
 
 void Lane::leave(LaneOwner& owner, const Error& error) {

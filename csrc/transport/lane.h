@@ -12,7 +12,7 @@
 #include "transport/frame_reader.h"
 #include "transport/rate_estimator.h"
 #include "transport/send_queue.h"
-#include "transport/wire.h"
+#include "transport/stream.h"
 
 namespace fairring {
 
@@ -32,7 +32,7 @@ class LaneOwner {
 
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Wire wire);
+  Lane(Loop& loop, std::weak_ptr<LaneOwner> owner, Reassembly& reassembly, std::uint32_t index, Stream stream);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane();
@@ -48,7 +48,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   void give(SendQueue::Chunk chunk);
   void flush();
-  bool isFlushed() const { return output_.empty() && !wire_.hasUnsent(); }
+  bool isFlushed() const { return output_.empty() && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
   bool peerHasEnded() const { return reader_.hasEnded(); }
@@ -82,11 +82,11 @@ class Lane : public std::enable_shared_from_this<Lane> {
   Loop& loop_;
   const std::weak_ptr<LaneOwner> owner_;
   const std::uint32_t index_;
-  Wire wire_;
+  Stream stream_;
   FrameReader reader_;
   RateEstimator rate_;
   bool gone_ = false;
-  bool blocked_ = false;  // the wire takes no more for now
+  bool blocked_ = false;  // the stream takes no more for now
 
   std::deque<Frame> output_;
   std::size_t offset_ = 0;  // of the first frame, that has been sent

@@ -21,7 +21,7 @@ TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Re
 
 TcpChannel::~TcpChannel() { close(); }
 
-void TcpChannel::add(std::uint32_t index, Wire wire) {
+void TcpChannel::add(std::uint32_t index, Stream stream) {
   assert(loop_.isCurrent() && !closed_);
   if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
     old.mapped()->drop();
@@ -30,7 +30,7 @@ void TcpChannel::add(std::uint32_t index, Wire wire) {
     sendQueue_.takeBack(old.mapped()->takeUnacknowledged());
   }
   loop_.cancel(std::exchange(patience_, 0));
-  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), reassembly_, index, std::move(wire));
+  const auto lane = std::make_shared<Lane>(loop_, weak_from_this(), reassembly_, index, std::move(stream));
   lanes_[index] = lane;
   lane->start();
   pump();

@@ -27,7 +27,7 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking, Ended ended);
   ~TcpChannel() override;
 
-  void add(std::uint32_t index, Wire wire);
+  void add(std::uint32_t index, Stream stream);
   void send(std::span<const Message> messages, Channels::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;

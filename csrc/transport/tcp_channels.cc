@@ -9,14 +9,14 @@ TcpChannels::TcpChannels(Loop& loop, MessageReceiver& receiver, Relinking relink
 
 TcpChannels::~TcpChannels() { close(); }
 
-void TcpChannels::add(int peer, std::uint32_t lane, Wire wire) {
+void TcpChannels::add(int peer, std::uint32_t lane, Stream stream) {
   assert(loop_.isCurrent());
   const auto [found, isNew] = channels_.try_emplace(peer);
   if (isNew) {
     found->second = std::make_shared<TcpChannel>(loop_, peer, receiver_, relinking_,
                                                  [this, peer](const Error& error) { onEnded(peer, error); });
   }
-  if (const auto channel = found->second) channel->add(lane, std::move(wire));
+  if (const auto channel = found->second) channel->add(lane, std::move(stream));
 }
 
 void TcpChannels::peerLeaves(int peer) {

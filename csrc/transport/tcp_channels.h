@@ -16,7 +16,7 @@ class TcpChannels final : public Channels {
   ~TcpChannels() override;
 
   // A connection that has passed the challenge. One that was there under the same index is replaced.
-  void add(int peer, std::uint32_t lane, Wire wire);
+  void add(int peer, std::uint32_t lane, Stream stream);
   // The peer will not come back: what breaks from now on stays broken.
   void peerLeaves(int peer);
 

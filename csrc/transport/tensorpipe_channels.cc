@@ -8,8 +8,8 @@
 #include <map>
 #include <optional>
 
+#include "transport/tensorpipe_connector.h"
 #include "transport/tensorpipe_context.h"
-#include "transport/tensorpipe_links.h"
 
 namespace fairring {
 
@@ -48,8 +48,8 @@ class TensorPipeChannels final : public ContactChannels {
   TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver);
   ~TensorPipeChannels() override { close(); }
 
-  std::string contact() const override { return links_.contact(); }
-  void connect(int peer, const std::string& contact) override { links_.connect(peer, contact); }
+  std::string contact() const override { return connector_.contact(); }
+  void connect(int peer, const std::string& contact) override { connector_.connect(peer, contact); }
   void whenOpen(std::function<void()> open) override;
 
   void send(int peer, std::span<const Message> messages, Released released) override;
@@ -78,7 +78,7 @@ class TensorPipeChannels final : public ContactChannels {
 
   MessageReceiver& receiver_;
   TensorPipeContext context_;
-  TensorPipeLinks links_;
+  TensorPipeConnector connector_;
   std::function<void()> whenOpen_;
   std::map<int, Lane> lanes_;  // of the open pipes
   std::byte filler_{};         // where that of others ends up
@@ -87,9 +87,9 @@ class TensorPipeChannels final : public ContactChannels {
 TensorPipeChannels::TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)
     : receiver_(receiver),
       context_(loop, settings.transport, static_cast<int>(settings.peers.size())),
-      links_(context_, settings,
-             {.linked = [this](int peer, const TensorPipe& pipe) { onLinked(peer, pipe); },
-              .failed = [this](int peer, const Error& error) { receiver_.ended(peer, error); }}) {}
+      connector_(context_, settings,
+                 {.linked = [this](int peer, const TensorPipe& pipe) { onLinked(peer, pipe); },
+                  .failed = [this](int peer, const Error& error) { receiver_.ended(peer, error); }}) {}
 
 void TensorPipeChannels::onLinked(int peer, const TensorPipe& pipe) {
   lanes_[peer].pipe = pipe;
@@ -106,7 +106,7 @@ void TensorPipeChannels::whenOpen(std::function<void()> open) {
 }
 
 void TensorPipeChannels::tellOpen() {
-  if (links_.complete() && whenOpen_) std::exchange(whenOpen_, nullptr)();
+  if (connector_.complete() && whenOpen_) std::exchange(whenOpen_, nullptr)();
 }
 
 void TensorPipeChannels::send(int peer, std::span<const Message> messages, Released released) {

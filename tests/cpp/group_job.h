@@ -21,13 +21,13 @@ struct Node {  // what a process has
   LoopThread loop;
   LoopThread vitals;
   Acceptor acceptor{loop, {"127.0.0.1"}, {}};
-  std::shared_ptr<Entrance> entrance;
+  std::shared_ptr<GroupEndpoint> endpoint;
   std::unique_ptr<Group> group;
 
   Threads threads() { return {loop, vitals}; }
   ~Node() {
     group.reset();
-    acceptor.remove(entrance);
+    acceptor.remove(endpoint);
   }
 };
 
@@ -42,8 +42,8 @@ class Job {
     const Secret secret = randomSecret();
     for (std::size_t r = 0; r < machines.size(); ++r) {
       auto node = std::make_unique<Node>();
-      node->entrance = std::make_shared<Entrance>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
-      node->acceptor.add(node->entrance);
+      node->endpoint = std::make_shared<GroupEndpoint>(makeGroupId(secret, "job"), secret, static_cast<int>(r));
+      node->acceptor.add(node->endpoint);
       facts.push_back(
           {{machines[r], ""}, "host-of-" + machines[r], {"127.0.0.1"}, node->acceptor.port(), "same", "", "", {}});
       nodes.push_back(std::move(node));
@@ -61,7 +61,7 @@ class Job {
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
-    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->entrance, settings, facts);
+    nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
   }
   void joinAll() {
     for (std::size_t r = 0; r < nodes.size(); ++r) join(r);

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "group_job.h"
-#include "transport/links.h"
+#include "transport/connector.h"
 
 namespace fairring {
 namespace {
@@ -257,30 +257,30 @@ TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
   auto done = job.allReduce(0, tensor);
   Node& peer = *job.nodes[1];
   std::promise<void> linked;
-  std::vector<Arrival> arrivals;
-  std::unique_ptr<Links> links;
+  std::vector<AuthenticatedConnection> connections;
+  std::unique_ptr<Connector> connector;
   const SocketAddress address = tcpAddress("127.0.0.1", job.facts[0].port);
   peer.loop.runAndWait([&] {
-    const auto arrived = [&](Arrival arrival) {
-      arrivals.push_back(std::move(arrival));
-      if (arrivals.size() == 2) linked.set_value();
+    const auto arrived = [&](AuthenticatedConnection connection) {
+      connections.push_back(std::move(connection));
+      if (connections.size() == 2) linked.set_value();
     };
-    links = std::make_unique<Links>(peer.loop.loop(), peer.entrance, Links::Events{arrived, nullptr});
-    links->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
+    connector = std::make_unique<Connector>(peer.loop.loop(), peer.endpoint, Connector::Events{arrived, nullptr});
+    connector->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
   });
   linked.get_future().wait();
   const std::string goodbye(
       "\x04\0\0\0\x01\0\0\0"
       "0",
       9);
-  for (const Arrival& arrival : arrivals) {
-    if (arrival.purpose == Purpose::Control) {
-      ASSERT_EQ(::send(arrival.wire.socket().get(), goodbye.data(), goodbye.size(), 0), 9);
+  for (const AuthenticatedConnection& connection : connections) {
+    if (connection.purpose == Purpose::Control) {
+      ASSERT_EQ(::send(connection.stream.socket().get(), goodbye.data(), goodbye.size(), 0), 9);
     }
   }
-  arrivals.clear();
+  connections.clear();
   EXPECT_NE(done.get().find("rank 1 has left the group"), std::string::npos);
-  peer.loop.runAndWait([&] { links.reset(); });
+  peer.loop.runAndWait([&] { connector.reset(); });
 }
 
 TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
@@ -296,7 +296,7 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
                          .sliceBytes = 256 << 10,
                          .rows = {},
                          .failed = nullptr};
-  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->entrance, settings, job.facts);
+  job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->endpoint, settings, job.facts);
   std::vector<float> tensor(10);
   const std::string text = job.allReduce(0, tensor).get();
   EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;

@@ -10,7 +10,7 @@
 #include <future>
 #include <thread>
 
-#include "transport/links.h"
+#include "transport/connector.h"
 #include "transport_certificates.h"
 
 namespace fairring {
@@ -20,20 +20,20 @@ using std::chrono::milliseconds;
 
 constexpr int kSelf = 0;
 
-class Door : public ::testing::Test {
+class AcceptorTest : public ::testing::Test {
  protected:
-  explicit Door(std::shared_ptr<const Tls> tls = nullptr)
-      : entrance_(std::make_shared<Entrance>(makeGroupId(secret_, "group"), secret_, kSelf, std::move(tls))) {
-    acceptor_.add(entrance_);
+  explicit AcceptorTest(std::shared_ptr<const Tls> tls = nullptr)
+      : endpoint_(std::make_shared<GroupEndpoint>(makeGroupId(secret_, "group"), secret_, kSelf, std::move(tls))) {
+    acceptor_.add(endpoint_);
   }
-  ~Door() override { acceptor_.remove(entrance_); }
+  ~AcceptorTest() override { acceptor_.remove(endpoint_); }
 
   SocketAddress address() const { return tcpAddress("127.0.0.1", acceptor_.port()); }
 
   // Peers 1 to count connect to rank 0, each with a loop turn in common; how many were let in by both sides.
   int letIn(int count, const Secret& secret, const std::shared_ptr<const Tls>& tls = nullptr) {
     LoopThread loop;
-    std::vector<std::unique_ptr<Links>> peers;
+    std::vector<std::unique_ptr<Connector>> peers;
     std::promise<void> over;
     int good = 0;
     int bad = 0;
@@ -43,10 +43,11 @@ class Door : public ::testing::Test {
         if (good + bad == count) over.set_value();
       };
       for (int rank = 1; rank <= count; ++rank) {
-        auto entrance = std::make_shared<Entrance>(entrance_->id, secret, rank, tls);
-        peers.push_back(std::make_unique<Links>(
-            loop.loop(), std::move(entrance),
-            Links::Events{[&, ended](const Arrival&) { ended(good); }, [&, ended](int, const Error&) { ended(bad); }}));
+        auto endpoint = std::make_shared<GroupEndpoint>(endpoint_->id, secret, rank, tls);
+        peers.push_back(
+            std::make_unique<Connector>(loop.loop(), std::move(endpoint),
+                                        Connector::Events{[&, ended](const AuthenticatedConnection&) { ended(good); },
+                                                          [&, ended](int, const Error&) { ended(bad); }}));
         peers.back()->want({{kSelf, Purpose::Lane, address()}}, milliseconds(20'000));
       }
     });
@@ -58,45 +59,48 @@ class Door : public ::testing::Test {
   LoopThread loop_;
   Acceptor acceptor_{loop_, {"127.0.0.1"}, {}};
   const Secret secret_ = randomSecret();
-  const std::shared_ptr<Entrance> entrance_;
+  const std::shared_ptr<GroupEndpoint> endpoint_;
 };
 
-class SecureDoor : public Door {
+class SecureAcceptorTest : public AcceptorTest {
  protected:
-  SecureDoor() : SecureDoor(std::make_unique<Authority>()) {}
+  SecureAcceptorTest() : SecureAcceptorTest(std::make_unique<Authority>()) {}
 
   std::shared_ptr<const Tls> issue(const std::string& name) {
     return std::make_shared<const Tls>(authority_->issue(name));
   }
 
  private:
-  explicit SecureDoor(std::unique_ptr<Authority> authority)
-      : Door(std::make_shared<const Tls>(authority->issue("self"))), authority_(std::move(authority)) {}
+  explicit SecureAcceptorTest(std::unique_ptr<Authority> authority)
+      : AcceptorTest(std::make_shared<const Tls>(authority->issue("self"))), authority_(std::move(authority)) {}
 
   const std::unique_ptr<Authority> authority_;
 };
 
-TEST_F(Door, MorePeersThanMayBeHalfOpenAllGetInWhenTheyComeAtOnce) { EXPECT_EQ(letIn(400, secret_), 400); }
+TEST_F(AcceptorTest, MorePeersThanMayBeHalfOpenAllGetInWhenTheyComeAtOnce) { EXPECT_EQ(letIn(400, secret_), 400); }
 
-TEST_F(Door, APeerGetsInBehindACrowdOfSilentStrangers) {
+TEST_F(AcceptorTest, APeerGetsInBehindACrowdOfSilentStrangers) {
   std::vector<Descriptor> crowd;
-  const SocketAddress door = address();
+  const SocketAddress listenAddress = address();
   for (std::size_t i = 0; i < Acceptor::kHalfOpen + 40; ++i) {
     crowd.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
-    ASSERT_EQ(::connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+    ASSERT_EQ(
+        ::connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
+        0);
   }
   EXPECT_EQ(letIn(1, secret_), 1);
   EXPECT_GT(acceptor_.strangers(), 0U);
 }
 
-TEST_F(Door, WhoHasAnotherSecretStaysOutside) {
+TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   LoopThread loop;
   std::promise<std::string> failed;
-  std::unique_ptr<Links> stranger;
+  std::unique_ptr<Connector> stranger;
   loop.runAndWait([&] {
-    stranger = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, randomSecret(), 1),
-                                       Links::Events{[](const Arrival&) { FAIL() << "let in"; },
-                                                     [&](int, const Error& error) { failed.set_value(error.text()); }});
+    stranger = std::make_unique<Connector>(
+        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, randomSecret(), 1),
+        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                          [&](int, const Error& error) { failed.set_value(error.text()); }});
     stranger->want({{kSelf, Purpose::Control, address()}}, milliseconds(300));
   });
   EXPECT_NE(failed.get_future().get().find("challenge"), std::string::npos);
@@ -115,37 +119,40 @@ Error shake(TlsStream& stream, const Descriptor& socket) {
   return error;
 }
 
-TEST_F(SecureDoor, PeersGetInBySecretAndCertificate) { EXPECT_EQ(letIn(40, secret_, issue("peer")), 40); }
+TEST_F(SecureAcceptorTest, PeersGetInBySecretAndCertificate) { EXPECT_EQ(letIn(40, secret_, issue("peer")), 40); }
 
-TEST_F(SecureDoor, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndTheGroupIsTold) {
+TEST_F(SecureAcceptorTest, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndTheGroupIsTold) {
   Authority foreign;
-  std::promise<Arrival> arrived;
-  loop_.runAndWait([&] { entrance_->open([&](Arrival arrival) { arrived.set_value(std::move(arrival)); }); });
+  std::promise<AuthenticatedConnection> arrived;
+  loop_.runAndWait(
+      [&] { endpoint_->open([&](AuthenticatedConnection connection) { arrived.set_value(std::move(connection)); }); });
   EXPECT_EQ(letIn(1, secret_, std::make_shared<const Tls>(foreign.issue("peer"))), 0);
-  const Arrival arrival = arrived.get_future().get();
-  EXPECT_EQ(arrival.peer, 1);
-  EXPECT_EQ(arrival.error.kind(), ErrorKind::Configuration) << arrival.error.text();
+  const AuthenticatedConnection connection = arrived.get_future().get();
+  EXPECT_EQ(connection.peer, 1);
+  EXPECT_EQ(connection.error.kind(), ErrorKind::Configuration) << connection.error.text();
   EXPECT_EQ(acceptor_.strangers(), 0U);
 }
 
 // TLS would accept him, but he does not get so far: whatever he says first is no greeting.
-TEST_F(SecureDoor, WhoHasACertificateAndNotTheSecretIsAStranger) {
+TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
   const auto certified = issue("stranger");
   Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-  const SocketAddress door = address();
-  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  const SocketAddress listenAddress = address();
+  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
+            0);
   const auto stream = certified->stream(TlsStream::Side::Connector, socket.get());
   EXPECT_EQ(shake(*stream, socket).kind(), ErrorKind::Connection);
   EXPECT_EQ(acceptor_.strangers(), 1U);
 }
 
-// Between a rank and the door: passes the challenge on, then ends TLS on both sides with a certificate that both trust,
-// and passes on what it reads.
-void standBetween(Descriptor listener, const SocketAddress& door, const Tls& certified) {
+// Between a rank and the listener: passes the challenge on, then ends TLS on both sides with a certificate that both
+// trust, and passes on what it reads.
+void standBetween(Descriptor listener, const SocketAddress& listenAddress, const Tls& certified) {
   const Descriptor rank(::accept(listener.get(), nullptr, nullptr));
   listener.reset();  // once is enough
   const Descriptor beyond(::socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_EQ(::connect(beyond.get(), reinterpret_cast<const sockaddr*>(&door.storage), door.length), 0);
+  ASSERT_EQ(::connect(beyond.get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
+            0);
   const auto pass = [](const Descriptor& from, const Descriptor& to, std::size_t bytes) {
     std::array<char, 76> words{};
     ASSERT_EQ(::recv(from.get(), words.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
@@ -158,8 +165,8 @@ void standBetween(Descriptor listener, const SocketAddress& door, const Tls& cer
   const auto there = certified.stream(TlsStream::Side::Connector, beyond.get());
   ASSERT_FALSE(shake(*here, rank));
   ASSERT_FALSE(shake(*there, beyond));
-  Hello::Bytes32 bond{};
-  const iovec piece{bond.data(), bond.size()};
+  Challenge::Bytes32 channelBinding{};
+  const iovec piece{channelBinding.data(), channelBinding.size()};
   ASSERT_EQ(here->receive({&piece, 1}), 32);
   ASSERT_EQ(there->send({&piece, 1}), 32);
   ASSERT_EQ(there->receive({&piece, 1}), 32);
@@ -167,7 +174,7 @@ void standBetween(Descriptor listener, const SocketAddress& door, const Tls& cer
   for (const auto* stream : {&here, &there}) EXPECT_LE((*stream)->receive({&piece, 1}), 0) << "not closed";
 }
 
-TEST_F(SecureDoor, WhoStandsBetweenWithACertificateAndNotTheSecretGainsNothing) {
+TEST_F(SecureAcceptorTest, WhoStandsBetweenWithACertificateAndNotTheSecretGainsNothing) {
   Descriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
   const SocketAddress any = tcpAddress("127.0.0.1", 0);
   ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length), 0);
@@ -177,32 +184,34 @@ TEST_F(SecureDoor, WhoStandsBetweenWithACertificateAndNotTheSecretGainsNothing) 
       [&, certified = issue("other job")] { standBetween(std::move(listener), address(), *certified); });
   LoopThread loop;
   std::promise<std::string> failed;
-  std::unique_ptr<Links> links;
+  std::unique_ptr<Connector> connector;
   loop.runAndWait([&] {
-    links = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, secret_, 1, issue("rank")),
-                                    Links::Events{[](const Arrival&) { FAIL() << "let in"; },
-                                                  [&](int, const Error& error) { failed.set_value(error.text()); }});
-    links->want({{kSelf, Purpose::Control, there}}, milliseconds(20'000));
+    connector = std::make_unique<Connector>(
+        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1, issue("rank")),
+        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                          [&](int, const Error& error) { failed.set_value(error.text()); }});
+    connector->want({{kSelf, Purpose::Control, there}}, milliseconds(20'000));
   });
   between.join();
   EXPECT_EQ(acceptor_.strangers(), 1U);
   EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos) << "who tries again finds nobody";
-  loop.runAndWait([&] { links.reset(); });
+  loop.runAndWait([&] { connector.reset(); });
 }
 
-TEST_F(Door, APortThatNobodyListensOnIsAnErrorAtOnce) {
+TEST_F(AcceptorTest, APortThatNobodyListensOnIsAnErrorAtOnce) {
   const SocketAddress nobody = tcpAddress("127.0.0.1", 1);
   LoopThread loop;
   std::promise<std::string> failed;
-  std::unique_ptr<Links> links;
+  std::unique_ptr<Connector> connector;
   loop.runAndWait([&] {
-    links = std::make_unique<Links>(loop.loop(), std::make_shared<Entrance>(entrance_->id, secret_, 1),
-                                    Links::Events{[](const Arrival&) { FAIL() << "let in"; },
-                                                  [&](int, const Error& error) { failed.set_value(error.text()); }});
-    links->want({{kSelf, Purpose::Control, nobody}}, milliseconds(60'000));
+    connector = std::make_unique<Connector>(
+        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1),
+        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                          [&](int, const Error& error) { failed.set_value(error.text()); }});
+    connector->want({{kSelf, Purpose::Control, nobody}}, milliseconds(60'000));
   });
   EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos);
-  loop.runAndWait([&] { links.reset(); });
+  loop.runAndWait([&] { connector.reset(); });
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ TYPED_TEST_P(ChannelsDelivery, AMessageArrivesWholeAtItsPlaceWithItsHeader) {
   ASSERT_TRUE(mesh.opened());
   mesh.send(0, 1, {message});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
-  const std::vector<Recorder::Arrival> once{{0, message.header}};
+  const std::vector<Recorder::AuthenticatedConnection> once{{0, message.header}};
   EXPECT_EQ(mesh.receiver(1).asked, once);
   EXPECT_EQ(mesh.receiver(1).arrivals, once);
   EXPECT_EQ(mesh.receiver(1).at(0, message.header), bytes);
@@ -32,7 +32,7 @@ TYPED_TEST_P(ChannelsDelivery, AGrantArrivesWithoutAPlaceBeingAskedFor) {
   ASSERT_TRUE(mesh.opened());
   mesh.send(1, 0, {grantMessage(3)}, [&] { released = true; });
   ASSERT_TRUE(mesh.until([&] { return released && !mesh.receiver(0).arrivals.empty(); }));
-  EXPECT_EQ(mesh.receiver(0).arrivals, (std::vector<Recorder::Arrival>{{1, grantMessage(3).header}}));
+  EXPECT_EQ(mesh.receiver(0).arrivals, (std::vector<Recorder::AuthenticatedConnection>{{1, grantMessage(3).header}}));
   EXPECT_TRUE(mesh.receiver(0).asked.empty());
 }
 
@@ -47,7 +47,8 @@ TYPED_TEST_P(ChannelsDelivery, MessagesOfOneBatchGoToPlacesOfTheirOwn) {
   Recorder& receiver = mesh.receiver(1);
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(receiver.at(0, dataMessage(i + 1, bytes[i]).header), bytes[i]);
   for (const std::uint64_t slice : {8, 9}) {
-    EXPECT_EQ(std::ranges::count(receiver.arrivals, Recorder::Arrival{0, grantMessage(slice).header}), 1);
+    EXPECT_EQ(std::ranges::count(receiver.arrivals, Recorder::AuthenticatedConnection{0, grantMessage(slice).header}),
+              1);
   }
 }
 

@@ -38,10 +38,10 @@ struct Joined {
 using Join = Joined (*)(Loop& loop, MessageReceiver& receiver, Seat seat);  // called on the loop
 
 struct Recorder final : MessageReceiver {
-  struct Arrival {
+  struct AuthenticatedConnection {
     int peer;
     MessageHeader header;
-    bool operator==(const Arrival&) const = default;
+    bool operator==(const AuthenticatedConnection&) const = default;
   };
   struct End {
     int peer;
@@ -65,8 +65,8 @@ struct Recorder final : MessageReceiver {
 
   int refused = -1;  // the peer whose messages find no place
   std::function<void()> onArrival;
-  std::vector<Arrival> asked;
-  std::vector<Arrival> arrivals;
+  std::vector<AuthenticatedConnection> asked;
+  std::vector<AuthenticatedConnection> arrivals;
   std::vector<End> ends;
   std::map<std::tuple<int, std::uint64_t, std::uint64_t>, Bytes> memory;
 };

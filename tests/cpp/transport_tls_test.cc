@@ -1,5 +1,5 @@
-// What TLS promises a wire: the same bytes, large and small, whatever the socket takes at once; ends that are told; and
-// nobody without a certificate of the authority. Over local sockets; two ends stepped in turn.
+// What TLS promises a stream: the same bytes, large and small, whatever the socket takes at once; ends that are told;
+// and nobody without a certificate of the authority. Over local sockets; two ends stepped in turn.
 #include "transport/tls.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/stream.h"
 #include "transport_certificates.h"
 
 namespace fairring {

@@ -1,4 +1,4 @@
-#include "transport/control_wire.h"
+#include "transport/control_connections.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -39,7 +39,7 @@ std::uint32_t lengthIn(const std::string& header) {
   return length;
 }
 
-ssize_t sendOver(Wire& wire, const Outgoing& out) {
+ssize_t sendOver(Stream& stream, const Outgoing& out) {
   iovec bytes{const_cast<char*>(out.bytes.data()) + out.sent, out.bytes.size() - out.sent};
   msghdr message{};
   message.msg_iov = &bytes;
@@ -55,7 +55,7 @@ ssize_t sendOver(Wire& wire, const Outgoing& out) {
     header->cmsg_len = CMSG_LEN(size);
     std::memcpy(CMSG_DATA(header), out.descriptors.data(), size);
   }
-  return wire.send(message);
+  return stream.send(message);
 }
 
 void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
@@ -79,9 +79,9 @@ pid_t processOf(int socket) {
 
 }  // namespace
 
-struct ControlWire::Connection {
+struct ControlConnections::Connection {
   int peer;
-  Wire wire;
+  Stream stream;
   Descriptor process;  // readable once the peer's process has ended; none for peers of other machines
   std::string input;
   std::vector<Descriptor> descriptors;
@@ -90,7 +90,7 @@ struct ControlWire::Connection {
   bool ended = false;
 };
 
-ControlWire::ControlWire(Loop& loop, Heartbeat heartbeat, Events events)
+ControlConnections::ControlConnections(Loop& loop, Heartbeat heartbeat, Events events)
     : loop_(loop),
       heartbeat_(std::move(heartbeat)),
       interval_(std::clamp(heartbeat_.timeout / 4, std::chrono::milliseconds(1), kLongestInterval)),
@@ -98,34 +98,34 @@ ControlWire::ControlWire(Loop& loop, Heartbeat heartbeat, Events events)
   scheduleBeat();
 }
 
-ControlWire::~ControlWire() {
+ControlConnections::~ControlConnections() {
   loop_.cancel(nextBeat_);
   for (auto& [peer, connection] : connections_) {
     connection->ended = true;
-    loop_.unwatch(connection->wire.socket().get());
+    loop_.unwatch(connection->stream.socket().get());
     if (connection->process) loop_.unwatch(connection->process.get());
   }
 }
 
-void ControlWire::add(int peer, Wire wire) {
+void ControlConnections::add(int peer, Stream stream) {
   assert(loop_.isCurrent());
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
-  connection->wire = std::move(wire);
+  connection->stream = std::move(stream);
   connection->heard = Loop::Clock::now();
   connections_[peer] = connection;
-  loop_.watch(connection->wire.socket().get(), EPOLLIN,
+  loop_.watch(connection->stream.socket().get(), EPOLLIN,
               [this, connection](std::uint32_t events) { onReady(connection, events); });
   watchProcess(connection);
-  if (connection->ended || !connection->wire.hasUnread()) return;
+  if (connection->ended || !connection->stream.hasUnread()) return;
   loop_.post([this, weak = std::weak_ptr(connection)] {  // what came right behind the handshake
     if (const auto here = weak.lock(); here && !here->ended) readAll(*here);
   });
 }
 
 // The end of the connection says as much, unless some other process has inherited the peer's end of it.
-void ControlWire::watchProcess(const std::shared_ptr<Connection>& connection) {
-  const pid_t process = processOf(connection->wire.socket().get());
+void ControlConnections::watchProcess(const std::shared_ptr<Connection>& connection) {
+  const pid_t process = processOf(connection->stream.socket().get());
   if (process <= 0) return;
   const auto hasEnded = [this, connection](std::uint32_t) {
     readAll(*connection);  // its last words
@@ -139,7 +139,7 @@ void ControlWire::watchProcess(const std::shared_ptr<Connection>& connection) {
 }
 
 // A process that was stopped itself finds everybody silent when it goes on: it listens first.
-void ControlWire::beat() {
+void ControlConnections::beat() {
   const auto now = Loop::Clock::now();
   const bool overslept = now - beatDue_ > heartbeat_.timeout / 2;
   const auto connections = connections_;
@@ -153,12 +153,13 @@ void ControlWire::beat() {
   scheduleBeat();
 }
 
-void ControlWire::scheduleBeat() {
+void ControlConnections::scheduleBeat() {
   beatDue_ = Loop::Clock::now() + interval_;
   nextBeat_ = loop_.at(beatDue_, [this] { beat(); });
 }
 
-void ControlWire::send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors) {
+void ControlConnections::send(int peer, ControlType type, const std::string& text,
+                              const std::vector<int>& descriptors) {
   assert(loop_.isCurrent() && text.size() <= kMaxText && descriptors.size() <= kMaxDescriptors);
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
@@ -166,12 +167,12 @@ void ControlWire::send(int peer, ControlType type, const std::string& text, cons
   flush(*found->second);
 }
 
-void ControlWire::onReady(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
+void ControlConnections::onReady(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) flush(*connection);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) readAll(*connection);
 }
 
-void ControlWire::readAll(Connection& connection) {
+void ControlConnections::readAll(Connection& connection) {
   while (!connection.ended && readSome(connection)) {
     while (!connection.ended && takeMessage(connection)) {
     }
@@ -179,7 +180,7 @@ void ControlWire::readAll(Connection& connection) {
 }
 
 // True when there may be more to read.
-bool ControlWire::readSome(Connection& connection) {
+bool ControlConnections::readSome(Connection& connection) {
   std::array<char, 4096> buffer;
   iovec bytes{buffer.data(), buffer.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> ancillary{};
@@ -188,10 +189,10 @@ bool ControlWire::readSome(Connection& connection) {
   message.msg_iovlen = 1;
   message.msg_control = ancillary.data();
   message.msg_controllen = ancillary.size();
-  const ssize_t got = connection.wire.receive(message);
+  const ssize_t got = connection.stream.receive(message);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
-    end(connection, got == 0 ? Error() : connection.wire.failure("recvmsg"));
+    end(connection, got == 0 ? Error() : connection.stream.failure("recvmsg"));
     return false;
   }
   connection.heard = Loop::Clock::now();
@@ -201,7 +202,7 @@ bool ControlWire::readSome(Connection& connection) {
 }
 
 // True when there was one.
-bool ControlWire::takeMessage(Connection& connection) {
+bool ControlConnections::takeMessage(Connection& connection) {
   std::string& input = connection.input;
   if (input.size() < kHeaderBytes) return false;
   const std::uint32_t length = lengthIn(input);
@@ -219,27 +220,27 @@ bool ControlWire::takeMessage(Connection& connection) {
   return true;
 }
 
-void ControlWire::flush(Connection& connection) {
-  connection.wire.flush();
+void ControlConnections::flush(Connection& connection) {
+  connection.stream.flush();
   while (!connection.output.empty()) {
     Outgoing& out = connection.output.front();
-    const ssize_t sent = sendOver(connection.wire, out);
+    const ssize_t sent = sendOver(connection.stream, out);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (sent < 0) {  // broken: reading finds the end and tells it
       connection.output.clear();
-      ::shutdown(connection.wire.socket().get(), SHUT_RDWR);
+      ::shutdown(connection.stream.socket().get(), SHUT_RDWR);
       break;
     }
     out.sent += static_cast<std::size_t>(sent);
     if (out.sent == out.bytes.size()) connection.output.pop_front();
   }
-  const bool blocked = !connection.output.empty() || connection.wire.hasUnsent();
-  loop_.rewatch(connection.wire.socket().get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  const bool blocked = !connection.output.empty() || connection.stream.hasUnsent();
+  loop_.rewatch(connection.stream.socket().get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-void ControlWire::end(Connection& connection, const Error& error) {
+void ControlConnections::end(Connection& connection, const Error& error) {
   connection.ended = true;
-  loop_.unwatch(connection.wire.socket().get());
+  loop_.unwatch(connection.stream.socket().get());
   if (connection.process) loop_.unwatch(connection.process.get());
   const auto node = connections_.extract(connection.peer);  // alive until this is over
   events_.ended(connection.peer, error);

@@ -1,5 +1,5 @@
 // Whether a peer still listens, over real sockets of this machine.
-#include "transport/door_watch.h"
+#include "transport/listener_probe.h"
 
 #include <gtest/gtest.h>
 
@@ -38,11 +38,11 @@ class Watch : public ::testing::Test {
   Loop loop_;
   Descriptor door_ = listenOn(tcpAddress("127.0.0.1", 0));
   std::vector<int> shut_;
-  std::unique_ptr<DoorWatch> watch_ =
-      std::make_unique<DoorWatch>(loop_, milliseconds(1), [this](int peer) { shut_.push_back(peer); });
+  std::unique_ptr<ListenerProbe> watch_ =
+      std::make_unique<ListenerProbe>(loop_, milliseconds(1), [this](int peer) { shut_.push_back(peer); });
 };
 
-TEST_F(Watch, AnOpenDoorIsLookedAtAgainAndAgainAndAShutOneSaidOnce) {
+TEST_F(Watch, AListenerIsProbedAgainAndAgainAndARefusalSaidOnce) {
   watch(kPeer);
   serve(5);
   EXPECT_TRUE(shut_.empty());

@@ -22,14 +22,14 @@
 
 namespace fairring {
 
-class TensorPipeLinks {
+class TensorPipeConnector {
  public:
   struct Events {
     std::function<void(int peer, const TensorPipe& pipe)> linked;
     std::function<void(int peer, const Error& error)> failed;  // never from within connect(); at most once per peer
   };
 
-  TensorPipeLinks(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events);
+  TensorPipeConnector(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events);
 
   const std::string& contact() const { return contact_; }
   void connect(int peer, const std::string& contact);

@@ -1,4 +1,4 @@
-#include "transport/links.h"
+#include "transport/connector.h"
 
 #include <cassert>
 
@@ -13,54 +13,54 @@ constexpr std::chrono::milliseconds kLongestSilence{1'000};
 
 }  // namespace
 
-Links::Links(Loop& loop, std::shared_ptr<Entrance> entrance, Events events)
-    : loop_(loop), entrance_(std::move(entrance)), events_(std::move(events)) {}
+Connector::Connector(Loop& loop, std::shared_ptr<GroupEndpoint> endpoint, Events events)
+    : loop_(loop), endpoint_(std::move(endpoint)), events_(std::move(events)) {}
 
-Links::~Links() {
-  entrance_->close();
+Connector::~Connector() {
+  endpoint_->close();
   for (const auto& [key, attempt] : attempts_) loop_.cancel(attempt.retry);
 }
 
-void Links::want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout) {
+void Connector::want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout) {
   assert(loop_.isCurrent());
-  for (const Wanted& one : wanted) {
+  for (const ConnectionSpec& one : wanted) {
     const Key key{one.peer, one.purpose, one.lane};
     wanted_[key] = one;
     missing_.insert(key);
   }
-  entrance_->open([this](Arrival arrival) { take(std::move(arrival)); });
+  endpoint_->open([this](AuthenticatedConnection connection) { take(std::move(connection)); });
   for (const auto& [key, one] : wanted_) {
-    if (entrance_->rank > one.peer) begin(key, {.again = false, .deadline = Loop::Clock::now() + timeout});
+    if (endpoint_->rank > one.peer) begin(key, {.again = false, .deadline = Loop::Clock::now() + timeout});
   }
 }
 
-void Links::restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout) {
+void Connector::restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout) {
   assert(loop_.isCurrent());
   const Key key{peer, Purpose::Lane, lane};
-  if (entrance_->rank < peer || !wanted_.contains(key) || attempts_.contains(key)) return;
+  if (endpoint_->rank < peer || !wanted_.contains(key) || attempts_.contains(key)) return;
   begin(key, {.again = true, .deadline = Loop::Clock::now() + timeout});
 }
 
 // Not from within: who asked for the connection is still at it.
-void Links::begin(const Key& key, Attempt attempt) {
+void Connector::begin(const Key& key, Attempt attempt) {
   attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { connect(key); });
   attempts_[key] = std::move(attempt);
 }
 
-void Links::connect(const Key& key) {
+void Connector::connect(const Key& key) {
   Attempt& attempt = attempts_.at(key);
-  const Wanted& wanted = wanted_.at(key);
+  const ConnectionSpec& wanted = wanted_.at(key);
   const Greeting greeting{.purpose = wanted.purpose,
                           .lane = wanted.lane,
-                          .from = static_cast<std::uint32_t>(entrance_->rank),
+                          .from = static_cast<std::uint32_t>(endpoint_->rank),
                           .to = static_cast<std::uint32_t>(wanted.peer),
-                          .group = entrance_->id};
+                          .group = endpoint_->id};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - Loop::Clock::now());
   try {
     Descriptor socket = startConnect(wanted.address, wanted.source);
     if (attempt.again) prepareForPayload(socket, kLongestSilence);
-    Handshake::Terms terms{TlsStream::Side::Connector, Hello(greeting, entrance_->secret),
-                           [this](const Greeting&) { return entrance_->tls; }, left};
+    Handshake::Terms terms{TlsStream::Side::Connector, Challenge(greeting, endpoint_->secret),
+                           [this](const Greeting&) { return endpoint_->tls; }, left};
     attempt.handshake = std::make_unique<Handshake>(loop_, std::move(socket), std::move(terms),
                                                     [this, key](const Error& error) { onFinished(key, error); });
   } catch (const Failure& failure) {
@@ -68,12 +68,12 @@ void Links::connect(const Key& key) {
   }
 }
 
-bool Links::retry(const Attempt& attempt, const Error& error) const {
+bool Connector::retry(const Attempt& attempt, const Error& error) const {
   if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
   return error.kind() == ErrorKind::Connection || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
-void Links::onFinished(const Key& key, const Error& error) {
+void Connector::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
   if (retry(attempt, error)) {
     attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { connect(key); });
@@ -81,33 +81,33 @@ void Links::onFinished(const Key& key, const Error& error) {
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
   const auto [peer, purpose, lane] = key;
-  if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeWire(), {}});
+  if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeStream(), {}});
   if (node.mapped().again && error.kind() != ErrorKind::Configuration) return;
   // A lane may go to another interface, which a firewall shuts off alone.
-  const bool isOther = error.kind() == ErrorKind::PeerDied && !goesToDoor(key);
+  const bool isOther = error.kind() == ErrorKind::PeerDied && !goesToListener(key);
   events_.failed(peer, isOther ? makeError(ErrorKind::Connection, error.text()) : error);
 }
 
 // Where its control connection goes too.
-bool Links::goesToDoor(const Key& key) const {
+bool Connector::goesToListener(const Key& key) const {
   const auto [peer, purpose, lane] = key;
-  const auto door = wanted_.find({peer, Purpose::Control, 0});
-  return door == wanted_.end() || door->second.address == wanted_.at(key).address;
+  const auto control = wanted_.find({peer, Purpose::Control, 0});
+  return control == wanted_.end() || control->second.address == wanted_.at(key).address;
 }
 
-void Links::take(Arrival arrival) {
-  const Key key{arrival.peer, arrival.purpose, arrival.lane};
-  if (arrival.error) {
-    if (wanted_.contains(key)) events_.failed(arrival.peer, arrival.error);
+void Connector::take(AuthenticatedConnection connection) {
+  const Key key{connection.peer, connection.purpose, connection.lane};
+  if (connection.error) {
+    if (wanted_.contains(key)) events_.failed(connection.peer, connection.error);
     return;
   }
   // A lane may come again before this rank has seen it break. What else nobody waits for is closed by going out of
   // scope: a second control connection, or a lane that there is not.
-  const bool anew = arrival.purpose == Purpose::Lane && wanted_.contains(key);
-  if (missing_.erase(key) > 0 || anew) events_.linked(std::move(arrival));
+  const bool anew = connection.purpose == Purpose::Lane && wanted_.contains(key);
+  if (missing_.erase(key) > 0 || anew) events_.linked(std::move(connection));
 }
 
-std::set<int> Links::missing() const {
+std::set<int> Connector::missing() const {
   std::set<int> peers;
   for (const auto& [peer, purpose, lane] : missing_) peers.insert(peer);
   return peers;

@@ -13,10 +13,10 @@
 
 namespace fairring {
 
-class Wire {
+class Stream {
  public:
-  Wire() = default;
-  Wire(Descriptor socket, std::unique_ptr<TlsStream> tls = nullptr)
+  Stream() = default;
+  Stream(Descriptor socket, std::unique_ptr<TlsStream> tls = nullptr)
       : tls_(std::move(tls)), socket_(std::move(socket)) {}
 
   const Descriptor& socket() const { return socket_; }

@@ -17,7 +17,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/loop.h"
-#include "transport/wire.h"
+#include "transport/stream.h"
 
 namespace fairring {
 
@@ -39,10 +39,10 @@ struct ControlMessage {
 
 struct Heartbeat {
   std::chrono::milliseconds timeout;  // without any sign of life; beats come at a quarter of it, or once a second
-  std::function<std::string()> text;  // of the next beat; on the wire's loop
+  std::function<std::string()> text;  // of the next beat; on the connections' loop
 };
 
-class ControlWire {
+class ControlConnections {
  public:
   static constexpr std::size_t kMaxText = 64 << 10;
 
@@ -52,12 +52,12 @@ class ControlWire {
     std::function<void(int peer, std::chrono::milliseconds)> silent;  // for so long
   };
 
-  ControlWire(Loop& loop, Heartbeat heartbeat, Events events);
-  ControlWire(const ControlWire&) = delete;
-  ControlWire& operator=(const ControlWire&) = delete;
-  ~ControlWire();
+  ControlConnections(Loop& loop, Heartbeat heartbeat, Events events);
+  ControlConnections(const ControlConnections&) = delete;
+  ControlConnections& operator=(const ControlConnections&) = delete;
+  ~ControlConnections();
 
-  void add(int peer, Wire wire);
+  void add(int peer, Stream stream);
   // To a peer whose connection is gone: nothing happens, its end was reported.
   void send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors);
 

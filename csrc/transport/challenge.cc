@@ -1,4 +1,4 @@
-#include "transport/hello.h"
+#include "transport/challenge.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -105,15 +105,15 @@ std::string keyedName(const Secret& secret, const std::string& label, const std:
   return text;
 }
 
-Hello::Hello(const Greeting& greeting, const Secret& secret)
+Challenge::Challenge(const Greeting& greeting, const Secret& secret)
     : connector_(true), secret_(secret), greeting_(greeting), wanted_(kAnswerBytes) {
   greetingBytes_ = encodeGreeting(greeting, randomBytes());
   output_ = greetingBytes_;
 }
 
-Hello::Hello(SecretOf secretOf) : connector_(false), secretOf_(std::move(secretOf)), wanted_(kGreetingBytes) {}
+Challenge::Challenge(SecretOf secretOf) : connector_(false), secretOf_(std::move(secretOf)), wanted_(kGreetingBytes) {}
 
-Hello::State Hello::feed(Bytes bytes) {
+Challenge::State Challenge::feed(Bytes bytes) {
   assert(state_ == State::Wants && bytes.size() <= wanted());
   append(input_, bytes);
   if (wanted() > 0) return state_;
@@ -126,9 +126,9 @@ Hello::State Hello::feed(Bytes bytes) {
   return state_;
 }
 
-std::vector<std::byte> Hello::takeOutput() { return std::exchange(output_, {}); }
+std::vector<std::byte> Challenge::takeOutput() { return std::exchange(output_, {}); }
 
-Hello::State Hello::onGreeting() {
+Challenge::State Challenge::onGreeting() {
   const Bytes in(input_);
   if (!std::ranges::equal(in.first(8), bytesOf(kMagic)) || readU32(in.subspan(8)) != kVersion) return State::Refused;
   const std::uint32_t purpose = readU32(in.subspan(12));
@@ -150,7 +150,7 @@ Hello::State Hello::onGreeting() {
   return State::Wants;
 }
 
-Hello::State Hello::onAnswer() {
+Challenge::State Challenge::onAnswer() {
   const Bytes in(input_);
   const auto signedBytes = concatenated(greetingBytes_, in.first(32));
   if (!equalInConstantTime(in.subspan(32), mac(secret_, "acceptor", signedBytes))) return State::Refused;
@@ -160,17 +160,17 @@ Hello::State Hello::onAnswer() {
   return State::Done;
 }
 
-Hello::State Hello::onProof() {
+Challenge::State Challenge::onProof() {
   const Digest expected = mac(secret_, "connector", concatenated(greetingBytes_, nonce_));
   return equalInConstantTime(input_, expected) ? State::Done : State::Refused;
 }
 
-Hello::Bond Hello::bond(const Bytes32& channel) const {
+Challenge::ChannelBinding Challenge::channelBinding(const Bytes32& channel) const {
   assert(state_ == State::Done);
   const auto said = concatenated(concatenated(greetingBytes_, nonce_), channel);
   const Digest ofConnector = mac(secret_, "connector's channel", said);
   const Digest ofAcceptor = mac(secret_, "acceptor's channel", said);
-  return connector_ ? Bond{ofConnector, ofAcceptor} : Bond{ofAcceptor, ofConnector};
+  return connector_ ? ChannelBinding{ofConnector, ofAcceptor} : ChannelBinding{ofAcceptor, ofConnector};
 }
 
 }  // namespace fairring

@@ -1,5 +1,5 @@
 // Makes the connections of one group: to every neighbour those that are wanted, and lanes that broke once more. Of two
-// ranks the higher connects and the lower takes what arrives at its entrance, whenever that may be: nobody waits for
+// ranks the higher connects and the lower takes what arrives at its endpoint, whenever that may be: nobody waits for
 // another's first call.
 // A connection that is closed during the challenge is tried again for a while: the other side may be crowded.
 // On the loop only.
@@ -17,7 +17,7 @@
 
 namespace fairring {
 
-struct Wanted {
+struct ConnectionSpec {
   int peer;
   Purpose purpose;
   SocketAddress address;  // used where this rank is the higher one, as is the next
@@ -25,17 +25,17 @@ struct Wanted {
   std::optional<SocketAddress> source = std::nullopt;  // of this machine; none: as routing chooses
 };
 
-class Links {
+class Connector {
  public:
   struct Events {
-    std::function<void(Arrival)> linked;                 // of a lane again where it was made anew
-    std::function<void(int peer, const Error&)> failed;  // of kind Configuration: a certificate, on either side
+    std::function<void(AuthenticatedConnection)> linked;  // of a lane again where it was made anew
+    std::function<void(int peer, const Error&)> failed;   // of kind Configuration: a certificate, on either side
   };
 
-  Links(Loop& loop, std::shared_ptr<Entrance> entrance, Events events);
-  ~Links();
+  Connector(Loop& loop, std::shared_ptr<GroupEndpoint> endpoint, Events events);
+  ~Connector();
 
-  void want(const std::vector<Wanted>& wanted, std::chrono::milliseconds timeout);
+  void want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout);
   // Makes a connection that was wanted before anew, where this rank is the one to connect: tried for as long as that
   // takes, whatever refuses it. Where it does not come about nothing is called.
   void restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout);
@@ -54,13 +54,13 @@ class Links {
   void connect(const Key& key);
   bool retry(const Attempt& attempt, const Error& error) const;
   void onFinished(const Key& key, const Error& error);
-  bool goesToDoor(const Key& key) const;
-  void take(Arrival arrival);
+  bool goesToListener(const Key& key) const;
+  void take(AuthenticatedConnection connection);
 
   Loop& loop_;
-  std::shared_ptr<Entrance> entrance_;
+  std::shared_ptr<GroupEndpoint> endpoint_;
   Events events_;
-  std::map<Key, Wanted> wanted_;
+  std::map<Key, ConnectionSpec> wanted_;
   std::set<Key> missing_;
   std::map<Key, Attempt> attempts_;
 };

@@ -1,6 +1,6 @@
 // The keyed challenge: a stranger never passes it, whatever it says in whatever pieces, and never makes us wait for
 // more than a message.
-#include "transport/hello.h"
+#include "transport/challenge.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,15 +11,15 @@ namespace {
 
 constexpr std::size_t kLongest = 76;
 
-void feed(Hello& hello, std::span<const std::byte> bytes, std::size_t piece) {
+void feed(Challenge& challenge, std::span<const std::byte> bytes, std::size_t piece) {
   while (!bytes.empty()) {
-    if (hello.wanted() == 0 || hello.wanted() > kLongest) std::abort();
-    const std::size_t size = std::min({bytes.size(), hello.wanted(), piece});
-    const Hello::State state = hello.feed(bytes.first(size));
+    if (challenge.wanted() == 0 || challenge.wanted() > kLongest) std::abort();
+    const std::size_t size = std::min({bytes.size(), challenge.wanted(), piece});
+    const Challenge::State state = challenge.feed(bytes.first(size));
     bytes = bytes.subspan(size);
-    hello.takeOutput();
-    if (state == Hello::State::Done) std::abort();
-    if (state == Hello::State::Refused) return;
+    challenge.takeOutput();
+    if (state == Challenge::State::Done) std::abort();
+    if (state == Challenge::State::Refused) return;
   }
 }
 
@@ -30,9 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 1) return 0;
   const auto bytes = std::as_bytes(std::span(data, size)).subspan(1);
   const std::size_t piece = 1 + data[0] % kLongest;
-  Hello acceptor([](const Greeting& greeting) { return greeting.to == 0 ? std::optional(secret) : std::nullopt; });
+  Challenge acceptor([](const Greeting& greeting) { return greeting.to == 0 ? std::optional(secret) : std::nullopt; });
   feed(acceptor, bytes, piece);
-  Hello connector(Greeting{.purpose = Purpose::Lane}, secret);
+  Challenge connector(Greeting{.purpose = Purpose::Lane}, secret);
   feed(connector, bytes, piece);
   return 0;
 }

@@ -1,4 +1,4 @@
-#include "transport/tensorpipe_links.h"
+#include "transport/tensorpipe_connector.h"
 
 #include <cassert>
 #include <sstream>
@@ -15,7 +15,8 @@ bool sameProof(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TensorPipeLinks::TensorPipeLinks(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events)
+TensorPipeConnector::TensorPipeConnector(TensorPipeContext& context, const ContactChannelsSettings& settings,
+                                         Events events)
     : context_(context),
       rank_(settings.rank),
       secret_(settings.secret),
@@ -28,11 +29,11 @@ TensorPipeLinks::TensorPipeLinks(TensorPipeContext& context, const ContactChanne
   accept();
 }
 
-void TensorPipeLinks::accept() {
+void TensorPipeConnector::accept() {
   listener_->accept(context_.onLoop([this](const auto& error, const auto& pipe) { onAccepted(error, pipe); }));
 }
 
-void TensorPipeLinks::onAccepted(const tensorpipe::Error& error, const TensorPipe& pipe) {
+void TensorPipeConnector::onAccepted(const tensorpipe::Error& error, const TensorPipe& pipe) {
   if (!listener_) return;  // closed in the meantime: no higher peer is missing
   if (error) {
     const int peer = *missing_.rbegin();
@@ -47,8 +48,8 @@ void TensorPipeLinks::onAccepted(const tensorpipe::Error& error, const TensorPip
 }
 
 // A stranger that does not prove itself loses its pipe, and nothing else happens.
-void TensorPipeLinks::onGreeting(std::uint64_t id, const tensorpipe::Error& error,
-                                 const tensorpipe::Descriptor& greeting) {
+void TensorPipeConnector::onGreeting(std::uint64_t id, const tensorpipe::Error& error,
+                                     const tensorpipe::Descriptor& greeting) {
   const auto stranger = strangers_.extract(id);
   if (!stranger || error || !greeting.payloads.empty() || !greeting.tensors.empty()) return;
   std::istringstream text(greeting.metadata);
@@ -64,7 +65,7 @@ void TensorPipeLinks::onGreeting(std::uint64_t id, const tensorpipe::Error& erro
   link(from, stranger.mapped());
 }
 
-void TensorPipeLinks::connect(int peer, const std::string& contact) {
+void TensorPipeConnector::connect(int peer, const std::string& contact) {
   assert(context_.loop().isCurrent());
   if (!missing_.contains(peer) || connecting_.contains(peer)) return;
   std::istringstream text(contact);
@@ -91,7 +92,7 @@ void TensorPipeLinks::connect(int peer, const std::string& contact) {
   });
 }
 
-void TensorPipeLinks::greet(int peer, const std::string& nonce, const TensorPipe& pipe) {
+void TensorPipeConnector::greet(int peer, const std::string& nonce, const TensorPipe& pipe) {
   tensorpipe::Message greeting;
   greeting.metadata = concat(rank_, " ", proof("connector", rank_, peer, nonce));
   pipe->write(std::move(greeting), [](const tensorpipe::Error&) {});  // where this fails, so does the answer
@@ -99,8 +100,8 @@ void TensorPipeLinks::greet(int peer, const std::string& nonce, const TensorPipe
       [this, peer, nonce](const auto& error, const auto& answer) { onAnswer(peer, nonce, error, answer); }));
 }
 
-void TensorPipeLinks::onAnswer(int peer, const std::string& nonce, const tensorpipe::Error& error,
-                               const tensorpipe::Descriptor& answer) {
+void TensorPipeConnector::onAnswer(int peer, const std::string& nonce, const tensorpipe::Error& error,
+                                   const tensorpipe::Descriptor& answer) {
   const auto connected = connecting_.extract(peer);
   if (error) {
     return fail(peer, makeError(ErrorKind::Connection, "rank ", rank_, " got no answer from rank ", peer,
@@ -115,7 +116,7 @@ void TensorPipeLinks::onAnswer(int peer, const std::string& nonce, const tensorp
   link(peer, connected.mapped());
 }
 
-void TensorPipeLinks::link(int peer, const TensorPipe& pipe) {
+void TensorPipeConnector::link(int peer, const TensorPipe& pipe) {
   missing_.erase(peer);
   // The higher peers' pipes are complete, for their first messages are here: they don't need the listener any more.
   if (listener_ && (missing_.empty() || *missing_.rbegin() < rank_)) {
@@ -125,14 +126,14 @@ void TensorPipeLinks::link(int peer, const TensorPipe& pipe) {
   events_.linked(peer, pipe);
 }
 
-void TensorPipeLinks::fail(int peer, const Error& error) {
+void TensorPipeConnector::fail(int peer, const Error& error) {
   missing_.erase(peer);
   connecting_.erase(peer);
   failed_ = true;
   events_.failed(peer, error);
 }
 
-std::string TensorPipeLinks::proof(const char* role, int from, int to, const std::string& nonce) const {
+std::string TensorPipeConnector::proof(const char* role, int from, int to, const std::string& nonce) const {
   return keyedName(secret_, concat("tensorpipe ", role), concat(from, "-", to, "-", nonce));
 }
 

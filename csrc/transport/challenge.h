@@ -11,7 +11,7 @@
 // Who puts something between the two sides afterwards, as TLS is, can have both bind it to the challenge: each says 32
 // bytes that only who has passed this very challenge and stands at the end of this very channel can know.
 //
-// One Hello belongs to one connection and is used by one thread at a time.
+// One Challenge object belongs to one connection and is used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -44,16 +44,16 @@ struct Greeting {
   GroupId group{};
 };
 
-class Hello {
+class Challenge {
  public:
   enum class State { Wants, Done, Refused };
 
   // The side that connects. Its greeting is in takeOutput() at once.
-  Hello(const Greeting& greeting, const Secret& secret);
+  Challenge(const Greeting& greeting, const Secret& secret);
   // The side that accepts. `secretOf` gives the secret of the group that the greeting names, if that group is here and
   // expects this greeting.
   using SecretOf = std::function<std::optional<Secret>(const Greeting&)>;
-  explicit Hello(SecretOf secretOf);
+  explicit Challenge(SecretOf secretOf);
 
   // How many bytes are missing for the next message: never read more, what follows belongs to the connection.
   std::size_t wanted() const { return wanted_ - input_.size(); }
@@ -62,12 +62,12 @@ class Hello {
   const Greeting& greeting() const { return greeting_; }  // of the connector; valid once Done
 
   using Bytes32 = std::array<std::byte, 32>;
-  struct Bond {
+  struct ChannelBinding {
     Bytes32 mine;    // to be said
     Bytes32 theirs;  // to be heard
   };
   // Once Done. `channel`: what both its ends, and they alone, know of it.
-  Bond bond(const Bytes32& channel) const;
+  ChannelBinding channelBinding(const Bytes32& channel) const;
 
  private:
   State onGreeting();
