@@ -36,7 +36,7 @@ void DelegatedWork::release_resources() {
   stockFuture_.reset();
 }
 
-void DelegatedWork::enter(const Ref& work, OutsideCall call) {
+void DelegatedWork::enter(const Ref& work, DelegatedCall call) {
   call.failed = [weak = c10::weak_intrusive_ptr<DelegatedWork>(work)](const Error& error) {
     if (const Ref strong = weak.lock()) strong->groupFailed(error);
   };

@@ -25,7 +25,7 @@ class DelegatedWork : public TrackedWork {
                 std::shared_ptr<GroupLink> link);
   ~DelegatedWork() override;
 
-  static void enter(const Ref& work, OutsideCall call);             // before the stock backend has it
+  static void enter(const Ref& work, DelegatedCall call);           // before the stock backend has it
   static void follow(const Ref& work, WorkPtr stock);               // it has
   static void done(const Ref& work) { work->stockEnded(nullptr); }  // it has carried it out, and made no Work
   static void refused(const Ref& work,

@@ -21,7 +21,7 @@ void GroupLink::groupFailed() {
   changed_.notify_all();
 }
 
-std::optional<std::uint64_t> GroupLink::enter(OutsideCall call) {
+std::optional<std::uint64_t> GroupLink::enter(DelegatedCall call) {
   const std::lock_guard lock(mutex_);
   if (!membership_) return std::nullopt;
   call.failed = [link = shared_from_this(), failed = std::move(call.failed)](const Error& error) {

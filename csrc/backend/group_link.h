@@ -32,7 +32,7 @@ class GroupLink : public std::enable_shared_from_this<GroupLink> {
   void groupFailed();  // by itself, or by a call of abort()
 
   // Has the engine watch a call; `failed` comes on the completion thread. None where there is no engine.
-  std::optional<std::uint64_t> enter(OutsideCall call);
+  std::optional<std::uint64_t> enter(DelegatedCall call);
   void finish(std::uint64_t ticket);
   void post(Completion::Task task);
   void reportStockFailure(const Error& error);

@@ -297,7 +297,7 @@ std::vector<int> Membership::missingRanks(c10d::Store& store, int from) const {
   return missing;
 }
 
-std::optional<std::uint64_t> Membership::enter(OutsideCall call) {
+std::optional<std::uint64_t> Membership::enter(DelegatedCall call) {
   std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(mutex_);

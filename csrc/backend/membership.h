@@ -72,7 +72,7 @@ class Membership {
   // The same for no call in particular: waits as long for ranks that have died, which may be started again.
   std::int64_t generationInBackground(std::chrono::milliseconds timeout);
   // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
-  std::optional<std::uint64_t> enter(OutsideCall call);
+  std::optional<std::uint64_t> enter(DelegatedCall call);
   void finish(std::uint64_t ticket);
   bool usesDevices() const { return options_.devices; }
   // While the ranks, which have met, wait for one another outside the engine: ends all calls where another rank has

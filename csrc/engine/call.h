@@ -57,7 +57,7 @@ struct Call {
 };
 
 // A call that somebody else carries out (a stock backend): counted and compared like our own, and watched.
-struct OutsideCall {
+struct DelegatedCall {
   Signature signature;
   bool compared = true;                      // false: point to point, which only two ranks make
   std::chrono::milliseconds timeout{0};      // 0: none

@@ -14,7 +14,7 @@
 namespace fairring {
 
 struct TimedCall {
-  std::uint64_t number = 0;  // in the group's journal; 0: not counted there
+  std::uint64_t number = 0;  // in the group's call log; 0: not counted there
   Text text;
   std::chrono::milliseconds timeout{0};  // 0: none
 };

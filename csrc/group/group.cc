@@ -59,7 +59,7 @@ void Group::submit(Call call, bool waited) {
   const bool serves = waited || isShort(call);
   {
     const std::lock_guard lock(order_);
-    Journal::Entry entry = member_->journal().record(call.signature);
+    CallLog::Entry entry = member_->callLog().record(call.signature);
     auto task = [member = member_, entry = std::move(entry), call = std::move(call)]() mutable {
       member->submit(std::move(call), entry);
     };
@@ -74,7 +74,7 @@ void Group::submit(Call call, const OnDevice& where) {
   const std::lock_guard lock(order_);
   try {
     GatedChain& chain = chainOn(where.device, call.timeout);
-    const Journal::Entry entry = member_->journal().record(call.signature);
+    const CallLog::Entry entry = member_->callLog().record(call.signature);
     const Packing tensors(call.operands);
     const double scale = call.scale;
     threads_.slices.loop().post(
@@ -128,18 +128,18 @@ GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
   return *chain_;
 }
 
-std::uint64_t Group::enter(OutsideCall call) {
+std::uint64_t Group::enter(DelegatedCall call) {
   const std::lock_guard lock(order_);
-  const std::uint64_t ticket = ++outsideCalls_;
-  const std::uint64_t number = call.compared ? member_->journal().record(call.signature).number : 0;
+  const std::uint64_t ticket = ++delegatedCalls_;
+  const std::uint64_t number = call.compared ? member_->callLog().record(call.signature).number : 0;
   threads_.slices.loop().post([member = member_, ticket, number, call = std::move(call)]() mutable {
     member->enter(ticket, number, std::move(call));
   });
   return ticket;
 }
 
-void Group::finish(std::uint64_t outsideCall) {
-  threads_.slices.loop().post([member = member_, outsideCall] { member->finish(outsideCall); });
+void Group::finish(std::uint64_t delegatedCall) {
+  threads_.slices.loop().post([member = member_, delegatedCall] { member->finish(delegatedCall); });
 }
 
 void Group::abort(const Error& error) {

@@ -43,8 +43,8 @@ class Group {
   };
   void submit(Call call, const OnDevice& where);
   // A call that somebody else carries out begins; finish() says that it is over, however it ended.
-  std::uint64_t enter(OutsideCall call);
-  void finish(std::uint64_t outsideCall);
+  std::uint64_t enter(DelegatedCall call);
+  void finish(std::uint64_t delegatedCall);
   void abort(const Error& error);      // nothing, if there was an error before
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
@@ -59,7 +59,7 @@ class Group {
   void joinAll(Accelerator::Stream joined) noexcept;
 
   std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered
-  std::uint64_t outsideCalls_ = 0;     // guarded by order_
+  std::uint64_t delegatedCalls_ = 0;   // guarded by order_
   int device_ = -1;                    // guarded by order_, and
   std::shared_ptr<GatedChain> chain_;  // of that device, made at the first call on it; ends after the member's part
   std::future<void> chainEnded_;       // where there is one: before the group ends

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTimeout{60'000};
 constexpr milliseconds kProbeListeners{1'000};
-// A channel that ends says less than the control connection, which tells death from farewell; it gets this long to do
+// A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
 // so.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
@@ -49,25 +49,25 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
-      verdicts_(neighbours_, rank_, settings_.name),
-      pulse_(rank_, journal_),
+      diagnostics_(neighbours_, rank_, settings_.name),
+      peerProgress_(rank_, callLog_),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
-      outside_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
+      delegated_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
 void Member::guarded(const std::function<void()>& action) {
   try {
     action();
   } catch (const Failure& failure) {
-    fail(verdicts_.own(failure.error()));
+    fail(diagnostics_.own(failure.error()));
   } catch (const std::exception& exception) {
-    fail(verdicts_.own(makeError(ErrorKind::System, exception.what())));
+    fail(diagnostics_.own(makeError(ErrorKind::System, exception.what())));
   }
 }
 
 void Member::open() {
   assert(loop_.isCurrent());
   control_ = std::make_unique<Control>(loop_, vitals_, *this,
-                                       Heartbeat{settings_.heartbeatTimeout, [this] { return pulse_.beat(); }});
+                                       Heartbeat{settings_.heartbeatTimeout, [this] { return peerProgress_.beat(); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   loop_.setSpinTime(kSpinTime);
   guarded([this] { prepare(); });
@@ -94,7 +94,7 @@ void Member::prepare() {
   const Pipeline::Levels levels{
       machine_.get(), rails_ ? &rails_->host() : nullptr, SharedMemory::kMostSlices, staging, bulk, express};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
-  pipeline_->onProgress = [this] { answerGoodbyes(); };
+  pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
 
 void Member::linkNeighbours() {
@@ -108,7 +108,7 @@ void Member::linkNeighbours() {
 
 // Until a peer's control connection is there, which tells more.
 void Member::probeListeners() {
-  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { fail(verdicts_.gone(peer)); });
+  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { fail(diagnostics_.gone(peer)); });
   for (const int peer : neighbours_.above()) probe_->watch(peer, neighbours_.listenAddressOf(peer));
 }
 
@@ -130,7 +130,7 @@ void Member::onLinked(AuthenticatedConnection connection) {
 
 // That it listened is known: who it is was read from the store, and its listener probed.
 void Member::onUnlinked(int peer, const Error& error) {
-  fail(error.kind() == ErrorKind::PeerDied ? verdicts_.gone(peer) : neighbours_.unreachable(peer, error));
+  fail(error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error));
 }
 
 void Member::introduce(int peer) {
@@ -152,7 +152,7 @@ void Member::openIfComplete() {
   if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
-void Member::submit(Call call, const Journal::Entry& entry) {
+void Member::submit(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
   pipeline_->submit(timed(std::move(call), entry.number), entry.hash);
@@ -167,15 +167,15 @@ Call Member::timed(Call call, std::uint64_t number) {
   return call;
 }
 
-void Member::enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call) {
+void Member::enter(std::uint64_t ticket, std::uint64_t number, DelegatedCall call) {
   assert(loop_.isCurrent());
   if (error_) return call.failed(error_);
-  outside_.begin(ticket, number, std::move(call));
+  delegated_.begin(ticket, number, std::move(call));
 }
 
 void Member::finish(std::uint64_t ticket) {
   assert(loop_.isCurrent());
-  outside_.end(ticket);
+  delegated_.end(ticket);
 }
 
 std::set<int> Member::missing() const {
@@ -189,7 +189,9 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
-void Member::onDeadline(const TimedCall& call) { fail(verdicts_.late(call, {open_, missing(), pulse_.laggard()})); }
+void Member::onDeadline(const TimedCall& call) {
+  fail(diagnostics_.late(call, {open_, missing(), peerProgress_.laggard()}));
+}
 
 void Member::stopExchanges() {
   if (machine_) machine_->stop();
@@ -208,10 +210,10 @@ void Member::fail(const Error& error) {
   if (pipeline_) pipeline_->fail(error);
   if (gatekeeper_) gatekeeper_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
-  outside_.fail(error);
+  delegated_.fail(error);
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
-  farewells_.giveUp();
+  leaveProtocol_.giveUp();
   if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
@@ -244,12 +246,12 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed: return onFailed(message.text);
-    case ControlType::Pulse:
-      if (!pulse_.heard(peer, message.text)) onDiffers(peer);
+    case ControlType::Heartbeat:
+      if (!peerProgress_.heard(peer, message.text)) onDiffers(peer);
       return;
-    case ControlType::Journal: return fail(verdicts_.differ(peer, journal_.differenceTo(message.text)));
-    case ControlType::Goodbye: return onGoodbye(peer, message.text);
-    case ControlType::Farewell: return farewells_.answered(peer);
+    case ControlType::CallLog: return fail(diagnostics_.differ(peer, callLog_.differenceTo(message.text)));
+    case ControlType::Leave: return onLeave(peer, message.text);
+    case ControlType::LeaveAck: return leaveProtocol_.answered(peer);
   }
 }
 
@@ -266,41 +268,41 @@ void Member::onDiffers(int peer) {
   stopExchanges();
   pipeline_->halt();
   if (gatekeeper_) gatekeeper_->halt();
-  control_->send(peer, ControlType::Journal, journal_.encode());
+  control_->send(peer, ControlType::CallLog, callLog_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
-    if (const auto member = weak.lock()) member->fail(member->verdicts_.differ(peer, std::nullopt));
+    if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
   });
 }
 
 void Member::onControlEnded(int peer, const Error& error) {
-  farewells_.answered(peer);
+  leaveProtocol_.answered(peer);
   if (error_) return;
   // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
   // tell.
-  if (farewells_.hasGone(peer)) {
+  if (leaveProtocol_.hasGone(peer)) {
     if (channels_) channels_->peerLeaves(peer);
     return machine_->leave(peer);
   }
-  fail(verdicts_.died(peer, error));
+  fail(diagnostics_.died(peer, error));
 }
 
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
-  if (error_ || farewells_.hasGone(peer)) return;
+  if (error_ || leaveProtocol_.hasGone(peer)) return;
   const std::uint64_t bytes = channels_ ? channels_->bytesSeen(peer) : 0;
   const auto before = bytesAtSilence_.find(peer);
   const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
   bytesAtSilence_[peer] = bytes;
-  if (stillSilent) fail(verdicts_.silent(peer, silence));
+  if (stillSilent) fail(diagnostics_.silent(peer, silence));
 }
 
 void Member::onChannelEnded(int peer, const Error& error) {
-  if (farewells_.hasGone(peer)) return rails_->leave(peer);
+  if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
   loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
     const auto member = weak.lock();
     if (!member || member->error_) return;
-    if (member->farewells_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(member->verdicts_.channelBroke(peer, error));
+    if (member->leaveProtocol_.hasGone(peer)) return member->rails_->leave(peer);
+    member->fail(member->diagnostics_.channelBroke(peer, error));
   });
 }
 

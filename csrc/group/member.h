@@ -1,6 +1,6 @@
 // This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), and the
 // pipeline that works through them. Opens by itself, in the background: calls wait until every neighbour is there.
-// Constructed by a caller; then on the loop only, but for error(), journal() and devicePlanner(). Kept alive by its
+// Constructed by a caller; then on the loop only, but for error(), call log() and devicePlanner(). Kept alive by its
 // Group and by its timers.
 #pragma once
 
@@ -14,15 +14,15 @@
 #include "engine/pipeline.h"
 #include "exchange/shared_memory.h"
 #include "exchange/twin_rails.h"
+#include "group/call_log.h"
 #include "group/deadlines.h"
-#include "group/farewells.h"
-#include "group/journal.h"
+#include "group/delegated_calls.h"
+#include "group/diagnostics.h"
+#include "group/leave_protocol.h"
 #include "group/neighbours.h"
-#include "group/outside_calls.h"
-#include "group/pulse.h"
+#include "group/peer_progress.h"
 #include "group/rail_channels.h"
 #include "group/settings.h"
-#include "group/verdicts.h"
 #include "transport/connector.h"
 #include "transport/control.h"
 #include "transport/listener_probe.h"
@@ -35,12 +35,12 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
          std::vector<RankFacts> facts);
 
   void open();
-  void submit(Call call, const Journal::Entry& entry);
+  void submit(Call call, const CallLog::Entry& entry);
   // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
   void guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice);
-  void beginOnDevice(Call call, const Journal::Entry& entry);
-  void whenDeviceIsIdle(std::function<void()> idle);                         // or has failed: nothing of it is to come
-  void enter(std::uint64_t ticket, std::uint64_t number, OutsideCall call);  // number: in the journal, or 0
+  void beginOnDevice(Call call, const CallLog::Entry& entry);
+  void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
+  void enter(std::uint64_t ticket, std::uint64_t number, DelegatedCall call);  // number: in the call log, or 0
   void finish(std::uint64_t ticket);
   void fail(const Error& error);
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
@@ -48,7 +48,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void close();
 
   Error error() const;
-  Journal& journal() { return journal_; }
+  CallLog& callLog() { return callLog_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
 
@@ -66,8 +66,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void openIfComplete();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
-  void onGoodbye(int peer, const std::string& slices);
-  void answerGoodbyes();
+  void onLeave(int peer, const std::string& slices);
+  void acknowledgeLeaves();
   void onFailed(const std::string& text);
   void onDiffers(int peer);
   void onDeadline(const TimedCall& call);
@@ -75,7 +75,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> missing() const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
-  Call timed(Call call, std::uint64_t number);  // in the journal
+  Call timed(Call call, std::uint64_t number);  // in the call log
   const Call* oldestCall() const;
 
   Loop& loop_;
@@ -86,9 +86,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   const Planner planner_;
   const std::optional<Planner> devicePlanner_;  // where there may be calls on a device, which has machines of its own
   const Neighbours neighbours_;
-  const Verdicts verdicts_;
-  Journal journal_;
-  Pulse pulse_;
+  const Diagnostics diagnostics_;
+  CallLog callLog_;
+  PeerProgress peerProgress_;
 
   std::unique_ptr<ListenerProbe> probe_;  // of neighbours that have yet to connect
   std::unique_ptr<Connector> connector_;
@@ -103,8 +103,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls
-  OutsideCalls outside_;
-  Farewells farewells_;
+  DelegatedCalls delegated_;
+  LeaveProtocol leaveProtocol_;
   std::function<void()> leaving_;                // leave() waits for the connections to be there
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what

@@ -9,7 +9,7 @@ namespace fairring {
 void Member::guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice) {
   assert(loop_.isCurrent() && !gatekeeper_);
   gatekeeper_ = std::move(gatekeeper);
-  gatekeeper_->onProgress = [this] { answerGoodbyes(); };
+  gatekeeper_->onProgress = [this] { acknowledgeLeaves(); };
   abortDevice_ = std::move(abortDevice);
   if (error_) {
     gatekeeper_->fail(error_);
@@ -19,7 +19,7 @@ void Member::guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()>
   }
 }
 
-void Member::beginOnDevice(Call call, const Journal::Entry& entry) {
+void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   if (error_) return call.done(error_);
   Call timedCall = timed(std::move(call), entry.number);

@@ -5,17 +5,17 @@
 
 namespace fairring {
 
-void Member::onGoodbye(int peer, const std::string& slices) {
-  farewells_.heard(peer, decodeGoodbye(slices));
-  answerGoodbyes();
+void Member::onLeave(int peer, const std::string& slices) {
+  leaveProtocol_.heard(peer, decodeLeave(slices));
+  acknowledgeLeaves();
 }
 
-void Member::answerGoodbyes() {
+void Member::acknowledgeLeaves() {
   const auto needs = [this](int peer, const SliceCounts& slicesBelow) {
     return !error_ && (machine_->needs(peer, slicesBelow.host) || (rails_ && rails_->needs(peer, slicesBelow)));
   };
-  for (const int peer : farewells_.answerable(needs)) {
-    control_->send(peer, ControlType::Farewell, "");
+  for (const int peer : leaveProtocol_.answerable(needs)) {
+    control_->send(peer, ControlType::LeaveAck, "");
     if (!error_) machine_->leave(peer);
     if (!error_ && rails_) rails_->leave(peer);
   }
@@ -28,8 +28,8 @@ const Call* Member::oldestCall() const {
 
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
-  if (const Call* call = oldestCall()) fail(verdicts_.unfinished(call->signature.text.str()));
-  if (const OutsideCall* call = outside_.anyCompared()) fail(verdicts_.unfinished(call->signature.text.str()));
+  if (const Call* call = oldestCall()) fail(diagnostics_.unfinished(call->signature.text.str()));
+  if (const DelegatedCall* call = delegated_.anyCompared()) fail(diagnostics_.unfinished(call->signature.text.str()));
   if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
     leaving_ = std::move(left);
     return;
@@ -39,9 +39,9 @@ void Member::leave(std::function<void()> left) {
     peers = control_->peers();
     SliceCounts completed{.host = pipeline_->completedBelow()};
     if (gatekeeper_) completed.device = gatekeeper_->completedBelow();
-    control_->sendToAll(ControlType::Goodbye, encodeGoodbye(completed));
+    control_->sendToAll(ControlType::Leave, encodeLeave(completed));
   }
-  farewells_.said(peers, std::move(left));
+  leaveProtocol_.said(peers, std::move(left));
 }
 
 void Member::close() {
@@ -57,7 +57,7 @@ void Member::close() {
   rails_.reset();
   machine_.reset();
   deadlines_.close();
-  outside_.close();
+  delegated_.close();
 }
 
 }  // namespace fairring

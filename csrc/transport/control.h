@@ -1,6 +1,6 @@
 // The control connections of one group: one to every neighbour, of the machine (unix socket) and of the rails (TCP).
-// They carry what is not payload: heartbeats, how to reach a channel or a segment, the first error, the goodbye. A
-// connection that ends without a goodbye means that its rank has died; that is the quickest sign of death there is, so
+// They carry what is not payload: heartbeats, how to reach a channel or a segment, the first error, the leave. A
+// connection that ends without a leave means that its rank has died; that is the quickest sign of death there is, so
 // nothing large ever queues here.
 //
 // Two threads: this object and its receiver belong to the group's loop, the bytes to the vitals' loop, which does

@@ -146,7 +146,7 @@ void ControlConnections::beat() {
   const std::string text = connections.empty() ? "" : heartbeat_.text();
   for (const auto& [peer, connection] : connections) {
     if (overslept) connection->heard = now;
-    if (connection->output.empty()) send(peer, ControlType::Pulse, text, {});
+    if (connection->output.empty()) send(peer, ControlType::Heartbeat, text, {});
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - connection->heard);
     if (silence >= heartbeat_.timeout) events_.silent(peer, silence);
   }

@@ -1,9 +1,9 @@
 // The bytes of one group's control connections, and the heartbeats on them. Control (control.h) is its only user.
 //
 // A message: type u8 | zero 3 B | length u32 little endian | text, at most kMaxText bytes. Descriptors travel beside
-// the first byte of a Segment message. Every connection carries a Pulse message per interval, whatever else happens in
-// this process; a peer from whom no byte has come for the timeout is reported, once an interval, as silent.
-// On a loop of its own only, which nothing else keeps busy; its events come from there, never from within send().
+// the first byte of a Segment message. Every connection carries a Heartbeat message per interval, whatever else happens
+// in this process; a peer from whom no byte has come for the timeout is reported, once an interval, as silent. On a
+// loop of its own only, which nothing else keeps busy; its events come from there, never from within send().
 #pragma once
 
 #include <chrono>
@@ -22,13 +22,13 @@
 namespace fairring {
 
 enum class ControlType : std::uint8_t {
-  Contact = 1,   // text: where this rank's TensorPipe listens
-  Segment = 2,   // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
-  Failed = 3,    // text: kind and message of the first error
-  Goodbye = 4,   // text: number of slices completed; nothing will follow
-  Farewell = 5,  // answer to Goodbye: everything needed from you has arrived
-  Pulse = 6,     // text: how far this rank is (pulse.h)
-  Journal = 7,   // text: the last calls of this rank (journal.h), which are not the receiver's: it is to say so
+  Contact = 1,    // text: where this rank's TensorPipe listens
+  Segment = 2,    // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
+  Failed = 3,     // text: kind and message of the first error
+  Leave = 4,      // text: number of slices completed; nothing will follow
+  LeaveAck = 5,   // answer to Leave: everything needed from you has arrived
+  Heartbeat = 6,  // text: how far this rank is (peer_progress.h)
+  CallLog = 7,    // text: the last calls of this rank (call_log.h), which are not the receiver's: it is to say so
 };
 
 struct ControlMessage {

@@ -169,7 +169,7 @@ TEST(Group, DifferentCallsAreNamedFromBothSides) {
   }
 }
 
-OutsideCall outside(const std::string& text, std::promise<std::string>& failed) {
+DelegatedCall delegated(const std::string& text, std::promise<std::string>& failed) {
   return {.signature = {text}, .failed = [&failed](const Error& error) { failed.set_value(error.text()); }};
 }
 
@@ -179,8 +179,8 @@ TEST(Group, CallsThatOthersCarryOutAreComparedToo) {
   job.joinAll();
   allReduceEverywhere(job, 100);
   std::promise<std::string> failed[2];
-  job.nodes[0]->group->enter(outside("broadcast of 5 Int64 from 0", failed[0]));
-  job.nodes[1]->group->enter(outside("all_gather of 5 Int64", failed[1]));
+  job.nodes[0]->group->enter(delegated("broadcast of 5 Int64 from 0", failed[0]));
+  job.nodes[1]->group->enter(delegated("all_gather of 5 Int64", failed[1]));
   for (auto& one : failed) {
     EXPECT_NE(
         one.get_future().get().find("call 2 was broadcast of 5 Int64 from 0 on rank 0, but all_gather of 5 Int64"),
@@ -194,13 +194,13 @@ TEST(Group, CallsThatOthersCarryOutEndWithTheGroupsErrorAndTheirTimeout) {
   std::promise<std::string> over;
   std::promise<std::string> late;
   std::promise<std::string> point;
-  const auto ticket = job.nodes[0]->group->enter(outside("barrier", over));
+  const auto ticket = job.nodes[0]->group->enter(delegated("barrier", over));
   job.nodes[0]->group->finish(ticket);
-  job.nodes[1]->group->enter(outside("barrier", over));
-  OutsideCall call = outside("recv from 1", point);
+  job.nodes[1]->group->enter(delegated("barrier", over));
+  DelegatedCall call = delegated("recv from 1", point);
   call.compared = false;
   job.nodes[0]->group->enter(std::move(call));
-  call = outside("gather to 0", late);
+  call = delegated("gather to 0", late);
   call.timeout = milliseconds(100);
   job.nodes[0]->group->enter(std::move(call));
   const std::string text = late.get_future().get();
@@ -249,8 +249,8 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
 }
 
-// Rank 1 is the test's: it says goodbye, and then its connections end though rank 0 still needs it.
-TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
+// Rank 1 is the test's: it leaves, and then its connections end though rank 0 still needs it.
+TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
   Job job({"a", "b"});
   job.join(0);
   std::vector<float> tensor(10);
@@ -269,13 +269,13 @@ TEST(Group, ARankThatDiesAfterItsGoodbyeIsNotWaitedFor) {
     connector->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
   });
   linked.get_future().wait();
-  const std::string goodbye(
+  const std::string leave(
       "\x04\0\0\0\x01\0\0\0"
       "0",
       9);
   for (const AuthenticatedConnection& connection : connections) {
     if (connection.purpose == Purpose::Control) {
-      ASSERT_EQ(::send(connection.stream.socket().get(), goodbye.data(), goodbye.size(), 0), 9);
+      ASSERT_EQ(::send(connection.stream.socket().get(), leave.data(), leave.size(), 0), 9);
     }
   }
   connections.clear();

@@ -42,9 +42,9 @@ class Side final : public ControlReceiver {
   }
   void onControl(int, ControlMessage message) override { keep(message.type, message.text, message.descriptors.size()); }
   void onControlEnded(int, const Error& error) override {
-    keep(ControlType::Goodbye, concat("ended ", error ? error.text() : ""), 0);
+    keep(ControlType::Leave, concat("ended ", error ? error.text() : ""), 0);
   }
-  void onSilent(int, milliseconds) override { keep(ControlType::Goodbye, "silent", 0); }
+  void onSilent(int, milliseconds) override { keep(ControlType::Leave, "silent", 0); }
 
   // The first message that is like this; it is forgotten, and those before it are.
   std::size_t await(const std::string& text) {
@@ -64,7 +64,7 @@ class Side final : public ControlReceiver {
  private:
   void keep(ControlType type, const std::string& text, std::size_t descriptors) {
     const std::lock_guard lock(mutex_);
-    texts_.emplace_back(type == ControlType::Pulse ? "pulse " + text : text, descriptors);
+    texts_.emplace_back(type == ControlType::Heartbeat ? "pulse " + text : text, descriptors);
     changed_.notify_all();
   }
 
@@ -85,7 +85,7 @@ TEST(Control, MessagesAndDescriptorsArriveInOrder) {
   one.send(ControlType::Failed, "first");
   one.send(ControlType::Segment, "", {0, 1});
   for (int i = 0; i < 50; ++i) one.send(ControlType::Failed, large);
-  one.send(ControlType::Goodbye, "last");
+  one.send(ControlType::Leave, "last");
   EXPECT_EQ(other.await("first"), 0U);
   EXPECT_EQ(other.await(""), 2U);
   for (int i = 0; i < 50; ++i) other.await(large);

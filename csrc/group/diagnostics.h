@@ -5,34 +5,34 @@
 #include <set>
 #include <string>
 
+#include "group/call_log.h"
 #include "group/deadlines.h"
-#include "group/journal.h"
 #include "group/neighbours.h"
-#include "group/pulse.h"
+#include "group/peer_progress.h"
 
 namespace fairring {
 
-class Verdicts {
+class Diagnostics {
  public:
-  Verdicts(const Neighbours& neighbours, int rank, std::string group)
+  Diagnostics(const Neighbours& neighbours, int rank, std::string group)
       : neighbours_(neighbours), rank_(rank), group_(std::move(group)) {}
 
   struct Waiting {          // what a rank knows that waits in vain
     bool open = false;      // all connections stand
     std::set<int> missing;  // from whom nothing has come
-    std::optional<Pulse::Progress> laggard;
+    std::optional<PeerProgress::Progress> laggard;
   };
   Error late(const TimedCall& call, const Waiting& waiting) const;
   Error died(int peer, const Error& error) const;
   Error gone(int peer) const;  // before it has connected
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
-  Error differ(int peer, const std::optional<Journal::Difference>& difference) const;
+  Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
   Error unfinished(const std::string& call) const;  // when the group was destroyed
   Error own(const Error& error) const;              // of this rank's doing, with its name and the group's
 
  private:
-  std::string laggards(const Pulse::Progress& laggard, std::uint64_t number) const;
+  std::string laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const;
 
   const Neighbours& neighbours_;
   const int rank_;

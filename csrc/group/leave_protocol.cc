@@ -1,4 +1,4 @@
-#include "group/farewells.h"
+#include "group/leave_protocol.h"
 
 #include <sstream>
 #include <utility>
@@ -7,24 +7,24 @@
 
 namespace fairring {
 
-std::string encodeGoodbye(const SliceCounts& slicesCompleted) {
+std::string encodeLeave(const SliceCounts& slicesCompleted) {
   const auto& [host, device] = slicesCompleted;
   return concat(host[TrafficClass::Bulk], " ", host[TrafficClass::Express], " ", device);
 }
 
-SliceCounts decodeGoodbye(const std::string& text) {
+SliceCounts decodeLeave(const std::string& text) {
   SliceCounts completed;
   std::istringstream(text) >> completed.host[TrafficClass::Bulk] >> completed.host[TrafficClass::Express] >>
       completed.device;
   return completed;
 }
 
-void Farewells::heard(int peer, const SliceCounts& slicesCompleted) {
+void LeaveProtocol::heard(int peer, const SliceCounts& slicesCompleted) {
   gone_.insert(peer);
   unanswered_[peer] = slicesCompleted;
 }
 
-std::vector<int> Farewells::answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs) {
+std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs) {
   std::vector<int> peers;
   for (const auto& [peer, slices] : unanswered_) {
     if (!needs(peer, slices)) peers.push_back(peer);
@@ -33,23 +33,23 @@ std::vector<int> Farewells::answerable(const std::function<bool(int peer, const 
   return peers;
 }
 
-void Farewells::said(const std::set<int>& peers, std::function<void()> left) {
+void LeaveProtocol::said(const std::set<int>& peers, std::function<void()> left) {
   awaited_.insert(peers.begin(), peers.end());
   left_ = std::move(left);
   leaveIfAnswered();
 }
 
-void Farewells::answered(int peer) {
+void LeaveProtocol::answered(int peer) {
   awaited_.erase(peer);
   leaveIfAnswered();
 }
 
-void Farewells::giveUp() {
+void LeaveProtocol::giveUp() {
   awaited_.clear();
   leaveIfAnswered();
 }
 
-void Farewells::leaveIfAnswered() {
+void LeaveProtocol::leaveIfAnswered() {
   if (left_ && awaited_.empty()) std::exchange(left_, nullptr)();
 }
 

@@ -1,20 +1,20 @@
 // What ranks remember of their calls, and what they tell each other of them.
-#include "group/journal.h"
+#include "group/call_log.h"
 
 #include <gtest/gtest.h>
 
-#include "group/pulse.h"
+#include "group/peer_progress.h"
 
 namespace fairring {
 namespace {
 
-void record(Journal& journal, int calls, const std::string& text = "all_reduce SUM of 10 Float32") {
-  for (int i = 0; i < calls; ++i) journal.record({text});
+void record(CallLog& callLog, int calls, const std::string& text = "all_reduce SUM of 10 Float32") {
+  for (int i = 0; i < calls; ++i) callLog.record({text});
 }
 
-TEST(Journal, EqualCallsHaveEqualHashes) {
-  Journal one;
-  Journal other;
+TEST(CallLog, EqualCallsHaveEqualHashes) {
+  CallLog one;
+  CallLog other;
   EXPECT_EQ(one.last().number, 0U);
   record(one, 100);
   record(other, 100);
@@ -24,9 +24,9 @@ TEST(Journal, EqualCallsHaveEqualHashes) {
   EXPECT_FALSE(one.differenceTo(other.encode()));
 }
 
-TEST(Journal, TheHashCoversAllCallsAndTheirOrder) {
-  Journal one;
-  Journal other;
+TEST(CallLog, TheHashCoversAllCallsAndTheirOrder) {
+  CallLog one;
+  CallLog other;
   one.record({"a"});
   one.record({"b"});
   other.record({"b"});
@@ -40,26 +40,26 @@ TEST(Journal, TheHashCoversAllCallsAndTheirOrder) {
   EXPECT_TRUE(difference->first);
 }
 
-TEST(Journal, TheDigestTellsApartWhatTheTextDoesNot) {
-  Journal one;
-  Journal other;
+TEST(CallLog, TheDigestTellsApartWhatTheTextDoesNot) {
+  CallLog one;
+  CallLog other;
   one.record({"all_reduce of 3 tensors", 1});
   other.record({"all_reduce of 3 tensors", 2});
   EXPECT_TRUE(one.differs(1, other.last().hash));
 }
 
-TEST(Journal, CallsThatAreNotMadeOrNotKeptDoNotDiffer) {
-  Journal journal;
-  EXPECT_FALSE(journal.differs(1, 7));
-  record(journal, 100);
-  EXPECT_FALSE(journal.differs(101, 7));
-  EXPECT_FALSE(journal.differs(100 - Journal::kKept, 7));
-  EXPECT_TRUE(journal.differs(101 - Journal::kKept, 7));
+TEST(CallLog, CallsThatAreNotMadeOrNotKeptDoNotDiffer) {
+  CallLog callLog;
+  EXPECT_FALSE(callLog.differs(1, 7));
+  record(callLog, 100);
+  EXPECT_FALSE(callLog.differs(101, 7));
+  EXPECT_FALSE(callLog.differs(100 - CallLog::kKept, 7));
+  EXPECT_TRUE(callLog.differs(101 - CallLog::kKept, 7));
 }
 
-TEST(Journal, ADifferenceBeforeWhatIsKeptIsNotCalledTheFirst) {
-  Journal one;
-  Journal other;
+TEST(CallLog, ADifferenceBeforeWhatIsKeptIsNotCalledTheFirst) {
+  CallLog one;
+  CallLog other;
   one.record({"early"});
   other.record({"other"});
   record(one, 100);
@@ -69,9 +69,9 @@ TEST(Journal, ADifferenceBeforeWhatIsKeptIsNotCalledTheFirst) {
   EXPECT_FALSE(difference->first);
 }
 
-TEST(Journal, TheFirstDifferenceIsFoundThoughOneIsAhead) {
-  Journal one;
-  Journal other;
+TEST(CallLog, TheFirstDifferenceIsFoundThoughOneIsAhead) {
+  CallLog one;
+  CallLog other;
   record(one, 70);
   record(other, 70);
   one.record({"all_reduce SUM of 11 Float32"});
@@ -82,47 +82,47 @@ TEST(Journal, TheFirstDifferenceIsFoundThoughOneIsAhead) {
   EXPECT_TRUE(difference->first);
 }
 
-TEST(Journal, LongAndManyLinedTextsFitIntoAMessage) {
-  Journal journal;
-  record(journal, 1000, std::string(5000, 'x') + "\nsecond line");
-  EXPECT_LT(journal.encode().size(), 32U << 10);
-  Journal other;
+TEST(CallLog, LongAndManyLinedTextsFitIntoAMessage) {
+  CallLog callLog;
+  record(callLog, 1000, std::string(5000, 'x') + "\nsecond line");
+  EXPECT_LT(callLog.encode().size(), 32U << 10);
+  CallLog other;
   record(other, 1000, std::string(5000, 'x') + "\nanother line");
-  ASSERT_TRUE(journal.differenceTo(other.encode())) << "what is not shown counts";
+  ASSERT_TRUE(callLog.differenceTo(other.encode())) << "what is not shown counts";
 }
 
-TEST(Journal, WhatIsNoJournalIsNoDifference) {
-  Journal journal;
-  record(journal, 5);
+TEST(CallLog, WhatIsNoCallLogIsNoDifference) {
+  CallLog callLog;
+  record(callLog, 5);
   for (const std::string text : {"", "x", "1", "1 2", "99999999999999999999999 1 a\n", "\n\n\n", "-1 -1 -1\n"}) {
-    const auto difference = journal.differenceTo(text);
+    const auto difference = callLog.differenceTo(text);
     EXPECT_TRUE(!difference || difference->number == 1) << text;
   }
 }
 
-TEST(Pulse, RanksThatMadeOtherCallsAreNoticed) {
-  Journal journals[2];
-  Pulse one(0, journals[0]);
-  Pulse other(1, journals[1]);
+TEST(PeerProgress, RanksThatMadeOtherCallsAreNoticed) {
+  CallLog callLogs[2];
+  PeerProgress one(0, callLogs[0]);
+  PeerProgress other(1, callLogs[1]);
   EXPECT_TRUE(one.heard(1, other.beat()));
-  record(journals[0], 3);
+  record(callLogs[0], 3);
   EXPECT_TRUE(other.heard(0, one.beat())) << "ahead is not different";
-  record(journals[1], 3);
+  record(callLogs[1], 3);
   EXPECT_TRUE(one.heard(1, other.beat()));
-  journals[1].record({"barrier"});
+  callLogs[1].record({"barrier"});
   EXPECT_TRUE(one.heard(1, other.beat())) << "not to be compared yet";
-  journals[0].record({"broadcast"});
+  callLogs[0].record({"broadcast"});
   EXPECT_FALSE(one.heard(1, other.beat()));
 }
 
-TEST(Pulse, TheLaggardIsKnownThoughItIsNoNeighbour) {
-  Journal journals[3];  // 0 - 1 - 2 in a row
-  Pulse left(0, journals[0]);
-  Pulse middle(1, journals[1]);
-  Pulse right(2, journals[2]);
-  record(journals[0], 5);
-  record(journals[1], 5);
-  record(journals[2], 3, "barrier");
+TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
+  CallLog callLogs[3];  // 0 - 1 - 2 in a row
+  PeerProgress left(0, callLogs[0]);
+  PeerProgress middle(1, callLogs[1]);
+  PeerProgress right(2, callLogs[2]);
+  record(callLogs[0], 5);
+  record(callLogs[1], 5);
+  record(callLogs[2], 3, "barrier");
   middle.heard(2, right.beat());
   middle.heard(0, left.beat());
   left.heard(1, middle.beat());
@@ -133,18 +133,18 @@ TEST(Pulse, TheLaggardIsKnownThoughItIsNoNeighbour) {
   EXPECT_EQ(laggard->last, "barrier");
   right.heard(1, middle.beat());
   EXPECT_FALSE(right.laggard()) << "it is the laggard itself";
-  record(journals[2], 2, "barrier");
+  record(callLogs[2], 2, "barrier");
   middle.heard(2, right.beat());
   left.heard(1, middle.beat());
   EXPECT_FALSE(left.laggard());
 }
 
-TEST(Pulse, WhatIsNoBeatIsIgnored) {
-  Journal journal;
-  Pulse pulse(0, journal);
-  record(journal, 2);
-  for (const std::string text : {"", "x", "1 2 3", "1 2 -5 x\n"}) EXPECT_TRUE(pulse.heard(1, text)) << text;
-  EXPECT_FALSE(pulse.laggard());
+TEST(PeerProgress, WhatIsNoBeatIsIgnored) {
+  CallLog callLog;
+  PeerProgress peerProgress(0, callLog);
+  record(callLog, 2);
+  for (const std::string text : {"", "x", "1 2 3", "1 2 -5 x\n"}) EXPECT_TRUE(peerProgress.heard(1, text)) << text;
+  EXPECT_FALSE(peerProgress.laggard());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "group/pulse.h"
+#include "group/peer_progress.h"
 
 #include <algorithm>
 #include <sstream>
@@ -11,9 +11,9 @@ namespace {
 
 // Three lines: calls and hash; rank and calls of who is furthest behind; the texts of their last calls.
 struct Beat {
-  Pulse::Progress own;
+  PeerProgress::Progress own;
   std::uint64_t hash = 0;
-  Pulse::Progress behind;
+  PeerProgress::Progress behind;
 };
 
 std::optional<Beat> decode(const std::string& text) {
@@ -27,40 +27,40 @@ std::optional<Beat> decode(const std::string& text) {
   return beat;
 }
 
-bool isFurtherBehind(const Pulse::Progress& a, const Pulse::Progress& b) { return a.calls < b.calls; }
+bool isFurtherBehind(const PeerProgress::Progress& a, const PeerProgress::Progress& b) { return a.calls < b.calls; }
 
 }  // namespace
 
-std::optional<Pulse::Progress> Pulse::furthestBehind() const {
+std::optional<PeerProgress::Progress> PeerProgress::furthestBehind() const {
   const auto found = std::ranges::min_element(
       neighbours_, [](const auto& a, const auto& b) { return isFurtherBehind(a.second, b.second); });
   return found == neighbours_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::string Pulse::beat() const {
-  const Journal::Entry own = journal_.last();
+std::string PeerProgress::beat() const {
+  const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
   const Progress behind = furthestBehind().value_or(Progress{});
   return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, '\n', own.text, '\n', behind.last);
 }
 
-bool Pulse::heard(int peer, const std::string& text) {
+bool PeerProgress::heard(int peer, const std::string& text) {
   auto beat = decode(text);
   if (!beat) return true;
   {
     const std::lock_guard lock(mutex_);
     beat->own.rank = peer;
     neighbours_[peer] = beat->own;
-    if (beat->behind.rank >= 0) hearsay_[peer] = beat->behind;
+    if (beat->behind.rank >= 0) secondHand_[peer] = beat->behind;
   }
-  return !journal_.differs(beat->own.calls, beat->hash);
+  return !callLog_.differs(beat->own.calls, beat->hash);
 }
 
-std::optional<Pulse::Progress> Pulse::laggard() const {
-  const std::uint64_t own = journal_.last().number;
+std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
+  const std::uint64_t own = callLog_.last().number;
   const std::lock_guard lock(mutex_);
   std::optional<Progress> behind = furthestBehind();
-  for (const auto& [peer, said] : hearsay_) {
+  for (const auto& [peer, said] : secondHand_) {
     // Of itself and of its neighbours this rank knows better.
     if (said.rank == rank_ || neighbours_.contains(said.rank)) continue;
     if (!behind || isFurtherBehind(said, *behind)) behind = said;

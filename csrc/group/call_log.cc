@@ -1,4 +1,4 @@
-#include "group/journal.h"
+#include "group/call_log.h"
 
 #include <algorithm>
 #include <map>
@@ -29,16 +29,16 @@ std::uint64_t digestOf(const Signature& signature) {
 // One line, of bounded length.
 std::string shown(std::string text) {
   std::ranges::replace(text, '\n', ' ');
-  if (text.size() > Journal::kMaxText) text.resize(Journal::kMaxText);
+  if (text.size() > CallLog::kMaxText) text.resize(CallLog::kMaxText);
   return text;
 }
 
-std::map<std::uint64_t, Journal::Entry> decode(const std::string& text) {
-  std::map<std::uint64_t, Journal::Entry> entries;
+std::map<std::uint64_t, CallLog::Entry> decode(const std::string& text) {
+  std::map<std::uint64_t, CallLog::Entry> entries;
   std::istringstream lines(text);
-  for (std::string line; entries.size() < Journal::kKept && std::getline(lines, line);) {
+  for (std::string line; entries.size() < CallLog::kKept && std::getline(lines, line);) {
     std::istringstream words(line);
-    Journal::Entry entry;
+    CallLog::Entry entry;
     words >> entry.number >> entry.hash;
     if (words.fail()) break;
     std::string call;
@@ -51,7 +51,7 @@ std::map<std::uint64_t, Journal::Entry> decode(const std::string& text) {
 
 }  // namespace
 
-Journal::Entry Journal::record(const Signature& signature) {
+CallLog::Entry CallLog::record(const Signature& signature) {
   const std::lock_guard lock(mutex_);
   const bool first = entries_.empty();
   const std::uint64_t before = first ? kFnvBasis : entries_.back().hash;
@@ -61,28 +61,28 @@ Journal::Entry Journal::record(const Signature& signature) {
   return entries_.back();
 }
 
-Journal::Entry Journal::last() const {
+CallLog::Entry CallLog::last() const {
   const std::lock_guard lock(mutex_);
   if (entries_.empty()) return {};
   const Entry& last = entries_.back();
   return {last.number, last.hash, shown(last.text.str())};
 }
 
-bool Journal::differs(std::uint64_t number, std::uint64_t hash) const {
+bool CallLog::differs(std::uint64_t number, std::uint64_t hash) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(entries_, number, &Entry::number);
   return found != entries_.end() && found->hash != hash;
 }
 
-std::string Journal::encode() const {
+std::string CallLog::encode() const {
   const std::lock_guard lock(mutex_);
   std::string text;
   for (const Entry& entry : entries_) text += concat(entry.number, ' ', entry.hash, ' ', shown(entry.text.str()), '\n');
   return text;
 }
 
-std::optional<Journal::Difference> Journal::differenceTo(const std::string& peersJournal) const {
-  const auto theirs = decode(peersJournal);
+std::optional<CallLog::Difference> CallLog::differenceTo(const std::string& peersCallLog) const {
+  const auto theirs = decode(peersCallLog);
   const std::lock_guard lock(mutex_);
   bool agreedBefore = false;
   for (const Entry& mine : entries_) {

@@ -1,4 +1,4 @@
-#include "group/verdicts.h"
+#include "group/diagnostics.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ std::string seconds(milliseconds time) { return concat(static_cast<double>(time.
 
 }  // namespace
 
-Error Verdicts::late(const TimedCall& call, const Waiting& waiting) const {
+Error Diagnostics::late(const TimedCall& call, const Waiting& waiting) const {
   const std::string what = concat(neighbours_.who(rank_), ": ", call.text, " in group ", group_,
                                   " did not finish within ", seconds(call.timeout), "; ");
   // A call that is not counted (send, recv) is late for reasons of its own.
@@ -27,7 +27,7 @@ Error Verdicts::late(const TimedCall& call, const Waiting& waiting) const {
                    "only slow, give init_process_group a longer timeout");
 }
 
-std::string Verdicts::laggards(const Pulse::Progress& laggard, std::uint64_t number) const {
+std::string Diagnostics::laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const {
   const std::string last =
       laggard.calls == 0 ? "it has made no call yet" : concat("its last was call ", laggard.calls, ", ", laggard.last);
   return concat(neighbours_.who(laggard.rank), " has not made this call (number ", number, "): ", last,
@@ -35,38 +35,38 @@ std::string Verdicts::laggards(const Pulse::Progress& laggard, std::uint64_t num
                 "timeout");
 }
 
-Error Verdicts::died(int peer, const Error& error) const {
+Error Diagnostics::died(int peer, const Error& error) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died: its connection to ", neighbours_.who(rank_),
                    " ended without a goodbye", error ? concat(" (", error.text(), ")") : "",
                    "; look at that rank's own output for the reason");
 }
 
-Error Verdicts::gone(int peer) const {
+Error Diagnostics::gone(int peer) const {
   return ended(peer, neighbours_.facts(peer), neighbours_.addressesOf(peer).front(), group_);
 }
 
-Error Verdicts::silent(int peer, milliseconds silence) const {
+Error Diagnostics::silent(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has given ", neighbours_.who(rank_),
                    " no sign of life for ", seconds(silence), ": its process is stopped, its machine is down, or ",
                    neighbours_.isLocal(peer) ? "it was frozen by a debugger" : "the network between them is cut",
                    ". FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for such a rank");
 }
 
-Error Verdicts::channelBroke(int peer, const Error& error) const {
+Error Diagnostics::channelBroke(int peer, const Error& error) const {
   return makeError(ErrorKind::Connection, "the data connection between ", neighbours_.who(rank_), " and ",
                    neighbours_.who(peer), " broke: ", error ? error.text() : "closed by the other side",
                    "; both processes live: look at the network or the RDMA device between them");
 }
 
 // The same words on both ranks: the lower one first.
-Error Verdicts::differ(int peer, const std::optional<Journal::Difference>& difference) const {
+Error Diagnostics::differ(int peer, const std::optional<CallLog::Difference>& difference) const {
   const bool first = rank_ < peer;
   const std::string low = neighbours_.who(std::min(rank_, peer));
   const std::string high = neighbours_.who(std::max(rank_, peer));
   const std::string advice = "all ranks must make the same calls with the same ops, sizes and types in the same order";
   if (!difference) {
     return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ", more than ",
-                     Journal::kKept, " calls ago; ", advice);
+                     CallLog::kKept, " calls ago; ", advice);
   }
   return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ": call ",
                    difference->number, difference->first ? "" : " (or an earlier one that is not kept)", " was ",
@@ -74,12 +74,12 @@ Error Verdicts::differ(int peer, const std::optional<Journal::Difference>& diffe
                    first ? difference->there : difference->here, " on rank ", std::max(rank_, peer), "; ", advice);
 }
 
-Error Verdicts::unfinished(const std::string& call) const {
+Error Diagnostics::unfinished(const std::string& call) const {
   return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " destroyed group ", group_, " while ", call,
                    " was not finished; wait for all works before destroy_process_group");
 }
 
-Error Verdicts::own(const Error& error) const {
+Error Diagnostics::own(const Error& error) const {
   return makeError(error.kind(), "group ", group_, ", ", neighbours_.who(rank_), ": ", error.text());
 }
 

@@ -13,7 +13,7 @@
 
 namespace fairring {
 
-class Journal {
+class CallLog {
  public:
   static constexpr std::size_t kKept = 64;
   static constexpr std::size_t kMaxText = 240;  // bytes of a call's text; the rest is cut
@@ -37,9 +37,9 @@ class Journal {
     std::string there;
     bool first;  // of all calls, as far as both have kept them
   };
-  // The first call at which a peer's encoded journal and this one part; nothing where they agree as far as both reach,
-  // or where the text is not a journal.
-  std::optional<Difference> differenceTo(const std::string& peersJournal) const;
+  // The first call at which a peer's encoded call log and this one part; nothing where they agree as far as both reach,
+  // or where the text is not a call log.
+  std::optional<Difference> differenceTo(const std::string& peersCallLog) const;
 
  private:
   mutable std::mutex mutex_;  // guards entries_

@@ -10,11 +10,11 @@
 #include <optional>
 #include <string>
 
-#include "group/journal.h"
+#include "group/call_log.h"
 
 namespace fairring {
 
-class Pulse {
+class PeerProgress {
  public:
   struct Progress {
     int rank = -1;
@@ -22,7 +22,7 @@ class Pulse {
     std::string last;  // the text of its last call
   };
 
-  Pulse(int rank, const Journal& journal) : rank_(rank), journal_(journal) {}
+  PeerProgress(int rank, const CallLog& callLog) : rank_(rank), callLog_(callLog) {}
 
   std::string beat() const;                       // for all neighbours
   bool heard(int peer, const std::string& beat);  // false: the peer has made other calls than this rank
@@ -33,10 +33,10 @@ class Pulse {
   std::optional<Progress> furthestBehind() const;
 
   const int rank_;
-  const Journal& journal_;
+  const CallLog& callLog_;
   mutable std::mutex mutex_;            // guards all below
   std::map<int, Progress> neighbours_;  // as they say of themselves
-  std::map<int, Progress> hearsay_;     // by who says it: that neighbour's neighbour furthest behind
+  std::map<int, Progress> secondHand_;  // by who says it: that neighbour's neighbour furthest behind
 };
 
 }  // namespace fairring

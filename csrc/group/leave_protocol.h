@@ -1,0 +1,43 @@
+// Leaving in good order: which peers have said that they leave, who has been answered, and whose answers to ours are
+// missing. A rank that leaves says how many slices it has completed; a peer answers when all it needs of these has
+// arrived, and only then does the one that leaves close its connections. So nothing that was completed is cut off on
+// the wire. On the loop only.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "exchange/twin_rails.h"
+
+namespace fairring {
+
+// What a Leave says: all slices below these numbers are completed.
+std::string encodeLeave(const SliceCounts& slicesCompleted);
+SliceCounts decodeLeave(const std::string& text);
+
+class LeaveProtocol {
+ public:
+  // A peer's Leave: it has completed all slices below these numbers.
+  void heard(int peer, const SliceCounts& slicesCompleted);
+  bool hasGone(int peer) const { return gone_.contains(peer); }
+  // The peers that nothing is needed of any more, each once.
+  std::vector<int> answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs);
+
+  // Our own Leave has gone to these peers; `left` is called when all have answered, at once where there is none.
+  void said(const std::set<int>& peers, std::function<void()> left);
+  void answered(int peer);  // or its connection is gone
+  void giveUp();            // after an error nobody needs anything
+
+ private:
+  void leaveIfAnswered();
+
+  std::map<int, SliceCounts> unanswered_;  // leaves of others: slices that they have completed
+  std::set<int> gone_;
+  std::set<int> awaited_;
+  std::function<void()> left_;
+};
+
+}  // namespace fairring
