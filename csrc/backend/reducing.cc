@@ -92,21 +92,21 @@ Fallback::WorkPtr FairringBackend::asBf16BetweenSites(const c10::intrusive_ptr<c
                                                       const at::Tensor& tensor, const at::Tensor& residual,
                                                       const c10d::ReduceOp& how) {
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  TORCH_CHECK_WITH(ValueError, ours, op::kAllReduceCrossing.verb, " needs a group of Fairring's");
+  TORCH_CHECK_WITH(ValueError, ours, op::kAllReduceCompressed.verb, " needs a group of Fairring's");
   for (const at::Tensor& one : {tensor, residual}) {
     TORCH_CHECK_WITH(ValueError, isOurs({one}) && one.scalar_type() == at::kFloat && one.is_contiguous(),
-                     op::kAllReduceCrossing.verb, " needs contiguous tensors of Float on the CPU, not of ",
+                     op::kAllReduceCompressed.verb, " needs contiguous tensors of Float on the CPU, not of ",
                      one.scalar_type(), " on ", one.device());
   }
-  TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), op::kAllReduceCrossing.verb, ": the tensor has ",
+  TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), op::kAllReduceCompressed.verb, ": the tensor has ",
                    tensor.numel(), " elements, the residual ", residual.numel());
   const c10d::ReduceOp::RedOpType kind = how;
-  TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG, op::kAllReduceCrossing.verb,
-                   " knows SUM and AVG alone");
+  TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG,
+                   op::kAllReduceCompressed.verb, " knows SUM and AVG alone");
   Reduced one = Reduced::inPlace(tensor);
   one.residual = residual;
   const Common common{.tensors = {tensor}, .reduction = kind};
-  return ours->reduceAll({op::kAllReduceCrossing, common, how, ours->limitOf(c10d::kUnsetTimeout), false},
+  return ours->reduceAll({op::kAllReduceCompressed, common, how, ours->limitOf(c10d::kUnsetTimeout), false},
                          {std::move(one)}, {tensor});
 }
 

@@ -33,18 +33,18 @@ GatedChain::GatedChain(const Planner& planner, int rank, std::uint64_t stagingBy
                        std::unique_ptr<Accelerator> accelerator)
     : stagingBytes_(stagingBytes),
       loop_(loop),
-      choices_(planner, rank),
+      planCache_(planner, rank),
       pinned_(accelerator->pinned(stagingBytes)),
       device_(accelerator->device(stagingBytes)),
       words_(accelerator->pinned(Gates::kBytes)),
       gates_(words_),
-      gatekeeper_(std::make_shared<Gatekeeper>(gates_, stagingBytes)),
+      deviceScheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes)),
       accelerator_(std::move(accelerator)) {}
 
 std::vector<GatedChain::Event> GatedChain::enqueue(const Packing& tensors, double scale, std::uint64_t signature,
                                                    Accelerator::Stream stream) {
   const Event begun = accelerator_->record(stream);
-  const Choices::Chosen chosen = choices_.of(tensors.bytes(), 1);
+  const PlanCache::CachedPlan chosen = planCache_.of(tensors.bytes(), 1);
   std::map<std::size_t, Event> ends;  // of each stream the last one
   std::uint64_t done = 0;
   do {
@@ -64,11 +64,11 @@ std::vector<GatedChain::Event> GatedChain::enqueue(const Packing& tensors, doubl
 }
 
 // The slice as the device has it.
-Slice GatedChain::cut(const Packing& tensors, const Choices::Chosen& chosen, std::uint64_t from) {
+Slice GatedChain::cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from) {
   const std::uint64_t end = std::min(from + chosen.sliceElements, tensors.bytes());
   Slice slice;
   slice.number = nextSlice_++;
-  slice.layout = choices_.layoutOf(chosen, slice.number & ~kDeviceBit, end - from, 1);
+  slice.layout = planCache_.layoutOf(chosen, slice.number & ~kDeviceBit, end - from, 1);
   slice.plan = chosen.plan;
   slice.portions = tensors.cut({from, end});
   slice.summedElsewhere = true;
@@ -89,9 +89,8 @@ void GatedChain::announce(const Slice& slice, const Place& place, bool last) {
   auto pinned = std::make_shared<Slice>(slice);
   for (Portion& portion : pinned->portions) portion.user = nullptr;
   pinned->image = pinnedImage(slice);
-  loop_.post([gatekeeper = gatekeeper_, pinned = std::move(pinned), bytes = place.end - place.begin, last]() mutable {
-    gatekeeper->add(std::move(pinned), bytes, last);
-  });
+  loop_.post([scheduler = deviceScheduler_, pinned = std::move(pinned), bytes = place.end - place.begin,
+              last]() mutable { scheduler->add(std::move(pinned), bytes, last); });
 }
 
 GatedChain::Event GatedChain::launch(const Slice& slice, const Place& place, const Event& begun) {
@@ -155,10 +154,10 @@ void GatedChain::await(Accelerator::Stream stream, const Slice& slice, std::size
 }
 
 void GatedChain::tell(Accelerator::Stream stream, const Slice& slice, std::size_t step) {
-  std::weak_ptr<Gatekeeper> weak = gatekeeper_;
+  std::weak_ptr<DeviceScheduler> weak = deviceScheduler_;
   accelerator_->tell(stream, [&loop = loop_, weak = std::move(weak), number = slice.number, step] {
     loop.post([weak, number, step] {
-      if (const auto gatekeeper = weak.lock()) gatekeeper->reached(number, step);
+      if (const auto scheduler = weak.lock()) scheduler->reached(number, step);
     });
   });
 }

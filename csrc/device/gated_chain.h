@@ -1,6 +1,6 @@
 // The caller's half of all-reduces of a device's tensors: puts the whole chain of each slice on a stream, at once and
-// in program order, and tells the loop's half (gatekeeper.h) of it. Nothing is left to be enqueued later, so the host
-// never waits for the network, and every rank launches in the order of its program.
+// in program order, and tells the loop's half (device_scheduler.h) of it. Nothing is left to be enqueued later, so the
+// host never waits for the network, and every rank launches in the order of its program.
 //
 // It can't deadlock, even where all streams share one queue of the device: a gate waits for this rank's loop alone, and
 // that for nothing but earlier work, here and on the peers: the peers' own chains up to the same slice.
@@ -10,7 +10,7 @@
 // gate, the device's by the events that end the slices which had it before.
 // Callers, one at a time (the group's order). The accelerator's rules hold: no gate is shut at the end of its life.
 // All memory of the device's, pinned too, is owned here, and ends where the chain does: never on the loop. The
-// gatekeeper has failed before, and the rails have been stopped, so that nothing there touches it any more.
+// scheduler has failed before, and the rails have been stopped, so that nothing there touches it any more.
 #pragma once
 
 #include <deque>
@@ -20,10 +20,10 @@
 
 #include "base/loop.h"
 #include "device/accelerator.h"
-#include "device/gatekeeper.h"
+#include "device/device_scheduler.h"
 #include "device/gates.h"
-#include "engine/choices.h"
 #include "engine/packing.h"
+#include "engine/plan_cache.h"
 
 namespace fairring {
 
@@ -35,10 +35,10 @@ class GatedChain {
   GatedChain(const Planner& planner, int rank, std::uint64_t stagingBytes, Loop& loop,
              std::unique_ptr<Accelerator> accelerator);
 
-  const std::shared_ptr<Gatekeeper>& gatekeeper() const { return gatekeeper_; }
+  const std::shared_ptr<DeviceScheduler>& scheduler() const { return deviceScheduler_; }
   Accelerator& accelerator() { return *accelerator_; }
 
-  // Tensors of the device, behind what `stream` holds so far. The gatekeeper's begin() has been posted before. When
+  // Tensors of the device, behind what `stream` holds so far. The scheduler's begin() has been posted before. When
   // these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
   std::vector<Event> enqueue(const Packing& tensors, double scale, std::uint64_t signature, Accelerator::Stream stream);
@@ -55,7 +55,7 @@ class GatedChain {
     Event over;
   };
 
-  Slice cut(const Packing& tensors, const Choices::Chosen& chosen, std::uint64_t from);
+  Slice cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from);
   Place place(Slice& slice);
   void announce(const Slice& slice, const Place& place, bool last);
   Event launch(const Slice& slice, const Place& place, const Event& begun);
@@ -70,12 +70,12 @@ class GatedChain {
 
   const std::uint64_t stagingBytes_;
   Loop& loop_;
-  Choices choices_;
+  PlanCache planCache_;
   const Accelerator::Memory pinned_;
   const Accelerator::Memory device_;
   const Accelerator::Memory words_;
   const Gates gates_;
-  const std::shared_ptr<Gatekeeper> gatekeeper_;
+  const std::shared_ptr<DeviceScheduler> deviceScheduler_;
   std::uint64_t nextSlice_ = kDeviceBit;
   std::uint64_t nextPlace_ = 0;
   std::deque<Used> used_;                           // in the order of slices

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "device/accelerator.h"
-#include "exchange/twin_rails.h"
+#include "exchange/rails_demultiplexer.h"
 
 namespace fairring {
 

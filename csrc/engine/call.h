@@ -44,8 +44,9 @@ struct Call {
   std::vector<Operand> operands;
   std::optional<SparseOperand> sparse = std::nullopt;  // instead of operands
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
-  // Of a single operand of Float32 that is summed: it crosses between sites as bf16, and what rounding takes of its
-  // elements is kept here, one for one, and added in the next call that is given the same. Null: it crosses as it is.
+  // Of a single operand of Float32 that is summed: it isCompressed between sites as bf16, and what rounding takes of
+  // its elements is kept here, one for one, and added in the next call that is given the same. Null: it isCompressed as
+  // it is.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   Signature signature;

@@ -55,13 +55,13 @@ ByTrafficClass<std::uint64_t> Pipeline::completedBelow() const {
 void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
   Packing packing(call.operands);
-  const Chosen& chosen = chosenFor(packing.bytes());
+  const CachedPlan& chosen = chosenFor(packing.bytes());
   enqueue(std::move(call), std::move(packing), signature, chosen);
   run();
 }
 
-std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
-                                                     bool sized) {
+std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
+                                                     CachedPlan chosen, bool sized) {
   const TrafficClass trafficClass = chosen.trafficClass;
   calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
                                                      .packing = std::move(packing),
@@ -128,9 +128,9 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   slice->begin = pending.cutBytes;
   slice->rows = pending.rows;
   slice->prepare = pending.prepare;
-  const bool crosses = pending.call.residual != nullptr && planner_.topology().sites() > 1;
+  const bool isCompressed = pending.call.residual != nullptr && planner_.topology().sites() > 1;
   const std::uint64_t floatsBefore = pending.cutBytes / sizeof(float);
-  if (crosses) slice->residual = pending.call.residual + floatsBefore;
+  if (isCompressed) slice->residual = pending.call.residual + floatsBefore;
   if (pending.call.refused) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
   return slice;
 }
@@ -206,15 +206,15 @@ void Pipeline::fail(const Error& error) {
   }
 }
 
-const Pipeline::Chosen& Pipeline::chosenFor(std::uint64_t bytes) {
+const Pipeline::CachedPlan& Pipeline::chosenFor(std::uint64_t bytes) {
   const auto known = chosen_.find(bytes);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  const Choice choice = planner_.choose(bytes, 1);
+  const PlanChoice choice = planner_.choose(bytes, 1);
   return chosen_[bytes] = chosenBy(choice, trafficClassFor(bytes, choice));
 }
 
-Pipeline::Chosen Pipeline::chosenBy(const Choice& choice, TrafficClass trafficClass) {
+Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, TrafficClass trafficClass) {
   std::shared_ptr<const Plan>& plan = plans_[choice.plan];
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
@@ -225,13 +225,13 @@ Pipeline::Chosen Pipeline::chosenBy(const Choice& choice, TrafficClass trafficCl
 }
 
 // From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
-TrafficClass Pipeline::trafficClassFor(std::uint64_t bytes, const Choice& choice) const {
+TrafficClass Pipeline::trafficClassFor(std::uint64_t bytes, const PlanChoice& choice) const {
   const bool hasRoom =
       levels_.expressBytes > 0 && choice.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
   return bytes <= kMostExpressBytes && hasRoom ? TrafficClass::Express : TrafficClass::Bulk;
 }
 
-std::shared_ptr<const Layout> Pipeline::layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes) {
+std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes) {
   const std::uint64_t turn = placeOf(slice) % chosen.turns;
   const auto key = std::tuple(chosen.plan.get(), turn, bytes);
   const auto known = layouts_.find(key);

@@ -56,7 +56,7 @@ class Pipeline {
 
  private:
   enum class Phase { Waiting, Running, Finished };
-  struct Chosen {  // for all calls of a size
+  struct CachedPlan {  // for all calls of a size
     std::shared_ptr<const Plan> plan = nullptr;
     std::uint64_t turns = 1;
     std::uint64_t sliceBytes = 0;
@@ -67,7 +67,7 @@ class Pipeline {
     Call call;
     Packing packing;
     std::uint64_t signature;
-    Chosen chosen;
+    CachedPlan chosen;
     std::uint64_t cutBytes = 0;  // that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
@@ -104,24 +104,24 @@ class Pipeline {
   };
 
   void submitSparse(Call call, std::uint64_t signature);
-  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, Chosen chosen,
+  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, CachedPlan chosen,
                                    bool sized = true);
   void drop(const std::shared_ptr<Pending>& call);  // not sized
   void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
-  void size(Pending& pending, Operand operand, const Choice& choice);
+  void size(Pending& pending, Operand operand, const PlanChoice& choice);
   void run();
   bool cutNext(Queue& queue);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   bool hasMark(const Queue& queue) const;
   Queue& queueOf(std::uint64_t slice) { return queues_[trafficClassOf(slice)]; }
-  TrafficClass trafficClassFor(std::uint64_t bytes, const Choice& choice) const;
+  TrafficClass trafficClassFor(std::uint64_t bytes, const PlanChoice& choice) const;
   void beginNext(std::uint64_t number);
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
-  const Chosen& chosenFor(std::uint64_t bytes);
-  Chosen chosenBy(const Choice& choice, TrafficClass trafficClass);
-  std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t slice, std::uint64_t bytes);
+  const CachedPlan& chosenFor(std::uint64_t bytes);
+  CachedPlan chosenBy(const PlanChoice& choice, TrafficClass trafficClass);
+  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes);
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
   static Turn turnOf(std::uint64_t slice, const Step& step) {
     return {trafficClassOf(slice), step.level, step.verb == Verb::AllGather};
@@ -134,7 +134,7 @@ class Pipeline {
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<std::uint64_t>> notBegun_;  // slices that have such a step before them, in order
   std::deque<std::uint64_t> due_;                       // slices whose next step may be the next of its turn
-  std::map<std::uint64_t, Chosen> chosen_;              // by bytes
+  std::map<std::uint64_t, CachedPlan> chosen_;          // by bytes
   std::map<Plan, std::shared_ptr<const Plan>> plans_;   // each once
   std::map<std::tuple<const Plan*, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
       layouts_;  // turn, bytes

@@ -20,7 +20,7 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   };
   const Operand counts = sparse->counts();
   Packing packing({counts});
-  const Chosen& chosen = chosenFor(packing.bytes());
+  const CachedPlan& chosen = chosenFor(packing.bytes());
   const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
   const auto second = enqueue(partOf({}), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
   const auto third = enqueue(std::move(call), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
@@ -59,7 +59,7 @@ void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sp
   size(values, rows, planner_.chooseSparse(Packing({rows}).bytes(), most));
 }
 
-void Pipeline::size(Pending& pending, Operand operand, const Choice& choice) {
+void Pipeline::size(Pending& pending, Operand operand, const PlanChoice& choice) {
   pending.call.operands = {operand};
   pending.packing = Packing(pending.call.operands);
   pending.chosen = chosenBy(choice, TrafficClass::Bulk);

@@ -122,7 +122,7 @@ Operand SparseCall::block() {
   const std::vector<std::uint64_t> all = keysIn(keys_);
   KeyBits own(wordsFor(all.size()));
   addPlaces(own, own_, keys_);
-  inBlock_ = Presence(std::move(own), operand_.rowBytes());
+  inBlock_ = RowSet(std::move(own), operand_.rowBytes());
   const Operand result = resultFor(all);
   block_ = static_cast<std::byte*>(result.data);
   return result;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/call.h"
-#include "exchange/presence.h"
+#include "exchange/row_set.h"
 #include "exchange/sparse_rows.h"
 #include "kernels/key_bits.h"
 #include "plan/planner.h"
@@ -52,7 +52,7 @@ class SparseCall {
   std::vector<std::uint64_t> counts_;  // slots by rank
   std::vector<std::uint64_t> keys_;    // lists by rank, 4 or 8 bytes each, or bits, as the form says
   KeyBits own_;                        // this rank's of a block
-  Presence inBlock_;                   // of this rank's rows
+  RowSet inBlock_;                     // of this rank's rows
   std::byte* block_ = nullptr;         // none where this rank refused
 };
 

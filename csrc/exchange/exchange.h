@@ -49,7 +49,7 @@ struct Slice {
   bool summedElsewhere = false;  // what the rails receive: a device sums it, they are done when it is there
 
   // What rounding has taken of its elements, which are all of Float32 and summed: they cross between sites as bf16
-  // (crossing.h). Null: as they are.
+  // (site_compression.h). Null: as they are.
   float* residual = nullptr;
 
   std::uint64_t byteOffset(std::uint64_t element) const { return element * layout->elementBytes; }

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "exchange/crossing.h"
+#include "exchange/site_compression.h"
 #include "exchange/summation.h"
 
 namespace fairring {
@@ -83,7 +83,7 @@ void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events 
   const Key key{slice->number, step};
   InFlight& state = steps_.at(key);
   state.events = std::move(events);
-  if (!crosses(*slice, step)) return begin(key);
+  if (!isCompressed(*slice, step)) return begin(key);
   runInPieces(loop_, this, urgencyOf(key.slice), roundingOf(*slice, step), [this, key] { begin(key); });
 }
 
@@ -167,7 +167,7 @@ void Rails::advance(const Key& key) {
   const Verb verb = verbOf(key, state);
   // The sum of an all-reduce is written over what is being sent.
   if (verb == Verb::AllReduce && (!state.unsent.empty() || state.unreleased > 0)) return;
-  if (crosses(*state.slice, key.step)) {
+  if (isCompressed(*state.slice, key.step)) {
     state.summing = true;
     return runInPieces(loop_, this, urgencyOf(key.slice), resultOf(*state.slice, key.step, state.transfers),
                        [this, key] { becomeReady(key); });

@@ -53,12 +53,12 @@ class Sweep {
  private:
   // Who has rows from here on, and until where that does not change.
   std::uint64_t stretchEnd() {
-    const std::uint64_t rowBytes = sum_.inputs.front().presence->rowBytes();
+    const std::uint64_t rowBytes = sum_.inputs.front().rowSet->rowBytes();
     const std::uint64_t row = at_ / rowBytes;
     std::uint64_t end = ceilOf(sum_.range.end, rowBytes);
     present_.clear();
     for (std::size_t i = 0; i < next_.size(); ++i) {
-      const Presence::Stretch stretch = sum_.inputs[i].presence->stretchFrom(row);
+      const RowSet::Stretch stretch = sum_.inputs[i].rowSet->stretchFrom(row);
       if (stretch.here) present_.push_back(i);
       end = std::min(end, stretch.end);
     }

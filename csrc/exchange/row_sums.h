@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "exchange/presence.h"
+#include "exchange/row_set.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
 
 struct RowInput {
-  const Presence* presence;
+  const RowSet* rowSet;
   const std::byte* data;  // its first byte of the range
   double scale = 1.0;
 };

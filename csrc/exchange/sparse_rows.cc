@@ -127,25 +127,24 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
     KeyBits rows(words);
     call.addTo(rows, other);
     uniteKeys(ofMachines[machine], rows);
-    presences_[0].try_emplace(other, std::move(rows), rowBytes);
+    rowSets_[0].try_emplace(other, std::move(rows), rowBytes);
   }
   for (auto& [other, rows] : ofMachines) {
     uniteKeys(ofSites[site], rows);
-    presences_[1].try_emplace(other, std::move(rows), rowBytes);
+    rowSets_[1].try_emplace(other, std::move(rows), rowBytes);
   }
-  for (auto& [other, rows] : ofSites) presences_[2].try_emplace(other, std::move(rows), rowBytes);
+  for (auto& [other, rows] : ofSites) rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
   all_ = std::move(call.all);
 }
 
-const Presence& SparseRows::of(int level, int rank) const {
+const RowSet& SparseRows::of(int level, int rank) const {
   const auto at = static_cast<std::size_t>(level);
-  return presences_[at].at(groupOf_[at][static_cast<std::size_t>(rank)]);
+  return rowSets_[at].at(groupOf_[at][static_cast<std::size_t>(rank)]);
 }
 
 std::uint64_t SparseRows::most(int level) const {
   std::uint64_t bytes = 0;
-  for (const auto& [group, presence] : presences_[static_cast<std::size_t>(level)])
-    bytes = std::max(bytes, presence.bytes());
+  for (const auto& [group, rowSet] : rowSets_[static_cast<std::size_t>(level)]) bytes = std::max(bytes, rowSet.bytes());
   return bytes;
 }
 
@@ -178,7 +177,7 @@ SparseStep::SparseStep(const Slice& slice, std::size_t step)
   sumHeld_ = heldAfter(slice, step);
   if (!isReducing(*slice.plan, step + 1)) return;
   sum_ = end_;
-  const Presence& summed = slice.rows->mine((*slice.plan)[step + 1].level);
+  const RowSet& summed = slice.rows->mine((*slice.plan)[step + 1].level);
   end_ += inGrains(packedBefore(summed, sumHeld_, slice.layout->elements));
 }
 
@@ -194,11 +193,10 @@ std::uint64_t SparseStep::receivedBytes() const {
   return bytes;
 }
 
-std::uint64_t SparseStep::packedBefore(const Presence& presence, const std::vector<Range>& held,
-                                       std::uint64_t at) const {
+std::uint64_t SparseStep::packedBefore(const RowSet& rowSet, const std::vector<Range>& held, std::uint64_t at) const {
   std::uint64_t bytes = 0;
   for (const Range& range : held) {
-    if (range.begin < at) bytes += presence.within(inCall({range.begin, std::min(range.end, at)}));
+    if (range.begin < at) bytes += rowSet.within(inCall({range.begin, std::min(range.end, at)}));
   }
   return bytes;
 }
@@ -220,7 +218,7 @@ RowSum SparseStep::sumOf(const Range& range) const {
 }
 
 RowInput SparseStep::inputOf(int rank, const std::byte* data, double scale) const {
-  return {&presenceOf(rank), data, scale};
+  return {&rowSetOf(rank), data, scale};
 }
 
 }  // namespace fairring

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "exchange/exchange.h"
-#include "exchange/presence.h"
+#include "exchange/row_set.h"
 #include "exchange/row_sums.h"
 #include "plan/topology.h"
 
@@ -41,8 +41,8 @@ class SparseRows {
 
   // What a rank contributes at a level: its own rows at level 0, above that those of all that were summed below. Of
   // level 0 the ranks of this machine, of level 1 those of this site.
-  const Presence& of(int level, int rank) const;
-  const Presence& mine(int level) const { return of(level, rank_); }
+  const RowSet& of(int level, int rank) const;
+  const RowSet& mine(int level) const { return of(level, rank_); }
   // Of what is contributed there, the most bytes.
   std::uint64_t most(int level) const;
 
@@ -52,8 +52,8 @@ class SparseRows {
   std::vector<std::uint64_t> all_;
   const std::byte* values_;
   int rank_;
-  std::array<std::vector<int>, kLevels> groupOf_;           // by rank: itself, its machine, its site
-  std::array<std::map<int, Presence>, kLevels> presences_;  // of such a group
+  std::array<std::vector<int>, kLevels> groupOf_;       // by rank: itself, its machine, its site
+  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of such a group
 };
 
 // Of its rank's staging, for a slice of any call.
@@ -70,7 +70,7 @@ class SparseStep {
   SparseStep(const Slice& slice, std::size_t step);
 
   // What a rank contributes in that range.
-  std::uint64_t bytesOf(int rank, const Range& range) const { return presenceOf(rank).within(inCall(range)); }
+  std::uint64_t bytesOf(int rank, const Range& range) const { return rowSetOf(rank).within(inCall(range)); }
   // This rank's, from that byte on: what the step before has left.
   std::byte* inputAt(std::uint64_t at) const;
   std::byte* received() const { return slice_.image + received_; }  // where the areas of what others send begin
@@ -79,9 +79,9 @@ class SparseStep {
   RowInput inputOf(int rank, const std::byte* data, double scale = 1.0) const;
 
  private:
-  const Presence& presenceOf(int rank) const { return slice_.rows->of(level_, rank); }
+  const RowSet& rowSetOf(int rank) const { return slice_.rows->of(level_, rank); }
   Range inCall(const Range& range) const { return {slice_.begin + range.begin, slice_.begin + range.end}; }
-  std::uint64_t packedBefore(const Presence& presence, const std::vector<Range>& held, std::uint64_t at) const;
+  std::uint64_t packedBefore(const RowSet& rowSet, const std::vector<Range>& held, std::uint64_t at) const;
   std::uint64_t receivedBytes() const;
 
   const Slice& slice_;

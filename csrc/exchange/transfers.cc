@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "exchange/crossing.h"
+#include "exchange/site_compression.h"
 #include "exchange/sparse_rows.h"
 
 namespace fairring {
@@ -75,7 +75,7 @@ std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step) {
       transfers.push_back(transfer);
     }
   }
-  if (crosses(slice, step)) halve(slice, step, transfers);
+  if (isCompressed(slice, step)) halveTransfers(slice, step, transfers);
   return transfers;
 }
 

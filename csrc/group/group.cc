@@ -122,8 +122,8 @@ GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
     if (const auto there = chain.lock()) there->accelerator().abort();
   };
   threads_.slices.loop().post(
-      [member = member_, gatekeeper = chain_->gatekeeper(), abortDevice = std::move(abortDevice)]() mutable {
-        member->guard(std::move(gatekeeper), std::move(abortDevice));
+      [member = member_, scheduler = chain_->scheduler(), abortDevice = std::move(abortDevice)]() mutable {
+        member->guard(std::move(scheduler), std::move(abortDevice));
       });
   return *chain_;
 }

@@ -7,24 +7,24 @@
 
 namespace fairring {
 
-std::string encodeLeave(const SliceCounts& slicesCompleted) {
+std::string encodeLeave(const Watermarks& slicesCompleted) {
   const auto& [host, device] = slicesCompleted;
   return concat(host[TrafficClass::Bulk], " ", host[TrafficClass::Express], " ", device);
 }
 
-SliceCounts decodeLeave(const std::string& text) {
-  SliceCounts completed;
+Watermarks decodeLeave(const std::string& text) {
+  Watermarks completed;
   std::istringstream(text) >> completed.host[TrafficClass::Bulk] >> completed.host[TrafficClass::Express] >>
       completed.device;
   return completed;
 }
 
-void LeaveProtocol::heard(int peer, const SliceCounts& slicesCompleted) {
+void LeaveProtocol::heard(int peer, const Watermarks& slicesCompleted) {
   gone_.insert(peer);
   unanswered_[peer] = slicesCompleted;
 }
 
-std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs) {
+std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, const Watermarks& slicesBelow)>& needs) {
   std::vector<int> peers;
   for (const auto& [peer, slices] : unanswered_) {
     if (!needs(peer, slices)) peers.push_back(peer);

@@ -10,21 +10,21 @@
 #include <string>
 #include <vector>
 
-#include "exchange/twin_rails.h"
+#include "exchange/rails_demultiplexer.h"
 
 namespace fairring {
 
 // What a Leave says: all slices below these numbers are completed.
-std::string encodeLeave(const SliceCounts& slicesCompleted);
-SliceCounts decodeLeave(const std::string& text);
+std::string encodeLeave(const Watermarks& slicesCompleted);
+Watermarks decodeLeave(const std::string& text);
 
 class LeaveProtocol {
  public:
   // A peer's Leave: it has completed all slices below these numbers.
-  void heard(int peer, const SliceCounts& slicesCompleted);
+  void heard(int peer, const Watermarks& slicesCompleted);
   bool hasGone(int peer) const { return gone_.contains(peer); }
   // The peers that nothing is needed of any more, each once.
-  std::vector<int> answerable(const std::function<bool(int peer, const SliceCounts& slicesBelow)>& needs);
+  std::vector<int> answerable(const std::function<bool(int peer, const Watermarks& slicesBelow)>& needs);
 
   // Our own Leave has gone to these peers; `left` is called when all have answered, at once where there is none.
   void said(const std::set<int>& peers, std::function<void()> left);
@@ -34,7 +34,7 @@ class LeaveProtocol {
  private:
   void leaveIfAnswered();
 
-  std::map<int, SliceCounts> unanswered_;  // leaves of others: slices that they have completed
+  std::map<int, Watermarks> unanswered_;  // leaves of others: slices that they have completed
   std::set<int> gone_;
   std::set<int> awaited_;
   std::function<void()> left_;

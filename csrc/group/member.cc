@@ -82,7 +82,7 @@ void Member::prepare() {
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   if (!neighbours_.rails().empty()) {
-    rails_ = std::make_unique<TwinRails>(loop_, rank_, troubles);
+    rails_ = std::make_unique<RailsDemultiplexer>(loop_, rank_, troubles);
     rails_->host().onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{
         [this](int peer, std::uint32_t lane) { connector_->restore(peer, lane, settings_.heartbeatTimeout); },
@@ -148,7 +148,7 @@ void Member::openIfComplete() {
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
-  if (gatekeeper_) gatekeeper_->open(rails_->device());
+  if (deviceScheduler_) deviceScheduler_->open(rails_->device());
   if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
@@ -208,7 +208,7 @@ void Member::fail(const Error& error) {
   stopExchanges();
   if (channels_) channels_->close();
   if (pipeline_) pipeline_->fail(error);
-  if (gatekeeper_) gatekeeper_->fail(error);
+  if (deviceScheduler_) deviceScheduler_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
   delegated_.fail(error);
   if (settings_.failed) settings_.failed(error);
@@ -267,7 +267,7 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   pipeline_->halt();
-  if (gatekeeper_) gatekeeper_->halt();
+  if (deviceScheduler_) deviceScheduler_->halt();
   control_->send(peer, ControlType::CallLog, callLog_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));

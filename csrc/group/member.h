@@ -10,10 +10,10 @@
 #include <optional>
 #include <set>
 
-#include "device/gatekeeper.h"
+#include "device/device_scheduler.h"
 #include "engine/pipeline.h"
+#include "exchange/rails_demultiplexer.h"
 #include "exchange/shared_memory.h"
-#include "exchange/twin_rails.h"
 #include "group/call_log.h"
 #include "group/deadlines.h"
 #include "group/delegated_calls.h"
@@ -37,7 +37,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void open();
   void submit(Call call, const CallLog::Entry& entry);
   // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
-  void guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice);
+  void guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
   void enter(std::uint64_t ticket, std::uint64_t number, DelegatedCall call);  // number: in the call log, or 0
@@ -94,10 +94,10 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<SharedMemory> machine_;
-  std::unique_ptr<TwinRails> rails_;
+  std::unique_ptr<RailsDemultiplexer> rails_;
   std::unique_ptr<RailChannels> channels_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
-  std::shared_ptr<Gatekeeper> gatekeeper_;  // where there are calls on a device
+  std::shared_ptr<DeviceScheduler> deviceScheduler_;  // where there are calls on a device
   std::function<void()> abortDevice_;
   std::function<void()> deviceIsIdle_;  // who waits for that
   bool open_ = false;

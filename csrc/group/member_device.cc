@@ -1,4 +1,4 @@
-// A Member's calls on a device: the gatekeeper carries them out, between the device's streams and the rails.
+// A Member's calls on a device: the scheduler carries them out, between the device's streams and the rails.
 #include <cassert>
 #include <utility>
 
@@ -6,16 +6,16 @@
 
 namespace fairring {
 
-void Member::guard(std::shared_ptr<Gatekeeper> gatekeeper, std::function<void()> abortDevice) {
-  assert(loop_.isCurrent() && !gatekeeper_);
-  gatekeeper_ = std::move(gatekeeper);
-  gatekeeper_->onProgress = [this] { acknowledgeLeaves(); };
+void Member::guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice) {
+  assert(loop_.isCurrent() && !deviceScheduler_);
+  deviceScheduler_ = std::move(scheduler);
+  deviceScheduler_->onProgress = [this] { acknowledgeLeaves(); };
   abortDevice_ = std::move(abortDevice);
   if (error_) {
-    gatekeeper_->fail(error_);
+    deviceScheduler_->fail(error_);
     settings_.offLoop(abortDevice_);
   } else if (open_) {
-    gatekeeper_->open(rails_->device());
+    deviceScheduler_->open(rails_->device());
   }
 }
 
@@ -25,14 +25,14 @@ void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   Call timedCall = timed(std::move(call), entry.number);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
     done(error);
-    if (deviceIsIdle_ && !gatekeeper_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();
+    if (deviceIsIdle_ && !deviceScheduler_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();
   };
-  gatekeeper_->begin(std::move(timedCall));
+  deviceScheduler_->begin(std::move(timedCall));
 }
 
 void Member::whenDeviceIsIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (!gatekeeper_->hasCalls()) return idle();
+  if (!deviceScheduler_->hasCalls()) return idle();
   deviceIsIdle_ = std::move(idle);
 }
 

@@ -11,7 +11,7 @@ void Member::onLeave(int peer, const std::string& slices) {
 }
 
 void Member::acknowledgeLeaves() {
-  const auto needs = [this](int peer, const SliceCounts& slicesBelow) {
+  const auto needs = [this](int peer, const Watermarks& slicesBelow) {
     return !error_ && (machine_->needs(peer, slicesBelow.host) || (rails_ && rails_->needs(peer, slicesBelow)));
   };
   for (const int peer : leaveProtocol_.answerable(needs)) {
@@ -23,7 +23,7 @@ void Member::acknowledgeLeaves() {
 
 const Call* Member::oldestCall() const {
   if (pipeline_ && pipeline_->hasCalls()) return pipeline_->oldestCall();
-  return gatekeeper_ ? gatekeeper_->oldestCall() : nullptr;
+  return deviceScheduler_ ? deviceScheduler_->oldestCall() : nullptr;
 }
 
 void Member::leave(std::function<void()> left) {
@@ -37,8 +37,8 @@ void Member::leave(std::function<void()> left) {
   std::set<int> peers;
   if (!error_) {
     peers = control_->peers();
-    SliceCounts completed{.host = pipeline_->completedBelow()};
-    if (gatekeeper_) completed.device = gatekeeper_->completedBelow();
+    Watermarks completed{.host = pipeline_->completedBelow()};
+    if (deviceScheduler_) completed.device = deviceScheduler_->completedBelow();
     control_->sendToAll(ControlType::Leave, encodeLeave(completed));
   }
   leaveProtocol_.said(peers, std::move(left));
@@ -51,8 +51,8 @@ void Member::close() {
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of
   pipeline_.reset();
-  if (gatekeeper_) gatekeeper_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
-  gatekeeper_.reset();
+  if (deviceScheduler_) deviceScheduler_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
+  deviceScheduler_.reset();
   channels_.reset();
   rails_.reset();
   machine_.reset();

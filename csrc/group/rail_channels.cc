@@ -14,7 +14,8 @@ constexpr std::chrono::milliseconds kLaneSilence{2'000};
 }  // namespace
 
 RailChannels::RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
-                           const Secret& secret, TwinRails& rails, Relinking relinking, std::function<void()> opened)
+                           const Secret& secret, RailsDemultiplexer& rails, Relinking relinking,
+                           std::function<void()> opened)
     : rank_(settings.rank),
       laneSilence_(std::min(kLaneSilence, settings.heartbeatTimeout / 2)),
       opened_(std::move(opened)),

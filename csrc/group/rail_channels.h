@@ -13,7 +13,7 @@
 
 #include "base/descriptor.h"
 #include "base/loop.h"
-#include "exchange/twin_rails.h"
+#include "exchange/rails_demultiplexer.h"
 #include "group/neighbours.h"
 #include "group/settings.h"
 #include "transport/contact_channels.h"
@@ -27,7 +27,7 @@ class RailChannels final : public Channels {
   // Throws Failure(Configuration) where this machine can't use the transport.
   // `relinking` makes lanes of TCP's anew that broke.
   RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-               TwinRails& rails, Relinking relinking, std::function<void()> opened);
+               RailsDemultiplexer& rails, Relinking relinking, std::function<void()> opened);
 
   bool isOpen() const { return unopened_ == 0; }
 

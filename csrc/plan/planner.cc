@@ -255,7 +255,7 @@ std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
   return forecasts;
 }
 
-Choice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
+PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
   const Candidate* best = &candidates_.front();  // the constructor left at least one
   Sized size = bestSize(*best, elements * elementBytes);
   for (const Candidate& candidate : std::span(candidates_).subspan(1)) {

@@ -40,7 +40,7 @@ struct PlannerSettings {
   std::vector<CostRow> rows;       // by level
 };
 
-struct Choice {
+struct PlanChoice {
   Plan plan;
   std::uint64_t sliceElements;      // of every slice but the last, a multiple of 64 bytes
   std::uint64_t stagingBytes;       // of the ring, that its slices use in turn
@@ -84,7 +84,7 @@ class Planner {
   Planner(Topology topology, PlannerSettings settings);
 
   // The plan and slice size of an all-reduce of so many elements.
-  Choice choose(std::uint64_t elements, std::size_t elementBytes) const;
+  PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
   // Of a sparse call, once the ranks have told each other how many rows each has.
   KeyForm keyForm(const RowSpace& space, const std::vector<std::uint64_t>& rowsByRank) const;
@@ -92,7 +92,7 @@ class Planner {
   // As choose(), for a sparse call whose contributions travel packed, whose rows have so many bytes in all, and of
   // which no member of the topmost level's groups has more than `most`. Slices hold contributions as well as their
   // image, and so are smaller.
-  Choice chooseSparse(std::uint64_t bytes, std::uint64_t most) const;
+  PlanChoice chooseSparse(std::uint64_t bytes, std::uint64_t most) const;
 
   // Expected seconds of one call by one of these plans, all its slices, the busiest rank's.
   double predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint64_t sliceBytes) const;

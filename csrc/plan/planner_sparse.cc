@@ -59,7 +59,7 @@ std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& 
 
 // Beside its image and what it receives a slice holds a contribution and, at most levels, a packed sum, none of them
 // longer than the image: a third of a dense slice takes no more staging than that.
-Choice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const {
+PlanChoice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const {
   constexpr std::uint64_t kOfDense = 3;
   constexpr std::uint64_t kLargestUncutBytes = 256 << 10;  // in several slices the levels overlap
   constexpr std::uint64_t kCutBytes = 1 << 20;             // what comes before the first and after the last does not

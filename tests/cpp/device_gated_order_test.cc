@@ -262,11 +262,11 @@ TEST(GatedOrder, MemoryThatIsFreeAfterTheCallIsNeitherReadNorWritten) {
   EXPECT_TRUE(seen) << "nobody missed that the device is done with the memory";
 }
 
-// A task that the device has posted holds the gatekeeper while it runs, and the chain may end meanwhile.
-TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheGatekeeper) {
+// A task that the device has posted holds the scheduler while it runs, and the chain may end meanwhile.
+TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheScheduler) {
   GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 2);
   GatedRank& rank = *cluster.ranks[0];
-  std::shared_ptr<Gatekeeper> last = rank.chain->gatekeeper();
+  std::shared_ptr<DeviceScheduler> last = rank.chain->scheduler();
   rank.onLoop([&] { rank.fail(makeError(ErrorKind::Aborted, "the group ended")); });
   rank.chain.reset();
   rank.onLoop([&] { last.reset(); });

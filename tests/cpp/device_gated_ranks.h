@@ -1,4 +1,4 @@
-// Whole ranks with a simulated device each, in one process: real chains, gatekeepers and rails, over a network that
+// Whole ranks with a simulated device each, in one process: real chains, scheduler and rails, over a network that
 // delivers in random order. Everything is stepped by the test, in its own thread.
 #pragma once
 
@@ -34,7 +34,7 @@ struct GatedRank {
         machine, static_cast<std::size_t>(planner.topology().localIndexOf(rank)), seed, std::move(settings));
     device = accelerator.get();
     chain = std::make_unique<GatedChain>(planner, rank, staging, loop, std::move(accelerator));
-    onLoop([this] { chain->gatekeeper()->open(*rails); });
+    onLoop([this] { chain->scheduler()->open(*rails); });
   }
   ~GatedRank() {
     onLoop([this] { rails.reset(); });
@@ -52,7 +52,7 @@ struct GatedRank {
     if (!errors.empty()) return;
     errors.push_back(error.text());
     rails->stop();
-    chain->gatekeeper()->fail(error);
+    chain->scheduler()->fail(error);
   }
 
   struct Tensor {
@@ -67,7 +67,7 @@ struct GatedRank {
   std::vector<Accelerator::Event> call(const std::vector<Operand>& operands, double scale, std::uint64_t signature) {
     loop.post([this, operands, scale] {
       if (!errors.empty()) return ended.push_back(makeError(ErrorKind::Aborted, errors.front()));
-      chain->gatekeeper()->begin(
+      chain->scheduler()->begin(
           {.operands = operands, .scale = scale, .signature = {}, .done = [this](const Error& error) {
              ended.push_back(error);
              if (onEnded) onEnded();

@@ -114,29 +114,29 @@ TEST(Prediction, IsOfTheBusiestRank) {
   EXPECT_GT(uneven.predictSeconds(kTwoShot, kMiB, kMiB), 1.8 * even.predictSeconds(kTwoShot, kMiB, kMiB));
 }
 
-TEST(Choice, IsOneShotForFewBytesAndTwoShotForManyOnFourMachines) {
+TEST(PlanChoice, IsOneShotForFewBytesAndTwoShotForManyOnFourMachines) {
   const Planner planner(onOneSite({2, 2, 2, 2}), settings());
   EXPECT_EQ(describe(planner.choose(1, 4).plan), "RS0 AR1 AG0");
   EXPECT_EQ(describe(planner.choose(10 * kMiB, 4).plan), "RS0 RS1 AG1 AG0");
 }
 
-TEST(Choice, OnOneMachineHasOnlyTheMachinesSteps) {
+TEST(PlanChoice, OnOneMachineHasOnlyTheMachinesSteps) {
   EXPECT_EQ(describe(Planner(onOneSite({4}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
   EXPECT_EQ(describe(Planner(onOneSite({1}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
 }
 
-TEST(Choice, TakesFewerStepsWherePredictionsAreEqual) {
+TEST(PlanChoice, TakesFewerStepsWherePredictionsAreEqual) {
   PlannerSettings free = settings();
   free.rows = {kFree, {0, 0, 1e300, 1e300}};
   free.rows[0].bytesPerSecond = free.rows[0].summedBytesPerSecond = 1e300;
   EXPECT_EQ(describe(Planner(onOneSite({2, 2}), free).choose(0, 4).plan), "RS0 AR1 AG0");
 }
 
-TEST(Choice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
+TEST(PlanChoice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
   EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(1, 4).plan), "RS0 RS1 AR2 AG1 AG0");
 }
 
-TEST(Choice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
+TEST(PlanChoice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
   const auto shards = [](double perMessage, std::uint64_t bytes) {
     PlannerSettings messages = settings(4 * kMiB);
     messages.rows = {kMemory, {1e-4, perMessage, 1e9, 1e10}};
@@ -201,7 +201,7 @@ TEST(SliceSize, IsNeverZero) { EXPECT_EQ(Planner(onOneSite({2}), settings()).cho
 TEST(SliceSize, CutsALargeCallSoThatItsLevelsOverlap) {
   PlannerSettings slowMemory = settings();
   slowMemory.rows[0].bytesPerSecond = 1e8;
-  const Choice choice = Planner(onOneSite({2, 2}), slowMemory).choose(kMiB, 8);  // fits into one slice
+  const PlanChoice choice = Planner(onOneSite({2, 2}), slowMemory).choose(kMiB, 8);  // fits into one slice
   EXPECT_EQ(choice.sliceElements, kMiB / 4);
 }
 
@@ -210,7 +210,7 @@ TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {
 }
 
 TEST(SliceSize, OnOneMachineIsTheLargestOfWhichTheCacheHoldsFour) {
-  const Choice choice = Planner(onOneSite({4}), settings(50 * kMiB)).choose(64 * kMiB, 4);
+  const PlanChoice choice = Planner(onOneSite({4}), settings(50 * kMiB)).choose(64 * kMiB, 4);
   EXPECT_EQ(choice.stagingBytes, Planner::kCachedStagingBytes);
   EXPECT_EQ(choice.sliceElements * 4, Planner::kCachedStagingBytes / 4);
   EXPECT_EQ(Planner(onOneSite({4}), settings(kMiB)).choose(64 * kMiB, 4).stagingBytes, kMiB);
@@ -231,7 +231,7 @@ std::uint64_t pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; 
 
 TEST(SliceSize, IsTheLargestOfWhichStagingHoldsFour) {
   const Topology topology = onOneSite({2, 2});
-  const Choice choice = Planner(topology, settings(8 * kMiB)).choose(1024 * kMiB, 4);
+  const PlanChoice choice = Planner(topology, settings(8 * kMiB)).choose(1024 * kMiB, 4);
   const std::uint64_t bytes = choice.sliceElements * 4;
   const auto fourOf = [&](std::uint64_t slice) {
     return 4 * pages(worstStagingBytes(choice.plan, loadsOf(topology), slice));

@@ -1,4 +1,4 @@
-#include "engine/choices.h"
+#include "engine/plan_cache.h"
 
 namespace fairring {
 
@@ -9,12 +9,12 @@ constexpr std::size_t kMostLayouts = 256;
 
 }  // namespace
 
-Choices::Chosen Choices::of(std::uint64_t elements, std::size_t elementBytes) {
+PlanCache::CachedPlan PlanCache::of(std::uint64_t elements, std::size_t elementBytes) {
   const Size size(elements, elementBytes);
   const auto known = chosen_.find(size);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  Choice choice = planner_.choose(elements, elementBytes);
+  PlanChoice choice = planner_.choose(elements, elementBytes);
   const std::uint64_t turns = planner_.turns(choice.plan);
   auto plan = std::make_shared<const Plan>(std::move(choice.plan));
   return chosen_[size] = {.plan = std::move(plan),
@@ -23,8 +23,8 @@ Choices::Chosen Choices::of(std::uint64_t elements, std::size_t elementBytes) {
                           .stagingBytes = choice.stagingBytes};
 }
 
-std::shared_ptr<const Layout> Choices::layoutOf(const Chosen& chosen, std::uint64_t number, std::uint64_t elements,
-                                                std::size_t elementBytes) {
+std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t number,
+                                                  std::uint64_t elements, std::size_t elementBytes) {
   const std::uint64_t turn = number % chosen.turns;
   const auto key = std::tuple(*chosen.plan, turn, Size(elements, elementBytes));
   const auto known = layouts_.find(key);

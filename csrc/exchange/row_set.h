@@ -12,16 +12,16 @@
 
 namespace fairring {
 
-class Presence {
+class RowSet {
  public:
   struct Stretch {
     bool here;          // whether it has the row,
     std::uint64_t end;  // and until which row, at least, the same is true of the next
   };
 
-  Presence() = default;
+  RowSet() = default;
   // rows: the i-th bit stands for the call's i-th row.
-  Presence(KeyBits rows, std::uint64_t rowBytes);
+  RowSet(KeyBits rows, std::uint64_t rowBytes);
 
   std::uint64_t before(std::uint64_t at) const;  // bytes that it has before that one of the call
   std::uint64_t within(const Range& call) const { return before(call.end) - before(call.begin); }

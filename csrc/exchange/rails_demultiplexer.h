@@ -14,21 +14,21 @@ namespace fairring {
 inline constexpr std::uint64_t kDeviceBit = 1ULL << 62;
 static_assert(kDeviceBit < kExpressBit);
 
-struct SliceCounts {  // all slices below these numbers
+struct Watermarks {  // all slices below these numbers
   ByTrafficClass<std::uint64_t> host = {firstSlice(TrafficClass::Bulk), firstSlice(TrafficClass::Express)};
   std::uint64_t device = kDeviceBit;
 };
 
-class TwinRails final : public MessageReceiver {
+class RailsDemultiplexer final : public MessageReceiver {
  public:
-  TwinRails(Loop& loop, int rank, const Troubles& troubles);
+  RailsDemultiplexer(Loop& loop, int rank, const Troubles& troubles);
 
   Rails& host() { return host_; }
   Rails& device() { return device_; }
 
   void use(Channels& channels);  // before the first slice
   std::set<int> missing() const;
-  bool needs(int peer, const SliceCounts& slicesBelow) const;
+  bool needs(int peer, const Watermarks& slicesBelow) const;
   void leave(int peer);
   void stop();
   TrafficByLevel traffic() const;  // sent

@@ -1,5 +1,6 @@
-// Slices that cross between sites as bf16: what is rounded before it is sent, where that stands, and what is made of
-// what comes. At the level of sites such a slice's elements are bf16; below and above it they are Float32.
+// Slices that are compressed between sites: they travel there as bf16: what is rounded before it is sent, where that
+// stands, and what is made of what comes. At the level of sites such a slice's elements are bf16; below and above it
+// they are Float32.
 //
 //   contribution  what a site has summed, and what was lost of it the last time, rounded; this rank's own, too
 //   result        the contributions added in fp32, in the owners' order, and rounded; what that loses is its owner's
@@ -20,9 +21,9 @@
 
 namespace fairring {
 
-bool crosses(const Slice& slice, std::size_t step);
+bool isCompressed(const Slice& slice, std::size_t step);
 // Of a step's transfers as they are for Float32.
-void halve(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers);
+void halveTransfers(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers);
 // Before the step's parts may be sent.
 Pieces roundingOf(const Slice& slice, std::size_t step);
 // Once all has come, and left.

@@ -1,4 +1,4 @@
-#include "exchange/presence.h"
+#include "exchange/row_set.h"
 
 #include <gtest/gtest.h>
 
@@ -17,41 +17,41 @@ using Keys = std::vector<std::uint64_t>;
 
 const Keys kCall{2, 3, 5, 8, 13, 21};
 
-Presence presenceOf(const Keys& keys, std::uint64_t rowBytes) {
+RowSet rowSetOf(const Keys& keys, std::uint64_t rowBytes) {
   KeyBits bits(wordsFor(kCall.size()));
   for (std::uint64_t row = 0; row < kCall.size(); ++row)
     if (std::ranges::find(keys, kCall[row]) != keys.end()) setKey(bits, row);
   return {std::move(bits), rowBytes};
 }
 
-TEST(Presence, CountsWhatIsThereUpToAnyByte) {
-  const Presence presence = presenceOf({3, 5, 21}, 4);
+TEST(RowSet, CountsWhatIsThereUpToAnyByte) {
+  const RowSet rowSet = rowSetOf({3, 5, 21}, 4);
   const Keys before{0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 9, 10, 11, 12};
-  for (std::uint64_t at = 0; at < before.size(); ++at) EXPECT_EQ(presence.before(at), before[at]) << at;
-  EXPECT_EQ(presence.within({6, 22}), 8U);
-  EXPECT_EQ(presence.bytes(), 12U);
+  for (std::uint64_t at = 0; at < before.size(); ++at) EXPECT_EQ(rowSet.before(at), before[at]) << at;
+  EXPECT_EQ(rowSet.within({6, 22}), 8U);
+  EXPECT_EQ(rowSet.bytes(), 12U);
 }
 
-TEST(Presence, MayBeOfNothingOrOfAll) {
-  EXPECT_EQ(Presence().bytes(), 0U);
-  EXPECT_FALSE(Presence().stretchFrom(0).here);
-  EXPECT_EQ(presenceOf({}, 8).within({0, 48}), 0U);
-  EXPECT_EQ(presenceOf(kCall, 8).within({5, 48}), 43U);
-  EXPECT_EQ(presenceOf(kCall, 0).bytes(), 0U) << "rows of no elements";
+TEST(RowSet, MayBeOfNothingOrOfAll) {
+  EXPECT_EQ(RowSet().bytes(), 0U);
+  EXPECT_FALSE(RowSet().stretchFrom(0).here);
+  EXPECT_EQ(rowSetOf({}, 8).within({0, 48}), 0U);
+  EXPECT_EQ(rowSetOf(kCall, 8).within({5, 48}), 43U);
+  EXPECT_EQ(rowSetOf(kCall, 0).bytes(), 0U) << "rows of no elements";
 }
 
-TEST(Presence, TellsStretchesOverWholeWords) {
+TEST(RowSet, TellsStretchesOverWholeWords) {
   const KeyBits rows{~0ULL << 60, ~0ULL, 0b1011, 0, 0, 1};
-  const Presence presence(rows, 1);
+  const RowSet rowSet(rows, 1);
   for (std::uint64_t row = 0; row < rows.size() * 64;) {
-    const auto [here, end] = presence.stretchFrom(row);
+    const auto [here, end] = rowSet.stretchFrom(row);
     ASSERT_GT(end, row);
     for (; row < std::min<std::uint64_t>(end, rows.size() * 64); ++row)
       EXPECT_EQ(here, (rows[row / 64] >> (row % 64) & 1) != 0) << row;
   }
-  EXPECT_EQ(presence.stretchFrom(0).end, 60U);
-  EXPECT_GE(presence.stretchFrom(60).end, 128U) << "a full word is not looked at row by row";
-  EXPECT_GE(presence.stretchFrom(132).end, 320U);
+  EXPECT_EQ(rowSet.stretchFrom(0).end, 60U);
+  EXPECT_GE(rowSet.stretchFrom(60).end, 128U) << "a full word is not looked at row by row";
+  EXPECT_GE(rowSet.stretchFrom(132).end, 320U);
 }
 
 struct Contribution {
@@ -63,8 +63,8 @@ struct Contribution {
 std::vector<float> summed(const std::vector<Contribution>& contributions, std::uint64_t elements, const Range& rows,
                           bool packed, int groups = 1) {
   const std::uint64_t rowBytes = elements * sizeof(float);
-  std::vector<Presence> presences;
-  for (const Contribution& one : contributions) presences.push_back(presenceOf(one.keys, rowBytes));
+  std::vector<RowSet> rowSets;
+  for (const Contribution& one : contributions) rowSets.push_back(rowSetOf(one.keys, rowBytes));
   std::vector<float> out(rows.size() * elements, -1);
   RowSum sum{.reduction = {.dtype = DType::Float32},
              .range = {rows.begin * rowBytes, rows.end * rowBytes},
@@ -73,7 +73,7 @@ std::vector<float> summed(const std::vector<Contribution>& contributions, std::u
              .groups = groups};
   for (std::size_t i = 0; i < contributions.size(); ++i) {
     const auto* const data = reinterpret_cast<const std::byte*>(contributions[i].rows.data());
-    sum.inputs.push_back({&presences[i], data + presences[i].before(sum.range.begin)});
+    sum.inputs.push_back({&rowSets[i], data + rowSets[i].before(sum.range.begin)});
   }
   Loop loop;
   bool done = false;

@@ -20,9 +20,9 @@
 
 namespace fairring {
 
-class Gatekeeper {
+class DeviceScheduler {
  public:
-  Gatekeeper(Gates gates, std::uint64_t stagingBytes) : gates_(gates), ring_(stagingBytes) {}
+  DeviceScheduler(Gates gates, std::uint64_t stagingBytes) : gates_(gates), ring_(stagingBytes) {}
 
   void open(Exchange& rails);  // from now on slices are admitted; before, they only queue
 

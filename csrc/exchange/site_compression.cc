@@ -1,4 +1,4 @@
-#include "exchange/crossing.h"
+#include "exchange/site_compression.h"
 
 #include <algorithm>
 
@@ -106,11 +106,11 @@ Pieces widening(const std::vector<Transfer>& transfers) {
 
 }  // namespace
 
-bool crosses(const Slice& slice, std::size_t step) {
+bool isCompressed(const Slice& slice, std::size_t step) {
   return slice.residual != nullptr && (*slice.plan)[step].level == Topology::kSiteLevel;
 }
 
-void halve(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers) {
+void halveTransfers(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers) {
   const auto [verb, level, shards] = (*slice.plan)[step];
   const std::vector<std::byte*> spares = sparesOf(slice, step);
   auto transfer = transfers.begin();

@@ -1,4 +1,4 @@
-#include "exchange/presence.h"
+#include "exchange/row_set.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 namespace fairring {
 
-Presence::Presence(KeyBits rows, std::uint64_t rowBytes) : rows_(std::move(rows)), rowBytes_(rowBytes) {
+RowSet::RowSet(KeyBits rows, std::uint64_t rowBytes) : rows_(std::move(rows)), rowBytes_(rowBytes) {
   rowsBefore_.reserve(rows_.size() + 1);
   std::uint64_t before = 0;
   rowsBefore_.push_back(before);
@@ -15,7 +15,7 @@ Presence::Presence(KeyBits rows, std::uint64_t rowBytes) : rows_(std::move(rows)
     rowsBefore_.push_back(before += static_cast<std::uint64_t>(std::popcount(word)));
 }
 
-std::uint64_t Presence::before(std::uint64_t at) const {
+std::uint64_t RowSet::before(std::uint64_t at) const {
   if (rowBytes_ == 0) return 0;
   const std::uint64_t row = at / rowBytes_;
   const std::uint64_t word = row / 64;
@@ -25,7 +25,7 @@ std::uint64_t Presence::before(std::uint64_t at) const {
   return rows * rowBytes_ + (has(row) ? at % rowBytes_ : 0);
 }
 
-Presence::Stretch Presence::stretchFrom(std::uint64_t row) const {
+RowSet::Stretch RowSet::stretchFrom(std::uint64_t row) const {
   std::uint64_t word = row / 64;
   if (word >= rows_.size()) return {false, UINT64_MAX};
   const std::uint64_t bits = rows_[word] >> (row % 64);

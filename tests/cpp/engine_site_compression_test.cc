@@ -66,7 +66,7 @@ Tensors zerosFor(const Tensors& tensors) { return {tensors.size(), std::vector<f
 const std::vector<Machines> kLayouts{{{1, 1}, false, 2},   {{2, 2, 2, 2}, false, 2}, {{1, 1, 1}, false, 3},
                                      {{2, 3, 1}, true, 2}, {{1, 2, 1, 1}, false, 3}, {{1, 1, 1, 1, 1}, true, 4}};
 
-TEST(Crossing, GivesAllRanksTheSameBitsByEveryPlan) {
+TEST(SiteCompression, GivesAllRanksTheSameBitsByEveryPlan) {
   for (const Machines& machines : kLayouts) {
     for (const std::uint64_t elements : {1, 3, 17, 5000, 60'011}) {
       std::set<std::vector<float>> results;
@@ -87,7 +87,7 @@ TEST(Crossing, GivesAllRanksTheSameBitsByEveryPlan) {
   }
 }
 
-TEST(Crossing, RoundsWhatEachSiteHasSummedAndTheirSum) {
+TEST(SiteCompression, RoundsWhatEachSiteHasSummedAndTheirSum) {
   for (const auto& rows : kPlans) {
     Cluster cluster({{1, 1, 1}, false, 3}, 512 * kKiB, 32 * kKiB, {}, rows);
     const Tensors inputs = randomTensors(3, 20'000);
@@ -104,7 +104,7 @@ TEST(Crossing, RoundsWhatEachSiteHasSummedAndTheirSum) {
 
 // All that was ever put in has come out, or is still among what was lost: to the error of fp32, after any number of
 // calls, where rounding alone would drift.
-TEST(Crossing, LosesNothingForEver) {
+TEST(SiteCompression, LosesNothingForEver) {
   for (const Machines& machines : kLayouts) {
     for (const auto& rows : kPlans) {
       Cluster cluster(machines, 512 * kKiB, 32 * kKiB, {4 * kKiB, 8 * kKiB}, rows);
@@ -126,12 +126,12 @@ TEST(Crossing, LosesNothingForEver) {
   }
 }
 
-TEST(Crossing, HalvesTheBytesBetweenSites) {
-  const auto bytes = [](bool crosses) {
+TEST(SiteCompression, HalvesTheBytesBetweenSites) {
+  const auto bytes = [](bool isCompressed) {
     Cluster cluster({{2, 2, 2, 2}, false, 2}, 512 * kKiB, 32 * kKiB);
     Tensors tensors = randomTensors(cluster.world(), 50'000);
     Tensors residuals = zerosFor(tensors);
-    if (!crosses) residuals = Tensors(tensors.size());
+    if (!isCompressed) residuals = Tensors(tensors.size());
     std::mt19937 random(8);
     sumTogether(cluster, tensors, residuals, random);
     std::uint64_t sum = 0;
@@ -141,7 +141,7 @@ TEST(Crossing, HalvesTheBytesBetweenSites) {
   EXPECT_EQ(2 * bytes(true), bytes(false));
 }
 
-TEST(Crossing, ChangesNothingWhereThereIsOneSite) {
+TEST(SiteCompression, ChangesNothingWhereThereIsOneSite) {
   Cluster cluster({{1, 1}, false, 1}, 512 * kKiB, 32 * kKiB);
   const Tensors inputs = randomTensors(2, 1000);
   Tensors tensors = inputs;

@@ -13,20 +13,20 @@
 
 namespace fairring {
 
-class Choices {
+class PlanCache {
  public:
-  struct Chosen {  // for all calls of a size
+  struct CachedPlan {  // for all calls of a size
     std::shared_ptr<const Plan> plan;
     std::uint64_t turns;
     std::uint64_t sliceElements;
     std::uint64_t stagingBytes;  // of the ring, that its slices use in turn
   };
 
-  Choices(const Planner& planner, int rank) : planner_(planner), rank_(rank) {}
+  PlanCache(const Planner& planner, int rank) : planner_(planner), rank_(rank) {}
 
-  Chosen of(std::uint64_t elements, std::size_t elementBytes);
+  CachedPlan of(std::uint64_t elements, std::size_t elementBytes);
   // The slice of that number, of so many elements.
-  std::shared_ptr<const Layout> layoutOf(const Chosen& chosen, std::uint64_t number, std::uint64_t elements,
+  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t elements,
                                          std::size_t elementBytes);
 
  private:
@@ -34,7 +34,7 @@ class Choices {
 
   const Planner& planner_;
   const int rank_;
-  std::map<Size, Chosen> chosen_;
+  std::map<Size, CachedPlan> chosen_;
   std::map<std::tuple<Plan, std::uint64_t, Size>, std::shared_ptr<const Layout>> layouts_;  // by plan, turn and size
 };
 

@@ -1,4 +1,4 @@
-#include "device/gatekeeper.h"
+#include "device/device_scheduler.h"
 
 #include <algorithm>
 #include <cassert>
@@ -6,18 +6,18 @@
 
 namespace fairring {
 
-void Gatekeeper::open(Exchange& rails) {
+void DeviceScheduler::open(Exchange& rails) {
   rails_ = &rails;
   while (admitNext()) {
   }
 }
 
-void Gatekeeper::begin(Call call) {
+void DeviceScheduler::begin(Call call) {
   calls_.push_back(std::make_shared<Pending>());
   calls_.back()->call = std::move(call);
 }
 
-void Gatekeeper::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last) {
+void DeviceScheduler::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last) {
   if (calls_.empty()) return;  // it has failed meanwhile
   const std::shared_ptr<Pending>& call = calls_.back();
   ++call->unfinished;
@@ -31,7 +31,7 @@ void Gatekeeper::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, b
   }
 }
 
-bool Gatekeeper::admitNext() {
+bool DeviceScheduler::admitNext() {
   const auto next = slices_.find(admitted_);
   if (rails_ == nullptr || next == slices_.end()) return false;
   UnderWay& state = next->second;
@@ -46,7 +46,7 @@ bool Gatekeeper::admitNext() {
   return true;
 }
 
-void Gatekeeper::reached(std::uint64_t slice, std::size_t step) {
+void DeviceScheduler::reached(std::uint64_t slice, std::size_t step) {
   const auto found = slices_.find(slice);
   if (found == slices_.end()) return;  // it has failed meanwhile
   UnderWay& state = found->second;
@@ -58,7 +58,7 @@ void Gatekeeper::reached(std::uint64_t slice, std::size_t step) {
   retireIfOver(slice);
 }
 
-void Gatekeeper::advance(std::uint64_t number) {
+void DeviceScheduler::advance(std::uint64_t number) {
   const auto found = slices_.find(number);
   if (found == slices_.end() || rails_ == nullptr) return;
   UnderWay& state = found->second;
@@ -69,7 +69,7 @@ void Gatekeeper::advance(std::uint64_t number) {
                 {[this, number] { onReady(number); }, [this, number] { onReleased(number); }});
 }
 
-void Gatekeeper::onReady(std::uint64_t number) {
+void DeviceScheduler::onReady(std::uint64_t number) {
   UnderWay& state = slices_.at(number);
   state.running = false;
   if (isForDevice(*state.slice->plan, state.step)) gates_.open(number, state.step);
@@ -78,18 +78,18 @@ void Gatekeeper::onReady(std::uint64_t number) {
   advance(number);
 }
 
-void Gatekeeper::onReleased(std::uint64_t number) {
+void DeviceScheduler::onReleased(std::uint64_t number) {
   --slices_.at(number).unreleased;
   retireIfOver(number);
 }
 
-void Gatekeeper::finish(const std::shared_ptr<Pending>& call) {
+void DeviceScheduler::finish(const std::shared_ptr<Pending>& call) {
   if (!call->cut || call->unfinished > 0) return;
   std::erase(calls_, call);
   call->call.done({});
 }
 
-void Gatekeeper::retireIfOver(std::uint64_t number) {
+void DeviceScheduler::retireIfOver(std::uint64_t number) {
   const auto found = slices_.find(number);
   if (found == slices_.end() || found->second.unreleased > 0 || found->second.reached < stepsOf(found->second)) return;
   ring_.release(number);
@@ -98,7 +98,7 @@ void Gatekeeper::retireIfOver(std::uint64_t number) {
   }
 }
 
-void Gatekeeper::fail(const Error& error) {
+void DeviceScheduler::fail(const Error& error) {
   halt();
   slices_.clear();
   for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
