@@ -25,7 +25,12 @@ const LevelLayout& Layout::at(int level) const {
 
 Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
                    const FewOwners& few) {
-  const Partitions rails(topology, elements, kGrainBytes / elementBytes, few);
+  const Partitions rails(topology, Partitions::onGrains(elements, kGrainBytes / elementBytes), few);
+  return layoutOf(rails, topology, rank, elements, elementBytes);
+}
+
+Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t elements,
+                std::size_t elementBytes) {
   Layout layout{elements, elementBytes, {}};
   for (const int level : topology.levels()) {
     LevelLayout entry{.level = level, .groups = level == 1 ? topology.groups() : 1, .rails = {}};

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/grain.h"
+
 namespace fairring {
 
 namespace {
@@ -31,17 +33,15 @@ std::vector<int> membersOf(const Topology& topology, int level, int group) {
   return sites;
 }
 
-Partitions::Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few)
-    : topology_(topology), elements_(elements), grain_(grain), few_(few) {}
+Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few)
+    : topology_(topology), cut_(std::move(cut)), few_(few) {}
 
-Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, kWhole, 1, few) {}
+Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, std::identity(), few) {}
 
-Range Partitions::onGrains(const Range& fraction) const {
-  const std::uint64_t grains = (elements_ + grain_ - 1) / grain_;
-  const auto cut = [&](std::uint64_t units) {
-    return std::min(elements_, static_cast<std::uint64_t>(Product{units} * grains / kWhole) * grain_);
+Partitions::Cut Partitions::onGrains(std::uint64_t elements, std::uint64_t grain) {
+  return [elements, grain, grains = ceilOf(elements, grain)](std::uint64_t units) {
+    return std::min(elements, static_cast<std::uint64_t>(Product{units} * grains / kWhole) * grain);
   };
-  return {cut(fraction.begin), cut(fraction.end)};
 }
 
 Partitions::Partition Partitions::partition(int level, int group) const {
@@ -74,11 +74,18 @@ std::vector<Range> Partitions::shardsOf(const Range& rail, int owners, int level
 std::vector<Rail> Partitions::of(int level, int group) const {
   std::vector<Rail> rails = fractionsOf(level, group);
   for (Rail& rail : rails) {
-    rail.range = onGrains(rail.range);
-    for (Range& shard : rail.shards) shard = onGrains(shard);
+    rail.range = {cut_(rail.range.begin), cut_(rail.range.end)};
+    for (Range& shard : rail.shards) shard = {cut_(shard.begin), cut_(shard.end)};
   }
   std::erase_if(rails, [](const Rail& rail) { return rail.range.size() == 0; });
   return rails;
+}
+
+std::vector<std::uint64_t> Partitions::firstUnits() const {
+  std::vector<std::uint64_t> units(topology_.world(), kWhole);
+  for (const Held& held : partition(topology_.levels().back(), 0))
+    units[held.rank] = std::min(units[held.rank], held.range.begin);
+  return units;
 }
 
 std::vector<Rail> Partitions::fractionsOf(int level, int group) const {

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "plan/layout.h"
@@ -28,11 +29,19 @@ inline constexpr std::uint64_t kWhole = 720720ULL * 720720ULL * 1024ULL;  // uni
 
 class Partitions {
  public:
+  // Where a cut falls in a slice, in elements; never less for more units.
+  using Cut = std::function<std::uint64_t(std::uint64_t units)>;
+
   // The topology must outlive this.
-  Partitions(const Topology& topology, std::uint64_t elements, std::uint64_t grain, const FewOwners& few = {});
+  Partitions(const Topology& topology, Cut cut, const FewOwners& few = {});
   explicit Partitions(const Topology& topology, const FewOwners& few = {});  // the fractions themselves
 
+  // On multiples of so many elements, the grain, of a slice of so many.
+  static Cut onGrains(std::uint64_t elements, std::uint64_t grain);
+
   std::vector<Rail> of(int level, int group) const;  // in ascending order of range; `self` is left at -1
+  // By rank, the first unit of what it holds when all levels are reduced. No two ranks have the same.
+  std::vector<std::uint64_t> firstUnits() const;
 
  private:
   struct Held {
@@ -44,12 +53,14 @@ class Partitions {
   Partition partition(int level, int group) const;
   std::vector<Rail> fractionsOf(int level, int group) const;
   std::vector<Range> shardsOf(const Range& rail, int owners, int level, std::size_t index) const;
-  Range onGrains(const Range& fraction) const;
 
   const Topology& topology_;
-  std::uint64_t elements_;
-  std::uint64_t grain_;
+  Cut cut_;
   FewOwners few_;
 };
+
+// Of a slice that is cut so, as one rank sees it.
+Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t elements,
+                std::size_t elementBytes);
 
 }  // namespace fairring

@@ -9,12 +9,25 @@ namespace fairring {
 
 namespace {
 
+const char* nameOf(Verb verb) {
+  switch (verb) {
+    case Verb::ReduceScatter: return "RS";
+    case Verb::AllGather: return "AG";
+    case Verb::AllReduce: return "AR";
+    case Verb::Load: return "LD";
+    case Verb::Store: return "ST";
+  }
+  return "";
+}
+
 std::string describe(const Step& step) {
-  const char* verb = step.verb == Verb::ReduceScatter ? "RS" : step.verb == Verb::AllGather ? "AG" : "AR";
-  return step.shards == 0 ? concat(verb, step.level) : concat(verb, step.level, "/", step.shards);
+  const char* const name = nameOf(step.verb);
+  return step.shards == 0 ? concat(name, step.level) : concat(name, step.level, "/", step.shards);
 }
 
 }  // namespace
+
+bool reduces(Verb verb) { return verb == Verb::ReduceScatter || verb == Verb::AllReduce; }
 
 std::string describe(const Plan& plan) {
   std::string text;
@@ -35,6 +48,19 @@ Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const Few
     *top = {Verb::AllReduce, levels.back()};
     plan.erase(top + 1);
   }
+  return plan;
+}
+
+Plan reduceScatterPlan(const std::vector<int>& levels) {
+  Plan plan;
+  for (const int level : levels) plan.push_back({Verb::ReduceScatter, level});
+  plan.push_back({Verb::Store, 0});
+  return plan;
+}
+
+Plan allGatherPlan(const std::vector<int>& levels) {
+  Plan plan{{Verb::Load, 0}};
+  for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level});
   return plan;
 }
 

@@ -89,7 +89,7 @@ StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t
 }  // namespace
 
 Planner::Planner(Topology topology, PlannerSettings settings)
-    : topology_(std::move(topology)), levels_(topology_.levels()), settings_(std::move(settings)) {
+    : topology_(std::move(topology)), levels_(topology_.levels()), settings_(std::move(settings)), blocks_(topology_) {
   const std::vector<int> levels = topology_.levels();
   check(static_cast<int>(settings_.rows.size()) > levels.back(), ErrorKind::Configuration, "cost rows for ",
         settings_.rows.size(), " levels, but ", topology_.describe(), " need a row for level ", levels.back());
@@ -108,6 +108,37 @@ Planner::Planner(Topology topology, PlannerSettings settings)
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
                             " B, needs ", roundUp(needed, kStagingGrainBytes), " B: raise it"));
   }
+  reduceScatter_ = halfOf(reduceScatterPlan(levels), blocks_.mostReceived());
+  allGather_ = halfOf(allGatherPlan(levels), 0);
+}
+
+// As largestSliceBytes(), but that a slice has a grain of each block at least, and the areas for others' contributions
+// are counted in blocks.
+Planner::Candidate Planner::halfOf(Plan plan, std::uint64_t receivedBlocks) const {
+  Candidate half{
+      .plan = std::move(plan), .grouped = false, .loads = loadsOf(topology_), .receivedBlocks = receivedBlocks};
+  const auto world = static_cast<std::uint64_t>(topology_.world());
+  const std::uint64_t most = std::max(kGrainBytes, settings_.sliceBytes / world / kGrainBytes * kGrainBytes);
+  const std::uint64_t fewest = std::min(most, roundUp(ceilOf(kSmallestSliceBytes, world), kGrainBytes));
+  std::uint64_t stretch = 0;
+  for (int inFlight = kSlicesInFlight; inFlight > 0 && stretch < fewest; --inFlight) {
+    const std::uint64_t budget = stagingFor(half.plan) / inFlight / kStagingGrainBytes * kStagingGrainBytes;
+    stretch = std::min(most, budget / (world + receivedBlocks) / kGrainBytes * kGrainBytes);
+  }
+  check(stretch > 0, ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
+        " B holds no slice of a block for each rank: on ", topology_.describe(), " the smallest needs ",
+        roundUp((world + receivedBlocks) * kGrainBytes, kStagingGrainBytes), " B: raise it");
+  half.largestSliceBytes = stretch * world;
+  return half;
+}
+
+PlanChoice Planner::chooseHalf(const Candidate& half, std::uint64_t blockBytes) const {
+  const auto world = static_cast<std::uint64_t>(topology_.world());
+  const std::uint64_t best = bestSize(half, blockBytes * world).sliceBytes;
+  const std::uint64_t stretch =
+      std::min(half.largestSliceBytes / world, std::max(kGrainBytes, roundUp(ceilOf(best, world), kGrainBytes)));
+  return {half.plan, stretch, stagingFor(half.plan),
+          roundUp((world + half.receivedBlocks) * stretch, kStagingGrainBytes)};
 }
 
 void Planner::addCandidates(bool grouped) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/blocks.h"
 #include "plan/layout.h"
 #include "plan/load.h"
 #include "plan/plan.h"
@@ -86,6 +87,12 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
+  // Of a reduce-scatter or an all-gather with a block of so many bytes, at most, for each rank. A slice has the same
+  // stretch of every block: sliceElements is how many bytes of it.
+  PlanChoice chooseReduceScatter(std::uint64_t blockBytes) const { return chooseHalf(reduceScatter_, blockBytes); }
+  PlanChoice chooseAllGather(std::uint64_t blockBytes) const { return chooseHalf(allGather_, blockBytes); }
+  const Blocks& blocks() const { return blocks_; }
+
   // Of a sparse call, once the ranks have told each other how many rows each has.
   KeyForm keyForm(const RowSpace& space, const std::vector<std::uint64_t>& rowsByRank) const;
 
@@ -117,6 +124,7 @@ class Planner {
     std::vector<Load> loads;
     std::uint64_t disjointTurns = 1;  // slices in a row whose shards have different owners
     std::uint64_t largestSliceBytes = 0;
+    std::uint64_t receivedBlocks = 0;  // of slices of blocks: as Blocks has it
   };
   struct Sized {
     std::uint64_t sliceBytes;
@@ -128,6 +136,8 @@ class Planner {
   };
 
   void addCandidates(bool grouped);
+  Candidate halfOf(Plan plan, std::uint64_t receivedBlocks) const;
+  PlanChoice chooseHalf(const Candidate& half, std::uint64_t blockBytes) const;
   const Candidate& candidateOf(const Plan& plan) const;
   std::uint64_t stagingFor(const Plan& plan) const;  // that its slices use in turn
   const Topology& topologyOf(bool grouped) const { return grouped && grouped_ ? *grouped_ : topology_; }
@@ -155,6 +165,9 @@ class Planner {
   std::vector<int> levels_;
   PlannerSettings settings_;
   std::vector<Candidate> candidates_;
+  Blocks blocks_;
+  Candidate reduceScatter_;  // of blocks, as the next
+  Candidate allGather_;
 };
 
 // Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives

@@ -20,7 +20,10 @@ StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
   const LevelLoad& here = load.levels[step.level];
   const std::uint64_t held = load.heldBytes(step.level, sliceBytes);
   const std::uint64_t peers = here.owners - 1;
-  const bool sums = step.verb != Verb::AllGather && peers > 0;
+  const bool sums = reduces(step.verb) && peers > 0;
+  if (step.verb == Verb::Load || step.verb == Verb::Store) {
+    return {.bytes = load.heldBytes(Topology::kLevels, sliceBytes)};
+  }
   if (step.level == 0) return {here.rails * peers, held, sums ? held : 0};
   if (step.verb == Verb::AllReduce) return {here.rails * peers, held * peers, sums ? held * here.owners : 0};
   return shardedWork(here, held, sums);
