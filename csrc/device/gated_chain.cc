@@ -87,7 +87,7 @@ GatedChain::Place GatedChain::place(Slice& slice) {
 // The slice as the loop has it.
 void GatedChain::announce(const Slice& slice, const Place& place, bool last) {
   auto pinned = std::make_shared<Slice>(slice);
-  for (Portion& portion : pinned->portions) portion.user = nullptr;
+  for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
   pinned->image = pinnedImage(slice);
   loop_.post([scheduler = deviceScheduler_, pinned = std::move(pinned), bytes = place.end - place.begin,
               last]() mutable { scheduler->add(std::move(pinned), bytes, last); });

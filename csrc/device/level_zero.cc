@@ -70,7 +70,7 @@ bool hasEqualShards(const Rail& rail) {
 
 // The tensor that fills the slice and lies in one piece here; null where there is none.
 const Portion* soleTensor(const Slice& slice, const Rail& rail) {
-  if (slice.portions.size() != 1 || slice.portions.front().user == nullptr) return nullptr;
+  if (slice.portions.size() != 1 || slice.portions.front().to == nullptr) return nullptr;
   const Portion& portion = slice.portions.front();
   return portion.begin == rail.range.begin && portion.end() == rail.range.end ? &portion : nullptr;
 }
@@ -130,8 +130,8 @@ void LevelZero::callFirst(std::byte* all, std::byte* mine, cudaStream_t stream) 
 
 void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
   for (const Portion& portion : slice.portions) {
-    if (portion.user == nullptr) continue;
-    const Input input{portion.user, isScaled(slice, portion) ? slice.scale : 1.0};
+    if (portion.from == nullptr) continue;
+    const Input input{portion.from, isScaled(slice, portion) ? slice.scale : 1.0};
     reductions_.of(portion.reduction).enqueue(slice.image + portion.begin, {&input, 1}, portion.elements, 1, stream);
   }
 }
@@ -139,8 +139,8 @@ void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
 void LevelZero::unpack(cudaStream_t stream, const Slice& slice) const {
   const CurrentDevice current(place_.device);
   for (const Portion& portion : slice.portions) {
-    if (portion.user == nullptr || portion.elements == 0) continue;
-    checkCuda(cudaMemcpyAsync(portion.user, slice.image + portion.begin, portion.end() - portion.begin,
+    if (portion.to == nullptr || portion.elements == 0) continue;
+    checkCuda(cudaMemcpyAsync(portion.to, slice.image + portion.begin, portion.end() - portion.begin,
                               cudaMemcpyDeviceToDevice, stream),
               "cudaMemcpyAsync", place_.device);
   }
@@ -153,7 +153,7 @@ void LevelZero::reduceScatter(cudaStream_t stream, const Slice& slice) {
   const Portion* sole = soleTensor(slice, *rail);
   const bool inPlace = sole == nullptr || isScaled(slice, *sole) || place_.ranks == 1;
   if (inPlace) pack(stream, slice);
-  if (place_.ranks > 1) scatter(stream, slice, inPlace ? slice.image + rail->range.begin : sole->user);
+  if (place_.ranks > 1) scatter(stream, slice, inPlace ? slice.image + rail->range.begin : sole->to);
 }
 
 // from: the rail's first byte.
@@ -189,7 +189,7 @@ void LevelZero::allGather(cudaStream_t stream, const Slice& slice) {
   if (rail == nullptr) return;
   const Portion* sole = soleTensor(slice, *rail);
   const bool direct = sole != nullptr && place_.ranks > 1;
-  if (place_.ranks > 1) gather(stream, slice, direct ? sole->user : slice.image + rail->range.begin);
+  if (place_.ranks > 1) gather(stream, slice, direct ? sole->to : slice.image + rail->range.begin);
   if (!direct) unpack(stream, slice);
 }
 

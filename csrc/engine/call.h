@@ -1,5 +1,4 @@
-// A collective call as the group sees it: what must be equal on all ranks, and, for an all-reduce of ours, contiguous
-// tensors, in place.
+// A collective call as the group sees it: what must be equal on all ranks, and, for a call of ours, contiguous tensors.
 #pragma once
 
 #include <chrono>
@@ -21,10 +20,26 @@ struct Signature {
   std::uint64_t digest = 0;  // of all that must be equal; 0: the text says all of it
 };
 
-struct Operand {
+struct Operand {         // of an all-reduce, in place
   void* data = nullptr;  // stays valid until the call is done; null: refused
   std::uint64_t elements = 0;
-  Reduction reduction;  // once for the whole all-reduce
+  Reduction reduction;  // once for the whole call
+};
+
+// One rank's block of a reduce-scatter or an all-gather: where this rank reads it, and where it writes the result. Each
+// stays valid until the call is done. Null: it does not, for it is not its own, or is refused.
+struct Block {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::uint64_t elements = 0;
+  Reduction reduction;  // once for the whole call; of an all-gather, which moves bytes, what has elements of that size
+};
+
+enum class Half { ReduceScatter, AllGather };  // of an all-reduce
+
+struct BlocksOperand {
+  Half half;
+  std::vector<std::vector<Block>> byRank;  // each rank's blocks, one of each tensor; the same sizes on all ranks
 };
 
 // Some rows of a large tensor; what is not there counts as zeros, but what nobody has stays away.
@@ -42,7 +57,8 @@ struct SparseOperand {
 
 struct Call {
   std::vector<Operand> operands;
-  std::optional<SparseOperand> sparse = std::nullopt;  // instead of operands
+  std::optional<SparseOperand> sparse = std::nullopt;  // instead of operands, as the next
+  std::optional<BlocksOperand> blocks = std::nullopt;
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
   // Of a single operand of Float32 that is summed: it isCompressed between sites as bf16, and what rounding takes of
   // its elements is kept here, one for one, and added in the next call that is given the same. Null: it isCompressed as

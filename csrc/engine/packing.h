@@ -1,8 +1,9 @@
-// The tensors of a call as one row of bytes, which is cut into slices as a single tensor would be: small ones share a
-// slice, large ones take several. Which tensors share one follows from the call alone, so it is the same on all ranks.
-// Immutable; any thread.
+// The tensors of a call as rows of bytes, one behind the other in each: an all-reduce has one row, a call of blocks one
+// for each rank. Rows are cut into slices as a single tensor would be: small tensors share a slice, large ones take
+// several. Which ones share follows from the call alone, so it is the same on all ranks. Immutable; any thread.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "engine/call.h"
@@ -13,13 +14,28 @@ namespace fairring {
 class Packing {
  public:
   explicit Packing(const std::vector<Operand>& operands);
+  static Packing ofBlocks(const BlocksOperand& blocks);
 
-  std::uint64_t bytes() const { return bytes_; }  // a multiple of the largest element
-  // Of a slice that is cut from there, on multiples of 64 bytes.
+  std::uint64_t bytes() const { return bytes_; }  // of the longest row; a multiple of the largest element
+  // Of each row, how many bytes lie there.
+  std::vector<std::uint64_t> bytesOfRows(const Range& bytes) const;
+  // Of a slice of the one row that is cut from there, on multiples of 64 bytes.
   std::vector<Portion> cut(const Range& bytes) const;
+  // Of one that has the same stretch of these rows, in this order, at these places.
+  std::vector<Portion> cut(const Range& bytes, std::span<const int> rows, std::span<const std::uint64_t> places) const;
 
  private:
-  std::vector<Portion> portions_;  // of the whole row
+  struct Row {
+    std::vector<Portion> portions;
+    std::uint64_t bytes = 0;
+    std::size_t largestElement = 1;
+
+    void add(Portion portion);
+  };
+
+  void end();  // of all rows
+
+  std::vector<Row> rows_;
   std::uint64_t bytes_ = 0;
 };
 

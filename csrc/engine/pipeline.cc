@@ -54,9 +54,18 @@ ByTrafficClass<std::uint64_t> Pipeline::completedBelow() const {
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
+  if (call.blocks) return submitBlocks(std::move(call), signature);
   Packing packing(call.operands);
   const CachedPlan& chosen = chosenFor(packing.bytes());
   enqueue(std::move(call), std::move(packing), signature, chosen);
+  run();
+}
+
+void Pipeline::submitBlocks(Call call, std::uint64_t signature) {
+  assert(call.blocks.has_value());
+  Packing packing = Packing::ofBlocks(*call.blocks);
+  CachedPlan chosen = chosenForBlocks(call.blocks->half, packing.bytes());
+  enqueue(std::move(call), std::move(packing), signature, std::move(chosen));
   run();
 }
 
@@ -103,7 +112,7 @@ bool Pipeline::cutNext(Queue& queue) {
   ++queue.next;
   slice->image = queue.staging + *offset;
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
-  pending->cutBytes += slice->layout->elements;
+  pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->packing.bytes();
   if (pending->cut) queue.uncut.pop_front();
   ++pending->unfinished;
@@ -117,13 +126,20 @@ bool Pipeline::cutNext(Queue& queue) {
 
 // All of it but its memory.
 std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pending) {
-  const std::uint64_t end = std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.packing.bytes());
+  const Range stretch = stretchOf(pending);
   auto slice = std::make_shared<Slice>();
   slice->number = queue.next;
   slice->signature = pending.signature;
-  slice->layout = layoutOf(pending.chosen, queue.next, end - pending.cutBytes);
   slice->plan = pending.chosen.plan;
-  slice->portions = pending.packing.cut({pending.cutBytes, end});
+  if (pending.call.blocks) {
+    const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);
+    slice->layout = layoutOfBlocks(sizes);
+    slice->portions =
+        pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
+  } else {
+    slice->layout = layoutOf(pending.chosen, queue.next, stretch.size());
+    slice->portions = pending.packing.cut(stretch);
+  }
   slice->scale = pending.call.scale;
   slice->begin = pending.cutBytes;
   slice->rows = pending.rows;
@@ -133,6 +149,11 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   if (isCompressed) slice->residual = pending.call.residual + floatsBefore;
   if (pending.call.refused) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
   return slice;
+}
+
+// Of each of its rows, what goes into the next slice.
+Range Pipeline::stretchOf(const Pending& pending) {
+  return {pending.cutBytes, std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.packing.bytes())};
 }
 
 // By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
@@ -211,14 +232,21 @@ const Pipeline::CachedPlan& Pipeline::chosenFor(std::uint64_t bytes) {
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
   const PlanChoice choice = planner_.choose(bytes, 1);
-  return chosen_[bytes] = chosenBy(choice, trafficClassFor(bytes, choice));
+  return chosen_[bytes] = chosenBy(choice, trafficClassFor(bytes, choice), planner_.turns(choice.plan));
 }
 
-Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, TrafficClass trafficClass) {
+Pipeline::CachedPlan Pipeline::chosenForBlocks(Half half, std::uint64_t blockBytes) {
+  const PlanChoice choice =
+      half == Half::ReduceScatter ? planner_.chooseReduceScatter(blockBytes) : planner_.chooseAllGather(blockBytes);
+  return chosenBy(choice, trafficClassFor(blockBytes * static_cast<std::uint64_t>(planner_.topology().world()), choice),
+                  1);
+}
+
+Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns) {
   std::shared_ptr<const Plan>& plan = plans_[choice.plan];
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
-          .turns = planner_.turns(choice.plan),
+          .turns = turns,
           .sliceBytes = choice.sliceElements,
           .stagingBytes = trafficClass == TrafficClass::Express ? levels_.expressBytes : choice.stagingBytes,
           .trafficClass = trafficClass};
@@ -238,6 +266,14 @@ std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, std::
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
   return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1));
+}
+
+// Training has blocks of equal sizes, of which it has a handful.
+std::shared_ptr<const Layout> Pipeline::layoutOfBlocks(const std::vector<std::uint64_t>& sizes) {
+  const auto known = blockLayouts_.find(sizes);
+  if (known != blockLayouts_.end()) return known->second;
+  if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
+  return blockLayouts_[sizes] = std::make_shared<Layout>(planner_.blocks().layout(planner_.topology(), rank_, sizes));
 }
 
 }  // namespace fairring

@@ -59,7 +59,7 @@ class Pipeline {
   struct CachedPlan {  // for all calls of a size
     std::shared_ptr<const Plan> plan = nullptr;
     std::uint64_t turns = 1;
-    std::uint64_t sliceBytes = 0;
+    std::uint64_t sliceBytes = 0;    // of each row of a call's bytes (packing.h)
     std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
     TrafficClass trafficClass;
   };
@@ -68,7 +68,7 @@ class Pipeline {
     Packing packing;
     std::uint64_t signature;
     CachedPlan chosen;
-    std::uint64_t cutBytes = 0;  // that are in slices already
+    std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
@@ -104,6 +104,7 @@ class Pipeline {
   };
 
   void submitSparse(Call call, std::uint64_t signature);
+  void submitBlocks(Call call, std::uint64_t signature);
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, CachedPlan chosen,
                                    bool sized = true);
   void drop(const std::shared_ptr<Pending>& call);  // not sized
@@ -112,6 +113,7 @@ class Pipeline {
   void run();
   bool cutNext(Queue& queue);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
+  static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;
   Queue& queueOf(std::uint64_t slice) { return queues_[trafficClassOf(slice)]; }
   TrafficClass trafficClassFor(std::uint64_t bytes, const PlanChoice& choice) const;
@@ -120,11 +122,13 @@ class Pipeline {
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
   const CachedPlan& chosenFor(std::uint64_t bytes);
-  CachedPlan chosenBy(const PlanChoice& choice, TrafficClass trafficClass);
+  CachedPlan chosenForBlocks(Half half, std::uint64_t blockBytes);
+  CachedPlan chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns);
   std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes);
+  std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& sizes);  // by rank
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
   static Turn turnOf(std::uint64_t slice, const Step& step) {
-    return {trafficClassOf(slice), step.level, step.verb == Verb::AllGather};
+    return {trafficClassOf(slice), step.level, step.verb == Verb::AllGather || step.verb == Verb::Store};
   }
 
   const Planner& planner_;
@@ -137,7 +141,8 @@ class Pipeline {
   std::map<std::uint64_t, CachedPlan> chosen_;          // by bytes
   std::map<Plan, std::shared_ptr<const Plan>> plans_;   // each once
   std::map<std::tuple<const Plan*, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
-      layouts_;  // turn, bytes
+      layouts_;                                                                       // turn, bytes
+  std::map<std::vector<std::uint64_t>, std::shared_ptr<const Layout>> blockLayouts_;  // by size of each rank's block
   bool open_ = false;
   bool running_ = false;
 };

@@ -62,7 +62,7 @@ void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sp
 void Pipeline::size(Pending& pending, Operand operand, const PlanChoice& choice) {
   pending.call.operands = {operand};
   pending.packing = Packing(pending.call.operands);
-  pending.chosen = chosenBy(choice, TrafficClass::Bulk);
+  pending.chosen = chosenBy(choice, TrafficClass::Bulk, planner_.turns(choice.plan));
   pending.sized = true;
 }
 

@@ -4,8 +4,6 @@
 
 namespace fairring {
 
-bool reduces(Verb verb) { return verb != Verb::AllGather; }
-
 Error hasLeft(int rank, int peer) {
   return makeError(ErrorKind::PeerLeft, "rank ", peer,
                    " has left the group (it destroyed it or its program ended), but ", "rank ", rank,

@@ -60,8 +60,6 @@ struct Slice {
   Reduction reductionOf(const Portion& portion, std::size_t step) const;
 };
 
-bool reduces(Verb verb);
-
 // What two exchanges have to say alike. rank: this one.
 Error hasLeft(int rank, int peer);
 

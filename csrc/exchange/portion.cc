@@ -9,7 +9,8 @@ Portion clipped(Portion portion, const Range& bytes) {
   const std::uint64_t end = std::min(portion.end(), bytes.end);
   const std::uint64_t skipped = std::max(portion.begin, bytes.begin) - portion.begin;
   portion.begin += skipped;
-  if (portion.user != nullptr) portion.user += skipped;
+  if (portion.from != nullptr) portion.from += skipped;
+  if (portion.to != nullptr) portion.to += skipped;
   portion.elements = (end - portion.begin) / elementBytes;
   return portion;
 }
@@ -17,7 +18,8 @@ Portion clipped(Portion portion, const Range& bytes) {
 std::vector<Portion> joinedWithin(std::span<const Portion> portions, const Range& bytes) {
   std::vector<Portion> joined;
   for (Portion portion : within(portions, bytes)) {
-    portion.user = nullptr;
+    portion.from = nullptr;
+    portion.to = nullptr;
     if (!joined.empty() && joined.back().end() == portion.begin && joined.back().reduction == portion.reduction) {
       joined.back().elements += portion.elements;
     } else {

@@ -18,8 +18,11 @@ namespace fairring {
 struct Portion {
   std::uint64_t begin = 0;  // its first byte in the slice
   std::uint64_t elements = 0;
-  std::byte* user = nullptr;  // its first element in this rank's tensor; null: refused, neither read nor written
-  Reduction reduction;        // of the whole call
+  // Its first element in this rank's tensors: where it is read, and where the result goes, which may be the same. Null:
+  // it is not, for it is another rank's block, or this rank refused the call.
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  Reduction reduction;  // of the whole call
 
   std::uint64_t end() const { return begin + elements * bytesOf(reduction.dtype); }
 };

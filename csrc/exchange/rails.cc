@@ -9,6 +9,17 @@
 
 namespace fairring {
 
+namespace {
+
+// Whether nothing is sent from the memory that a step receives into. What an all-gather brings arrives where a
+// reduce-scatter of the same slice was sent from, if there was one.
+bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
+  const Step scatter{Verb::ReduceScatter, plan[step].level, plan[step].shards};
+  return reduces(plan[step].verb) || std::ranges::find(plan, scatter) == plan.end();
+}
+
+}  // namespace
+
 Rails::Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits)
     : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), unexpected_(limits) {}
 
@@ -35,7 +46,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     state.missing = static_cast<std::size_t>(
         std::ranges::count_if(state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0; }));
     steps_.emplace(key, std::move(state));
-    if (reduces((*slice->plan)[step].verb)) promise(key);
+    if (isFreeFromTheStart(*slice->plan, step)) promise(key);
     const auto early = earlyGrants_.extract(key);
     if (early.empty()) continue;
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);

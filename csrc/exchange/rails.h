@@ -6,12 +6,12 @@
 //
 // Small messages are sent at once, within a credit, and wait aside where their place is not free (eager.h).
 // Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
-// when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, and is granted when that
-// memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never stops behind a
-// message that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross as bf16
-// (site_compression.h): it is rounded before it is sent, and widened when it is here. Of slices that a device sums, a
-// reducing step ends when the contributions are in their areas. On the loop only. Invariant: steps_ holds the steps of
-// all admitted slices that are not released.
+// when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, if there was one, and is
+// granted when that memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never
+// stops behind a message that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross
+// as bf16 (site_compression.h): it is rounded before it is sent, and widened when it is here. Of slices that a device
+// sums, a reducing step ends when the contributions are in their areas. On the loop only. Invariant: steps_ holds the
+// steps of all admitted slices that are not released.
 #pragma once
 
 #include <map>

@@ -62,11 +62,14 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   InFlight& state = slices_.at(slice->number);
   state.step = step;
   state.events = std::move(events);
-  if ((*slice->plan)[step].verb == Verb::ReduceScatter) {
-    prepare(state);
-  } else {
-    gather(state);
+  switch ((*slice->plan)[step].verb) {
+    case Verb::ReduceScatter: return prepare(state);
+    case Verb::AllGather: return gather(state);
+    case Verb::Load: return load(state);
+    case Verb::Store: return store(state);
+    case Verb::AllReduce: break;  // there is none at this level
   }
+  assert(false);
 }
 
 void SharedMemory::publish(const Slice& slice) {
@@ -110,8 +113,8 @@ void SharedMemory::fill(InFlight& state) {
         continue;
       }
       for (const Portion& portion : within(slice.portions, shard)) {
-        if (portion.user == nullptr) continue;
-        copies.push_back({slice.image + portion.begin, portion.user, portion.end() - portion.begin});
+        if (portion.from == nullptr) continue;
+        copies.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
       }
     }
   }
@@ -156,11 +159,34 @@ void SharedMemory::addSum(Sums& sums, const InFlight& state, const Portion& port
   std::byte* const out = slice.image + portion.begin;
   sums.open(slice.reductionOf(portion, state.step), out, portion.elements);
   for (const int owner : owners) {
-    Input input{portion.user != nullptr ? portion.user : out, slice.scale};
+    Input input{portion.from != nullptr ? portion.from : out, slice.scale};
     if (owner != rank_) input = {state.images.at(owner).data + portion.begin, state.images.at(owner).scale};
     if (!isFloat(portion.reduction.dtype)) input.scale = 1.0;
     sums.add(input);
   }
+}
+
+// Of an all-gather, which reads nothing but this rank's own block.
+void SharedMemory::load(InFlight& state) {
+  const Slice& slice = *state.slice;
+  std::vector<Copy> copies;
+  for (const Portion& portion : slice.portions) {
+    if (portion.from == nullptr || portion.elements == 0) continue;
+    copies.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
+  }
+  copyInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
+    InFlight& loaded = slices_.at(number);
+    const auto released = loaded.events.released;
+    raise(loaded, Phase::Admitted);
+    if (!stopped_) released();  // the image stays in use until the all-gather is released
+  });
+}
+
+// Of a reduce-scatter, which writes nothing but this rank's own block: of the others' images it needs nothing more.
+void SharedMemory::store(InFlight& state) {
+  enter(state, Phase::Gathering);
+  if (railOf(state) != nullptr) state.ungathered = {rank_};
+  advance(state.slice->number);
 }
 
 void SharedMemory::gather(InFlight& state) {
@@ -184,26 +210,27 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
 
 // What the others say of their images, before anything is read there. False where it can't be true.
 bool SharedMemory::readFlags(InFlight& state) {
+  return std::ranges::all_of(ranks_, [&](int rank) { return rank == rank_ || readMark(rank, state); });
+}
+
+bool SharedMemory::readMark(int rank, InFlight& state) {
   const Slice& slice = *state.slice;
   const std::uint64_t stagingBytes = flags_.stagingBytes();
-  for (const int rank : ranks_) {
-    if (rank == rank_) continue;
-    const ProgressFlags::Published published = flags_.published(rank, slice.number);
-    if (published.signature != slice.signature) {
-      troubles_.differs(rank);
-      return false;
-    }
-    const std::uint64_t imageBytes = slice.rows ? contributionOffset(slice) + contributionBytes(slice, rank)
-                                                : slice.byteOffset(slice.layout->elements);
-    if (published.stagingOffset > stagingBytes || imageBytes > stagingBytes - published.stagingOffset) {
-      troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
-                                 " lies at ", published.stagingOffset, " of ", stagingBytes,
-                                 " bytes, which leaves no room for ", imageBytes));
-      return false;
-    }
-    state.slice->refuse(published.refused);
-    state.images[rank] = {flags_.stagingOf(rank) + published.stagingOffset, published.scale};
+  const ProgressFlags::Published published = flags_.published(rank, slice.number);
+  if (published.signature != slice.signature) {
+    troubles_.differs(rank);
+    return false;
   }
+  const std::uint64_t imageBytes = slice.rows ? contributionOffset(slice) + contributionBytes(slice, rank)
+                                              : slice.byteOffset(slice.layout->elements);
+  if (published.stagingOffset > stagingBytes || imageBytes > stagingBytes - published.stagingOffset) {
+    troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
+                               " lies at ", published.stagingOffset, " of ", stagingBytes,
+                               " bytes, which leaves no room for ", imageBytes));
+    return false;
+  }
+  state.slice->refuse(published.refused);
+  state.images[rank] = {flags_.stagingOf(rank) + published.stagingOffset, published.scale};
   return true;
 }
 
@@ -216,7 +243,7 @@ void SharedMemory::advance(std::uint64_t number) {
     return;
   }
   if (state.phase == Phase::Gathering) {
-    if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
+    if (gatherWhatIsThere(state) || stopped_ || state.copies > 0 || !state.ungathered.empty()) return;
     signal(&ProgressFlags::Line::finished, number);
     loop_.addPending(-1);
     raise(state, Phase::Gathered);
@@ -230,15 +257,17 @@ void SharedMemory::advance(std::uint64_t number) {
 }
 
 // True where something is being copied: the end of that advances the slice, and may have done so already.
+// What a rank says of its image is read again where a reduce-scatter went before: it has learnt of refusals since.
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
+  const auto there = std::ranges::partition(
+      state.ungathered, [&](int rank) { return !flags_.has(rank, &ProgressFlags::Line::summed, slice.number); });
   std::vector<Copy> copies;
-  std::erase_if(state.ungathered, [&](int rank) {
-    if (!flags_.has(rank, &ProgressFlags::Line::summed, slice.number)) return false;
-    if (rank != rank_) state.slice->refuse(flags_.published(rank, slice.number).refused);
+  for (const int rank : there) {
+    if (rank != rank_ && !readMark(rank, state)) return true;  // the slice is gone, with all others
     gatherFrom(rank, state, copies);
-    return true;
-  });
+  }
+  state.ungathered.erase(there.begin(), there.end());
   if (copies.empty()) return false;
   ++state.copies;
   copyInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
@@ -255,8 +284,8 @@ void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>
   if (shard.size() == 0) return;
   const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
   for (const Portion& portion : within(slice.portions, shard)) {
-    if (portion.user == nullptr) continue;
-    copies.push_back({portion.user, image + portion.begin, portion.end() - portion.begin});
+    if (portion.to == nullptr) continue;
+    copies.push_back({portion.to, image + portion.begin, portion.end() - portion.begin});
   }
   if (rank != rank_) traffic_.add(slice.bytes(shard));
 }

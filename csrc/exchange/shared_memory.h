@@ -3,6 +3,7 @@
 //   reduce-scatter  copy my tensor's slice into my image (my own shard stays where it is); when all have done so, sum
 //                   my shard straight from the peers' images into mine
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
+//   load, store     copy my own block into my image, or out of it
 //
 // How far the ranks are with a slice they tell each other by flags (progress_flags.h). A slice's line of flags and its
 // image are used again only when all peers have finished with them, so a flag is never overtaken. Of a sparse call each
@@ -60,7 +61,7 @@ class SharedMemory final : public Exchange {
 
   const Rail* railOf(const InFlight& state) const;
   std::set<int> waitingFor(const InFlight& state) const;
-  static ProgressFlags::Progress awaited(Phase phase);
+  static ProgressFlags::Progress awaited(const InFlight& state);
   bool poll();
 
   void publish(const Slice& slice);
@@ -73,12 +74,15 @@ class SharedMemory final : public Exchange {
   static std::optional<Copy> copyOfRows(const Slice& slice, const Range& shard);
   void sumRows(InFlight& state);
   void summed(std::uint64_t slice);
+  void load(InFlight& state);
+  void store(InFlight& state);
   void gather(InFlight& state);
   bool gatherWhatIsThere(InFlight& state);
   void gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies);
   void advance(std::uint64_t slice);
   void advanceAll();
   bool readFlags(InFlight& state);
+  bool readMark(int rank, InFlight& state);
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
 

@@ -6,21 +6,24 @@
 namespace fairring {
 
 // The flag of the others that stands between a slice and its next phase.
-ProgressFlags::Progress SharedMemory::awaited(Phase phase) {
-  switch (phase) {
+ProgressFlags::Progress SharedMemory::awaited(const InFlight& state) {
+  const Plan& plan = *state.slice->plan;
+  const auto gathered =
+      plan.back().verb == Verb::AllGather ? &ProgressFlags::Line::summed : &ProgressFlags::Line::finished;
+  switch (state.phase) {
     case Phase::Admitted:
     case Phase::Filling:
-    case Phase::Filled: return &ProgressFlags::Line::filled;
+    case Phase::Filled: return reduces(plan.front().verb) ? &ProgressFlags::Line::filled : gathered;
     case Phase::Summing: return nullptr;
     case Phase::Summed:
-    case Phase::Gathering: return &ProgressFlags::Line::summed;
+    case Phase::Gathering: return gathered;
     case Phase::Gathered: return &ProgressFlags::Line::finished;
   }
   return nullptr;
 }
 
 std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
-  const auto flag = awaited(state.phase);
+  const auto flag = awaited(state);
   return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->number);
 }
 
@@ -29,7 +32,7 @@ bool SharedMemory::poll() {
   bool moved = false;
   for (auto& [number, state] : slices_) {
     if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
-    const std::size_t arrived = flags_.arrived(awaited(state.phase), number);
+    const std::size_t arrived = flags_.arrived(awaited(state), number);
     moved = moved || arrived > state.arrived;
     state.arrived = arrived;
   }

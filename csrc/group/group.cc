@@ -1,5 +1,6 @@
 #include "group/group.h"
 
+#include <algorithm>
 #include <future>
 
 #include "group/member.h"
@@ -18,11 +19,12 @@ constexpr std::uint64_t kShortBytes = 64 << 10;
 bool isShort(const Call& call) {
   if (call.sparse) return false;
   std::uint64_t bytes = 0;
-  for (const Operand& operand : call.operands) {
-    bytes += operand.elements * bytesOf(operand.reduction.dtype);
-    if (bytes > kShortBytes) return false;
+  const auto add = [&bytes](const auto& one) { bytes += one.elements * bytesOf(one.reduction.dtype); };
+  std::ranges::for_each(call.operands, add);
+  if (call.blocks) {
+    for (const auto& blocks : call.blocks->byRank) std::ranges::for_each(blocks, add);
   }
-  return true;
+  return bytes <= kShortBytes;
 }
 
 }  // namespace

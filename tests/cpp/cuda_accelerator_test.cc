@@ -30,7 +30,7 @@ class CudaAccelerators : public testing::Test {
     const Topology topology({{"a", ""}, {"b", ""}});
     Slice slice;
     slice.layout = std::make_shared<Layout>(layoutSlice(topology, 0, 4 * kElements, 1));
-    slice.portions = {{.begin = 0, .elements = kElements, .user = user, .reduction = {}}};
+    slice.portions = {{.begin = 0, .elements = kElements, .from = user, .to = user, .reduction = {}}};
     slice.scale = scale;
     slice.image = image;
     return slice;

@@ -126,7 +126,7 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
     slices[i].number = i;
     slices[i].layout = std::make_shared<Layout>(planner.layoutOf(planner.choose(64, 1).plan, 0, 0, 64, 1));
     slices[i].image = reinterpret_cast<std::byte*>(memory.data());
-    slices[i].portions = {{0, 16, slices[i].image, {}}};
+    slices[i].portions = {{0, 16, slices[i].image, slices[i].image, {}}};
   }
   for (SimulatedAccelerator* device : {&first, &second}) {
     device->reduceScatter(device->stream(0), slices[0]);

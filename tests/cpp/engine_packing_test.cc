@@ -85,11 +85,11 @@ TEST(Packing, EveryElementStandsAtAMultipleOfItsSizeAndInOnePieceOfAnyCut) {
         ASSERT_GE(portion.begin, before);
         before = portion.end();
         const auto tensor = std::ranges::find_if(tensors, [&](const auto& bytes) {
-          return portion.user >= bytes.data() && portion.user < bytes.data() + bytes.size();
+          return portion.to >= bytes.data() && portion.to < bytes.data() + bytes.size();
         });
         ASSERT_NE(tensor, tensors.end());
         const auto t = static_cast<std::size_t>(tensor - tensors.begin());
-        ASSERT_EQ(portion.user, tensor->data() + found[t] * elementBytes) << "each follows the last";
+        ASSERT_EQ(portion.to, tensor->data() + found[t] * elementBytes) << "each follows the last";
         found[t] += portion.elements;
       }
       ASSERT_LE(before, end - begin);

@@ -65,7 +65,8 @@ struct Pair {
     Slice slice;
     slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float), 1));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
-    slice.portions = {{0, kElements, reinterpret_cast<std::byte*>(tensors[rank].data()), {}}};
+    auto* const tensor = reinterpret_cast<std::byte*>(tensors[rank].data());
+    slice.portions = {{.begin = 0, .elements = kElements, .from = tensor, .to = tensor, .reduction = {}}};
     slice.image = ranks[rank]->flags().staging();
     return std::make_shared<Slice>(slice);
   }

@@ -256,8 +256,11 @@ class Machine {
             tensor.reduction.dtype == DType::Float32 ? std::bit_cast<std::int32_t>(static_cast<float>(value)) : value;
         std::memcpy(user.data() + i * kElementBytes, &bits, kElementBytes);
       }
-      slices_.back().portions.push_back(
-          {.begin = begin, .elements = tensor.elements, .user = user.data(), .reduction = tensor.reduction});
+      slices_.back().portions.push_back({.begin = begin,
+                                         .elements = tensor.elements,
+                                         .from = user.data(),
+                                         .to = user.data(),
+                                         .reduction = tensor.reduction});
       begin += tensor.elements * kElementBytes;
     }
   }

@@ -147,7 +147,7 @@ class SimulatedAccelerator final : public Accelerator {
   void allGather(Stream stream, const Slice& slice) override {
     std::vector<Delivery> users;
     for (const Portion& portion : slice.portions) {
-      users.push_back({portion.begin, {portion.user, portion.end() - portion.begin}});
+      users.push_back({portion.begin, {portion.to, portion.end() - portion.begin}});
     }
     together(stream, Together::AllGather, slice, users);
   }

@@ -74,7 +74,7 @@ class SimulatedMachine {
       std::vector<Input> inputs;
       for (const auto& [index, slice] : meeting.slices) {
         const bool scaled = isFloat(dtype) && op == Op::Sum;
-        inputs.push_back({listed(slice, shard)[i].user, scaled ? slice.scale : 1.0});
+        inputs.push_back({listed(slice, shard)[i].from, scaled ? slice.scale : 1.0});
       }
       reduce({.dtype = dtype, .op = op}, sum.data() + (mine[i].begin - shard.begin), inputs, mine[i].elements);
     }
