@@ -9,6 +9,7 @@
 
 #include "backend/delivered_work.h"
 #include "backend/operation.h"
+#include "backend/tensor_checks.h"
 
 namespace fairring {
 namespace {
@@ -18,26 +19,14 @@ using Tensors = CompleteGloo::Tensors;
 using TensorLists = CompleteGloo::TensorLists;
 using Sizes = CompleteGloo::Sizes;
 
-void requireDense(const char* call, const Tensors& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_WITH(ValueError, tensor.device().is_cpu() && tensor.layout() == at::kStrided, call,
-                     ": expected are dense CPU tensors; one is ", tensor.layout(), " on ", tensor.device());
-  }
-}
-
-void requireSameDTypes(const char* call, const Tensors& outputs, const Tensors& inputs) {
-  for (std::size_t i = 0; i < std::min(outputs.size(), inputs.size()); ++i) {
-    TORCH_CHECK_WITH(ValueError, outputs[i].scalar_type() == inputs[i].scalar_type(), call, ": an output of ",
-                     outputs[i].scalar_type(), " for an input of ", inputs[i].scalar_type());
-  }
-}
-
-void requireCount(const char* call, const char* what, std::size_t given, std::size_t expected) {
-  TORCH_CHECK_WITH(ValueError, given == expected, call, ": expected are ", expected, " ", what, ", given are ", given);
-}
-
-void requireElements(const char* call, std::int64_t outputs, std::int64_t inputs) {
-  TORCH_CHECK_WITH(ValueError, outputs == inputs, call, ": the output has room for ", outputs, " elements of ", inputs);
+// Rank r's part of an output into which the ranks' tensors go one after the other, or one on the other.
+at::Tensor partOf(const at::Tensor& output, std::int64_t rank, std::int64_t ranks) {
+  const at::AutoDispatchBelowAutograd noGradient;
+  const at::Tensor rows = output.is_contiguous() ? output.as_strided({output.numel()}, {1}) : output;
+  const std::int64_t count = rows.size(0) / ranks;
+  TORCH_CHECK_WITH(ValueError, count * ranks == rows.size(0), "an output of ", output.sizes(),
+                   " that is not contiguous can't be divided among ", ranks, " ranks");
+  return rows.narrow(0, rank * count, count);
 }
 
 Sizes bytesOfEach(const Tensors& tensors) {
@@ -57,22 +46,6 @@ Sizes splitInBytes(const Sizes& rows, const at::Tensor& tensor, int ranks) {
   return bytes;
 }
 
-// Rank r's part of an output into which the ranks' tensors go one after the other, or one on the other.
-at::Tensor partOf(const at::Tensor& output, std::int64_t rank, std::int64_t ranks) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  const at::Tensor rows = output.is_contiguous() ? output.as_strided({output.numel()}, {1}) : output;
-  const std::int64_t count = rows.size(0) / ranks;
-  TORCH_CHECK_WITH(ValueError, count * ranks == rows.size(0), "an output of ", output.sizes(),
-                   " that is not contiguous can't be divided among ", ranks, " ranks");
-  return rows.narrow(0, rank * count, count);
-}
-
-Tensors joined(const TensorLists& lists) {
-  Tensors all;
-  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
 }  // namespace
 
 CompleteGloo::CompleteGloo(c10::intrusive_ptr<Backend> gloo)
@@ -89,73 +62,6 @@ CompleteGloo::WorkPtr CompleteGloo::broadcast(Tensors& tensors, const c10d::Broa
   const Inbox inbox(tensors);
   Tensors bytes{inbox.bytes()};
   return DeliveredWork::follow(gloo_->broadcast(bytes, options), {inbox}, {tensors});
-}
-
-CompleteGloo::WorkPtr CompleteGloo::allgather(TensorLists& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& options) {
-  const char* call = op::kAllGather.verb;
-  requireCount(call, "input", inputs.size(), 1);
-  requireCount(call, "list of outputs", outputs.size(), 1);
-  TensorLists rows;
-  for (const at::Tensor& output : outputs.front()) rows.push_back({output});
-  return gatherRows(call, inputs, rows, outputs, options);
-}
-
-CompleteGloo::WorkPtr CompleteGloo::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                    const c10d::AllgatherOptions& options) {
-  const char* call = op::kAllGatherIntoTensor.verb;
-  requireDense(call, {output, input});
-  requireSameDTypes(call, {output}, {input});
-  requireElements(call, output.numel(), input.numel() * getSize());
-  const Inbox inbox({output});
-  at::Tensor to = inbox.bytes();
-  at::Tensor from = bytesOf({input});
-  return DeliveredWork::follow(gloo_->_allgather_base(to, from, options), {inbox}, {{output}});
-}
-
-CompleteGloo::WorkPtr CompleteGloo::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                        const c10d::AllgatherOptions& options) {
-  return gatherRows(op::kAllGatherCoalesced.verb, inputs, outputs, outputs, options);
-}
-
-CompleteGloo::WorkPtr CompleteGloo::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                    const c10d::AllgatherOptions& options) {
-  const char* call = op::kAllGatherIntoTensorCoalesced.verb;
-  requireCount(call, "outputs", outputs.size(), inputs.size());
-  requireDense(call, outputs);
-  TensorLists rows(static_cast<std::size_t>(getSize()));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    requireElements(call, outputs[i].numel(), inputs[i].numel() * getSize());
-    for (int rank = 0; rank < getSize(); ++rank)
-      rows[static_cast<std::size_t>(rank)].push_back(partOf(outputs[i], rank, getSize()));
-  }
-  return gatherRows(call, inputs, rows, {outputs}, options);
-}
-
-CompleteGloo::WorkPtr CompleteGloo::gatherRows(const char* call, const Tensors& inputs, const TensorLists& rows,
-                                               const TensorLists& outputs, const c10d::AllgatherOptions& options) {
-  requireDense(call, inputs);
-  requireCount(call, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
-  Sizes sizes;
-  for (const Tensors& row : rows) {
-    requireDense(call, row);
-    requireCount(call, "tensors from each rank", row.size(), inputs.size());
-    requireSameDTypes(call, row, inputs);
-    sizes.push_back(byteCount(row));
-  }
-  const auto mine = static_cast<std::size_t>(getRank());
-  for (std::size_t i = 0; i < inputs.size(); ++i) requireElements(call, rows[mine][i].numel(), inputs[i].numel());
-  const Inbox inbox(joined(rows));
-  at::Tensor to = inbox.bytes();
-  at::Tensor from = bytesOf(inputs);
-  if (std::ranges::adjacent_find(sizes, std::ranges::not_equal_to()) == sizes.end())
-    return DeliveredWork::follow(gloo_->_allgather_base(to, from, options), {inbox}, outputs);
-  from = from.repeat({getSize()});  // as Gloo has no all-gather of unequal sizes: to each rank the same
-  Sizes inputSizes(sizes.size(), sizes[mine]);
-  c10d::AllToAllOptions toAll;
-  toAll.timeout = options.timeout;
-  toAll.asyncOp = options.asyncOp;
-  return DeliveredWork::follow(gloo_->alltoall_base(to, from, sizes, inputSizes, toAll), {inbox}, outputs);
 }
 
 CompleteGloo::WorkPtr CompleteGloo::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {

@@ -3,7 +3,7 @@
 // lets Gloo move bytes (raw_bytes.h), in one call of Gloo's for each, so that ranks which call in the same order agree.
 // What has nothing to add goes to Gloo as it is.
 //
-// Calls of dense CPU tensors that reduce are not Gloo's (delegation.h). Any thread; made for a call.
+// Calls of dense CPU tensors that reduce, and all-gathers, are not Gloo's. Any thread; made for a call.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,6 @@ class CompleteGloo final : public c10d::Backend {
   const std::string getBackendName() const override { return gloo_->getBackendName(); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
@@ -49,9 +44,6 @@ class CompleteGloo final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override { return gloo_->barrier(options); }
 
  private:
-  // rows[r]: what comes from rank r.
-  WorkPtr gatherRows(const char* call, const Tensors& inputs, const TensorLists& rows, const TensorLists& outputs,
-                     const c10d::AllgatherOptions& options);
   WorkPtr exchange(const Tensors& outputs, at::Tensor bytes, Sizes outputBytes, Sizes inputBytes,
                    const c10d::AllToAllOptions& options);
 

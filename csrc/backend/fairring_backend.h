@@ -1,6 +1,7 @@
 // The process group backend "fairring": calls that reduce dense CPU tensors are ours (delegation.h says which; they are
-// in reducing.cc), and so are all-reduces of sparse ones (reducing_sparse.cc), all-reduces of CUDA tensors where that
-// is switched on (reducing_on_device.cc), everything else is the stock backends' (fallback.h).
+// in reducing.cc and blocks.cc), and so are all-gathers on the CPU (blocks.cc), all-reduces of sparse tensors
+// (reducing_sparse.cc), and all-reduces of CUDA tensors where that is switched on (reducing_on_device.cc). Everything
+// else is the stock backends' (fallback.h).
 //
 // Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/blocks_work.h"
 #include "backend/fallback.h"
 #include "backend/membership.h"
 #include "backend/reduction.h"
@@ -66,6 +68,11 @@ class FairringBackend : public Fallback {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
@@ -101,8 +108,31 @@ class FairringBackend : public Fallback {
   Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
                            const std::function<Reduced()>& make) const;
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
-  WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
+  struct BlocksCall {  // a reduce-scatter or an all-gather (blocks.cc)
+    const Operation& operation;
+    Common common;
+    std::chrono::milliseconds timeout;
+    bool waited;          // the caller waits for it at once
+    TensorLists outputs;  // as the future has them
+    BlocksOperand blocks;
+    BlocksMemory memory = {};
+    double scale = 1.0;
+    // As Call has it. NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
+    Error refused = {};
+  };
+  // inputs[i]: what is reduced into output i, whole, or in a part for each rank.
+  WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
                           const c10d::ReduceScatterOptions& options);
+  WorkPtr gatherStacked(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
+                        const c10d::AllgatherOptions& options);
+  // rows[r]: where what comes from rank r belongs, a tensor for each input.
+  WorkPtr gatherRows(const Operation& operation, const TensorLists& rows, const Tensors& inputs, BlocksCall call);
+  BlocksCall gatherCall(const Operation& operation, const Tensors& common, TensorLists outputs,
+                        const c10d::AllgatherOptions& options) const;
+  BlocksOperand blocksFor(Half half) const;
+  void readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const;
+  void orRefused(BlocksCall& call, std::size_t index, const std::function<void()>& takeMemory) const;
+  WorkPtr runBlocks(BlocksCall call);
   // Null where NCCL does all of it, or the tensors are not on a device.
   WorkPtr reduceOnDevice(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   c10::Stream deviceEnd(const at::Device& device);

@@ -23,6 +23,7 @@ class Inbox {
   explicit Inbox(std::vector<at::Tensor> tensors);
 
   const at::Tensor& bytes() const { return bytes_; }
+  bool isDirect() const { return tensors_.empty(); }  // the bytes are the tensor's own memory: deliver() has no work
   void deliver() const;
 
  private:

@@ -1,9 +1,7 @@
-// FairringBackend's way with calls that reduce: every one is an all-reduce of the engine's, of all its tensors at once,
-// on the tensors themselves or on copies, of whose result this rank keeps what is its own. So all of them know the same
-// operations and dtypes, and give the same bits.
+// FairringBackend's way with all-reduces and reduces: each is an all-reduce of the engine's, of all its tensors at
+// once, on the tensors themselves, or, of a reduce on a rank that is not the root, on a copy.
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 #include "backend/delegation.h"
@@ -16,28 +14,6 @@ namespace {
 
 namespace op = operation;
 using Tensors = Fallback::Tensors;
-
-bool isOurs(const Tensors& tensors) {
-  return !tensors.empty() && std::ranges::all_of(tensors, [](const at::Tensor& tensor) {
-    return serverOfReduction(tensor.device().type(), tensor.layout()) == Server::Fairring;
-  });
-}
-
-void refuseSparse(const Operation& operation, const Tensors& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_WITH(ValueError, !tensor.device().is_cpu() || tensor.layout() == at::kStrided, operation.verb,
-                     " is not defined for tensors of layout ", tensor.layout(),
-                     ": make them dense, or take all_reduce");
-  }
-}
-
-// A reduce-scatter's result has as many elements as its part of what is reduced, and their dtype.
-void requireFit(const Operation& operation, const at::Tensor& output, const at::Tensor& input, std::int64_t elements) {
-  const bool fits = isOurs({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
-  TORCH_CHECK_WITH(ValueError, fits, operation.verb, ": the output has ", output.numel(), " elements of ",
-                   output.scalar_type(), " on ", output.device(), ", this rank's part of the input has ", elements,
-                   " of ", input.scalar_type(), " on ", input.device(), ": they must be the same");
-}
 
 std::vector<Operand> operandsOf(const FairringWork& work, const std::vector<Contribution>& contributions) {
   std::vector<Operand> operands;
@@ -137,7 +113,7 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
 }
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  refuseSparse(op::kReduce, tensors);
+  refuseSparse(op::kReduce.verb, tensors);
   if (tensors.size() != 1 || !isOurs(tensors)) return Fallback::reduce(tensors, options);
   const at::Tensor& tensor = tensors.front();
   Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
@@ -146,64 +122,6 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
     return getRank() == options.rootRank ? Reduced::inPlace(tensor) : Reduced::ofACopy(tensor);
   });
   return reduceAll(call, {std::move(reduced)}, tensors);
-}
-
-Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                                  const c10d::ReduceScatterOptions& options) {
-  for (const Tensors& list : inputs) refuseSparse(op::kReduceScatter, list);
-  if (inputs.size() != 1 || !isOurs(inputs.front())) return Fallback::reduce_scatter(outputs, inputs, options);
-  const Tensors& parts = inputs.front();
-  TORCH_CHECK_WITH(ValueError, outputs.size() == 1 && std::ssize(parts) == getSize(), op::kReduceScatter.verb,
-                   ": expected are one output and ", getSize(), " inputs, given are ", outputs.size(), " and ",
-                   parts.size());
-  for (const at::Tensor& part : parts) {
-    TORCH_CHECK_WITH(ValueError, part.scalar_type() == parts.front().scalar_type(), op::kReduceScatter.verb,
-                     ": the inputs are of ", parts.front().scalar_type(), " and of ", part.scalar_type());
-  }
-  const auto mine = parts.begin() + getRank();
-  requireFit(op::kReduceScatter, outputs.front(), *mine, mine->numel());
-  const auto elementsUpTo = [&parts](auto end) {
-    return std::accumulate(parts.begin(), end, std::int64_t{0},
-                           [](std::int64_t sum, const at::Tensor& part) { return sum + part.numel(); });
-  };
-  Common common{.tensors = parts, .reduction = options.reduceOp};
-  ReducingCall call{op::kReduceScatter, std::move(common), options.reduceOp, limitOf(options.timeout),
-                    !options.asyncOp};
-  Reduced reduced = reducedOrRefused(call, 0, outputs.front(), elementsUpTo(parts.end()),
-                                     [&] { return Reduced::scattered(parts, outputs.front(), elementsUpTo(mine)); });
-  return reduceAll(call, {std::move(reduced)}, outputs);
-}
-
-Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                        const c10d::ReduceScatterOptions& options) {
-  refuseSparse(op::kReduceScatterTensor, {input});
-  if (!isOurs({input})) return Fallback::_reduce_scatter_base(output, input, options);
-  return reduceScattered(op::kReduceScatterTensor, {output}, {input}, options);
-}
-
-Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                   const c10d::ReduceScatterOptions& options) {
-  refuseSparse(op::kReduceScatterTensorCoalesced, inputs);
-  if (!isOurs(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
-  return reduceScattered(op::kReduceScatterTensorCoalesced, outputs, inputs, options);
-}
-
-Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, const Tensors& outputs,
-                                                   const Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
-                   inputs.size(), " inputs");
-  Common common{.tensors = inputs, .reduction = options.reduceOp};
-  ReducingCall call{operation, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
-  std::vector<Reduced> all;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::int64_t elements = inputs[i].numel() / getSize();
-    TORCH_CHECK_WITH(ValueError, elements * getSize() == inputs[i].numel(), operation.verb, ": the input's ",
-                     inputs[i].numel(), " elements can't be divided among ", getSize(), " ranks");
-    requireFit(operation, outputs[i], inputs[i], elements);
-    all.push_back(reducedOrRefused(call, i, outputs[i], inputs[i].numel(),
-                                   [&] { return Reduced::scattered({inputs[i]}, outputs[i], getRank() * elements); }));
-  }
-  return reduceAll(call, std::move(all), outputs);
 }
 
 Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vector<Reduced> all,

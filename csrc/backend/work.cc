@@ -22,30 +22,16 @@ Reduced Reduced::inPlace(const at::Tensor& tensor) {
   requireDistinctElements(tensor);
   const bool isPlain = !tensor.is_conj() && !tensor.is_neg() && tensor.is_contiguous();
   const at::Tensor buffer = isPlain ? tensor : plain(tensor).contiguous();
-  return {buffer, buffer, tensor};
+  return {buffer, tensor};
 }
 
 Reduced Reduced::ofACopy(const at::Tensor& tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
-  return {plain(tensor).clone(at::MemoryFormat::Contiguous), {}, {}};
-}
-
-Reduced Reduced::scattered(const std::vector<at::Tensor>& inputs, const at::Tensor& result, std::int64_t from) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  requireDistinctElements(result);
-  std::int64_t elements = 0;
-  for (const at::Tensor& input : inputs) elements += input.numel();
-  const at::Tensor buffer = at::empty({elements}, result.options());
-  std::int64_t at = 0;
-  for (const at::Tensor& input : inputs) {
-    buffer.narrow(0, at, input.numel()).view(input.sizes()).copy_(input);
-    at += input.numel();
-  }
-  return {buffer, buffer.narrow(0, from, result.numel()).view(result.sizes()), result};
+  return {plain(tensor).clone(at::MemoryFormat::Contiguous), {}};
 }
 
 Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
-  return {at::empty({elements}, like.options().device(at::kMeta)), {}, {}, true};
+  return {at::empty({elements}, like.options().device(at::kMeta)), {}, true};
 }
 
 FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all,
@@ -112,7 +98,7 @@ void FairringWork::copyBack() {
 void FairringWork::writeBack() {
   const at::AutoDispatchBelowAutograd noGradient;
   for (const Reduced& one : all_) {
-    if (one.needsCopy()) one.result.copy_(one.part);
+    if (one.needsCopy()) one.result.copy_(one.buffer);
   }
 }
 

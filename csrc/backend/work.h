@@ -20,7 +20,6 @@ namespace fairring {
 // What the engine reduces, in place, and what of the result this rank's user gets.
 struct Reduced {
   at::Tensor buffer;  // contiguous
-  at::Tensor part;    // of the buffer
   at::Tensor result;  // where that goes: the buffer itself, or a tensor of the user's; undefined where he gets nothing
   bool isRefused = false;    // this rank can't take part with it
   at::Tensor residual = {};  // as Call has it; undefined where it has none  NOLINT(readability-redundant-member-init)
@@ -31,8 +30,6 @@ struct Reduced {
   static Reduced refused(const at::Tensor& like, std::int64_t elements);
   // A reduce, on a rank that is not the root: its tensor stays as it is.
   static Reduced ofACopy(const at::Tensor& tensor);
-  // A reduce-scatter: a copy of the inputs, of which the result gets as many elements as it has, from that one on.
-  static Reduced scattered(const std::vector<at::Tensor>& inputs, const at::Tensor& result, std::int64_t from);
 
   bool needsCopy() const { return result.defined() && !result.is_same(buffer); }
 };

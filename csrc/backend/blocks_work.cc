@@ -1,0 +1,28 @@
+#include "backend/blocks_work.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fairring {
+
+BlocksWork::BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
+                       std::weak_ptr<Runtime> runtime)
+    : FairringWork(std::move(label), operation, {}, memory.inputs, std::move(runtime)),
+      memory_(std::move(memory)),
+      outputs_(std::move(outputs)),
+      value_(outputs_.size() == 1 ? c10::IValue(outputs_.front()) : c10::IValue(outputs_)) {}
+
+bool BlocksWork::needsCopyBack() const { return !std::ranges::all_of(memory_.outputs, &Inbox::isDirect); }
+
+void BlocksWork::writeBack() {
+  for (const Inbox& output : memory_.outputs) output.deliver();
+}
+
+std::vector<at::Tensor> BlocksWork::result() {
+  TORCH_CHECK(outputs_.size() == 1, "this Work has a list of tensors for each rank: take get_future().value()");
+  return outputs_.front();
+}
+
+}  // namespace fairring

@@ -1,0 +1,40 @@
+// A reduce-scatter or an all-gather as the user holds it: work.h, with the memory of its blocks.
+#pragma once
+
+#include <vector>
+
+#include "backend/raw_bytes.h"
+#include "backend/work.h"
+
+namespace fairring {
+
+// What the engine reads and writes until the call is done: the user's tensors, or plain copies of them.
+struct BlocksMemory {
+  std::vector<at::Tensor> inputs;
+  std::vector<Inbox> outputs;
+};
+
+class BlocksWork : public FairringWork {
+ public:
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  // outputs: what the future holds, as c10d has it: one list, or one for each rank.
+  BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
+             std::weak_ptr<Runtime> runtime);
+
+  std::vector<at::Tensor> result() override;
+
+ protected:
+  bool needsCopyBack() const override;
+  void writeBack() override;
+
+ private:
+  c10::IValue value() override { return value_; }
+  c10::TypePtr valueType() const override { return value_.type(); }
+
+  const BlocksMemory memory_;
+  const TensorLists outputs_;
+  const c10::IValue value_;
+};
+
+}  // namespace fairring
