@@ -1,13 +1,14 @@
 # Every target does its own set-up and is quick when run again: stamps in the virtual environments say what is done.
 #   make demo      trains a small model on an emulated cluster, on gloo and on fairring
-#   make test      all tests: C++ under sanitizers, fuzzing, RDMA, Python on this torch, a smoke test on the oldest
+#   make test      a quarter of an hour: C++ under the address sanitizer, the CUDA code, Python but for slow tests
+#   make test-all  the same and the rest: thread sanitizer, TensorPipe, fuzzing, RDMA, the oldest torch, slow tests, features
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
-#   make test-libraries  third-party programs on gloo and fairring; not in make test, for it fetches them
+#   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
@@ -28,6 +29,8 @@ TORCH ?= $(NEWEST_TORCH)
 GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
+# Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
 
 # The virtual environment of a torch: .venv of the newest, .venv-2.11 of another.
 venv = .venv$(if $(filter-out $(NEWEST_TORCH),$1),-$1)
@@ -36,12 +39,13 @@ TORCH_VENV := $(call venv,$(TORCH))
 TORCH_BUILD := build/torch-$(TORCH)
 
 STAGE := .ci/stage
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
 # The thread sanitizer needs a predictable address space; where the kernel refuses that it may still run.
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-cpp test-cuda test-gpu bench-gpu carry test-python test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
+.PHONY: demo failures features test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -78,7 +82,12 @@ bench-engine: build
 	@$(BIN)/python benchmarks/small.py --json bench-results/small.json \
 	  --engine build/torch-$(NEWEST_TORCH)/cmake/benchmarks/cpp/fairring_engine_bench $(BENCH)
 
-test: test-cpp test-cuda fuzz test-rdma test-$(OLDEST_TORCH) test-python
+# pytest's closing line comes last in each.
+test: test-cpp test-cuda test-python
+
+test-rest: test-threads test-tensorpipe fuzz test-rdma test-$(OLDEST_TORCH) test-slow
+
+test-all: test features test-rest
 
 # --- set-up
 
@@ -92,7 +101,7 @@ system:
 	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(NEWEST_TORCH)"
 
 %/.tools: requirements/build.txt pyproject.toml %/.torch
-	$(@D)/bin/pip install --requirement requirements/build.txt pytest pytest-timeout rich pyroute2
+	$(@D)/bin/pip install --requirement requirements/build.txt pytest pytest-timeout pytest-xdist rich pyroute2
 	@touch $@
 
 %/.lint: requirements/lint.txt %/.torch
@@ -123,16 +132,20 @@ build/%/build.ninja: .venv/.tools
 build/asan/build.ninja: SANITIZE := address,undefined
 build/tsan/build.ninja: SANITIZE := thread
 
-# TensorPipe comes inside torch, which no sanitizer was built into: its tests run without. The thread sanitizer is for the
-# layers that have threads: plan and kernels are pure functions.
-test-cpp: build build/asan/build.ninja build/tsan/build.ninja
+test-cpp: build build/asan/build.ninja
 	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
 	@$(STAGE) "C++ tests: address and undefined behaviour sanitizers" $(CTEST) --test-dir build/asan
+
+# For the layers that have threads: plan and kernels are pure functions.
+test-threads: build/tsan/build.ninja
 	@$(STAGE) "build C++ tests: thread sanitizer" $(BIN)/cmake --build build/tsan \
 	  --target fairring_base_tests fairring_transport_tests fairring_exchange_tests fairring_engine_tests \
 	  fairring_device_tests fairring_group_tests
 	@$(STAGE) "C++ tests: thread sanitizer" $(WITHOUT_ASLR) $(CTEST) --test-dir build/tsan \
 	  --label-regex 'base|transport|exchange|engine|device|group'
+
+# TensorPipe comes inside torch, which no sanitizer was built into: its tests run without.
+test-tensorpipe: build
 	@$(BIN)/cmake -DFAIRRING_TESTS=ON build/torch-$(NEWEST_TORCH)/cmake
 	@$(STAGE) "build C++ tests: TensorPipe" \
 	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests
@@ -176,7 +189,10 @@ build/fuzz/build.ninja: .venv/.tools
 	  -DFAIRRING_FUZZERS=ON -DFAIRRING_SANITIZE=address,undefined
 
 test-python: build
-	$(BIN)/pytest
+	$(PYTEST) -m 'not rdma and not slow'
+
+test-slow: build
+	$(PYTEST) -m 'slow and not rdma'
 
 # Skipped, with the reason, where qemu can't be installed.
 test-rdma: build

@@ -42,6 +42,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", ["does nothing", "destroys", "calls"])
 def test_a_forked_child_exits_as_python_does(tmp_path: Path, child: str) -> None:
     variables = {**os.environ, **VARIABLES}

@@ -126,6 +126,7 @@ def _ways_that_are_told(rank: int, port: int) -> list[str]:
     return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["off", "on"])
 def test_why_nccl_has_all_of_it_is_said_once(switch: str) -> None:
     if switch == "on" and (_core.why_no_cuda() or torch.cuda.is_available()):

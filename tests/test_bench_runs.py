@@ -186,6 +186,7 @@ def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
     assert all(row["vs_floor"] > 0 for row in together)
 
 
+@pytest.mark.slow
 def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:
     trained, made = tmp_path / "ddp.json", tmp_path / "init.json"
     model = ["--width", "64", "--layers", "1", "--iterations", "2", "--warmup", "1", "--json", str(trained)]
@@ -228,6 +229,7 @@ def test_an_mpirun_that_ends_early_is_told_with_its_last_words() -> None:
         launch.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sites", ["2", "2,1"])
 def test_it_measures_across_sites(sites: str) -> None:
     machines = "2" if sites == "2" else "3"

@@ -60,6 +60,7 @@ def test_a_slow_interface_carries_only_what_it_can() -> None:
         assert 0.0 < share(report, "eth1") < 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_lanes_that_break_again_and_again_are_made_anew(lanes: int) -> None:
     stream([1, 1], arguments=["break"], rate="500mbit", env={"FAIRRING_LANES": str(lanes)})

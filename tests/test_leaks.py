@@ -25,6 +25,7 @@ def stage() -> Iterator[Stage]:
     stage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "title"),
     [("many_groups", f"{GROUPS} groups in one process, twice"), ("many_inits", f"{ROUNDS} times destroy and init")],

@@ -95,6 +95,7 @@ def forcing(plan: str, directory: Path) -> dict[str, str]:
     return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", FORCING)
 def test_eight_machines_sum_exactly_by_every_kind_of_plan(
     plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -108,6 +109,7 @@ def test_eight_machines_sum_exactly_by_every_kind_of_plan(
     assert run(forked_program("exactness"), [1] * 8, env, network="none") == [f"cases {cases} wrong 0\n"] * 8
 
 
+@pytest.mark.slow
 def test_eight_machines_have_the_same_bits_by_every_kind_of_plan(tmp_path: Path) -> None:
     hashes = {line for plan in FORCING for line in run(forked_program("bits"), [1] * 8, forcing(plan, tmp_path))}
     assert len(hashes) == 1

@@ -28,6 +28,7 @@ def run(
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machines", "sites", "order"),
     [
@@ -59,12 +60,14 @@ def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]
 FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12), "few owners": (0.0, 1.0, 1e12)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forced", FORCED)
 def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Path) -> None:
     said = run(forked_program("exactness"), [1, 1, 1, 1], "2,1,1", forcing(FORCED[forced], tmp_path), network="none")
     assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * 9} wrong 0\n"] * 4
 
 
+@pytest.mark.slow
 def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> None:
     variants = [forcing(row, tmp_path) for row in FORCED.values()]
     variants += [{"FAIRRING_TRANSPORT": "rail=tensorpipe:uv,site=tcp"}, {"FAIRRING_LANES": "site=4"}]

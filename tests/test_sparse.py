@@ -33,6 +33,7 @@ def run(command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] 
     return result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machines", LAYOUTS, ids=str)
 def test_random_sparse_sums_are_those_of_the_dense_tensors_on_all_ranks(machines: list[int]) -> None:
     (said,) = set(run(forked_program("sparse", str(CASES), "SUM,AVG", "float32,float64,float16,bfloat16"), machines))
@@ -45,6 +46,7 @@ def test_sparse_sums_are_rounded_as_dense_ones_are(machines: list[int]) -> None:
         assert run(forked_program("sparse_rounding"), machines, settings) == ["cases 96 wrong 0\n"] * sum(machines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machines", [[2], [3, 1], [2, 1]], ids=str)
 def test_ddp_trains_sparse_tables_as_dense_ones_and_fused_with_fewer_calls(machines: list[int]) -> None:
     (said,) = set(run(program("sparse_ddp", "fairring"), machines))
@@ -82,6 +84,7 @@ def test_a_fused_exchange_that_fails_ends_the_backward_pass_with_its_error(stran
     strangers.run(_fail)
 
 
+@pytest.mark.slow
 def test_the_example_has_the_same_losses_with_dense_gradients_and_on_gloo(tmp_path: Path) -> None:
     example = [sys.executable, str(REPOSITORY / "examples" / "train_embeddings.py")]
     example += ["--pairs", "500", "--width", "4", "--batch", "32", "--steps", "4"]

@@ -38,6 +38,7 @@ def test_a_library_trains_alike(library: str) -> None:
     assert losses(program, "fairring") == pytest.approx(losses(program, "gloo"), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_the_workers_of_a_rank_that_died() -> None:
     died = losses("restarted_training.py", "fairring", "dies", restarts=1)
     assert died == pytest.approx(losses("restarted_training.py", "gloo", "lives"), rel=1e-5)
