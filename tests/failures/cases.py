@@ -270,7 +270,7 @@ _OWN = [
     ),
     Case(
         "absent",
-        "a rank never starts (timeout 2 s)",
+        "a rank never starts (timeout 2 s, of rank 0 10 s)",
         "comes",
         # Rank 0 waits in its store for all to connect to it: torch's own wait, and its own error.
         {0: (r"^DistStoreError: .*3/4 clients joined",), **dict.fromkeys((1, 2), (r"rank\(s\) (0, )?3 of 4",))},
