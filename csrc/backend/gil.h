@@ -2,9 +2,7 @@
 // end. Calls from Python bindings come here without the lock, destructors come with it.
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
-
-#include <optional>
+#include <Python.h>
 
 namespace fairring {
 
@@ -12,11 +10,16 @@ namespace fairring {
 class GilReleased {
  public:
   GilReleased() {
-    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released_.emplace();
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) saved_ = PyEval_SaveThread();
   }
+  ~GilReleased() {
+    if (saved_ != nullptr) PyEval_RestoreThread(saved_);
+  }
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
 
  private:
-  std::optional<pybind11::gil_scoped_release> released_;
+  PyThreadState* saved_ = nullptr;
 };
 
 }  // namespace fairring
