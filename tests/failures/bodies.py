@@ -28,13 +28,19 @@ def all_reduces(rank: Rank) -> None:
 
 
 def all_gathers(rank: Rank) -> None:
+    rank.join()
+    while True:
+        dist.all_gather([torch.empty(ELEMENTS) for _ in range(rank.size)], torch.ones(ELEMENTS))
+
+
+def all_to_alls(rank: Rank) -> None:
     """The same in a call that is delegated; one before, so that its backend stands."""
     rank.init()
-    _all_gather(rank)
+    _all_to_all(rank)
     rank.say("ready")
     rank.hear("go")
     while True:
-        _all_gather(rank)
+        _all_to_all(rank)
 
 
 def loads(rank: Rank) -> None:
@@ -76,7 +82,7 @@ def idles(rank: Rank) -> None:
 def idles_then_delegates(rank: Rank) -> None:
     rank.join()
     rank.hear("call")
-    _all_gather(rank)
+    _all_to_all(rank)
 
 
 def pauses(rank: Rank) -> None:
@@ -187,13 +193,25 @@ def differs_in_order(rank: Rank) -> None:
 
 
 def differs_in_kind(rank: Rank) -> None:
-    """An all_reduce, which is ours, against an all_gather, which is delegated."""
-    _differ(rank, lambda: dist.all_reduce(torch.ones(100)), lambda: _all_gather(rank))
+    """An all_reduce, which is ours, against an all_to_all, which is delegated."""
+    _differ(rank, lambda: dist.all_reduce(torch.ones(100)), lambda: _all_to_all(rank))
+
+
+def differs_in_half(rank: Rank) -> None:
+    """Of an all_reduce of ours, one way or the other."""
+
+    def gather() -> None:
+        dist.all_gather_into_tensor(torch.empty(100 * rank.size), torch.ones(100))
+
+    def reduce_scatter() -> None:
+        dist.reduce_scatter_tensor(torch.empty(100), torch.ones(100 * rank.size))
+
+    _differ(rank, gather, reduce_scatter)
 
 
 def differs_in_delegated_kind(rank: Rank) -> None:
     """Two delegated calls."""
-    _differ(rank, lambda: _all_gather(rank), lambda: dist.broadcast(torch.ones(100), src=0))
+    _differ(rank, lambda: _all_to_all(rank), lambda: dist.broadcast(torch.ones(100), src=0))
 
 
 def leaves_one_out(rank: Rank) -> None:
@@ -264,8 +282,8 @@ def _keep_on(rank: Rank, elements: int = ELEMENTS, each_round: Callable[[], None
     return rounds
 
 
-def _all_gather(rank: Rank) -> None:
-    dist.all_gather([torch.empty(100_000) for _ in range(rank.size)], torch.ones(100_000))
+def _all_to_all(rank: Rank) -> None:
+    dist.all_to_all_single(torch.empty(100_000 * rank.size), torch.ones(100_000 * rank.size))
 
 
 def _differ(rank: Rank, most: Callable[[], Any], last: Callable[[], Any]) -> None:

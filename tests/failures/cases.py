@@ -160,8 +160,15 @@ _DEATHS = [
     ),
     Case(
         "kill-in-all-gather",
-        "kill -9 during all_gather (delegated)",
+        "kill -9 during all_gather",
         "all_gathers",
+        but(3, DIED.format(3)),
+        killed(3),
+    ),
+    Case(
+        "kill-in-all-to-all",
+        "kill -9 during all_to_all_single (delegated)",
+        "all_to_alls",
         but(3, DIED.format(3)),
         killed(3),
     ),
@@ -200,9 +207,9 @@ _DEATHS = [
 _SILENCE = [
     Case("stop", "SIGSTOP for good", "all_reduces", but(3, SILENT.format(3)), stopped(3), env=QUICK),
     Case(
-        "stop-in-all-gather",
-        "SIGSTOP for good during all_gather (delegated)",
-        "all_gathers",
+        "stop-in-all-to-all",
+        "SIGSTOP for good during all_to_all_single (delegated)",
+        "all_to_alls",
         but(3, SILENT.format(3)),
         stopped(3),
         env=QUICK,
@@ -234,11 +241,18 @@ _MISMATCHES = [
     *_mismatch("dtype", "another dtype", "differs_in_dtype", r"of 100 Float32", r"of 100 Int64"),
     *_mismatch("op", "another operation", "differs_in_op", r"SUM", r"AVG"),
     *_mismatch("order", "another order", "differs_in_order", r"of 200000 ", r"of 300000 "),
-    *_mismatch("kind", "all_gather instead of all_reduce", "differs_in_kind", r"all_reduce", r"all_gather"),
+    *_mismatch("kind", "all_to_all_single instead of all_reduce", "differs_in_kind", r"all_reduce", r"all_to_all_single"),
+    *_mismatch(
+        "half", "reduce_scatter_tensor instead of all_gather", "differs_in_half", r"all_gather", r"reduce_scatter_tensor"
+    ),
     *(
         replace(case, gloo_may_stay=True)
         for case in _mismatch(
-            "delegated", "broadcast instead of all_gather", "differs_in_delegated_kind", r"all_gather", r"broadcast"
+            "delegated",
+            "broadcast instead of all_to_all_single",
+            "differs_in_delegated_kind",
+            r"all_to_all_single",
+            r"broadcast",
         )
     ),
     *_mismatch("one-less", "one call too few, then the next ones", "leaves_one_out_and_goes_on", r"of 77 ", r"of 10 "),
