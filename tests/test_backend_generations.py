@@ -189,7 +189,7 @@ def _use_everybody(rank: int) -> float:
     return tensor[0].item()
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)), ids=str)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_a_name_that_comes_again_with_other_members_is_another_group(order: tuple[int, ...]) -> None:
     """Whoever is first to make it again, while the others still are in the group that had the name before."""
     with _processes(3) as ranks:

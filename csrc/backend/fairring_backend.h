@@ -1,5 +1,5 @@
 // The process group backend "fairring": calls that reduce dense CPU tensors are ours (delegation.h says which; they are
-// in reducing.cc and blocks.cc), and so are all-gathers on the CPU (blocks.cc), all-reduces of sparse tensors
+// in reducing.cc and blocks.cc), and so are barriers, all-gathers on the CPU (blocks.cc), all-reduces of sparse tensors
 // (reducing_sparse.cc), and all-reduces of CUDA tensors where that is switched on (reducing_on_device.cc). Everything
 // else is the stock backends' (fallback.h).
 //
@@ -68,6 +68,7 @@ class FairringBackend : public Fallback {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;

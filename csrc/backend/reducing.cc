@@ -1,4 +1,4 @@
-// FairringBackend's way with all-reduces and reduces: each is an all-reduce of the engine's, of all its tensors at
+// FairringBackend's way with all-reduces, reduces and barriers: each is an all-reduce of the engine's, of all its tensors at
 // once, on the tensors themselves, or, of a reduce on a rank that is not the root, on a copy.
 #include <algorithm>
 #include <chrono>
@@ -84,6 +84,13 @@ Fallback::WorkPtr FairringBackend::asBf16BetweenSites(const c10::intrusive_ptr<c
   const Common common{.tensors = {tensor}, .reduction = kind};
   return ours->reduceAll({op::kAllReduceCompressed, common, how, ours->limitOf(c10d::kUnsetTimeout), false},
                          {std::move(one)}, {tensor});
+}
+
+// An all-reduce of one byte, which ends on no rank before all have made it.
+Fallback::WorkPtr FairringBackend::barrier(const c10d::BarrierOptions& options) {
+  if (options.device && !options.device->is_cpu()) return Fallback::barrier(options);
+  return reduceAll({op::kBarrier, {}, c10d::ReduceOp::SUM, limitOf(options.timeout), !options.asyncOp},
+                   {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
 }
 
 Reduced FairringBackend::reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like,

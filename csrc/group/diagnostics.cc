@@ -15,7 +15,7 @@ std::string seconds(milliseconds time) { return concat(static_cast<double>(time.
 }  // namespace
 
 Error Diagnostics::late(const TimedCall& call, const Waiting& waiting) const {
-  const std::string what = concat(neighbours_.who(rank_), ": ", call.text, " in group ", group_,
+  const std::string what = concat(neighbours_.who(rank_), ": Timed out: ", call.text, " in group ", group_,
                                   " did not finish within ", seconds(call.timeout), "; ");
   // A call that is not counted (send, recv) is late for reasons of its own.
   if (waiting.laggard && call.number > waiting.laggard->calls) {
