@@ -29,7 +29,8 @@ TORCH ?= $(NEWEST_TORCH)
 GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
-# Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory.
+# Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory. Those of
+# a file stay together: they share ranks, and some look at what the others left.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
 
 # The virtual environment of a torch: .venv of the newest, .venv-2.11 of another.
@@ -39,7 +40,7 @@ TORCH_VENV := $(call venv,$(TORCH))
 TORCH_BUILD := build/torch-$(TORCH)
 
 STAGE := .ci/stage
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
 # The thread sanitizer needs a predictable address space; where the kernel refuses that it may still run.
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
