@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from features.rank import GROUP_TIMEOUT, RANKS_PER_MACHINE, SIZE, Rank
 
-# More than GROUP_TIMEOUT: a group that ends its calls by itself shows an error, not a hang. And more than inductor needs
-# on four ranks of a busy machine, less than pytest's timeout.
+# More than GROUP_TIMEOUT: a group that ends its calls by itself shows an error, not a hang. More than inductor needs on
+# four ranks of a busy machine. Less than pytest's timeout.
 FEATURE_SECONDS = 240
 GRACE_SECONDS = 3  # for the other ranks, once one has failed
 _VARIABLES = {"TORCH_FR_BUFFER_SIZE": "100"}
