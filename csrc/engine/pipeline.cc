@@ -134,8 +134,7 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   if (pending.call.blocks) {
     const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);
     slice->layout = layoutOfBlocks(sizes);
-    slice->portions =
-        pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
+    slice->portions = pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
   } else {
     slice->layout = layoutOf(pending.chosen, queue.next, stretch.size());
     slice->portions = pending.packing.cut(stretch);

@@ -241,9 +241,15 @@ _MISMATCHES = [
     *_mismatch("dtype", "another dtype", "differs_in_dtype", r"of 100 Float32", r"of 100 Int64"),
     *_mismatch("op", "another operation", "differs_in_op", r"SUM", r"AVG"),
     *_mismatch("order", "another order", "differs_in_order", r"of 200000 ", r"of 300000 "),
-    *_mismatch("kind", "all_to_all_single instead of all_reduce", "differs_in_kind", r"all_reduce", r"all_to_all_single"),
     *_mismatch(
-        "half", "reduce_scatter_tensor instead of all_gather", "differs_in_half", r"all_gather", r"reduce_scatter_tensor"
+        "kind", "all_to_all_single instead of all_reduce", "differs_in_kind", r"all_reduce", r"all_to_all_single"
+    ),
+    *_mismatch(
+        "half",
+        "reduce_scatter_tensor instead of all_gather",
+        "differs_in_half",
+        r"all_gather",
+        r"reduce_scatter_tensor",
     ),
     *(
         replace(case, gloo_may_stay=True)
