@@ -122,9 +122,12 @@ ssize_t TlsStream::send(std::span<const iovec> pieces) {
   }
   std::size_t taken = 0;
   std::size_t gathered = 0;
+  bool room = true;  // once there is none the rest waits: were room found for a later piece, an earlier one had a gap
   for (const iovec& piece : pieces) {
     std::span rest(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
-    while (!rest.empty() && hasRoom()) {
+    while (room && !rest.empty()) {
+      room = hasRoom();
+      if (!room) break;
       const auto next = rest.first(std::min(rest.size(), kRecordBytes - gathered));
       if (next.size() == kRecordBytes) {  // from where it lies
         seal(next);

@@ -3,6 +3,7 @@
 #include "transport/tls.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -10,6 +11,7 @@
 #include <array>
 #include <fstream>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "transport/stream.h"
@@ -101,6 +103,41 @@ TEST_F(TlsTest, BytesArriveAsTheyWereInPiecesOfAnySize) {
     EXPECT_TRUE(ends.carry(0, bytes, piece) == bytes) << "pieces of " << piece;
   }
   EXPECT_TRUE(ends.carry(1, bytes, 40'000) == bytes);
+}
+
+TEST_F(TlsTest, BytesStayInOrderWhileTheOtherEndMakesRoom) {
+  Ends ends(one_, other_);
+  ends.shake();
+  const Bytes bytes = pattern(24 << 20);
+  Bytes received(bytes.size());
+  const auto await = [&](int end, short event) {
+    pollfd ready{.fd = ends.sockets[static_cast<std::size_t>(end)].get(), .events = event, .revents = 0};
+    ::poll(&ready, 1, -1);
+  };
+  std::thread reader([&] {
+    for (std::size_t got = 0; got < received.size();) {
+      const iovec room{received.data() + got, received.size() - got};
+      const ssize_t count = ends.streams[1]->receive({&room, 1});
+      if (count > 0) got += static_cast<std::size_t>(count);
+      if (count < 0) await(1, POLLIN);
+    }
+  });
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    std::vector<iovec> pieces;  // as lanes have them: a header, then more than the socket takes
+    for (std::size_t at = sent; at < bytes.size() && pieces.size() < 60; at += pieces.back().iov_len) {
+      const std::size_t most = pieces.size() % 2 == 0 ? 64 : 300'000;
+      pieces.push_back({const_cast<std::uint8_t*>(bytes.data()) + at, std::min(most, bytes.size() - at)});
+    }
+    const ssize_t took = ends.streams[0]->send(pieces);
+    if (took > 0) sent += static_cast<std::size_t>(took);
+    if (took < 0) await(0, POLLOUT);
+  }
+  while (ends.streams[0]->hasUnsent()) {
+    await(0, POLLOUT);
+    ends.streams[0]->flush();
+  }
+  reader.join();
+  EXPECT_TRUE(received == bytes);
 }
 
 TEST_F(TlsTest, KeysAreRenewedWithoutALostByte) {
