@@ -8,12 +8,15 @@ come back in rank order, and exceptions are raised here with their tracebacks.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
+import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 from unittest import mock
 
@@ -22,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
+_STACKS_SECONDS = 3  # for a rank to write more of its stacks
 
 
 class RankError(AssertionError):
@@ -38,26 +42,33 @@ class Ranks:
         of_rank: Sequence[Mapping[str, str]] | None = None,
         patience_seconds: float = TIMEOUT_SECONDS,
         forks: bool = True,
+        grace_seconds: float | None = None,
     ) -> None:
         """environment: of all ranks. of_rank: of each one besides. patience_seconds: with each function.
+
+        grace_seconds: for the other ranks, once one has raised; the same patience if None.
 
         forks: else each is started by itself, which takes seconds, and has its variables when it imports torch.
         """
         context = forked.context() if forks else multiprocessing.get_context("spawn")
         self.size = size
-        self._patience_seconds = patience_seconds
+        self._patience_seconds, self._grace_seconds = patience_seconds, grace_seconds
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._pipes: list[Connection] = []
+        self._stacks_of: list[Connection] = []
         self._processes = []
         for rank in range(size):
             here, there = context.Pipe()
+            stacks, stacks_there = context.Pipe(duplex=False)
             variables = {**(environment or {}), **(of_rank[rank] if of_rank else {})}
-            process = context.Process(target=_serve, args=(rank, there, variables), daemon=True)
+            process = context.Process(target=_serve, args=(rank, there, stacks_there, variables), daemon=True)
             from_the_start = {} if forks else {**forked.VARIABLES, **forked.RESOLVER, **variables}
             with mock.patch.dict(os.environ, from_the_start):
                 process.start()
             there.close()
+            stacks_there.close()
             self._pipes.append(here)
+            self._stacks_of.append(stacks)
             self._processes.append(process)
 
     def start(self, function: Callable[..., Any], *arguments: Any, on: list[int] | None = None) -> list[int]:
@@ -69,18 +80,39 @@ class Ranks:
 
     def finish(self, ranks: list[int]) -> list[Any]:
         """The results of a call that was begun. Raises RankError."""
-        answers = []
-        for rank in ranks:
-            if not self._pipes[rank].poll(self._patience_seconds):
-                self.kill()
-                raise RankError(f"rank {rank} of {self.size} did not come back within {self._patience_seconds} s")
-            answers.append(self._pipes[rank].recv())
-        errors = [
-            f"rank {rank} of {self.size}:\n{error}" for rank, (error, _) in zip(ranks, answers, strict=True) if error
-        ]
+        answers: dict[int, tuple[str | None, Any]] = {}
+        pipes: dict[Any, int] = {self._pipes[rank]: rank for rank in ranks}
+        until = time.monotonic() + self._patience_seconds
+        while pipes and (ready := wait(pipes, max(until - time.monotonic(), 0))):
+            for pipe in ready:
+                rank = pipes.pop(pipe)
+                answers[rank] = self._heard(rank)
+                if answers[rank][0] and self._grace_seconds is not None:
+                    until = min(until, time.monotonic() + self._grace_seconds)
+        for rank in pipes.values():
+            answers[rank] = (f"did not come back. Its threads:\n{self._stacks(rank)}", None)
+        if pipes:
+            self.kill()
+        errors = [f"rank {rank} of {self.size}:\n{answers[rank][0]}" for rank in ranks if answers[rank][0]]
         if errors:  # all of them: the first may only say that it waited for another
             raise RankError("\n".join(errors))
-        return [result for _, result in answers]
+        return [answers[rank][1] for rank in ranks]
+
+    def _heard(self, rank: int) -> tuple[str | None, Any]:
+        try:
+            answer: tuple[str | None, Any] = self._pipes[rank].recv()
+        except (EOFError, ConnectionError):
+            self._processes[rank].join(TIMEOUT_SECONDS)
+            return f"its process has ended, with code {self._processes[rank].exitcode}", None
+        return answer
+
+    def _stacks(self, rank: int) -> str:
+        """What the rank's threads do: it writes that when it gets the signal."""
+        os.kill(self._processes[rank].pid or 0, signal.SIGUSR1)
+        stacks, text = self._stacks_of[rank], b""
+        while stacks.poll(_STACKS_SECONDS) and (more := os.read(stacks.fileno(), 1 << 16)):
+            text += more
+        return text.decode(errors="replace")
 
     def run(self, function: Callable[..., Any], *arguments: Any, on: list[int] | None = None) -> list[Any]:
         """Calls the function on those ranks (default: all) and returns their results."""
@@ -118,8 +150,9 @@ def all_reduce_ones(_rank: int, elements: int) -> float:
     return tensor.sum().item()
 
 
-def _serve(rank: int, pipe: Connection, environment: Mapping[str, str]) -> None:
+def _serve(rank: int, pipe: Connection, stacks: Connection, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
+    faulthandler.register(signal.SIGUSR1, stacks.fileno(), all_threads=True)
     import fairring  # noqa: F401  registers the backend on torch before 2.15
 
     while True:
