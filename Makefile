@@ -10,6 +10,7 @@
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
+#   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
@@ -46,7 +47,7 @@ CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell np
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
 
-.PHONY: demo failures features test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -67,6 +68,12 @@ failures: build
 # Some minutes: over two hundred features, each on both backends.
 features: build
 	@$(BIN)/python tests/features/report.py
+
+# The Python tests play some as well, of seeds that are new in every run. A program takes some seconds.
+random-programs: SEEDS ?= 200
+random-programs: FIRST ?= 1
+random-programs: build
+	@$(BIN)/python tests/random_programs/report.py --seeds $(SEEDS) --first $(FIRST)
 
 # Needs Google Benchmark, which nothing else does. BENCH takes its options: BENCH=--benchmark_filter=SUM
 bench-kernels: .venv/.tools

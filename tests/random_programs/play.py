@@ -1,0 +1,112 @@
+"""Plays programs, each twice with other settings and delays; compares ranks and runs; makes failing ones shorter."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from certificates import Authority
+from ranks import RankError, Ranks
+
+from random_programs.program import Program
+from random_programs.rank import Fault, Report, play_on_rank
+from random_programs.world import Settings
+
+PATIENCE_SECONDS = 120  # with each run; calls end by themselves after GROUP_TIMEOUT
+_GRACE_SECONDS = 30  # for the other ranks, once one has failed
+_MOST_DIFFERENCES = 5
+
+
+class ProgramError(AssertionError):
+    """What went wrong, on all ranks."""
+
+
+def play(program: Program, fault: Fault | None = None, patience_seconds: float = PATIENCE_SECONDS) -> float:
+    """Processor seconds of all ranks. Raises ProgramError."""
+    reports = [_run(program, run, fault, patience_seconds) for run in (0, 1)]
+    differences = []
+    for rank, (first, second) in enumerate(zip(*reports, strict=True)):
+        for name, digest in {**first.digests, **first.shared}.items():
+            if digest != {**second.digests, **second.shared}.get(name):
+                differences.append(f"rank {rank} has other bits in the second run: {name}")
+    if differences:
+        raise ProgramError("\n".join(differences[:_MOST_DIFFERENCES]))
+    return sum(report.processor_seconds for reports_of_run in reports for report in reports_of_run)
+
+
+def _run(program: Program, run: int, fault: Fault | None, patience_seconds: float) -> list[Report]:
+    world, settings = program.world, program.world.settings[run]
+    head = f"run {run} ({settings})"
+    with tempfile.TemporaryDirectory(prefix="random-program-") as folder:
+        ranks = Ranks(
+            world.size,
+            _variables(settings, Path(folder)),
+            [world.variables(rank) for rank in range(world.size)],
+            patience_seconds,
+            grace_seconds=_GRACE_SECONDS,
+        )
+        try:
+            reports: list[Report] = ranks.run(play_on_rank, program, run, ranks.store.port, fault)
+            codes = ranks.close()
+        except RankError as error:
+            raise ProgramError(f"{head}:\n{error}") from None
+        finally:
+            ranks.kill()
+    if any(codes):
+        raise ProgramError(f"{head}: the ranks ended with {codes}")
+    if differences := _between_ranks(reports):
+        raise ProgramError("\n".join([head, *differences[:_MOST_DIFFERENCES]]))
+    return reports
+
+
+def _between_ranks(reports: list[Report]) -> list[str]:
+    differences, first_of, barriers = [], dict[str, tuple[int, str]](), dict[str, list[tuple[float, float]]]()
+    for rank, report in enumerate(reports):
+        for name, digest in report.shared.items():
+            other, bits = first_of.setdefault(name, (rank, digest))
+            if bits != digest:
+                differences.append(f"ranks {other} and {rank} have different bits: {name}")
+        for name, times in report.barriers.items():
+            barriers.setdefault(name, []).append(times)
+    for name, pairs in barriers.items():
+        if max(came for came, _ in pairs) > min(left for _, left in pairs):
+            differences.append(f"a rank left before the last had come: {name}")
+    return differences
+
+
+def _variables(settings: Settings, folder: Path) -> dict[str, str]:
+    variables = dict(settings.variables)
+    if settings.rows is not None:
+        rows = {"format": "fairring cost rows 1", "measured": "drawn", "levels": settings.rows}
+        (folder / "rows.json").write_text(json.dumps(rows))
+        variables["FAIRRING_COST_ROWS"] = str(folder / "rows.json")
+    return {**variables, **(_certificate() if settings.tls else {})}
+
+
+@functools.cache
+def _certificate() -> dict[str, str]:
+    folder = tempfile.TemporaryDirectory(prefix="random-programs-tls-")
+    _kept.append(folder)
+    return Authority(Path(folder.name)).issue("rank")
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []  # as long as this process lives
+
+
+def minimised(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """A program of fewer steps that fails too: halves are left out, then ever smaller pieces."""
+    length = max(1, len(program.steps) // 2)
+    while length:
+        start = 0
+        while start < len(program.steps):
+            numbers = program.numbers()
+            fewer = program.with_steps({*numbers[:start], *numbers[start + length :]})
+            if fewer.steps and fails(fewer):
+                program = fewer
+            else:
+                start += length
+        length //= 2
+    return program

@@ -1,0 +1,75 @@
+"""A program: its world, and steps that are the same on all ranks, all of it drawn from one seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from random_programs.groups import Again, Destroy, NewGroup, SplitGroup
+from random_programs.messages import Barrier, Messages, Objects
+from random_programs.moves import Exchange
+from random_programs.reductions import AllReduce, AtOnce, BetweenSites, ReduceScatter, Undefined
+from random_programs.sparse import SparseAllReduce
+from random_programs.steps import Drawing, Step
+from random_programs.world import World, draw_world
+
+STEPS = 40
+_WEIGHTS: dict[Callable[[Drawing], Step | None], int] = {
+    AllReduce.draw: 30,
+    AtOnce.draw: 4,
+    ReduceScatter.draw: 7,
+    BetweenSites.draw: 4,
+    Undefined.draw: 2,
+    SparseAllReduce.draw: 10,
+    Exchange.draw: 17,
+    Barrier.draw: 2,
+    Messages.draw: 5,
+    Objects.draw: 3,
+    NewGroup.draw: 6,
+    SplitGroup.draw: 3,
+    Destroy.draw: 4,
+    Again.draw: 2,
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """drawn: how many steps. leaves: ranks end without destroying their groups. slow_rank: of each run."""
+
+    seed: int
+    drawn: int
+    world: World
+    steps: tuple[Step, ...]
+    leaves: bool
+    slow_rank: tuple[int, int]
+
+    def with_steps(self, numbers: set[int]) -> Program:
+        """Those steps alone, without the ones whose groups are then never made."""
+        there, kept = {0}, []
+        for step in self.steps:
+            if step.number in numbers and step.needs() <= there:
+                kept.append(step)
+                there = (there | step.makes()) - step.ends()
+        return dataclasses.replace(self, steps=tuple(kept))
+
+    def numbers(self) -> list[int]:
+        return [step.number for step in self.steps]
+
+    def __str__(self) -> str:
+        settings = " | ".join(map(str, self.world.settings))
+        return f"seed {self.seed}: {self.world.size} ranks ({self.world}), {len(self.steps)} steps; {settings}"
+
+
+def draw_program(seed: int, steps: int = STEPS) -> Program:
+    draw = random.Random(seed)
+    world = draw_world(draw)
+    drawing, drawn = Drawing(draw, world), []
+    while drawing.number < steps:
+        kind = draw.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        if step := kind(drawing):
+            drawn.append(step)
+            drawing.number += 1
+    slow = (draw.randrange(world.size), draw.randrange(world.size))
+    return Program(seed, steps, world, tuple(drawn), draw.random() < 0.3, slow)
