@@ -17,6 +17,8 @@ from random_programs.rank import Fault
 from random_programs.report import again
 from ranks import RankError, Ranks
 
+pytestmark = pytest.mark.timeout(1800)
+
 PROCESSOR_SECONDS = 25  # of fresh programs, about
 MOST_PROGRAMS = 8
 ONCE_FAILED = {
@@ -32,7 +34,6 @@ def _play(seed: int) -> float:
         pytest.fail(f"{program}\n{failure}\nagain: {again(program)}", pytrace=False)
 
 
-@pytest.mark.timeout(900)
 def test_fresh_programs_do_what_the_documents_say(capsys: pytest.CaptureFixture[str]) -> None:
     spent, played = 0.0, 0
     while spent < PROCESSOR_SECONDS and played < MOST_PROGRAMS:

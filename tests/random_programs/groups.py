@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from random_programs.steps import GROUP_TIMEOUT, Drawing, Here, Step
+from random_programs.steps import GROUP_TIMEOUT, Drawing, Step
+
+if TYPE_CHECKING:
+    from random_programs.rank import Player
 
 _MOST_GROUPS = 6
 
 
 @dataclass(frozen=True)
 class NewGroup(Step):
-    """local: its members alone call, and every other rank makes a group of its own meanwhile, for torch's names of
-    groups count such calls."""
+    """local: its members alone make it. Every other rank makes one of its own then: torch names groups by number."""
 
     made: int
     ranks: tuple[int, ...]
@@ -33,7 +36,7 @@ class NewGroup(Step):
     def makes(self) -> set[int]:
         return {self.made}
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         ranks = list(self.ranks)
         if self.local:
             alone = here.rank not in ranks
@@ -69,7 +72,7 @@ class SplitGroup(Step):
     def makes(self) -> set[int]:
         return set(self.made)
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         if member := here.member(self.group):
             group = dist.split_group(member.group, [list(part) for part in self.parts], GROUP_TIMEOUT)
         else:  # as in NewGroup
@@ -93,7 +96,7 @@ class Destroy(Step):
     def ends(self) -> set[int]:
         return {self.group}
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         here.settle(group=self.group)
         group = here.remove(self.group)
         if group is not None:
@@ -119,7 +122,7 @@ class Again(Step):
     def ends(self) -> set[int]:
         return set(self.ended)
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         here.settle()
         dist.destroy_process_group()
         here.init_again(self.same_keys)

@@ -15,8 +15,9 @@ from random_programs.program import Program
 from random_programs.rank import Fault, Report, play_on_rank
 from random_programs.world import Settings
 
-PATIENCE_SECONDS = 120  # with each run; calls end by themselves after GROUP_TIMEOUT
-_GRACE_SECONDS = 30  # for the other ranks, once one has failed
+PATIENCE_SECONDS = 400  # with each run; calls end by themselves after GROUP_TIMEOUT
+_GRACE_SECONDS = 60  # for the other ranks, once one has failed
+_HEARTBEAT_TIMEOUT = "200"  # seconds: none of the ranks is to be called dead for want of a processor
 _MOST_DIFFERENCES = 5
 
 
@@ -78,7 +79,7 @@ def _between_ranks(reports: list[Report]) -> list[str]:
 
 
 def _variables(settings: Settings, folder: Path) -> dict[str, str]:
-    variables = dict(settings.variables)
+    variables = {"FAIRRING_HEARTBEAT_TIMEOUT": _HEARTBEAT_TIMEOUT, **settings.variables}
     if settings.rows is not None:
         rows = {"format": "fairring cost rows 1", "measured": "drawn", "levels": settings.rows}
         (folder / "rows.json").write_text(json.dumps(rows))

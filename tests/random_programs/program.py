@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from random_programs.exchanges import Exchange
 from random_programs.groups import Again, Destroy, NewGroup, SplitGroup
 from random_programs.messages import Barrier, Messages, Objects
-from random_programs.moves import Exchange
-from random_programs.reductions import AllReduce, AtOnce, BetweenSites, ReduceScatter, Undefined
+from random_programs.reductions import AllReduce, AtOnce, BetweenSites, Undefined
 from random_programs.sparse import SparseAllReduce
 from random_programs.steps import Drawing, Step
 from random_programs.world import World, draw_world
@@ -19,18 +19,17 @@ STEPS = 40
 _WEIGHTS: dict[Callable[[Drawing], Step | None], int] = {
     AllReduce.draw: 30,
     AtOnce.draw: 4,
-    ReduceScatter.draw: 7,
     BetweenSites.draw: 4,
     Undefined.draw: 2,
     SparseAllReduce.draw: 10,
-    Exchange.draw: 17,
+    Exchange.draw: 24,
     Barrier.draw: 2,
     Messages.draw: 5,
     Objects.draw: 3,
     NewGroup.draw: 6,
     SplitGroup.draw: 3,
     Destroy.draw: 4,
-    Again.draw: 2,
+    Again.draw: 3,
 }
 
 

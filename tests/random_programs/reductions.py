@@ -1,10 +1,10 @@
-"""Steps that reduce dense tensors, in all forms that c10d has."""
+"""Steps that all-reduce or reduce dense tensors, in all forms that c10d has."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -16,17 +16,17 @@ from random_programs.steps import (
     Call,
     Drawing,
     Functional,
-    Here,
     Member,
     Result,
-    Shape,
     Step,
     Tensors,
-    rows,
     untouched,
 )
 from random_programs.values import OPERATIONS, REDUCED, Operation, defined, flat
 from random_programs.world import KIB
+
+if TYPE_CHECKING:
+    from random_programs.rank import Player
 
 
 @dataclass(frozen=True)
@@ -97,61 +97,6 @@ class AllReduce(Step):
             for each in here:
                 dist.all_reduce(each, operation, group)
         return block if member.later else None
-
-
-@dataclass(frozen=True)
-class ReduceScatter(Step):
-    """form: list (shapes may be unequal), concatenated, stacked, functional. shapes: what each member gets."""
-
-    form: str
-    operation: Operation
-    tensors: Tensors
-    shapes: tuple[Shape, ...]
-
-    @staticmethod
-    def draw(drawing: Drawing) -> ReduceScatter:
-        draw, group = drawing.draw, drawing.group()
-        form = draw.choice(("list", "list", "concatenated", "stacked", "functional"))
-        names = [name for name in OPERATIONS if name != "PREMUL_SUM" or form != "functional"]
-        operation = drawing.operation(group, of=names)
-        dtype = drawing.reduced(operation, shape=()).dtype
-        shape = drawing.shape(dtype, 64 * KIB) or (1,)
-        shapes = [shape] * drawing.size(group)
-        if form == "list" and draw.random() < 0.5:
-            shapes = [drawing.shape(dtype, 16 * KIB) for _ in shapes]
-        return ReduceScatter(
-            drawing.number, group, form, operation, drawing.reduced(operation, 0, dtype, ()), tuple(shapes)
-        )
-
-    def calls(self, member: Member) -> list[Call]:
-        name = f"step {self.number} reduce_scatter {self.form} {self.operation} {self.tensors} {self.shapes}"
-        mine = self.shapes[member.place]
-        parts = [member.data(self.tensors, member.place, shape, to) for to, shape in enumerate(self.shapes)]
-        if self.form != "list":
-            whole = rows(mine, len(parts), self.form == "stacked")
-            parts = [torch.cat([flat(part) for part in parts]).view(whole)]
-        inputs = [(member.placed(self.tensors, part, number), part) for number, part in enumerate(parts)]
-        output = member.output(self.tensors, mine)
-        got = [output.tensor]
-
-        def start() -> Any:
-            operation = self.operation.torch(member.place, self.tensors.dtype)
-            sources = [placed.tensor for placed, _ in inputs]
-            if self.form == "list":
-                return dist.reduce_scatter(output.tensor, sources, operation, member.group, member.later)
-            if self.form != "functional":
-                return dist.reduce_scatter_tensor(output.tensor, sources[0], operation, member.group, member.later)
-            word = self.operation.name.lower()
-            work = Functional([functional.reduce_scatter_tensor(sources[0], word, 0, member.group)])
-            got[:] = work.tensors
-            return work
-
-        def results() -> list[Result]:
-            given = [flat(member.data(self.tensors, place, mine, member.place)) for place in member.everyone]
-            wanted = self.operation.expected(given, member.order)
-            return [Result(name, flat(got[0]), wanted, "reduced"), *untouched(name, [output], inputs)]
-
-        return [Call(name, self.group, start, results)]
 
 
 @dataclass(frozen=True)
@@ -250,7 +195,7 @@ class AtOnce(Step):
     def needs(self) -> set[int]:
         return {step.group for step in self.steps}
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         members = [(step, member) for step in self.steps if (member := here.member(step.group))]
         calls = [step.calls(dataclasses.replace(member, later=True)) for step, member in members]
         if self.threads:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed._functional_collectives as functional
@@ -16,8 +16,11 @@ from random_programs.memory import Placed, blank
 from random_programs.values import FLAVOURS, MOVED, OPERATIONS, REDUCED, Operation, defined, drawn
 from random_programs.world import KIB, MIB, World
 
+if TYPE_CHECKING:
+    from random_programs.rank import Player
+
 Shape = tuple[int, ...]
-GROUP_TIMEOUT = timedelta(seconds=60)
+GROUP_TIMEOUT = timedelta(seconds=200)  # on a machine that has other things to do
 LAYOUTS = (None, None, "same", "own")  # contiguous; strides and offset of all ranks; of each rank its own
 
 
@@ -116,22 +119,6 @@ def untouched(name: str, outputs: Sequence[Placed], inputs: Sequence[tuple[Place
     return around + [Result(f"{name}: input {n}", here.tensor, data) for n, (here, data) in enumerate(inputs)]
 
 
-class Here(Protocol):
-    """The rank that plays a step (rank.py)."""
-
-    rank: int
-    own: random.Random
-
-    def ranks(self, group: int) -> list[int]: ...
-    def member(self, group: int) -> Member | None: ...
-    def make(self, call: Call) -> None: ...
-    def make_at_once(self, calls: list[list[Call]]) -> None: ...
-    def settle(self, most: int = 0, group: int | None = None) -> None: ...
-    def init_again(self, same_keys: bool) -> None: ...
-    def add(self, group: int, process_group: Any, ranks: list[int]) -> None: ...
-    def remove(self, group: int) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Step:
     number: int
@@ -150,7 +137,7 @@ class Step:
     def calls(self, member: Member) -> list[Call]:
         raise NotImplementedError
 
-    def play(self, here: Here) -> None:
+    def play(self, here: Player) -> None:
         if member := here.member(self.group):
             for call in self.calls(member):
                 here.make(call)
@@ -233,8 +220,3 @@ class Drawing:
             shape = [rows, inner, count // rows // inner]
         self.draw.shuffle(shape)
         return tuple(shape)
-
-
-def rows(shape: Shape, count: int, stacked: bool) -> Shape:
-    """`count` tensors of that shape as one: stacked, or one after the other."""
-    return (count, *shape) if stacked else (count * shape[0], *shape[1:])

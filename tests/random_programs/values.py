@@ -109,7 +109,7 @@ def _some(draw: np.random.Generator, dtype: torch.dtype, count: int, flavour: st
 
 @dataclass(frozen=True)
 class Operation:
-    """factors: of each member, for PREMUL_SUM. on_tensor: they are handed over as tensors."""
+    """factors: of each member, for PREMUL_SUM. on_tensor: they are handed over as tensors, of the call's dtype."""
 
     name: str
     factors: tuple[float, ...] = ()
@@ -155,15 +155,18 @@ class Operation:
         narrow = parts[0].dtype
         wide = torch.float32 if narrow.itemsize == 2 else narrow
         if isinstance(order, int):
-            return parts[order], self._scaled(parts[order].to(wide), order, len(parts))
+            return parts[order], self._scaled(parts[order], wide, order, len(parts))
         values = [self._level(parts, member)[1] for member in order]
         total = functools.reduce(torch.mul if self.name == "PRODUCT" else torch.add, values).to(narrow)
         return total, total.to(wide)
 
-    def _scaled(self, part: Tensor, member: int, count: int) -> Tensor:
+    def _scaled(self, part: Tensor, wide: torch.dtype, member: int, count: int) -> Tensor:
         if self.name == "AVG":
-            return part * (torch.ones((), dtype=part.dtype) / count)
-        return part * torch.tensor(self.factors[member], dtype=part.dtype) if self.name == "PREMUL_SUM" else part
+            return part.to(wide) * (torch.ones((), dtype=wide) / count)
+        if self.name == "PREMUL_SUM":
+            factor = torch.tensor(self.factors[member], dtype=part.dtype if self.on_tensor else wide)
+            return part.to(wide) * factor.to(wide)
+        return part.to(wide)
 
 
 def _extreme(a: Tensor, b: Tensor, least: bool) -> Tensor:
