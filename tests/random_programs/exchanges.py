@@ -117,7 +117,7 @@ class Exchange(Step):
 
         def start() -> Any:
             taken, sent = ([sum(self.shapes[giver][taker][:1]) for giver, taker in pairs] for pairs in (takes, gives))
-            operation = self.operation.torch(member.place, self.tensors.dtype)
+            operation = self.operation.reduce_op(member.place, self.tensors.dtype)
             sources, word = [placed.tensor for placed, _ in inputs], self.operation.name.lower()
             work = _FORMS[self.form](
                 Start(member, got, sources, (taken, sent), member.ranks[self.root], operation, word)

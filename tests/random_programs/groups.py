@@ -117,7 +117,7 @@ class Again(Step):
     def draw(drawing: Drawing) -> Again:
         ended = [group for group in drawing.groups if group]
         drawing.groups = {0: drawing.groups[0]}
-        return Again(drawing.number, 0, drawing.draw.random() < 0.5, tuple(ended))
+        return Again(drawing.number, 0, drawing.draw.random() < 0.7, tuple(ended))
 
     def ends(self) -> set[int]:
         return set(self.ended)

@@ -31,6 +31,7 @@ _WEIGHTS: dict[Callable[[Drawing], Step | None], int] = {
     Destroy.draw: 4,
     Again.draw: 3,
 }
+_SHARE_OF_FIRST_GROUPS = 0.4  # of the steps while there is only the default group
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def draw_program(seed: int, steps: int = STEPS) -> Program:
     drawing, drawn = Drawing(draw, world), []
     while drawing.number < steps:
         kind = draw.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        if len(drawing.groups) == 1 and draw.random() < _SHARE_OF_FIRST_GROUPS:
+            kind = NewGroup.draw
         if step := kind(drawing):
             drawn.append(step)
             drawing.number += 1

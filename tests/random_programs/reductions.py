@@ -61,7 +61,7 @@ class AllReduce(Step):
         got = [each.tensor for each in placed]
 
         def start() -> Any:
-            operation = self.operation.torch(member.place, tensors[0].dtype)
+            operation = self.operation.reduce_op(member.place, tensors[0].dtype)
             work = self._start(member, [each.tensor for each in placed], operation)
             if isinstance(work, Functional):
                 got[:] = work.tensors
@@ -123,7 +123,7 @@ class BetweenSites(Step):
 
         def start() -> Any:
             backend = member.group._get_backend(tensor.device)
-            operation = dist.ReduceOp(self.operation.torch(member.place, "float32"))
+            operation = dist.ReduceOp(self.operation.reduce_op(member.place, "float32"))
             return _core.all_reduce_as_bf16_between_sites(backend, tensor, residual, operation)
 
         def results() -> list[Result]:
@@ -163,7 +163,7 @@ class Undefined(Step):
             tensor = torch.ones(5, dtype=getattr(torch, self.dtype))
             operation = Operation(self.operation, (1.0,) * len(member.ranks))
             try:
-                dist.all_reduce(tensor, operation.torch(member.place, self.dtype), member.group)
+                dist.all_reduce(tensor, operation.reduce_op(member.place, self.dtype), member.group)
             except (RuntimeError, ValueError, TypeError):
                 refused.append(True)
 

@@ -54,7 +54,7 @@ class SparseAllReduce(Step):
         here = torch.sparse_coo_tensor(indices, values, self.tensors.shape, is_coalesced=in_order)
 
         def start() -> Any:
-            operation = self.operation.torch(member.place, self.tensors.dtype)
+            operation = self.operation.reduce_op(member.place, self.tensors.dtype)
             return dist.all_reduce(here, operation, member.group, async_op=member.later)
 
         def results() -> list[Result]:

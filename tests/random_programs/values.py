@@ -118,7 +118,7 @@ class Operation:
     def __str__(self) -> str:
         return self.name + (str(list(self.factors)) if self.name == "PREMUL_SUM" else "")
 
-    def torch(self, member: int, dtype: str) -> Any:
+    def reduce_op(self, member: int, dtype: str) -> Any:
         if self.name != "PREMUL_SUM":
             return getattr(dist.ReduceOp, self.name)
         factor = self.factors[member]
