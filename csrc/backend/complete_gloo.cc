@@ -1,6 +1,5 @@
 #include "backend/complete_gloo.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -18,16 +17,6 @@ namespace op = operation;
 using Tensors = CompleteGloo::Tensors;
 using TensorLists = CompleteGloo::TensorLists;
 using Sizes = CompleteGloo::Sizes;
-
-// Rank r's part of an output into which the ranks' tensors go one after the other, or one on the other.
-at::Tensor partOf(const at::Tensor& output, std::int64_t rank, std::int64_t ranks) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  const at::Tensor rows = output.is_contiguous() ? output.as_strided({output.numel()}, {1}) : output;
-  const std::int64_t count = rows.size(0) / ranks;
-  TORCH_CHECK_WITH(ValueError, count * ranks == rows.size(0), "an output of ", output.sizes(),
-                   " that is not contiguous can't be divided among ", ranks, " ranks");
-  return rows.narrow(0, rank * count, count);
-}
 
 Sizes bytesOfEach(const Tensors& tensors) {
   Sizes sizes;
@@ -95,7 +84,8 @@ CompleteGloo::WorkPtr CompleteGloo::gather_into_tensor(at::Tensor& output, at::T
   requireElements(call, output.numel(), input.numel() * getSize());
   const Inbox inbox({output});
   Tensors& parts = to.emplace_back();
-  for (int rank = 0; rank < getSize(); ++rank) parts.push_back(partOf(inbox.bytes(), rank, getSize()));
+  const std::int64_t count = inbox.bytes().numel() / getSize();
+  for (int rank = 0; rank < getSize(); ++rank) parts.push_back(inbox.bytes().narrow(0, rank * count, count));
   return DeliveredWork::follow(gloo_->gather(to, from, options), {inbox}, {{output}});
 }
 #endif
