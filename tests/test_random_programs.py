@@ -11,11 +11,13 @@ import threading
 
 import pytest
 import torch.distributed as dist
+from ranks import RankError, Ranks
+
+pytest.importorskip("numpy", reason="the reference is numpy's")
 from random_programs.play import ProgramError, minimised, play
 from random_programs.program import draw_program
 from random_programs.rank import Fault
 from random_programs.report import again
-from ranks import RankError, Ranks
 
 pytestmark = pytest.mark.timeout(1800)
 
