@@ -64,8 +64,8 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
 void Pipeline::submitBlocks(Call call, std::uint64_t signature) {
   assert(call.blocks.has_value());
   Packing packing = Packing::ofBlocks(*call.blocks);
-  CachedPlan chosen = chosenForBlocks(call.blocks->half, packing.bytes());
-  enqueue(std::move(call), std::move(packing), signature, std::move(chosen));
+  const CachedPlan& chosen = chosenFor(packing.bytes(), call.blocks->half);
+  enqueue(std::move(call), std::move(packing), signature, chosen);
   run();
 }
 
@@ -226,19 +226,19 @@ void Pipeline::fail(const Error& error) {
   }
 }
 
-const Pipeline::CachedPlan& Pipeline::chosenFor(std::uint64_t bytes) {
-  const auto known = chosen_.find(bytes);
+const Pipeline::CachedPlan& Pipeline::chosenFor(std::uint64_t bytes, std::optional<Half> half) {
+  const std::pair key(half, bytes);
+  const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  const PlanChoice choice = planner_.choose(bytes, 1);
-  return chosen_[bytes] = chosenBy(choice, trafficClassFor(bytes, choice), planner_.turns(choice.plan));
-}
-
-Pipeline::CachedPlan Pipeline::chosenForBlocks(Half half, std::uint64_t blockBytes) {
+  if (!half) {
+    const PlanChoice choice = planner_.choose(bytes, 1);
+    return chosen_[key] = chosenBy(choice, trafficClassFor(bytes, choice), planner_.turns(choice.plan));
+  }
   const PlanChoice choice =
-      half == Half::ReduceScatter ? planner_.chooseReduceScatter(blockBytes) : planner_.chooseAllGather(blockBytes);
-  return chosenBy(choice, trafficClassFor(blockBytes * static_cast<std::uint64_t>(planner_.topology().world()), choice),
-                  1);
+      half == Half::ReduceScatter ? planner_.chooseReduceScatter(bytes) : planner_.chooseAllGather(bytes);
+  const std::uint64_t all = bytes * static_cast<std::uint64_t>(planner_.topology().world());
+  return chosen_[key] = chosenBy(choice, trafficClassFor(all, choice), 1);
 }
 
 Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -121,8 +122,7 @@ class Pipeline {
   void onReady(std::uint64_t number);
   void onReleased(std::uint64_t number);
   void finish(const std::shared_ptr<Pending>& call);
-  const CachedPlan& chosenFor(std::uint64_t bytes);
-  CachedPlan chosenForBlocks(Half half, std::uint64_t blockBytes);
+  const CachedPlan& chosenFor(std::uint64_t bytes, std::optional<Half> half = std::nullopt);  // of the longest row
   CachedPlan chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns);
   std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes);
   std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& sizes);  // by rank
@@ -138,8 +138,8 @@ class Pipeline {
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<std::uint64_t>> notBegun_;  // slices that have such a step before them, in order
   std::deque<std::uint64_t> due_;                       // slices whose next step may be the next of its turn
-  std::map<std::uint64_t, CachedPlan> chosen_;          // by bytes
-  std::map<Plan, std::shared_ptr<const Plan>> plans_;   // each once
+  std::map<std::pair<std::optional<Half>, std::uint64_t>, CachedPlan> chosen_;  // by bytes, of an all-reduce or half
+  std::map<Plan, std::shared_ptr<const Plan>> plans_;                           // each once
   std::map<std::tuple<const Plan*, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
       layouts_;                                                                       // turn, bytes
   std::map<std::vector<std::uint64_t>, std::shared_ptr<const Layout>> blockLayouts_;  // by size of each rank's block

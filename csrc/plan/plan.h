@@ -38,7 +38,7 @@ struct FewShards {  // at this level rails have only so many; 0: all of them
 // instead, unless that is level 0, which has none.
 Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few = {});
 
-// The two halves of that, of slices that have a block for each rank (layoutBlocks()): each rank's own block is what it
+// The two halves of that, of slices that have a block for each rank (blocks.h): each rank's own block is what it
 // ends, or begins, with.
 Plan reduceScatterPlan(const std::vector<int>& levels);
 Plan allGatherPlan(const std::vector<int>& levels);
