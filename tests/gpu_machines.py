@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import emulated_devices
 import torch
 from ranks import TIMEOUT_SECONDS, Ranks
 
@@ -16,6 +17,7 @@ LAYOUTS = {  # each rank's machine
     "3x1": ["a", "b", "c"],
     "4x1": ["a", "b", "c", "d"],
     "2x2": ["a", "a", "b", "b"],
+    "2x4": ["a"] * 4 + ["b"] * 4,
 }
 
 
@@ -36,4 +38,5 @@ def start(
 
 
 def _take_device(rank: int) -> None:
+    emulated_devices.load()
     torch.cuda.set_device(rank % torch.cuda.device_count())

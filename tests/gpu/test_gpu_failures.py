@@ -52,6 +52,7 @@ def _call_late(rank: int) -> str:
     return _error_of_a_call() if rank == 0 else ""
 
 
+@pytest.mark.slow  # the next waits as long, and looks further
 def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
     ranks = start("2x1", timeout_seconds=10)
     ranks.run(_all_reduce)

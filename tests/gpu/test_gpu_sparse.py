@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ import fairring.sparse
 
 pytestmark = pytest.mark.gpu
 
-DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8]
+SLOW_DTYPES = (torch.float64, torch.float16, torch.int64, torch.int8)
+DTYPES: list[Any] = [torch.float32, torch.bfloat16, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_DTYPES)]
 SHAPES = {"vectors": ((50,), (3,)), "scalars": ((50,), ()), "two sparse": ((7, 9), (2, 8)), "wide": ((700,), (1024,))}
 
 

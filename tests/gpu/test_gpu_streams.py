@@ -190,11 +190,13 @@ def test_a_call_is_made_while_another_thread_captures_a_graph(two_gpu_machines: 
 
 
 HARDWARE_QUEUES = [
-    {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-    {"CUDA_DEVICE_MAX_CONNECTIONS": "8"},
-    {"CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"},
-    {"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_LAUNCH_RACE_FATAL": "1"},
+    pytest.param({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, id="1"),
+    pytest.param({"CUDA_DEVICE_MAX_CONNECTIONS": "8"}, id="8", marks=pytest.mark.slow),
+    pytest.param({"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, id="32", marks=pytest.mark.slow),
+    pytest.param({"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}, id="NCCL's order", marks=pytest.mark.slow),
+    pytest.param(
+        {"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_LAUNCH_RACE_FATAL": "1"}, id="NCCL's races", marks=pytest.mark.slow
+    ),
 ]
 
 
@@ -214,7 +216,7 @@ def _interleaved(rank: int) -> None:
             assert torch.equal(bucket, torch.full_like(bucket, _expected(turn + number)))
 
 
-@pytest.mark.parametrize("variables", HARDWARE_QUEUES, ids=lambda given: ",".join(f"{k}={v}" for k, v in given.items()))
+@pytest.mark.parametrize("variables", HARDWARE_QUEUES)
 @pytest.mark.parametrize("layout", ["2x1", "2x2"])
 def test_calls_end_with_any_number_of_hardware_queues(layout: str, variables: dict[str, str]) -> None:
     ranks = start(layout, environment=variables)

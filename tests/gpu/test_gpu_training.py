@@ -50,7 +50,7 @@ def _train(rank: int, hook: str) -> list[float]:
 
 
 @pytest.mark.parametrize("hook", ["", "bf16_compress_hook"])
-@pytest.mark.parametrize("layout", ["2x1", "2x2"])
+@pytest.mark.parametrize("layout", [pytest.param("2x1", marks=pytest.mark.slow), "2x2"])
 def test_ddp_trains_to_the_losses_of_nccl(layout: str, hook: str) -> None:
     losses = {}
     for backend in ("nccl", "fairring"):

@@ -1,0 +1,20 @@
+// How each emulated call of the runtime begins.
+#pragma once
+
+#include "device.h"
+#include "host_thread.h"
+
+#define EMULATED_CALL(name) \
+  if (!emulated::mayCall(name)) return emulated::failed(cudaErrorInitializationError)
+// Under the mutex: for calls that may synchronise.
+#define EMULATED_UNCAPTURED(name) \
+  if (emulated::isForbiddenByCapture(name)) return emulated::failed(cudaErrorStreamCaptureUnsupported)
+
+namespace emulated {
+
+// Held by calls that wait for a device inside the driver, and, where the settings say so, asked for by host functions.
+std::mutex& driverMutex();
+// Waits for the device as calls inside the driver do. Under the mutex.
+void awaitInDriver(Devices::Lock& lock, int device);
+
+}  // namespace emulated

@@ -1,0 +1,52 @@
+#include "host_thread.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "device.h"
+#include "report.h"
+
+namespace emulated {
+namespace {
+
+std::atomic<bool> isForked{false};
+
+}  // namespace
+
+HostThread& hostThread() {
+  static thread_local HostThread thread;
+  return thread;
+}
+
+cudaError_t failed(cudaError_t error) {
+  hostThread().lastError = error;
+  return error;
+}
+
+void noteFirstUse() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { isForked = true; }); });
+}
+
+bool mayCall(const char* name) {
+  if (hostThread().isInHostFunction) fatal("%s was called by a function that a stream calls: CUDA forbids it", name);
+  return !isForked;
+}
+
+bool isForbiddenByCapture(const char* name) {
+  const HostThread& thread = hostThread();
+  if (thread.captureMode == cudaStreamCaptureModeRelaxed) return false;
+  for (const Capture* capture : Devices::all().captures) {
+    const bool isOwn = capture->thread == std::this_thread::get_id();
+    const bool isGlobal =
+        capture->mode == cudaStreamCaptureModeGlobal && thread.captureMode == cudaStreamCaptureModeGlobal;
+    if (capture->mode == cudaStreamCaptureModeRelaxed || (!isOwn && !isGlobal)) continue;
+    say("%s was called while a capture forbids it", name);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace emulated

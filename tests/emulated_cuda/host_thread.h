@@ -1,0 +1,25 @@
+// What CUDA keeps for each thread of the program, and who may call it at all. Each thread its own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace emulated {
+
+struct HostThread {
+  int device = 0;
+  cudaError_t lastError = cudaSuccess;
+  bool isInHostFunction = false;
+  cudaStreamCaptureMode captureMode = cudaStreamCaptureModeGlobal;
+};
+
+HostThread& hostThread();
+cudaError_t failed(cudaError_t error);  // remembers it for cudaGetLastError
+
+// At the beginning of each call: false after a fork of a process that has used a device. Ends the process inside a
+// function that a stream calls, where CUDA forbids all calls.
+bool mayCall(const char* name);
+// Under the devices' mutex: whether a capture forbids what may synchronise.
+bool isForbiddenByCapture(const char* name);
+void noteFirstUse();
+
+}  // namespace emulated

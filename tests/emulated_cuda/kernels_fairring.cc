@@ -1,0 +1,117 @@
+// Fairring's kernels by their names: what one thread of a device does (csrc/kernels), thread after thread.
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <typeinfo>
+
+#define FAIRRING_ISA cuda_device
+#include "kernels/device_thread.h"  // before the choice, which names its types
+//
+#include "kernels/device_row_thread.h"
+//
+#include "kernels/device_choice.h"
+//
+#include "emulated.h"
+
+namespace fairring {
+
+namespace {
+
+using emulated::Kernel;
+
+template <class T>
+std::string nameOf() {
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, nullptr), std::free);
+  return name.get();
+}
+
+template <class Type, class Operation>
+void reduce(dim3 grid, dim3 block, void** parameters) {
+  DeviceArguments arguments = *static_cast<const DeviceArguments*>(parameters[0]);
+  const std::uint64_t bytes = arguments.body.elements * sizeof(typename Type::Element);
+  arguments.out = emulated::reach(arguments.out, bytes, "a reduction's result");
+  for (std::int32_t i = 0; i < arguments.inputCount; ++i)
+    arguments.inputs[i].data = emulated::reach(arguments.inputs[i].data, bytes, "a reduction's input");
+  emulated::pauseOfSeed();
+  const std::uint64_t threads = std::uint64_t{grid.x} * block.x;
+  for (std::uint64_t thread = 0; thread < threads; ++thread)
+    cuda_device::DeviceThread<Type, Operation>(arguments, thread, threads).run();
+}
+
+template <class Type, class Operation, bool HasVectors>
+void sumRows(dim3 grid, dim3 block, void** parameters) {
+  RowArguments arguments = *static_cast<const RowArguments*>(parameters[0]);
+  const std::uint64_t rowBytes = arguments.pieces * (HasVectors ? kVectorBytes : sizeof(typename Type::Element));
+  arguments.out = emulated::reach(arguments.out, arguments.rows * rowBytes, "sums of rows");
+  arguments.values = emulated::reach(arguments.values, arguments.entries * rowBytes, "rows");
+  arguments.order = emulated::reachArray(arguments.order, arguments.entries, "the rows' order");
+  arguments.begins = emulated::reachArray(arguments.begins, arguments.rows, "the sums' beginnings");
+  emulated::pauseOfSeed();
+  const std::uint64_t threads = std::uint64_t{grid.x} * block.x;
+  for (std::uint64_t thread = 0; thread < threads; ++thread)
+    cuda_device::RowThread<Type, Operation, HasVectors>(arguments, thread, threads).run();
+}
+
+void number(dim3, dim3, void** parameters) {
+  const std::uint64_t count = *static_cast<const std::uint64_t*>(parameters[1]);
+  auto* places = emulated::reachArray(*static_cast<std::uint32_t**>(parameters[0]), count, "numbers of rows");
+  for (std::uint64_t i = 0; i < count; ++i) places[i] = static_cast<std::uint32_t>(i);
+}
+
+using Table = std::map<std::string, Kernel>;
+
+struct AddReduction {
+  Table& table;
+  template <class Type, class Operation>
+  int operator()() const {
+    table["reduceKernel<" + nameOf<Type>() + ", " + nameOf<Operation>() + ">"] = {{sizeof(DeviceArguments)},
+                                                                                  reduce<Type, Operation>};
+    return 0;
+  }
+};
+
+struct AddRows {
+  Table& table;
+  template <class Type, class Operation>
+  int operator()() const {
+    const std::string types = "sumRowsKernel<" + nameOf<Type>() + ", " + nameOf<Operation>();
+    table[types + ", true>"] = {{sizeof(RowArguments)}, sumRows<Type, Operation, true>};
+    table[types + ", false>"] = {{sizeof(RowArguments)}, sumRows<Type, Operation, false>};
+    return 0;
+  }
+};
+
+Table makeTable() {
+  Table table;
+  for (int i = 0; i <= static_cast<int>(DType::Float8E5M2); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    for (int j = 0; j <= static_cast<int>(Op::BitXor); ++j) {
+      const auto op = static_cast<Op>(j);
+      if (isDefined(op, dtype)) cuda_device::visitReduction(op, dtype, AddReduction{table});
+    }
+    cuda_device::visitSum(dtype, AddRows{table});
+  }
+  table["number"] = {{sizeof(std::uint32_t*), sizeof(std::uint64_t)}, number};
+  return table;
+}
+
+bool find(const std::string& name, Kernel& kernel) {
+  static const Table table = makeTable();
+  static const std::string own = "fairring::(anonymous namespace)::";
+  const std::size_t begin = name.find(own);
+  if (begin == std::string::npos) return false;
+  const std::size_t from = begin + own.size();
+  const auto found = table.find(name.substr(from, name.rfind('(') - from));
+  if (found == table.end()) return false;
+  kernel = found->second;
+  return true;
+}
+
+[[gnu::constructor]] void add() { emulated::addKernels(find); }
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,191 @@
+#include "nccl_communicator.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "emulated.h"
+
+namespace emulated {
+namespace {
+
+constexpr std::size_t kBufferBytes = 64 << 10;     // that NCCL takes on the device for a communicator
+constexpr std::size_t kConnectionBytes = 4 << 10;  // and when it first makes a call of a kind
+
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    cudaGetDevice(&before_);
+    if (before_ != device) cudaSetDevice(device);
+    isChanged_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (isChanged_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool isChanged_ = false;
+};
+
+}  // namespace
+
+Communicator::Communicator(std::string name, int rank, int ranks, int device, bool isBlocking)
+    : name_(std::move(name)), rank_(rank), ranks_(ranks), device_(device), isBlocking_(isBlocking) {
+  if (ranks > kMostRanks) fatal("NCCL: %d ranks, at most %d are emulated", ranks, kMostRanks);
+}
+
+ncclResult_t Communicator::perform(std::function<void()> task) {
+  if (isBlocking_) {
+    const OnDevice on(device_);
+    task();
+    return ncclSuccess;
+  }
+  state_ = ncclInProgress;
+  {
+    const std::lock_guard lock(mutex_);
+    ++tasks_;
+  }
+  std::thread([self = shared_from_this(), task = std::move(task)] {
+    cudaSetDevice(self->device_);
+    pauseOfSeed();
+    task();
+    self->state_ = ncclSuccess;
+    const std::lock_guard lock(self->mutex_);
+    --self->tasks_;
+    self->changed_.notify_all();
+  }).detach();
+  return ncclInProgress;
+}
+
+ncclResult_t Communicator::join() {
+  return perform([this] { attach(); });
+}
+
+void Communicator::attach() {
+  cudaMalloc(&buffer_, kBufferBytes);
+  auto shared = std::make_unique<SharedState>(name_, rank_, ranks_);
+  const bool all = shared->await([&shared] { return shared->hasAll(); }, [this] { return isAborted(); });
+  if (!all || rank_ == 0) shared->remove();
+  const std::lock_guard lock(mutex_);
+  shared_ = std::move(shared);
+}
+
+ncclResult_t Communicator::issue(std::vector<Call> calls) {
+  if (state_ == ncclInProgress) return ncclInvalidUsage;
+  return perform([this, calls = std::move(calls)] { enqueue(calls); });
+}
+
+// NCCL takes memory when it first makes a call of a kind, in a capture too.
+void Communicator::connect(const std::vector<Call>& calls) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  for (const Call& call : calls) {
+    if (!connected_.insert(call.kind).second) continue;
+    void* memory = nullptr;
+    cudaMalloc(&memory, kConnectionBytes);
+    cudaFree(memory);
+  }
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+void Communicator::enqueue(const std::vector<Call>& calls) {
+  const std::lock_guard issuing(issuing_);
+  connect(calls);
+  const cudaStream_t stream = calls.front().stream;
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  if (stream != nullptr) cudaStreamIsCapturing(stream, &capturing);
+  auto self = shared_from_this();
+  if (capturing != cudaStreamCaptureStatusNone) {
+    emulated::enqueue(stream, "NCCL, captured", [self, calls] { self->run(calls); });
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t number = issued_++;
+  emulated::enqueue(stream, "NCCL", [self, number, calls] { self->runInTurn(number, calls); });
+}
+
+void Communicator::runInTurn(std::uint64_t number, const std::vector<Call>& calls) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ == number; });
+  }
+  run(calls);
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  changed_.notify_all();
+}
+
+void Communicator::run(const std::vector<Call>& calls) {
+  std::vector<Call> letters;
+  for (const Call& call : calls) {
+    if (isAborted()) return;
+    if (call.kind == Kind::Send || call.kind == Kind::Receive) {
+      letters.push_back(call);
+    } else {
+      collective(call);
+    }
+  }
+  if (!letters.empty()) pointToPoint(letters);
+}
+
+ncclResult_t Communicator::finalize() {
+  return perform([this] {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_ == issued_ || isAborted(); });
+  });
+}
+
+void Communicator::abort() {
+  aborted_ = true;
+  const std::lock_guard lock(mutex_);
+  if (shared_ != nullptr) shared_->notify();
+  changed_.notify_all();
+}
+
+void Communicator::release() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_ == 0 && ended_ == issued_; });
+  lock.unlock();
+  const OnDevice on(device_);
+  cudaFree(std::exchange(buffer_, nullptr));
+}
+
+int Communicator::addFactor(double factor) {
+  const std::lock_guard lock(mutex_);
+  factors_.push_back(factor);
+  return ncclNumOps + static_cast<int>(factors_.size()) - 1;
+}
+
+double Communicator::factorOf(int operation) const {
+  return operation < ncclNumOps ? 1 : factors_.at(static_cast<std::size_t>(operation - ncclNumOps));
+}
+
+ncclResult_t Communicator::split(int color, int key, bool isBlocking,
+                                 const std::function<void(std::shared_ptr<Communicator>)>& made) {
+  if (state_ == ncclInProgress) return ncclInvalidUsage;
+  const int number = splits_++;
+  perform([=, this] { made(splitNow(number, color, key, isBlocking)); });
+  return ncclSuccess;  // though it may only have begun
+}
+
+std::shared_ptr<Communicator> Communicator::splitNow(int number, int color, int key, bool isBlocking) {
+  const auto isOver = [this] { return isAborted(); };
+  shared_->facts(rank_) = {.kind = static_cast<std::int64_t>(Kind::Split), .count = color, .type = key};
+  if (!shared_->meet(isOver)) return nullptr;
+  std::vector<std::pair<std::int64_t, int>> members;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (shared_->facts(rank).count == color) members.emplace_back(shared_->facts(rank).type, rank);
+  }
+  if (!shared_->meet(isOver) || color == NCCL_SPLIT_NOCOLOR) return nullptr;
+  std::ranges::sort(members);
+  const auto mine = std::ranges::find(members, rank_, &std::pair<std::int64_t, int>::second);
+  const std::string name = name_ + "." + std::to_string(number) + "." + std::to_string(color);
+  auto made = std::make_shared<Communicator>(name, static_cast<int>(mine - members.begin()),
+                                             static_cast<int>(members.size()), device_, isBlocking);
+  made->join();
+  return made;
+}
+
+}  // namespace emulated

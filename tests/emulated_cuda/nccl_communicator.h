@@ -1,0 +1,92 @@
+// An emulated communicator of NCCL: its calls are work of the emulated streams and run in the order of their issue.
+//
+// Threads: the program's make calls; a non-blocking communicator does what it was asked for on a thread of its own,
+// and its state says ncclInProgress meanwhile; queues' threads run the calls. Held by all of them, so that an abort
+// frees nothing that somebody still uses.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "nccl_shared.h"
+
+namespace emulated {
+
+enum class Kind { AllReduce = 1, ReduceScatter, AllGather, Broadcast, Reduce, AllToAll, Gather, Send, Receive, Split };
+
+struct Call {
+  Kind kind;
+  const void* send;
+  void* receive;
+  std::size_t count;
+  ncclDataType_t type;
+  int operation;
+  int peer;  // or the root
+  cudaStream_t stream;
+  double factor = 1;
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator(std::string name, int rank, int ranks, int device, bool isBlocking);
+
+  ncclResult_t join();                          // ends, or, where it is non-blocking, begins it
+  ncclResult_t issue(std::vector<Call> calls);  // of one group
+  ncclResult_t split(int color, int key, bool isBlocking,
+                     const std::function<void(std::shared_ptr<Communicator>)>& made);
+  ncclResult_t finalize();
+  void abort();
+  void release();  // waits for what is under way and frees its memory
+
+  ncclResult_t state() const { return state_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int device() const { return device_; }
+  int addFactor(double factor);
+  double factorOf(int operation) const;
+
+ private:
+  ncclResult_t perform(std::function<void()> task);
+  void attach();
+  void enqueue(const std::vector<Call>& calls);
+  void connect(const std::vector<Call>& calls);
+  void runInTurn(std::uint64_t number, const std::vector<Call>& calls);
+  void run(const std::vector<Call>& calls);
+  void collective(const Call& call);
+  bool agree(const CallFacts& facts);
+  void takePart(const Call& call, std::size_t from, std::size_t bytes, std::size_t share);
+  void pointToPoint(const std::vector<Call>& calls);
+  bool moveLetter(const Call& call, std::size_t& done);
+  std::shared_ptr<Communicator> splitNow(int number, int color, int key, bool isBlocking);
+  bool isAborted() const { return aborted_; }
+
+  const std::string name_;
+  const int rank_;
+  const int ranks_;
+  const int device_;
+  const bool isBlocking_;
+  std::unique_ptr<SharedState> shared_;
+  std::atomic<ncclResult_t> state_{ncclSuccess};
+  std::atomic<bool> aborted_{false};
+
+  std::mutex issuing_;  // from a number's taking to its place in the stream
+  std::mutex mutex_;    // what follows
+  std::condition_variable changed_;
+  std::uint64_t issued_ = 0;
+  std::uint64_t ended_ = 0;
+  int tasks_ = 0;
+  int splits_ = 0;
+  std::set<Kind> connected_;
+  std::vector<double> factors_;
+  void* buffer_ = nullptr;
+};
+
+}  // namespace emulated

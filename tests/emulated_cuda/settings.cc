@@ -1,0 +1,78 @@
+#include "settings.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "report.h"
+
+namespace emulated {
+namespace {
+
+int number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr || *text == '\0' ? otherwise : static_cast<int>(std::strtol(text, nullptr, 10));
+}
+
+Settings read() {
+  Settings read;
+  read.devices = number("EMULATED_CUDA_DEVICES", 4);
+  read.deviceBytes = static_cast<std::size_t>(number("EMULATED_CUDA_MEMORY_MIB", 4096)) << 20;
+  read.seed = static_cast<unsigned>(number("EMULATED_CUDA_SEED", 1));
+  read.lateMicroseconds = number("EMULATED_CUDA_LATE_US", 0);
+  read.lateOneIn = number("EMULATED_CUDA_LATE_ONE_IN", 4);
+  read.queues = number("CUDA_DEVICE_MAX_CONNECTIONS", 8);
+  read.allocationsWait = number("EMULATED_CUDA_ALLOCATIONS_WAIT", 1) != 0;
+  read.loadsWait = number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
+  read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
+  if (read.devices < 0 || read.queues < 1 || read.lateOneIn < 1)
+    fatal("settings: %d devices, %d hardware queues, one pause in %d", read.devices, read.queues, read.lateOneIn);
+  return read;
+}
+
+struct Omitted {
+  Omission kind = Omission::None;
+  std::string library;
+  int index = 0;
+  int period = 1;
+};
+
+Omitted readOmitted() {
+  const char* text = std::getenv("EMULATED_CUDA_OMIT");
+  if (text == nullptr || *text == '\0') return {};
+  std::istringstream parts(text);
+  std::string kind;
+  std::getline(parts, kind, ':');
+  Omitted omitted;
+  std::getline(parts, omitted.library, ':');
+  char colon = 0;
+  parts >> omitted.index >> colon >> omitted.period;
+  if (kind == "stream_wait_event") omitted.kind = Omission::StreamWaitEvent;
+  if (kind == "wait_value") omitted.kind = Omission::WaitValue;
+  if (kind == "host_function_order") omitted.kind = Omission::HostFunctionOrder;
+  if (!parts || omitted.kind == Omission::None || omitted.period < 1)
+    fatal("EMULATED_CUDA_OMIT=%s: not understood", text);
+  return omitted;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings all = read();
+  return all;
+}
+
+bool isLeftOut(Omission kind, const void* caller) {
+  static const Omitted omitted = readOmitted();
+  static std::atomic<int> calls{0};
+  Dl_info from;
+  if (omitted.kind != kind || dladdr(caller, &from) == 0) return false;
+  if (std::string_view(from.dli_fname).find(omitted.library) == std::string_view::npos) return false;
+  return calls++ % omitted.period == omitted.index;
+}
+
+}  // namespace emulated

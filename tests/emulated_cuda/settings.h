@@ -1,0 +1,28 @@
+// What a program's environment asks of the emulated devices. Read once per process; any thread; never changes.
+#pragma once
+
+#include <cstddef>
+
+namespace emulated {
+
+struct Settings {
+  int devices = 0;              // EMULATED_CUDA_DEVICES
+  std::size_t deviceBytes = 0;  // EMULATED_CUDA_MEMORY_MIB
+  unsigned seed = 0;            // EMULATED_CUDA_SEED: of all pauses
+  int lateMicroseconds = 0;     // EMULATED_CUDA_LATE_US: the longest pause before a piece of work; 0: none
+  int lateOneIn = 0;            // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause
+  int queues = 0;               // CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that the streams of a device share
+  bool allocationsWait = true;  // EMULATED_CUDA_ALLOCATIONS_WAIT: cudaMalloc, cudaHostAlloc wait for an idle device
+  bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT: so does the first launch of a kernel
+  bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
+};
+
+const Settings& settings();
+
+// Calls that do nothing, for tests that see whether a program without them is noticed. A host function has no order
+// then: it is called at once. EMULATED_CUDA_OMIT=KIND:LIBRARY:INDEX:PERIOD leaves out each call of the kind from a
+// library of that name whose number is INDEX modulo PERIOD.
+enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder };
+bool isLeftOut(Omission kind, const void* caller);  // caller: an address in its code
+
+}  // namespace emulated
