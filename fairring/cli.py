@@ -15,6 +15,7 @@ from fairring.subcommands import add_subcommands
 COMMANDS = {
     "lab": "fairring.lab.command",
     "check": "fairring.check.command",
+    "doctor": "fairring.doctor.command",
     "plan": "fairring.plan",
     "bench": "fairring.bench.command",
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+CPU_INFO = Path("/proc/cpuinfo")
 NETWORK = Path("/sys/class/net")
 IPV6_OFF = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
 PEER_MEMORY = Path("/sys/module/nvidia_peermem")
@@ -24,8 +26,8 @@ def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
     return {
         "hostname": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),
-        "memlock": _limit(resource.RLIMIT_MEMLOCK),
-        "open_files": _limit(resource.RLIMIT_NOFILE),
+        "memlock": limits(resource.RLIMIT_MEMLOCK)[0],
+        "open_files": limits(resource.RLIMIT_NOFILE)[0],
         "addresses": list(addresses),
         "interfaces": [interface(interface_of(address)) for address in addresses],
         "rdma": _core.rdma_devices(),
@@ -34,6 +36,12 @@ def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
         "gpudirect": PEER_MEMORY.exists(),
         "versions": versions(),
     }
+
+
+def processor() -> str:
+    """The model's name, or the architecture where the system does not give it (aarch64)."""
+    match = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text() if CPU_INFO.exists() else "", re.MULTILINE)
+    return match[1] if match else os.uname().machine
 
 
 def versions() -> dict[str, str]:
@@ -83,7 +91,6 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _limit(which: int) -> int | None:
-    """In the units of `ulimit`'s system call; None: none."""
-    soft, _ = resource.getrlimit(which)
-    return None if soft == resource.RLIM_INFINITY else soft
+def limits(which: int) -> list[int | None]:
+    """Soft and hard, in the units of `ulimit`'s system call; None: none."""
+    return [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which)]

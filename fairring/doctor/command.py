@@ -1,0 +1,37 @@
+"""What a bug report needs: this machine, this installation, and whether two ranks of it can work together.
+
+It prints versions, processor, limits, interfaces and the variables in force, sums tensors between two ranks on this
+machine, and says what is wrong and what to do. It needs no other machine, no GPU and, to say something, no working
+torch. The exit code is 1 if anything failed. `fairring check` looks at all ranks of a job together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+HELP = "print what a bug report needs, and try Fairring on this machine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--json", action="store_true", help="JSON instead of text")
+    text = "the limit of each trial and of each import (default: 60)"
+    add("--timeout", type=float, default=60.0, metavar="SECONDS", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fairring.doctor import examination, text
+
+    if not arguments.timeout > 0:
+        arguments.parser.error(f"--timeout {arguments.timeout:g}: more than 0")
+    if not arguments.json:
+        print("fairring doctor: this takes some seconds", file=sys.stderr, flush=True)
+    report = examination.examine(os.environ, arguments.timeout)
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        print("\n".join(text.lines(report)))
+    return 1 if any(finding["level"] == "FAIL" for finding in report["findings"]) else 0

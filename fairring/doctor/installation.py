@@ -1,0 +1,67 @@
+"""Versions, and what torch and the C++ module say when they are imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fairring._modules import minors_here
+from fairring.doctor import child
+
+TORCH = """
+import json, torch
+import torch.distributed as dist
+nccl = torch.cuda.nccl.version() if dist.is_available() and dist.is_nccl_available() else ()
+gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "nccl": ".".join(map(str, nccl)),
+                  "gpus": gpus, "distributed": dist.is_available(), "file": torch.__file__}))
+"""
+
+
+def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
+    """What torch and the module say, each with "error": empty where it can be imported. Both at once."""
+    with ThreadPoolExecutor() as pool:
+        torch = pool.submit(child.run, ["-c", TORCH], environment, seconds)
+        module = pool.submit(child.run, ["-m", "fairring.doctor.module"], environment, seconds)
+        found = {"torch": torch.result(), "module": module.result()}
+    return {name: {**(ended.found or {}), "error": ended.error} for name, ended in found.items()}
+
+
+def versions() -> dict[str, Any]:
+    """Without importing torch. Empty texts: not known here."""
+    return {
+        "fairring": _version_of("fairring"),
+        "built_for_torch": ", ".join(minors_here()),
+        "torch": _version_of("torch"),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "system": _distribution(),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "libc": _libc(),
+    }
+
+
+def _version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""
+
+
+def _libc() -> str:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):  # another libc than glibc
+        return " ".join(platform.libc_ver())

@@ -1,0 +1,293 @@
+"""`fairring doctor`: what it says where all is well, and where torch, the module, a setting or the network is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from certificates import Authority
+from lab_programs import REPOSITORY, needs_namespaces
+
+from fairring.config import MIB, Config
+from fairring.doctor import child, findings, machine, network, text, variables
+
+TIMEOUT_SECONDS = 280  # a safety net
+DOCTOR = ["-c", "import sys; sys.argv[0] = 'fairring'; from fairring.cli import main; sys.exit(main())", "doctor"]
+GIB = 1 << 30
+
+
+def doctor(
+    *words: str, python: str = sys.executable, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """cwd: Python takes packages from there first."""
+    return subprocess.run(
+        [python, *DOCTOR, *words],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
+def failed(report: Mapping[str, Any]) -> list[str]:
+    return [finding["what"] for finding in report["findings"] if finding["level"] == "FAIL"]
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    """Of a machine on which nothing is wrong, with changes."""
+    name = {"addresses": ["10.0.0.1"], "error": ""}
+    interface = {"name": "eth0", "address": "10.0.0.1", "speed": 10_000, "mtu": 1500, "state": "up"}
+    healthy: dict[str, Any] = {
+        "versions": {"built_for_torch": "2.15", "executable": "python"},
+        "torch": {"error": "", "version": "2.15.0"},
+        "module": {"error": "", "instruction_set": "avx2", "rdma": [], "rdma_obstacle": "", "why_no_cuda": "no CUDA"},
+        "machine": {
+            "usable_cores": 8,
+            "core_quota": None,
+            "available_memory": 8 * GIB,
+            "memory_limit": None,
+            "memory_used_of_limit": None,
+            "shared_memory_files": {"size": GIB, "free": GIB},
+            "limits": {"open_files": [4096, 8192]},
+        },
+        "network": {
+            "hostname": "a",
+            "hostname_stands_for": name,
+            "master": "",
+            "master_stands_for": None,
+            "outward": "10.0.0.1",
+            "interfaces": [interface],
+        },
+        "settings": {"error": ""},
+        "trials": [{"what": "two ranks", "error": "", "elements": 9, "seconds": 0.1}],
+    }
+    for key, value in changes.items():
+        healthy[key] = {**healthy[key], **value} if isinstance(value, dict) else value
+    return healthy
+
+
+def of(environment: Mapping[str, str] | None = None, config: Config | None = None, **changes: Any) -> list[str]:
+    """What is doubtful or fails: level, text and advice of each finding in a line."""
+    found = findings.of(facts(**changes), config or Config(), environment or {})
+    return [f"{one.level} {one.what} -> {one.advice}" for one in found if one.level != findings.PASS]
+
+
+def test_nothing_is_found_on_a_machine_that_is_well() -> None:
+    assert of() == []
+
+
+FAST = {"name": "ib0", "address": "10.1.0.1", "speed": 100_000, "mtu": 1500, "state": "up"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"torch": {"error": "No module named 'torch'"}}, ["FAIL torch", "'torch==2.15.*'"]),
+        ({"module": {"error": "undefined symbol: x"}}, ["FAIL", "undefined symbol: x", "build it"]),
+        ({"settings": {"error": "FAIRRING_LANES='x'"}}, ["FAIL", "FAIRRING_LANES='x'"]),
+        (
+            {"network": {"hostname_stands_for": {"addresses": ["127.0.1.1"], "error": ""}}},
+            ["WARN", "127.0.1.1", "MASTER_ADDR"],
+        ),
+        (
+            {"network": {"hostname_stands_for": {"addresses": [], "error": "unknown"}}},
+            ["WARN", "unknown", "/etc/hosts"],
+        ),
+        (
+            {"network": {"master": "b", "master_stands_for": {"addresses": [], "error": "unknown"}}},
+            ["FAIL MASTER_ADDR=b", "unknown"],
+        ),
+        ({"network": {"outward": None}}, ["WARN", "default route", "TP_SOCKET_IFNAME"]),
+        (
+            {"network": {"interfaces": [*facts()["network"]["interfaces"], FAST]}},
+            ["WARN", "eth0 of 10000 Mbit/s", "TP_SOCKET_IFNAME=ib0"],
+        ),
+        (
+            {"module": {"rdma": [{"name": "mlx5_0", "obstacle": "its port 1 is DOWN"}]}},
+            ["WARN", "mlx5_0", "its port 1 is DOWN"],
+        ),
+        ({"machine": {"core_quota": 0.5}}, ["WARN", "0.5 of a core"]),
+        ({"machine": {"limits": {"open_files": [256, 4096]}}}, ["WARN", "256 files", "ulimit -n 4096"]),
+        (
+            {"machine": {"memory_limit": 64 * MIB, "memory_used_of_limit": 40 * MIB}},
+            ["WARN", "24 MiB of memory are free", "FAIRRING_TOTAL_MEMORY"],
+        ),
+        ({"machine": {"shared_memory_files": {"size": 64 * MIB, "free": 0}}}, ["WARN", "/dev/shm", "--shm-size"]),
+        ({"trials": [{"what": "two ranks", "error": "rank 0 refused"}]}, ["FAIL two ranks: rank 0 refused"]),
+    ],
+)
+def test_what_is_wrong_is_found_with_what_to_do(changes: dict[str, Any], words: list[str]) -> None:
+    (line,) = of(**changes)
+    for word in words:
+        assert word in line
+
+
+def test_settings_that_this_machine_cannot_follow_are_found() -> None:
+    (line,) = of(config=Config(interfaces=("eth9",)))
+    assert line == "FAIL TP_SOCKET_IFNAME names eth9, which has no address here -> give one of: eth0"
+    (line,) = of(config=Config(cuda=True))
+    assert line.startswith("FAIL FAIRRING_CUDA=on can't be used: no CUDA")
+    (line,) = of({"LOCAL_WORLD_SIZE": "16"})
+    assert "16 ranks share 8 cores" in line
+
+
+def test_secrets_are_named_and_not_told() -> None:
+    environment = {"FAIRRING_SECRET_FILE": "/x/secret", "FAIRRING_TLS_KEY": "/x/key.pem", "RANK": "1", "HOME": "/root"}
+    assert variables.in_force(environment) == {
+        "FAIRRING_SECRET_FILE": "(set)",
+        "FAIRRING_TLS_KEY": "(set)",
+        "RANK": "1",
+    }
+    cleaned = variables.without_secrets({"a": ["can't read /x/key.pem"], "b": 1}, environment)
+    assert cleaned == {"a": ["can't read (set)"], "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("files", "quota", "limit"),
+    [
+        ({"cgroup": "0::/a/b\n", "a/cpu.max": "150000 100000", "a/b/memory.max": "max", "memory.max": "1"}, 1.5, None),
+        ({"cgroup": "0::/\n", "cpu.max": "max 100000", "memory.max": "4096"}, None, 4096),
+        (
+            {
+                "cgroup": "4:memory:/c\n1:cpu,cpuacct:/c\n",
+                "cpu/c/cpu.cfs_quota_us": "50000",
+                "cpu/c/cpu.cfs_period_us": "100000",
+                "memory/c/memory.limit_in_bytes": "8192",
+            },
+            0.5,
+            8192,
+        ),
+        ({"cgroup": "4:memory:/\n", "memory/memory.limit_in_bytes": "9223372036854771712"}, None, None),
+    ],
+)
+def test_limits_of_a_container_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], quota: float | None, limit: int | None
+) -> None:
+    for name, content in files.items():
+        file = tmp_path / ("proc/self/cgroup" if name == "cgroup" else f"sys/{name}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "sys")
+    assert machine.core_quota() == quota
+    assert machine.of_memory_group("memory.max", "memory.limit_in_bytes") == limit
+
+
+def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer.wait() and [])
+    monkeypatch.setattr(network, "NAME_SECONDS", 0.01)
+    assert network.resolve("a") == {"addresses": [], "error": "no answer within 0.01 s"}
+    answer.set()
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import time; print('x', flush=True); time.sleep(600)", "did not end within 1 s"),
+        ("import os; os.abort()", "was killed by SIGABRT"),
+        ("import torch_that_is_not_there", "ModuleNotFoundError: No module named 'torch_that_is_not_there'"),
+        ("print('{')", "gave no result; it said: {"),
+    ],
+)
+def test_a_child_that_hangs_or_dies_is_an_error_in_words(program: str, error: str) -> None:
+    assert child.run(["-S", "-c", program], os.environ, 1 if "sleep" in program else TIMEOUT_SECONDS).error == error
+
+
+def test_it_sums_for_real_and_passes_here() -> None:
+    ended = doctor("--json", FAIRRING_MACHINE="here", OMP_NUM_THREADS="1")
+    report = json.loads(ended.stdout)
+    assert failed(report) == []
+    assert ended.returncode == 0
+    assert [trial["error"] for trial in report["trials"]] == ["", ""]
+    assert report["variables"]["FAIRRING_MACHINE"] == "here"
+    assert report["module"]["instruction_set"] in ("baseline", "avx2", "avx512")
+    shown = "\n".join(text.lines(report))
+    for words in ("(built for torch ", "/dev/shm", "summed right", "0 failed"):
+        assert words in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.slow
+def test_it_tries_tls_where_certificates_are_set_and_tells_no_path_of_a_key(tmp_path: Path) -> None:
+    good = Authority(tmp_path / "good").issue("rank")
+    ended = doctor(**good)  # type: ignore[arg-type]
+    assert ended.returncode == 0, ended.stdout
+    assert "over the network under TLS: " in ended.stdout
+    assert good["FAIRRING_TLS_KEY"] not in ended.stdout
+    foreign = Authority(tmp_path / "foreign", "foreign")
+    ended = doctor(**{**good, "FAIRRING_TLS_CA": str(foreign.certificate)})  # type: ignore[arg-type]
+    assert ended.returncode == 1
+    assert "FAIL  two ranks as if on two machines, over the network under TLS: " in ended.stdout
+
+
+def test_a_wrong_setting_fails_and_is_named() -> None:
+    ended = doctor(FAIRRING_LANE="2")
+    assert ended.returncode == 1
+    assert "did you mean FAIRRING_LANES?" in ended.stdout
+    assert "WARN  no all-reduce was tried" in ended.stdout
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """A Python without any package."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+def test_without_torch_it_says_what_to_install(bare: str) -> None:
+    ended = doctor(python=bare, PYTHONPATH=str(REPOSITORY))
+    assert ended.returncode == 1, ended.stderr
+    assert "FAIL  torch can't be imported: ModuleNotFoundError: No module named 'torch'" in ended.stdout
+    assert "-m pip install 'torch==" in ended.stdout
+    assert "processor" in ended.stdout
+
+
+def test_with_a_wrong_torch_it_names_both_versions(bare: str, tmp_path: Path) -> None:
+    (tmp_path / "torch" / "distributed").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "__version__ = '2.9.1'\n"
+        "class cuda: device_count = staticmethod(lambda: 0)\n"
+        "class version: cuda = None\n"
+        "from torch import distributed\n"
+    )
+    (tmp_path / "torch" / "distributed" / "__init__.py").write_text(
+        "is_available = lambda: True\nis_nccl_available = lambda: False\n"
+    )
+    ended = doctor(python=bare, PYTHONPATH=f"{REPOSITORY}:{tmp_path}")
+    assert ended.returncode == 1, ended.stderr
+    assert "PASS  torch 2.9.1 can be imported" in ended.stdout
+    assert "but torch 2.9.1 is installed" in ended.stdout
+
+
+def test_a_module_that_does_not_load_is_named_with_the_reason(tmp_path: Path) -> None:
+    copied = shutil.copytree(REPOSITORY / "fairring", tmp_path / "fairring")
+    for module in copied.glob("_core*.so"):
+        module.write_bytes(b"no module")
+    ended = doctor(PYTHONPATH=str(tmp_path), cwd=tmp_path)
+    assert ended.returncode == 1, ended.stderr
+    assert "FAIL  Fairring's module can't be imported: ImportError: " in ended.stdout
+    assert "PASS  torch " in ended.stdout
+
+
+@needs_namespaces
+@pytest.mark.slow  # for a connection that is not made
+def test_without_a_network_it_still_says_what_works() -> None:
+    command = ["unshare", "--map-root-user", "--net", sys.executable, *DOCTOR, "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    report = json.loads(ended.stdout)
+    assert report["network"]["outward"] is None
+    assert [trial["error"] == "" for trial in report["trials"]] == [True, False]
+    assert any("lo" in one["name"] and not one["address"] for one in report["network"]["interfaces"])
+    assert ended.returncode == 1
