@@ -1,8 +1,10 @@
-"""Builds Fairring's C++ module with CMake, for the torch of the Python that runs this.
+"""Builds Fairring's C++ modules with CMake: one for each minor version of torch that the package is to serve.
 
-A build serves one minor version of torch, so the version carries it (0.1.0+torch2.15), the build directory too
-(build/torch-2.15), and fairring/_build_info.py records it for the check at import. What the package is and needs stands
-in pyproject.toml, how its C++ is built in CMakeLists.txt; CMAKE_ARGS holds further arguments for CMake.
+torch's C++ interface changes with each minor version, so a module serves one of them and bears its name: _core_2_15.
+fairring/_core.py loads the one for the torch that it finds. A plain build makes one module, for the torch of the Python
+that runs this. TORCH_DIRECTORIES="<directory> <directory>" names unpacked torches to build for instead, as `make wheel`
+does. What the package is and needs stands in pyproject.toml, how its C++ is built in CMakeLists.txt; CMAKE_ARGS holds
+further arguments for CMake.
 """
 
 import importlib.metadata
@@ -11,33 +13,58 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
+from typing import NamedTuple
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-VERSION = "0.1.0"
 OLDEST_TORCH, FIRST_TOO_NEW_TORCH = (2, 11), (2, 16)
+SUPPORTED = f"torch>={'.'.join(map(str, OLDEST_TORCH))},<{'.'.join(map(str, FIRST_TOO_NEW_TORCH))}"
+FIX = f"run: {sys.executable} -m pip install '{SUPPORTED}', then install Fairring with --no-build-isolation"
 ROOT = Path(__file__).parent.resolve()
-BUILD_INFO = "_build_info.py"
+INTERPRETER = str(sys.implementation.cache_tag)  # cpython-311
+DIRECTORIES = os.environ.get("TORCH_DIRECTORIES", "").split()
 
 
-def torch_minor() -> str:
-    """The installed torch as "2.15"; SystemExit with the command to run where there is none, or not one we support."""
-    supported = f"torch>={'.'.join(map(str, OLDEST_TORCH))},<{'.'.join(map(str, FIRST_TOO_NEW_TORCH))}"
-    fix = f"run: {sys.executable} -m pip install '{supported}', then install Fairring with --no-build-isolation"
+class Torch(NamedTuple):
+    """A torch to build for: its minor version, CMake's directory, and what CMake is told about it."""
+
+    minor: str
+    build: Path
+    arguments: tuple[str, ...]
+
+    @property
+    def extension(self) -> str:
+        return f"fairring._core_{self.minor.replace('.', '_')}"
+
+
+def installed_torch() -> Torch:
+    """The torch of the Python that runs this; SystemExit, with the command to run, without one that we support."""
     try:
-        installed = importlib.metadata.version("torch")
+        version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        sys.exit(f"Fairring is built against the torch of its Python, and {sys.executable} has none; {fix}")
-    match = re.match(r"(\d+)\.(\d+)", installed)
+        sys.exit(f"Fairring is built against the torch of its Python, and {sys.executable} has none; {FIX}")
+    minor = supported_minor(version, sys.executable)
+    return Torch(minor, ROOT / "build" / f"torch-{minor}" / "cmake", ())
+
+
+def unpacked_torch(directory: str) -> Torch:
+    """directory: of the package torch, with at least its version.py, include and lib."""
+    version = re.search(r"__version__ = '(.*)'", (Path(directory) / "version.py").read_text(encoding="utf-8"))
+    minor = supported_minor(version[1] if version else "of unknown version", directory)
+    build = ROOT / "build" / f"torch-{minor}" / INTERPRETER
+    root = f"-DTorchLibs_ROOT={Path(directory).resolve()}"
+    return Torch(minor, build, (root, "-DFAIRRING_WITH_CUDA=OFF"))
+
+
+def supported_minor(version: str, place: str) -> str:
+    """The version as "2.15"; SystemExit with the command to run where Fairring does not support it."""
+    match = re.match(r"(\d+)\.(\d+)", version)
     if not match or not OLDEST_TORCH <= (int(match[1]), int(match[2])) < FIRST_TOO_NEW_TORCH:
-        sys.exit(f"Fairring needs {supported}, but {sys.executable} has torch {installed}; {fix}")
+        sys.exit(f"Fairring needs {SUPPORTED}, but {place} has torch {version}; {FIX}")
     return match[0]
-
-
-TORCH_MINOR = torch_minor()
-BUILD_DIR = Path("build") / f"torch-{TORCH_MINOR}"
 
 
 def program(name: str) -> str:
@@ -50,32 +77,30 @@ def program(name: str) -> str:
 
 
 class CMakeBuild(build_ext):
-    """Builds the module with CMake and Ninja, incrementally, and puts the record of torch's version beside it."""
+    """Builds each module with CMake and Ninja, incrementally."""
 
     def build_extension(self, ext: Extension) -> None:
-        build = ROOT / BUILD_DIR / "cmake"
+        torch = TORCHES[ext.name]
         cmake = program("cmake")
-        configure = [cmake, "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
+        configure = [cmake, "-S", str(ROOT), "-B", str(torch.build), "-G", "Ninja", *torch.arguments]
         configure += [f"-DCMAKE_MAKE_PROGRAM={program('ninja')}", f"-DPython_EXECUTABLE={sys.executable}"]
         configure += ["-DCMAKE_BUILD_TYPE=Release", "--log-level=STATUS"]
         subprocess.run([*configure, *os.environ.get("CMAKE_ARGS", "").split()], check=True)
-        subprocess.run([cmake, "--build", str(build), "--target", "_core"], check=True)
+        subprocess.run([cmake, "--build", str(torch.build), "--target", "_core"], check=True)
 
         module = Path(self.get_ext_fullpath(ext.name))
         module.parent.mkdir(parents=True, exist_ok=True)
-        self.copy_file(str(build / module.name), str(module))
-        info = module.parent / BUILD_INFO
-        info.write_text(f'"""Written by setup.py."""\n\nBUILT_FOR_TORCH = "{TORCH_MINOR}"\n', encoding="utf-8")
-
-    def copy_extensions_to_source(self) -> None:
-        super().copy_extensions_to_source()
-        self.copy_file(str(Path(self.build_lib) / "fairring" / BUILD_INFO), str(ROOT / "fairring" / BUILD_INFO))
+        self.copy_file(str(torch.build / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"), str(module))
 
 
-(ROOT / BUILD_DIR).mkdir(parents=True, exist_ok=True)  # egg_info wants its directory there
+TORCHES = {torch.extension: torch for torch in map(unpacked_torch, DIRECTORIES)}
+if not TORCHES:
+    installed = installed_torch()
+    TORCHES[installed.extension] = installed
+BASE = Path("build") / (f"wheel-{INTERPRETER}" if DIRECTORIES else f"torch-{installed.minor}")
+(ROOT / BASE).mkdir(parents=True, exist_ok=True)  # egg_info wants its directory there
 setup(
-    version=f"{VERSION}+torch{TORCH_MINOR}",
-    ext_modules=[Extension("fairring._core", sources=[])],
+    ext_modules=[Extension(name, sources=[]) for name in TORCHES],
     cmdclass={"build_ext": CMakeBuild},
-    options={"build": {"build_base": str(BUILD_DIR)}, "egg_info": {"egg_base": str(BUILD_DIR)}},
+    options={"build": {"build_base": str(BASE)}, "egg_info": {"egg_base": str(BASE)}},
 )

@@ -37,7 +37,7 @@ def make_backend(
     store: Store,
     options: MembershipOptions,
     timeout: timedelta,
-    make_stock: Callable[[MembershipOptions, timedelta, str, int, Store], tuple[Any, list[int]]],
+    make_nccl: Callable[[MembershipOptions, timedelta, int, Store], Any],
 ) -> Any:
     """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
 
@@ -62,6 +62,9 @@ def rdma_devices() -> list[dict[str, str]]:
 def rdma_obstacle(peers: int) -> str:
     """Why this process can't use RDMA with so many peers; empty where it can."""
 
+def instruction_set() -> str:
+    """That the reducing loops take on this processor: baseline, avx2 or avx512."""
+
 def built_in_rows(rail: str, site: str = "tcp") -> list[tuple[float, float, float, float]]:
     """By level. rail, site: transports, "tcp", or TensorPipe's "uv", "shm", "ibv"."""
 
@@ -81,9 +84,6 @@ def why_no_cuda() -> str:
 
 def device_obstacle() -> str:
     """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
-
-def epoll_descriptors() -> list[int]:
-    """Those of this process."""
 
 def end_all() -> None:
     """Ends the groups of this process that have not been destroyed. Waits for what their peers still need."""

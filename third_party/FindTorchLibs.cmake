@@ -6,14 +6,22 @@
 #                           its version of CUDA, and the CUDA runtime and the NCCL that it loads; empty where it has none
 # torch's own CMake configuration is not used: that of a CUDA build fails where there is no CUDA toolkit, even if only
 # CPU libraries are wanted.
+# -DTorchLibs_ROOT=<directory>/torch takes a torch that is only unpacked instead: without its CUDA libraries it can't be
+# imported, but it can be compiled and linked against.
 find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
 if(NOT Python_FOUND)
   message(FATAL_ERROR "Fairring needs Python 3.10 or later with its headers, found '${Python_EXECUTABLE}': "
                       "apt-get install python3-dev (another Python: -DPython_EXECUTABLE=<path>)")
 endif()
 
+if(TorchLibs_ROOT)
+  file(STRINGS "${TorchLibs_ROOT}/version.py" version REGEX "^__version__ = ")
+  string(REGEX REPLACE "^__version__ = '(.*)'$" "\\1" TorchLibs_VERSION "${version}")
+  set(TorchLibs_DIRECTORY "${TorchLibs_ROOT}")
+  set(TorchLibs_CXX11_ABI 1)  # as in all wheels of torch on PyPI since 2.6
+  set(TorchLibs_CUDA "")
 # Importing torch takes seconds: asked once per Python.
-if(NOT TorchLibs_PYTHON STREQUAL Python_EXECUTABLE OR NOT DEFINED TorchLibs_CUDA)
+elseif(NOT TorchLibs_PYTHON STREQUAL Python_EXECUTABLE OR NOT DEFINED TorchLibs_CUDA)
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -c
             "import os, torch; maps = [line.split(maxsplit=5)[-1].strip() for line in open('/proc/self/maps')]; loaded = lambda name: next((path for path in maps if os.path.basename(path).startswith(name)), ''); print(torch.__version__, int(torch.compiled_with_cxx11_abi()), os.path.dirname(torch.__file__), loaded('libcudart.so'), loaded('libnccl.so'), torch.version.cuda or '', sep=';')"

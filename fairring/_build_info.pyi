@@ -1,1 +1,0 @@
-BUILT_FOR_TORCH: str
