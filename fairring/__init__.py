@@ -19,16 +19,16 @@ __all__ = ["register"]
 def register() -> None:
     """Makes the backend "fairring" known to torch.distributed, for CPU and CUDA tensors. A second call does nothing.
 
-    Raises ImportError, with the command to run, where the package was built for another torch.
+    Raises ImportError, with the command to run, where the package was not built for this torch.
     """
     import torch
     import torch.distributed as dist
 
-    from fairring._torch_version import check_torch
+    from fairring._modules import file_for
 
     if not dist.is_available():
         raise ImportError("this torch was built without torch.distributed, which Fairring is a backend of")
-    check_torch(torch.__version__)
+    file_for(torch.__version__)  # an error here rather than at the first group
     if "fairring" not in dist.Backend.backend_list:
         dist.Backend.register_backend("fairring", _create, extended_api=True, devices=["cpu", "cuda"])
 

@@ -7,7 +7,6 @@ import copy
 import hashlib
 import importlib.metadata
 import socket
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -19,9 +18,7 @@ from fairring.config import Config, ConfigError
 
 atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
 
-StockMaker = Callable[[_core.MembershipOptions, timedelta, str, int, dist.Store], tuple[Any, list[int]]]
-
-_making_a_device = threading.Lock()
+NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
 
 
 def create(options: Any, pg_options: object) -> Any:
@@ -59,8 +56,7 @@ def create(options: Any, pg_options: object) -> Any:
         _set_tls(membership, config)
     if config.cuda:
         _describe_devices(membership, config)
-    outermost = [*site_addresses, *addresses][0]  # that all ranks reach
-    return _core.make_backend(options.store, membership, options.timeout, _stock_maker(config, outermost, for_nccl))
+    return _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
@@ -96,54 +92,21 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _stock_maker(config: Config, address: str, for_nccl: Any) -> StockMaker:
-    """What makes the stock backend of a device type when a group first needs it, in the generation that it is in.
+def _nccl_maker(for_nccl: Any) -> NcclMaker:
+    """What makes a group's NCCL when its first call on CUDA tensors needs it, in the generation that the group is in.
 
-    The group is the one that is made here, or one that was split from it. It is called with the store that the backend
-    is to use, and returns the backend and its epoll descriptors.
+    The group is the one that is made here, or one that was split from it.
     """
 
-    def make(
-        group: _core.MembershipOptions, timeout: timedelta, device: str, generation: int, store: dist.Store
-    ) -> tuple[Any, list[int]]:
+    def make(group: _core.MembershipOptions, timeout: timedelta, generation: int, store: dist.Store) -> Any:
         # A group made again on the same store must not read old keys.
-        prefixed = dist.PrefixStore(f"fairring/{generation}/stock/{device}/", store)
-        cuda = device == "cuda"
-        settings, epolls = (_nccl_options(timeout, for_nccl), []) if cuda else _gloo_options(timeout, config, address)
+        prefixed = dist.PrefixStore(f"fairring/{generation}/nccl/", store)
+        settings = _nccl_options(timeout, for_nccl)
         settings.global_ranks_in_group = group.global_ranks
         settings.group_name = group.name
-        stock = dist.ProcessGroupNCCL if cuda else dist.ProcessGroupGloo
-        return stock(prefixed, group.rank, group.size, settings), epolls
+        return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
 
     return make
-
-
-def _gloo_options(timeout: timedelta, config: Config, address: str) -> tuple[Any, list[int]]:
-    """Options, and the epoll descriptors of the devices in them.
-
-    Gloo by itself takes the interface of the host name, which in namespaces and containers often leads nowhere.
-    """
-    gloo: Any = dist.ProcessGroupGloo  # its options have no types of their own
-    settings = gloo._Options()
-    settings._timeout = timeout
-    interfaces = config.gloo_interfaces
-    places = [{"interface": name} for name in interfaces] if interfaces else [{"hostname": address}]
-    made = [_gloo_device(**place) for place in places]
-    settings._devices = [device for device, _ in made]
-    return settings, [epoll for _, epolls in made for epoll in epolls]
-
-
-def _gloo_device(**place: str) -> tuple[Any, list[int]]:
-    """A device, and the epoll descriptor by which it watches its sockets.
-
-    None where something else in the process made one at the same time: it might be the other's.
-    """
-    gloo: Any = dist.ProcessGroupGloo
-    with _making_a_device:
-        before = set(_core.epoll_descriptors())
-        device = gloo.create_device(**place, lazy_init=False)
-        new = set(_core.epoll_descriptors()) - before
-    return device, list(new) if len(new) == 1 else []
 
 
 def _options_for_nccl(given: object) -> Any:

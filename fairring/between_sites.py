@@ -1,9 +1,9 @@
-"""Gradients that cross between sites in half the bytes: a communication hook for DistributedDataParallel.
+"""A communication hook for DistributedDataParallel, by which gradients cross between sites in half the bytes.
 
     from fairring.between_sites import Residuals, as_bf16
     replica.register_comm_hook(Residuals(), as_bf16)
 
-What a site has summed is rounded to bf16 before it is sent to the others, and so is the sum of all sites; what rounding
+The sum of each site is rounded to bf16 before it is sent to the others, and so is the sum of all sites. What rounding
 takes away is kept and added in the next step. All ranks get the same bits. docs/algorithms.md says what is promised.
 """
 
@@ -19,9 +19,9 @@ from fairring import _core
 
 
 class Residuals:
-    """What rounding has taken of each bucket's gradients: as many bytes as the gradients, on every rank.
+    """What rounding has taken from each bucket's gradients: as many bytes as the gradients, on every rank.
 
-    Of one training: DDP's buckets are those of its model. group: the one that DDP has, the default one if none.
+    Each model needs an object of its own. group: the one that DDP uses; the default group if none is given.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
@@ -29,7 +29,7 @@ class Residuals:
         self._of_bucket: dict[int, tuple[list[int], Tensor]] = {}
 
     def of(self, bucket: dist.GradBucket) -> Tensor:
-        """Zeros at first, and again where the bucket has come to hold other parameters."""
+        """The bucket's residuals: zeros at first, and again when the bucket holds other parameters than before."""
         whose = [parameter.data_ptr() for parameter in bucket.parameters()]
         known = self._of_bucket.get(bucket.index())
         if known is None or known[0] != whose:
@@ -37,14 +37,14 @@ class Residuals:
         return known[1]
 
     def forget(self) -> None:
-        """All of it: after a call that failed it means nothing."""
+        """Drops all residuals: after a call that failed they mean nothing."""
         self._of_bucket.clear()
 
 
 def as_bf16(residuals: Residuals, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The mean of the gradients. Those that are not fp32 on the CPU cross as they are.
+    """The hook: returns the mean of the gradients. Gradients that are not fp32 on the CPU cross as they are.
 
-    The group has to be Fairring's; ValueError otherwise.
+    Raises ValueError if the group is not Fairring's.
     """
     gradients = bucket.buffer()
     group: Any = residuals.group or dist.group.WORLD

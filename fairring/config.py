@@ -1,4 +1,4 @@
-"""What the user can set: the only reader of the environment, and the table that README's is checked against.
+"""What the user can set: the only reader of the environment. docs/configuration.md's table is checked against it.
 
 Every value is checked here, at init, on every rank; the C++ module gets plain values. All ranks of a job must agree on
 those that decide how they talk to each other (`Config.agreement`), which is checked when a group is first used.
@@ -94,7 +94,6 @@ class Config:
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
-    gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: torch's own variable, for the stock backend alone
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
     master_port: int = 0
 
@@ -292,7 +291,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TLS_CA": ("tls_authority", _pem_file),
     "FAIRRING_PORTS": ("ports", _ports),
     "TP_SOCKET_IFNAME": ("interfaces", _names),
-    "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
     "NCCL_HOSTID": ("nccl_host", _name),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),

@@ -72,8 +72,6 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     config = Config.from_environment()
     counts = parse_machines(arguments.ranks, arguments.machines)
     call_bytes = size("--bytes", arguments.bytes)
-    import torch  # noqa: F401  the C++ module needs its libraries
-
     sites = parse_sites(arguments.sites, "none", arguments.site_delay or "0ms", len(counts))
     rows = rows_of(config, arguments.transport)
     if arguments.rate:

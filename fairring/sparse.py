@@ -1,11 +1,11 @@
-"""Sparse gradients of DistributedDataParallel, many of them in one exchange.
+"""Exchanges many sparse gradients of DistributedDataParallel at once.
 
     fairring.sparse.fuse(replica)
 
 DDP gives each sparse gradient (nn.Embedding(sparse=True)) a bucket, and so an all-reduce, of its own, whatever its
-size. Fused, tables whose rows are alike are laid end to end as one taller table, which takes one all-reduce; it starts
-when the last of them has its gradient, beside the rest of the backward pass. It works with any backend that
-all-reduces sparse tensors, and gives the gradients that DDP gives without it.
+size. fuse() lays tables whose rows are alike end to end as one taller table, which takes one all-reduce. It starts when
+the last of these tables has its gradient, while the rest of the backward pass goes on. It works with any backend that
+all-reduces sparse tensors, and it gives the gradients that DDP gives without it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Exchange = Future[None]
 
 
 def fuse(replica: DistributedDataParallel) -> None:
-    """Registers the communication hook; once, before the first step, on all ranks.
+    """Registers the communication hook. Call it once, before the first step, on all ranks.
 
-    Dense gradients take torch's own hook, which divides them by the world where DDP multiplies by a reciprocal: the
-    last bit may differ unless the world is a power of two. A replica that has a hook already raises RuntimeError.
+    Dense gradients take torch's own hook, which divides by the world's size where DDP multiplies by its reciprocal, so
+    the last bit may differ unless the size is a power of two. Raises RuntimeError if the replica has a hook already.
     """
     # Not the method itself: DDP refuses annotations that are strings.
     replica.register_comm_hook(_Fusion(replica.process_group), lambda fusion, bucket: fusion.hook(bucket))

@@ -1,13 +1,13 @@
-"""What a rank has moved, level by level, for whoever wants to know what his program's calls cost.
+"""Counts what a rank has moved at each level, to show what the calls of a program cost.
 
     from fairring.traffic import counting, traffic
     with counting() as moved:
         optimizer_step()
     print(moved)  # {'machine': Moved(messages=..., bytes=..., sends=...), 'rail': ...}
 
-Small messages that wait for the same peer go out together: messages are counted before that, sends after. Counting
-costs nothing, for it is done anyway. Under torch's profiler each stretch leaves an event in the trace, whose name says
-what was moved in it.
+Small messages that wait for the same peer go out together: `messages` counts them before that, `sends` after. Counting
+costs nothing, because Fairring counts anyway. Under torch's profiler each stretch leaves an event in the trace, whose
+name says what was moved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairring.plan import level_names
 
 @dataclass(frozen=True)
 class Moved:
-    """At one level, by one rank: read from its peers' memory within the machine, sent above."""
+    """What one rank moved at one level: what it read from its peers' memory within the machine, or sent above that."""
 
     messages: int = 0
     bytes: int = 0
@@ -40,17 +40,18 @@ class Moved:
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
-    """Of this rank since the group was made, by level: machine, rail, site (or groups, of machines in one site).
+    """What this rank has moved since the group was made, by level: machine, rail, and site or groups (of machines).
 
-    group: Fairring's, or the default one. Empty before its first call, and in a group of one rank. Raises ValueError
-    where it is not Fairring's. Calls that a stock backend carries out are not counted.
+    group: one of Fairring's; the default group if none is given. Raises ValueError if it is another backend's. The
+    result is empty before the group's first call, and in a group of one rank. Calls that NCCL carries out are not
+    counted.
     """
     backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
     counted = _core.traffic(backend)
     if counted is None:
         raise ValueError("only groups of the backend fairring count what they move")
     names = level_names(1)
-    if len(counted) == len(names):
+    if len(names) - 1 in counted:
         seen = _core.inspect(backend) or {"ranks": []}
         names = level_names(len({rank["site"] for rank in seen["ranks"]}))
     return {names[level]: Moved(**counted[level]) for level in sorted(counted)}
@@ -58,9 +59,9 @@ def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
 
 @contextmanager
 def counting(group: dist.ProcessGroup | None = None) -> Iterator[dict[str, Moved]]:
-    """What this rank moves in the stretch; filled when it ends. What peers still fetch of its calls may come later.
+    """Counts what this rank moves within the block; the dictionary is filled when the block ends.
 
-    Raises as traffic() does.
+    What peers still fetch of its calls may be counted later. Raises as traffic() does.
     """
     before = traffic(group)
     moved: dict[str, Moved] = {}

@@ -40,7 +40,7 @@ def strangers() -> Iterator[Ranks]:
     ranks.kill()
 
 
-@pytest.fixture(scope="module", params=["2x1", "3x1", "2x2"])
+@pytest.fixture(scope="module", params=["2x1", pytest.param("3x1", marks=pytest.mark.slow), "2x2"])
 def gpu_cluster(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     """Emulated machines on the GPUs of this one (gpu_machines.py), as the next."""
     yield from _emulated(request.param)

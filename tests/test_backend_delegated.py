@@ -88,24 +88,6 @@ def test_a_delegated_work_does_what_works_do(pair: Ranks) -> None:
     pair.run(_semantics)
 
 
-def _any_source(rank: int) -> None:
-    if rank == 1:
-        dist.send(torch.ones(4), 0, tag=7)
-        return
-    tensor = torch.zeros(4)
-    work: Any = dist.irecv(tensor, tag=7)
-    work.wait()
-    assert work._source_rank() == 1
-    assert work.is_completed()
-    assert tensor.tolist() == [1.0] * 4
-    with pytest.raises(RuntimeError, match="getFuture"):
-        work.get_future()
-
-
-def test_a_receive_from_anyone_tells_from_whom(pair: Ranks) -> None:
-    pair.run(_any_source)
-
-
 def _wrong(_rank: int) -> None:
     with pytest.raises(ValueError, match="the output has room for 4 elements of 3"):
         dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(3))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, all_reduce_ones, init_group
-
-import fairring.backend
 
 
 @contextmanager
@@ -97,7 +93,7 @@ def _send_or_receive(rank: int) -> float:
 
 
 def test_who_died_before_the_first_use_is_named_and_met_when_it_comes_again() -> None:
-    """Rank 2 makes no call in the meantime, nor later; Gloo needs it all the same."""
+    """Rank 2 makes no call in the meantime, nor later."""
     patience = {"FAIRRING_HEARTBEAT_TIMEOUT": "1s"}
     with _processes(3, patience) as ranks, _processes(2, patience) as earlier:
         port = ranks.store.port
@@ -108,38 +104,6 @@ def test_who_died_before_the_first_use_is_named_and_met_when_it_comes_again() ->
         ranks.run(_expect_death, on=[0])
         ranks.run(_init, 3, port, on=[1])
         assert ranks.run(_send_or_receive, on=[0, 1]) == [1.0, 1.0]
-
-
-def _init_and_meet(rank: int, size: int, port: int, makes_gloo: bool) -> None:
-    """Returns when the ranks have met, which is when Gloo's options are asked for; without them there is no Gloo."""
-    met = threading.Event()
-    options = fairring.backend._gloo_options
-
-    def asked(*arguments: Any) -> Any:
-        met.set()
-        if not makes_gloo:
-            threading.Event().wait()
-        return options(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fairring.backend, "_gloo_options", asked)
-        _init(rank, size, port)
-        met.wait()
-
-
-def _expect_no_message(_rank: int) -> None:
-    with pytest.raises(dist.DistBackendError, match=r"rank 1 \(\S+\) died, or ended, before group 0 was connected"):
-        dist.recv(torch.ones(3), 1)
-
-
-def test_who_died_before_gloo_was_connected_is_named() -> None:
-    with _processes(2) as ranks, _processes(2) as others:
-        meeting = ranks.start(_init_and_meet, 2, ranks.store.port, True, on=[0])
-        others.run(_init_and_meet, 2, ranks.store.port, False, on=[1])
-        ranks.finish(meeting)
-        waiting = ranks.start(_expect_no_message, on=[0])
-        others.kill()
-        ranks.finish(waiting)
 
 
 def _retry(rank: int, size: int, port: int) -> None:

@@ -64,6 +64,15 @@ def test_a_stretch_of_a_program_says_what_it_moved_and_so_does_the_trace() -> No
         ranks.kill()
 
 
+def test_the_way_between_sites_is_called_so_where_no_rank_has_a_rail() -> None:
+    ranks = Ranks(2, of_rank=[{"FAIRRING_MACHINE": name, "FAIRRING_SITE": name} for name in ("a", "b")])
+    try:
+        ranks.init()
+        assert [list(moved) for moved, _ in ranks.run(_counted)] == [["machine", "site"]] * 2
+    finally:
+        ranks.kill()
+
+
 def _of_gloo(_rank: int) -> str:
     group: Any = dist.new_group(backend="gloo")
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -264,3 +265,85 @@ def _gather_single(rank: int) -> None:
 @pytest.mark.skipif(not hasattr(dist.ProcessGroup, "gather_single"), reason="new in torch 2.15")
 def test_a_gather_may_go_into_one_tensor(three: Ranks) -> None:
     three.run(_gather_single)
+
+
+@contextmanager
+def _machines(*names: str, **environment: str) -> Iterator[Ranks]:
+    ranks = Ranks(len(names), environment, of_rank=[{"FAIRRING_MACHINE": name} for name in names])
+    try:
+        ranks.init()
+        yield ranks
+        assert ranks.close() == [0] * len(names)
+    finally:
+        ranks.kill()
+
+
+def _element(call: int, source: int, target: int) -> float:
+    return float(call * 100 + source * 10 + target)
+
+
+def _several_large_ones(rank: int) -> None:
+    """Calls of every kind with every root, larger than a slice, all under way at once."""
+    size, elements = dist.get_world_size(), 30_000
+    pending: list[Any] = []
+    outcomes = []
+    for root in range(size):
+        broadcast = torch.full((elements,), _element(0, rank, 0))
+        pending.append(dist.broadcast(broadcast, root, async_op=True))
+        outcomes.append((broadcast, _element(0, root, 0)))
+        parts = [torch.full((elements,), _element(1, rank, other)) for other in range(size)]
+        scattered = torch.empty(elements)
+        pending.append(dist.scatter(scattered, parts if rank == root else None, root, async_op=True))
+        outcomes.append((scattered, _element(1, root, rank)))
+        gathered = [torch.empty(elements) for _ in range(size)] if rank == root else None
+        pending.append(dist.gather(torch.full((elements,), _element(2, rank, root)), gathered, root, async_op=True))
+        outcomes += [(part, _element(2, source, root)) for source, part in enumerate(gathered or [])]
+        summed = torch.full((elements,), float(rank + root))
+        pending.append(dist.reduce(summed, root, async_op=True))
+        untouched, whole = float(rank + root), float(size * root + size * (size - 1) // 2)
+        outcomes.append((summed, whole if rank == root else untouched))
+        splits = [[(source * 7 + target * 3 + root) % 5 * 4_000 for target in range(size)] for source in range(size)]
+        arriving = [splits[source][rank] for source in range(size)]
+        exchanged = torch.empty(sum(arriving))
+        leaving = torch.cat([torch.full((count,), _element(3, rank, to)) for to, count in enumerate(splits[rank])])
+        pending.append(dist.all_to_all_single(exchanged, leaving, arriving, splits[rank], async_op=True))
+        outcomes += [(part, _element(3, source, rank)) for source, part in enumerate(exchanged.split(arriving))]
+    for work in reversed(pending):
+        work.wait()
+    for number, (tensor, expected) in enumerate(outcomes):
+        assert bool((tensor == expected).all()), f"outcome {number} of rank {rank}: {tensor} instead of {expected}"
+
+
+@pytest.mark.parametrize("machines", ["aabbc", "abcd", "aaaa", "abab"])
+def test_large_calls_of_every_kind_arrive_whole_from_every_root(machines: str) -> None:
+    with _machines(*machines, FAIRRING_SLICE_SIZE="64 KiB") as ranks:
+        ranks.run(_several_large_ones)
+
+
+def _sizes_that_do_not_fit(rank: int) -> str:
+    arriving = [1, 3, 1] if rank == 0 else [1, 1, 1]
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_to_all_single(torch.empty(sum(arriving)), torch.ones(3), arriving, [1, 1, 1])
+    dist.barrier()
+    return str(caught.value)
+
+
+def test_sizes_that_do_not_fit_are_an_error_on_every_rank_and_the_group_goes_on(three: Ranks) -> None:
+    texts = three.run(_sizes_that_do_not_fit)
+    assert "rank 1 has 4 B for rank 0, which has room for 12 B from it" in texts[0]
+    assert all("rank 0 refused its part of all_to_all_single" in text for text in texts[1:])
+
+
+def _refuses_a_broadcast(rank: int) -> float:
+    shared = torch.zeros(1).expand(4) if rank == 1 else torch.full((4,), float(rank))
+    if rank == 1:
+        with pytest.raises(dist.DistBackendError, match="rank 1 refused tensor 0 of 1 in broadcast"):
+            dist.broadcast(shared, 2)
+    else:
+        dist.broadcast(shared, 2)
+    dist.barrier()
+    return shared.sum().item()
+
+
+def test_who_cannot_take_a_broadcast_keeps_it_from_nobody_else(three: Ranks) -> None:
+    assert three.run(_refuses_a_broadcast) == [8.0, 0.0, 8.0]

@@ -44,6 +44,12 @@ def _init(rank: int, port: int, options: Any) -> Any:
     return _backend(dist.group.WORLD)
 
 
+def _end() -> None:
+    """Not before the other rank's gloo, which stands for NCCL here, has connected to this one's."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def _replace_nccl() -> None:
     torch_distributed: Any = dist
     torch_distributed.ProcessGroupNCCL = _InNcclsPlace
@@ -76,7 +82,7 @@ def _with_options(rank: int, port: int) -> None:
     assert [used.config.min_ctas for used in MADE] == [3, 4], "a group's options changed when the next was made"
     _memory_of_nccl(_new_group([0, 1], None))
     assert not MADE[2].is_high_priority_stream
-    dist.destroy_process_group()
+    _end()
 
 
 def _new_group(ranks: list[int], options: Any) -> Any:
@@ -103,7 +109,7 @@ def _allocate(rank: int, port: int) -> None:
     assert not MADE, "NCCL was made for a question about another device"
     assert backend.allocate_tensor(3, dtype=torch.float64, device=torch.device("cpu")).dtype == torch.float64
     assert "gloo does not support" in _memory_of_nccl(backend)
-    dist.destroy_process_group()
+    _end()
 
 
 def test_memory_of_nccl_is_asked_for_where_there_is_a_device(strangers: Ranks) -> None:
@@ -122,7 +128,7 @@ def _ways_that_are_told(rank: int, port: int) -> list[str]:
                 with pytest.raises(RuntimeError):  # of Gloo's, which has been given it
                     _backend(group).allreduce([tensor], dist.AllreduceOptions())
     assert len(MADE) == 2
-    dist.destroy_process_group()
+    _end()
     return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
 
 

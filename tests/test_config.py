@@ -216,9 +216,8 @@ def test_an_empty_variable_is_as_if_unset() -> None:
 
 
 def test_the_interface_and_the_master_are_torchs_variables() -> None:
-    settings = read(TP_SOCKET_IFNAME="eth1", GLOO_SOCKET_IFNAME="eth2, eth3", MASTER_ADDR="node0", MASTER_PORT="29500")
+    settings = read(TP_SOCKET_IFNAME="eth1", MASTER_ADDR="node0", MASTER_PORT="29500")
     assert settings.interfaces == ("eth1",)
-    assert settings.gloo_interfaces == ("eth2", "eth3")
     assert (settings.master_address, settings.master_port) == ("node0", 29500)
 
 
@@ -246,10 +245,10 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    """Of what runs in a job: the lab and the benchmarks pass variables on to the processes that they start."""
+    """Of what runs in a job: the lab, the benchmarks and the doctor pass variables on to the processes they start."""
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
-        if path.name != "config.py" and not {"lab", "bench"} & set(path.parts):
+        if path.name != "config.py" and not {"lab", "bench", "doctor"} & set(path.parts):
             assert "os.environ" not in path.read_text(), path
     for path in (package.parent / "csrc").rglob("*.cc"):
         assert "getenv" not in path.read_text(), path

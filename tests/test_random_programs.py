@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch.distributed as dist
 from ranks import RankError, Ranks
 
 pytest.importorskip("numpy", reason="the reference is numpy's")
-from random_programs.play import ProgramError, minimised, play
+from random_programs.play import ProgramError, Stage, minimised
 from random_programs.program import draw_program
 from random_programs.rank import Fault
 from random_programs.report import again
@@ -22,41 +23,48 @@ from random_programs.report import again
 pytestmark = pytest.mark.timeout(1800)
 
 PROCESSOR_SECONDS = 25  # of fresh programs, about
-MOST_PROGRAMS = 8
+MOST_PROGRAMS = 30
 FIXED_SEEDS = (5,)
 
 
-def _play(seed: int) -> float:
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Stage() as stage:
+        yield stage
+
+
+def _play(stage: Stage, seed: int) -> float:
     program = draw_program(seed)
     try:
-        return play(program)
+        return stage.play(program)
     except ProgramError as failure:
-        pytest.fail(f"{program}\n{failure}\nagain: {again(program)}", pytrace=False)
+        pytest.fail(f"{program}\n{failure}\nagain: {again(program, stage.played)}", pytrace=False)
 
 
 def test_fresh_programs_do_what_the_documents_say(capsys: pytest.CaptureFixture[str]) -> None:
-    spent, played = 0.0, 0
-    while spent < PROCESSOR_SECONDS and played < MOST_PROGRAMS:
-        seed = random.SystemRandom().randrange(10**9)
-        with capsys.disabled():
-            print(f" seed {seed}", end="", flush=True)
-        spent += _play(seed)
-        played += 1
+    first, spent = random.SystemRandom().randrange(10**9), 0.0
+    with capsys.disabled():
+        print(f" seeds from {first} on", end="", flush=True)
+    with Stage() as stage:
+        for seed in range(first, first + MOST_PROGRAMS):
+            spent += _play(stage, seed)
+            if spent > PROCESSOR_SECONDS:
+                break
 
 
 @pytest.mark.parametrize("seed", FIXED_SEEDS)
-def test_a_program_that_every_run_plays(seed: int) -> None:
-    _play(seed)
+def test_a_program_that_every_run_plays(stage: Stage, seed: int) -> None:
+    _play(stage, seed)
 
 
 @pytest.mark.parametrize(
     ("kind", "told"), [("value", "elements are wrong"), ("rank", "different bits"), ("run", "in the second run")]
 )
-def test_one_wrong_bit_is_found(kind: str, told: str) -> None:
+def test_one_wrong_bit_is_found(stage: Stage, kind: str, told: str) -> None:
     """In a result; in what one rank says; in what all ranks of one run say."""
     program = draw_program(1, steps=12)
     with pytest.raises(ProgramError, match=told):
-        play(program, Fault(kind))
+        stage.play(program, Fault(kind))
 
 
 def test_a_failing_program_loses_the_steps_that_do_not_matter() -> None:

@@ -1,6 +1,6 @@
 """Strangers at every port that a rank opens, from before the group is made until it has ended, change nothing.
 
-`python tests/failures/scan.py` sends ten times as many.
+`python tests/failures/scan.py` sends twenty times as many.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def test_strangers_change_nothing_from_before_the_group_until_after_it(stage: St
     assert seen.connections.total() >= CONNECTIONS
     assert len(seen.connections) == 10, f"of some kind there was none: {seen.connections}"
     for rank in seen.ranks:
-        assert len(rank.opened & {scan.LOW_PORT, scan.HIGH_PORT}) == 1
-        assert len(rank.opened) <= 2  # and Gloo's
+        assert len(rank.opened) == 1, f"no listener but Fairring's: {rank.opened}"
+        assert rank.opened < {scan.LOW_PORT, scan.HIGH_PORT}
         assert rank.reports == 1, rank.outcome.log
         assert rank.after.memory - rank.before.memory < MOST_GROWTH
         assert rank.peak.memory - rank.before.memory < MOST_GROWTH

@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{1};  // between two looks at the store
 constexpr std::chrono::milliseconds kLongestPause{64};
-constexpr std::chrono::milliseconds kLookEvery{1'000};  // at the ranks
 
 }  // namespace
 
@@ -30,15 +29,11 @@ bool Alarm::ringsWithin(std::chrono::milliseconds time) const {
   return rung_.wait_for(lock, time, [this] { return rings_; });
 }
 
-AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm,
-                               LookAround lookAround)
-    : Store(store->getTimeout()),
-      store_(std::move(store)),
-      alarm_(std::move(alarm)),
-      lookAround_(std::move(lookAround)) {}
+AbortableStore::AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm)
+    : Store(store->getTimeout()), store_(std::move(store)), alarm_(std::move(alarm)) {}
 
 c10::intrusive_ptr<c10d::Store> AbortableStore::clone() {
-  return c10::make_intrusive<AbortableStore>(store_->clone(), alarm_, lookAround_);
+  return c10::make_intrusive<AbortableStore>(store_->clone(), alarm_);
 }
 
 AbortableStore::Value AbortableStore::compareSet(const std::string& key, const Value& expected, const Value& desired) {
@@ -63,15 +58,11 @@ void AbortableStore::setTimeout(const std::chrono::milliseconds& timeout) {
 void AbortableStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + timeout;
-  auto nextLook = Clock::now() + kLookEvery;
   for (auto pause = kFirstPause; !store_->check(keys); pause = std::min(2 * pause, kLongestPause)) {
     TORCH_CHECK_WITH(DistStoreError, timeout == kNoTimeout || Clock::now() < end, "after ", timeout.count(), " ms ",
                      keys.front(), " was not in the store");
     TORCH_CHECK_WITH(DistStoreError, !alarm_->ringsWithin(pause), "the group has failed while ", keys.front(),
                      " was waited for in the store");
-    if (Clock::now() < nextLook) continue;
-    lookAround_([&] { return !store_->check(keys); });
-    nextLook = Clock::now() + kLookEvery;
   }
 }
 

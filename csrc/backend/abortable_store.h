@@ -1,12 +1,10 @@
-// The job's store for a stock backend, whose waits end when the group fails: Gloo waits there for a peer's address, up
-// to its timeout, and can't be interrupted. So a wait looks again and again, at growing intervals, as it does where
-// ranks meet (membership.h): short waits of the store's own would each end in a warning of c10d's. Who waits long
-// looks around meanwhile: whoever is waited for may have died.
+// The job's store for stock NCCL, whose waits end when the group fails: NCCL waits there for rank 0's part, up to its
+// timeout, and can't be interrupted. So a wait looks again and again, at growing intervals, as it does where ranks meet
+// (membership.h): short waits of the store's own would each end in a warning of c10d's.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,11 +29,9 @@ class AbortableStore : public c10d::Store {
  public:
   using Keys = std::vector<std::string>;
   using Value = std::vector<std::uint8_t>;
-  // Fails the group where a rank has died; first asks whether it is still waited for, since who was may go.
-  using LookAround = std::function<void(const std::function<bool()>& stillWaits)>;
 
   // On that store's connection. `alarm` is shared with the copies, and with who aborts.
-  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm, LookAround lookAround);
+  AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm);
 
   c10::intrusive_ptr<c10d::Store> clone() override;  // on a connection of its own
   void set(const std::string& key, const Value& value) override { store_->set(key, value); }
@@ -56,7 +52,6 @@ class AbortableStore : public c10d::Store {
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::shared_ptr<Alarm> alarm_;
-  const LookAround lookAround_;
 };
 
 }  // namespace fairring

@@ -5,10 +5,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend/cuda_device.h"
-#include "backend/device_sockets.h"
 #include "backend/fairring_backend.h"
 #include "backend/inspection.h"
 #include "backend/sparse_on_device.h"
+#include "kernels/reduce.h"
 
 namespace py = pybind11;
 using fairring::FairringBackend;
@@ -59,11 +59,11 @@ PYBIND11_MODULE(_core, module) {
       .def_property("device_obstacle", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
-                       std::chrono::milliseconds timeout, FairringBackend::MakeStock makeStock) {
-    auto shared = std::make_shared<const FairringBackend::MakeStock>(std::move(makeStock));
+                       std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {
+    auto shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));
     return FairringBackend::make(store, {options, std::move(shared)}, timeout);
   };
-  module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_stock"),
+  module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_nccl"),
              py::call_guard<py::gil_scoped_release>());
   module.def("all_reduce_as_bf16_between_sites", &FairringBackend::asBf16BetweenSites, py::arg("backend"),
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
@@ -72,6 +72,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
+  module.def("instruction_set", &fairring::instructionSet);
   module.def("built_in_rows", &fairring::builtInRowNumbers, py::arg("rail"), py::arg("site") = "tcp");
   using fairring::PlanQuestion;
   py::class_<PlanQuestion>(module, "PlanQuestion")
@@ -85,6 +86,5 @@ PYBIND11_MODULE(_core, module) {
   module.def("forecast", &fairring::forecast, py::arg("question"));
   module.def("why_no_cuda", &fairring::whyNoCuda);
   module.def("device_obstacle", &fairring::deviceObstacleHere);
-  module.def("epoll_descriptors", &fairring::epollDescriptors);
   module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
 }

@@ -1,8 +1,10 @@
-// FairringBackend's way with reduce-scatters and all-gathers: what they read and write as a block for each rank.
+// FairringBackend's way with calls that have blocks, and with reduce-scatters and all-gathers, which have one for each
+// rank. Those with a root are in rooted.cc.
 //
 // The engine reads inputs and writes outputs where they lie, where their memory is plain; others are copied. All
 // tensors of a call are one call of the engine's and share slices.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "backend/delegation.h"
@@ -17,10 +19,6 @@ namespace op = operation;
 using Tensors = Fallback::Tensors;
 using TensorLists = Fallback::TensorLists;
 
-bool areOnCpu(const Tensors& tensors) {
-  return std::ranges::all_of(tensors, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
-}
-
 // A reduce-scatter's result has as many elements as its part of what is reduced, and their dtype.
 void requireFit(const Operation& operation, const at::Tensor& output, const at::Tensor& input, std::int64_t elements) {
   const bool fits = isOurs({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
@@ -29,33 +27,12 @@ void requireFit(const Operation& operation, const at::Tensor& output, const at::
                    " of ", input.scalar_type(), " on ", input.device(), ": they must be the same");
 }
 
-Contribution contribution(const Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor, int ranks) {
-  try {
-    return contributionOf(operation.verb, op, tensor.scalar_type(), ranks);
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
-}
-
-const std::byte* begin(const at::Tensor& bytes) { return static_cast<const std::byte*>(bytes.const_data_ptr()); }
-std::byte* begin(const Inbox& inbox) { return static_cast<std::byte*>(inbox.bytes().data_ptr()); }
-
 // Where the blocks begin that are tensors of their own, or stand one after the other in one.
-std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBytes, int ranks, Tensors& held) {
+std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBytes, int ranks, BlocksMemory& memory) {
   std::vector<const std::byte*> parts;
-  for (const at::Tensor& tensor : whole) parts.push_back(begin(held.emplace_back(bytesOf({tensor}))));
+  for (const at::Tensor& tensor : whole) parts.push_back(memory.read(tensor));
   for (int rank = 1; whole.size() == 1 && rank < ranks; ++rank) parts.push_back(parts.back() + partBytes);
   return parts;
-}
-
-Block asBytes(const at::Tensor& tensor) { return {.elements = tensor.nbytes(), .reduction = {.dtype = DType::UInt8}}; }
-
-// In a group of one rank: what this rank contributes is the result.
-void moveAlone(const BlocksOperand& blocks, double scale) {
-  for (const Block& block : blocks.byRank.front()) {
-    const Input input{block.from, isFloat(block.reduction.dtype) ? scale : 1.0};
-    reduce(block.reduction, block.to, {&input, 1}, block.elements);
-  }
 }
 
 }  // namespace
@@ -104,7 +81,8 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
                   .timeout = limitOf(options.timeout),
                   .waited = !options.asyncOp,
                   .outputs = {outputs},
-                  .blocks = blocksFor(Half::ReduceScatter)};
+                  .pattern = Pattern::ReduceScatter,
+                  .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
   std::vector<Contribution> contributions;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensors& parts = inputs[i];
@@ -115,19 +93,18 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
                        parts.front().numel(), " elements can't be divided among ", getSize(), " ranks");
       requireFit(operation, outputs[i], parts.front(), elements);
     }
-    contributions.push_back(contribution(operation, options.reduceOp, outputs[i], getSize()));
-    for (std::size_t rank = 0; rank < call.blocks.byRank.size(); ++rank) {
+    contributions.push_back(contributionTo(operation, options.reduceOp, outputs[i]));
+    for (std::size_t rank = 0; rank < call.blocks.size(); ++rank) {
       const at::Tensor& like = parts.size() == 1 ? outputs[i] : parts[rank];
-      call.blocks.byRank[rank].push_back({.elements = ownElements(like), .reduction = contributions.back().reduction});
+      call.blocks[rank].push_back({.elements = ownElements(like), .reduction = contributions.back().reduction});
     }
   }
   call.scale = scaleOf(contributions);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     orRefused(call, i, [&] {
-      const Inbox& inbox = call.memory.outputs.emplace_back(Tensors{outputs[i]});
-      call.blocks.byRank[static_cast<std::size_t>(getRank())][i].to = begin(inbox);
-      const auto parts = partsOf(inputs[i], outputs[i].nbytes(), getSize(), call.memory.inputs);
-      for (std::size_t rank = 0; rank < parts.size(); ++rank) call.blocks.byRank[rank][i].from = parts[rank];
+      call.blocks[static_cast<std::size_t>(getRank())][i].to = call.memory.write(outputs[i]);
+      const auto parts = partsOf(inputs[i], outputs[i].nbytes(), getSize(), call.memory);
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) call.blocks[rank][i].from = parts[rank];
     });
   }
   return runBlocks(std::move(call));
@@ -173,12 +150,12 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
   BlocksCall call = gatherCall(operation, outputs, {outputs}, options);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
-    for (std::vector<Block>& blocks : call.blocks.byRank) blocks.push_back(asBytes(inputs[i]));
+    for (std::vector<Block>& blocks : call.blocks) blocks.push_back(bytesBlock(inputs[i]));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     orRefused(call, i, [&] {
-      std::byte* to = begin(call.memory.outputs.emplace_back(Tensors{outputs[i]}));
-      for (std::vector<Block>& blocks : call.blocks.byRank) {
+      std::byte* to = call.memory.write(outputs[i]);
+      for (std::vector<Block>& blocks : call.blocks) {
         blocks[i].to = to;
         to += blocks[i].elements;
       }
@@ -196,14 +173,13 @@ Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const 
     requireDense(operation.verb, rows[rank]);
     requireCount(operation.verb, "tensors from each rank", rows[rank].size(), inputs.size());
     requireSameDTypes(operation.verb, rows[rank], inputs);
-    for (const at::Tensor& output : rows[rank]) call.blocks.byRank[rank].push_back(asBytes(output));
+    for (const at::Tensor& output : rows[rank]) call.blocks[rank].push_back(bytesBlock(output));
   }
   const Tensors& mine = rows[static_cast<std::size_t>(getRank())];
   for (std::size_t i = 0; i < inputs.size(); ++i) requireElements(operation.verb, mine[i].numel(), inputs[i].numel());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     orRefused(call, i, [&] {
-      for (std::size_t rank = 0; rank < rows.size(); ++rank)
-        call.blocks.byRank[rank][i].to = begin(call.memory.outputs.emplace_back(Tensors{rows[rank][i]}));
+      for (std::size_t rank = 0; rank < rows.size(); ++rank) call.blocks[rank][i].to = call.memory.write(rows[rank][i]);
       readFrom(call, i, inputs[i]);
     });
   }
@@ -218,16 +194,21 @@ FairringBackend::BlocksCall FairringBackend::gatherCall(const Operation& operati
           .timeout = limitOf(options.timeout),
           .waited = !options.asyncOp,
           .outputs = std::move(outputs),
-          .blocks = blocksFor(Half::AllGather)};
+          .pattern = Pattern::AllGather,
+          .blocks = BlockRows(static_cast<std::size_t>(getSize()))};
 }
 
-BlocksOperand FairringBackend::blocksFor(Half half) const {
-  return {half, std::vector<std::vector<Block>>(static_cast<std::size_t>(getSize()))};
+Contribution FairringBackend::contributionTo(const Operation& operation, const c10d::ReduceOp& op,
+                                             const at::Tensor& tensor) const {
+  try {
+    return contributionOf(operation.verb, op, tensor.scalar_type(), getSize());
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
 }
 
 void FairringBackend::readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const {
-  const at::Tensor& bytes = call.memory.inputs.emplace_back(bytesOf({input}));
-  call.blocks.byRank[static_cast<std::size_t>(getRank())][index].from = begin(bytes);
+  call.blocks[static_cast<std::size_t>(getRank())][index].from = call.memory.read(input);
 }
 
 // Where a tensor's memory can't be used the call is made all the same, with what stands in staging in its place: so the
@@ -237,13 +218,28 @@ void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::
     takeMemory();
   } catch (const c10::Error& error) {
     if (getSize() == 1) throw;
-    call.refused =
-        makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ",
-                  call.blocks.byRank.front().size(), " in ", call.operation.verb, ": ", error.what_without_backtrace());
-    for (std::vector<Block>& blocks : call.blocks.byRank) {
+    call.refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ",
+                             call.cells.empty() ? call.blocks.front().size() : call.cells.size(), " in ",
+                             call.operation.verb, ": ", error.what_without_backtrace());
+    for (std::vector<Block>& blocks : call.blocks) {
       blocks[index].from = nullptr;
       blocks[index].to = nullptr;
     }
+    for (CellPair& pair : call.cells) {
+      pair.from = nullptr;
+      pair.to = nullptr;
+    }
+  }
+}
+
+// In a group of one rank: what this rank contributes is the result.
+void FairringBackend::moveAlone(const BlocksCall& call) {
+  for (const CellPair& pair : call.cells) std::memcpy(pair.to, pair.from, pair.fromBytes);
+  if (call.blocks.empty()) return;
+  for (const Block& block : call.blocks.front()) {
+    if (block.to == nullptr) continue;  // a broadcast
+    const Input input{block.from, isFloat(block.reduction.dtype) ? call.scale : 1.0};
+    fairring::reduce(block.reduction, block.to, {&input, 1}, block.elements);
   }
 }
 
@@ -259,13 +255,15 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
   const auto work = c10::make_intrusive<BlocksWork>(labelOf(signature), call.operation, std::move(call.memory),
                                                     std::move(call.outputs), runtime);
   if (!membership) {
-    moveAlone(call.blocks, call.scale);
+    moveAlone(call);
     work->completeAlone();
     coalescing().add(WorkPtr(work));
     return work;
   }
   return submit(*membership, work,
-                {.operands = {},
+                {.pattern = call.pattern,
+                 .root = call.root,
+                 .cells = std::move(call.cells),
                  .blocks = std::move(call.blocks),
                  .scale = call.scale,
                  .timeout = call.timeout,

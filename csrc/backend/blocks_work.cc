@@ -7,6 +7,14 @@
 
 namespace fairring {
 
+const std::byte* BlocksMemory::read(const at::Tensor& tensor) {
+  return static_cast<const std::byte*>(inputs.emplace_back(bytesOf({tensor})).const_data_ptr());
+}
+
+std::byte* BlocksMemory::write(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(outputs.emplace_back(std::vector{tensor}).bytes().data_ptr());
+}
+
 BlocksWork::BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
                        std::weak_ptr<Runtime> runtime)
     : FairringWork(std::move(label), operation, {}, memory.inputs, std::move(runtime)),
@@ -21,8 +29,8 @@ void BlocksWork::writeBack() {
 }
 
 std::vector<at::Tensor> BlocksWork::result() {
-  TORCH_CHECK(outputs_.size() == 1, "this Work has a list of tensors for each rank: take get_future().value()");
-  return outputs_.front();
+  TORCH_CHECK(outputs_.size() <= 1, "this Work has a list of tensors for each rank: take get_future().value()");
+  return outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front();
 }
 
 }  // namespace fairring

@@ -1,6 +1,7 @@
-// A reduce-scatter or an all-gather as the user holds it: work.h, with the memory of its blocks.
+// A call that has blocks, as the user holds it: work.h, with the memory of its blocks.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "backend/raw_bytes.h"
@@ -12,6 +13,11 @@ namespace fairring {
 struct BlocksMemory {
   std::vector<at::Tensor> inputs;
   std::vector<Inbox> outputs;
+
+  // Where its elements are read, or written before Inbox::deliver(). Each throws c10::Error where the tensor's memory
+  // can't be used.
+  const std::byte* read(const at::Tensor& tensor);
+  std::byte* write(const at::Tensor& tensor);
 };
 
 class BlocksWork : public FairringWork {
@@ -25,6 +31,7 @@ class BlocksWork : public FairringWork {
   std::vector<at::Tensor> result() override;
 
  protected:
+  const BlocksMemory& memory() const { return memory_; }
   bool needsCopyBack() const override;
   void writeBack() override;
 

@@ -16,6 +16,10 @@ bool isOurs(const std::vector<at::Tensor>& tensors) {
   });
 }
 
+bool areOnCpu(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(tensors, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
+}
+
 void refuseSparse(const char* call, const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK_WITH(ValueError, !tensor.device().is_cpu() || tensor.layout() == at::kStrided, call,

@@ -18,7 +18,7 @@ namespace {
 std::mutex liveMutex;
 std::vector<c10::weak_intrusive_ptr<FairringBackend>> live;
 
-// Ending a group waits for threads, and a forked child has none but its own. So there the groups, their stock backends
+// Ending a group waits for threads, and a forked child has none but its own. So there the groups, their NCCL
 // included, get an owner who never lets go.
 void keepForEver() {
   for (const auto& group : live) std::ignore = group.lock().release();
@@ -56,33 +56,27 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   prepareForForks();
   MembershipOptions options = origin.options;
   const StorePtr store = storeOfMembers(groupStore, options.globalRanks);
-  const auto makeStock = [make = origin.makeStock, options, timeout](const std::string& device, std::int64_t generation,
-                                                                     StorePtr on) {
-    return (*make)(options, timeout, device, generation, std::move(on));
+  const auto makeNccl = [make = origin.makeNccl, options, timeout](std::int64_t generation, StorePtr on) {
+    return (*make)(options, timeout, generation, std::move(on));
   };
-  const auto ranks = std::make_shared<std::weak_ptr<Membership>>();  // before these parts are used
-  const auto lookAround = [ranks](const std::function<bool()>& stillWaits) {
-    if (const auto there = ranks->lock()) there->lookAround(stillWaits);
-  };
-  Parts parts{std::make_shared<GroupLink>(), std::make_shared<StockBackends>(store, makeStock, lookAround),
+  Parts parts{std::make_shared<Meeting>(store), std::make_shared<StockNccl>(store, makeNccl),
               std::make_shared<Hooks>()};
-  // A group of one rank meets nobody, but a stock backend of its own may find the keys of an earlier one.
+  // A group of one rank meets nobody, but an NCCL of its own may find the keys of an earlier one.
   const std::int64_t alone = options.size == 1 ? store->add("fairring/alone", 1) : 0;
   std::shared_ptr<Membership> membership;
   if (options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
-    membership = std::make_shared<Membership>(store, std::move(options), [parts] {
-      parts.link->groupFailed();
+    membership = std::make_shared<Membership>(store, std::move(options), [parts](Completion& completion) {
+      parts.meeting->breakOff();
       // Begun in this order; but a hook that takes long (the flight recorder writes a file) holds nobody up.
-      parts.link->post([hooks = parts.hooks] { hooks->aborting(); });
-      parts.link->post([stocks = parts.stocks] { stocks->breakOff(); });
+      completion.post([hooks = parts.hooks] { hooks->aborting(); });
+      completion.post([nccl = parts.nccl] { nccl->breakOff(); });
     });
-    parts.link->connect(*membership);
-    *ranks = membership;
-    parts.stocks->beginGloo([ranks, timeout] { return living(*ranks)->generationInBackground(timeout); },
-                            [ranks] {
-                              if (const auto there = ranks->lock()) there->giveUp();
-                            });
+    const std::weak_ptr<Membership> ranks = membership;
+    parts.meeting->begin([ranks, timeout] { return living(ranks)->meetInBackground(timeout); },
+                         [ranks] {
+                           if (const auto there = ranks.lock()) there->giveUp();
+                         });
   }
   auto backend =
       c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));
@@ -113,7 +107,6 @@ FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::in
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
   Fallback::shutdown();
-  link()->close();
   membership_.reset();
 }
 
@@ -170,15 +163,6 @@ std::int64_t FairringBackend::meet() {
   }
 }
 
-void FairringBackend::openEngine(std::chrono::milliseconds timeout) {
-  const std::shared_ptr<Membership> membership = this->membership();
-  try {
-    if (membership) membership->group(timeout);
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
-}
-
 c10d::ErrorType FairringBackend::getError() {
   if (isForked()) return c10d::ErrorType::COMM_ERROR;
   const std::shared_ptr<Membership> membership = this->membership();
@@ -223,11 +207,10 @@ void FairringBackend::shutdown() {
   const GilReleased withoutLock;
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;
-  std::shared_ptr<const MakeStock> make;  // the last reference takes Python's lock
-  link()->close();
+  std::shared_ptr<const MakeNccl> make;  // the last reference takes Python's lock
   const std::lock_guard lock(mutex_);
   ending.swap(membership_);
-  make.swap(origin_.makeStock);
+  make.swap(origin_.makeNccl);
 }
 
 }  // namespace fairring

@@ -1,7 +1,7 @@
-// The process group backend "fairring": calls that reduce dense CPU tensors are ours (delegation.h says which; they are
-// in reducing.cc and blocks.cc), and so are barriers, all-gathers on the CPU (blocks.cc), all-reduces of sparse tensors
-// (reducing_sparse.cc), and all-reduces of CUDA tensors where that is switched on (reducing_on_device.cc). Everything
-// else is the stock backends' (fallback.h).
+// The process group backend "fairring": all collectives and messages of CPU tensors (those that reduce in reducing.cc
+// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and
+// all-reduces of CUDA tensors where that is switched on (reducing_on_device.cc). Everything else on CUDA tensors is
+// stock NCCL's (fallback.h).
 //
 // Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
@@ -30,13 +30,12 @@ namespace fairring {
 class FairringBackend : public Fallback {
  public:
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
-  // Makes the stock backend of a device type for the group of these options; the rest as StockBackends::Make has it.
-  using MakeStock = std::function<std::pair<c10::intrusive_ptr<c10d::Backend>, std::vector<int>>(
-      const MembershipOptions& options, std::chrono::milliseconds timeout, const std::string& device,
-      std::int64_t generation, StorePtr store)>;
+  // Makes stock NCCL for the group of these options; the rest as StockNccl::Make has it.
+  using MakeNccl = std::function<c10::intrusive_ptr<c10d::Backend>(
+      const MembershipOptions& options, std::chrono::milliseconds timeout, std::int64_t generation, StorePtr store)>;
   struct Origin {  // what groups that are split from this one inherit
     MembershipOptions options;
-    std::shared_ptr<const MakeStock> makeStock;  // null once ended, as in StockBackends
+    std::shared_ptr<const MakeNccl> makeNccl;  // null once ended, as in StockNccl
   };
 
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.
@@ -45,7 +44,7 @@ class FairringBackend : public Fallback {
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
-  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which isCompressed between sites as
+  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
   // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
                                     const at::Tensor& residual, const c10d::ReduceOp& how);
@@ -67,7 +66,16 @@ class FairringBackend : public Fallback {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#ifdef C10D_BACKEND_HAS_HOOKS  // 2.14: new, with no older name
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
@@ -79,6 +87,11 @@ class FairringBackend : public Fallback {
                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override;
+
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) override;
 
   c10d::ErrorType getError() override;
   void abort() override;
@@ -92,7 +105,6 @@ class FairringBackend : public Fallback {
 
  protected:
   std::int64_t meet() override;
-  void openEngine(std::chrono::milliseconds timeout) override;
 
  private:
   struct ReducingCall {
@@ -109,13 +121,16 @@ class FairringBackend : public Fallback {
   Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
                            const std::function<Reduced()>& make) const;
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
-  struct BlocksCall {  // a reduce-scatter or an all-gather (blocks.cc)
+  struct BlocksCall {  // of every pattern but the all-reduce's (blocks.cc, rooted.cc, all_to_all.cc)
     const Operation& operation;
     Common common;
     std::chrono::milliseconds timeout;
     bool waited;          // the caller waits for it at once
     TensorLists outputs;  // as the future has them
-    BlocksOperand blocks;
+    Pattern pattern;
+    int root = -1;
+    std::vector<CellPair> cells = {};  // NOLINT(readability-redundant-member-init): may be left out, as the next
+    BlockRows blocks = {};             // NOLINT(readability-redundant-member-init)
     BlocksMemory memory = {};
     double scale = 1.0;
     // As Call has it. NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
@@ -130,10 +145,25 @@ class FairringBackend : public Fallback {
   WorkPtr gatherRows(const Operation& operation, const TensorLists& rows, const Tensors& inputs, BlocksCall call);
   BlocksCall gatherCall(const Operation& operation, const Tensors& common, TensorLists outputs,
                         const c10d::AllgatherOptions& options) const;
-  BlocksOperand blocksFor(Half half) const;
+  // common: the one tensor that all ranks have alike, this rank's.
+  BlocksCall rootedCall(const Operation& operation, Pattern pattern, std::int64_t root, const Tensors& common,
+                        std::chrono::milliseconds timeout, bool async) const;
+  Contribution contributionTo(const Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
+  BlocksCall exchangeCall(const Operation& operation, const Tensors& inputs, const Tensors& outputs,
+                          const c10d::AllToAllOptions& options) const;
+  WorkPtr runExchange(BlocksCall call);
   void readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const;
   void orRefused(BlocksCall& call, std::size_t index, const std::function<void()>& takeMemory) const;
   WorkPtr runBlocks(BlocksCall call);
+  static void moveAlone(const BlocksCall& call);
+  struct MessageCall {  // messages.cc
+    const Operation& operation;
+    int peer;  // -1: any rank
+    int tag;
+    at::Tensor tensor;
+    BlocksMemory memory;
+  };
+  WorkPtr runMessage(MessageCall call);
   // Null where NCCL does all of it, or the tensors are not on a device.
   WorkPtr reduceOnDevice(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   c10::Stream deviceEnd(const at::Device& device);
@@ -145,6 +175,7 @@ class FairringBackend : public Fallback {
 
   const std::int64_t alone_;
   std::atomic<bool> deviceWayTold_ = false;
+  std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/gil.h"
+#include "backend/nccl_work.h"
 
 namespace fairring {
 
@@ -22,153 +23,143 @@ void Fallback::refuseIfEnded() const {
   // First: in a forked child the mutex may be held by a thread that is not there.
   TORCH_CHECK_WITH(DistBackendError, !isForked(), "rank ", getRank(), ": this process group was made by process ",
                    maker_, ", which this one was forked from; its groups can't be used here: make a group of its own");
-  TORCH_CHECK_WITH(DistBackendError, !parts_.stocks->hasEnded(), "rank ", getRank(),
+  TORCH_CHECK_WITH(DistBackendError, !parts_.nccl->hasEnded(), "rank ", getRank(),
                    ": this process group has ended; make a new one with init_process_group() or new_group()");
 }
 
+Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, const Begin& begin) {
+  TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
+  const at::Tensor& first = tensors.front();
+  TORCH_CHECK_WITH(ValueError, first.is_cuda(), operation.verb, " is not defined for ", tensors.size(),
+                   " tensor(s) of layout ", first.layout(), " on ", first.device(),
+                   ": Fairring serves dense tensors of the CPU, and NCCL those of CUDA devices");
+  return delegate(begin);
+}
+
+Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  countCall();
+  const BackendPtr there = nccl();
+  coalescing_.add(there);
+  return NcclWork::of(begin(*there));
+}
+
 Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return delegate(collective(op::kBroadcast, {.tensors = tensors, .root = options.rootRank}, options.timeout), tensors,
-                  [&](Backend& stock) { return stock.broadcast(tensors, options); });
+  return delegate(op::kBroadcast, tensors, [&](Backend& stock) { return stock.broadcast(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(collective(op::kAllReduce, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout),
-                  tensors, [&](Backend& stock) { return stock.allreduce(tensors, options); });
+  return delegate(op::kAllReduce, tensors, [&](Backend& stock) { return stock.allreduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(
-      collective(op::kAllReduceSparse, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout), tensors,
-      [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
+  return delegate(op::kAllReduceSparse, tensors,
+                  [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return delegate(
-      collective(op::kAllReduceCoalesced, {.tensors = tensors, .reduction = options.reduceOp}, options.timeout),
-      tensors, [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
+  return delegate(op::kAllReduceCoalesced, tensors,
+                  [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
-  return delegate(collective(op::kReduce, common, options.timeout), tensors,
-                  [&](Backend& stock) { return stock.reduce(tensors, options); });
+  return delegate(op::kReduce, tensors, [&](Backend& stock) { return stock.reduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  const Common common{.tensors = outputs.empty() ? inputs : outputs.front()};
-  return delegate(collective(op::kAllGather, common, options.timeout), inputs,
-                  [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
+  return delegate(op::kAllGather, inputs, [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
-  return delegate(collective(op::kAllGatherIntoTensor, {.tensors = {output}}, options.timeout), {input},
+  return delegate(op::kAllGatherIntoTensor, {input},
                   [&](Backend& stock) { return stock._allgather_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
-  return delegate(collective(op::kAllGatherCoalesced, {.tensors = inputs}, options.timeout), inputs,
+  return delegate(op::kAllGatherCoalesced, inputs,
                   [&](Backend& stock) { return stock.allgather_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  return delegate(collective(op::kAllGatherIntoTensorCoalesced, {.tensors = outputs}, options.timeout), inputs,
+  return delegate(op::kAllGatherIntoTensorCoalesced, inputs,
                   [&](Backend& stock) { return stock.allgather_into_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return delegate(collective(op::kGather, {.tensors = inputs, .root = options.rootRank}, options.timeout), inputs,
-                  [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
+  return delegate(op::kGather, inputs, [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return delegate(collective(op::kScatter, {.tensors = outputs, .root = options.rootRank}, options.timeout),
-                  inputs.empty() ? Tensors{} : inputs.front(),
-                  [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
+  return delegate(op::kScatter, outputs, [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ReduceScatterOptions& options) {
-  const Common common{.tensors = inputs.empty() ? outputs : inputs.front(), .reduction = options.reduceOp};
-  return delegate(collective(op::kReduceScatter, common, options.timeout), common.tensors,
+  return delegate(op::kReduceScatter, outputs,
                   [&](Backend& stock) { return stock.reduce_scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
-  const Common common{.tensors = {input}, .reduction = options.reduceOp};
-  return delegate(collective(op::kReduceScatterTensor, common, options.timeout), common.tensors,
+  return delegate(op::kReduceScatterTensor, {input},
                   [&](Backend& stock) { return stock._reduce_scatter_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::ReduceScatterOptions& options) {
-  const Common common{.tensors = inputs, .reduction = options.reduceOp};
-  return delegate(collective(op::kReduceScatterTensorCoalesced, common, options.timeout), inputs,
+  return delegate(op::kReduceScatterTensorCoalesced, inputs,
                   [&](Backend& stock) { return stock.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
                                           const c10d::AllToAllOptions& options) {
-  const Common common{.tensors = {input}, .dtypesOnly = true};
-  return delegate(collective(op::kAllToAllSingle, common, options.timeout), common.tensors,
+  return delegate(op::kAllToAllSingle, {input},
                   [&](Backend& stock) { return stock.alltoall_base(output, input, outputSizes, inputSizes, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return delegate(collective(op::kAllToAll, {.tensors = inputs, .dtypesOnly = true}, options.timeout), inputs,
-                  [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
+  return delegate(op::kAllToAll, inputs, [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
+}
+
+Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
+  return delegate(op::kSend, tensors, [&](Backend& stock) { return stock.send(tensors, destination, tag); });
+}
+
+Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
+  return delegate(op::kReceive, tensors, [&](Backend& stock) { return stock.recv(tensors, source, tag); });
+}
+
+Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
+  return delegate(op::kReceiveAnySource, tensors, [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                const c10d::GatherOptions& options) {
-  return delegate(collective(op::kGatherIntoTensor, {.tensors = {input}, .root = options.rootRank}, options.timeout),
-                  {input}, [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
+  return delegate(op::kGatherIntoTensor, {input},
+                  [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
 }
 #endif
 
-Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
-  return delegate(pointToPoint(op::kSend, tensors, destination), tensors,
-                  [&](Backend& stock) { return stock.send(tensors, destination, tag); });
-}
-
-Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
-  return delegate(pointToPoint(op::kReceive, tensors, source), tensors,
-                  [&](Backend& stock) { return stock.recv(tensors, source, tag); });
-}
-
-Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(pointToPoint(op::kReceiveAnySource, tensors, std::nullopt), tensors,
-                  [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
-}
-
 Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
-  const at::DeviceType device = options.device ? options.device->type() : at::kCPU;
-  return delegate({op::kBarrier, signatureOf(op::kBarrier, {}), limitOf(options.timeout), device}, {},
-                  [&](Backend& stock) { return stock.barrier(options); });
+  return delegate([&](Backend& stock) { return stock.barrier(options); });
 }
 
-// Returns when it is over, as its name in torch does, so there is a Work only for its errors.
-void Fallback::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) {
-  const GilReleased withoutLock;
-  refuseIfEnded();
-  countCall();
-  Delegated call{op::kMonitoredBarrier, signatureOf(op::kMonitoredBarrier, {}), limitOf(options.timeout), at::kCPU};
-  const DelegatedWork::Ref work = enter(call, {});
-  try {
-    stock(at::kCPU)->monitoredBarrier(options, waitAllRanks);
-    DelegatedWork::done(work);
-  } catch (...) {
-    DelegatedWork::refused(work, std::current_exception());
-  }
+std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) const {
+  return callsOwn == c10d::kUnsetTimeout ? timeout() : callsOwn;
+}
+
+WorkLabel Fallback::labelOf(const Signature& signature) const {
+  return {getRank(), calls_.load(), signature.text, parts_.hooks};
 }
 
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  for (const auto& backend : parts_.stocks->made()) backend->setTimeout(timeout);
+  if (const BackendPtr backend = parts_.nccl->made()) backend->setTimeout(timeout);
 }
 
 // torch asks by the index alone; the CPU's is -1, or 0 where somebody wrote it.
@@ -188,10 +179,22 @@ std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() { return nccl()->get
 Fallback::BackendPtr Fallback::nccl() {
   const GilReleased withoutLock;
   refuseIfEnded();
-  return stock(at::kCUDA);
+  return parts_.nccl->get([this] { return meet(); },
+                          [this](c10d::Backend& backend) {
+                            backend.setGroupUid(getGroupUid());
+                            backend.setGroupDesc(getGroupDesc());
+                            if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
+#ifdef FAIRRING_TORCH_2_15
+                            // Its Works are over when it says so.
+                            if (!backend.supportsCompletionHooks()) return;
+                            backend.registerCompletionHook(0, [hooks = parts_.hooks](const CompletionHookArgs& args) {
+                              hooks->completed(args.completionKey);
+                            });
+#endif
+                          });
 }
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef FAIRRING_TORCH_2_15
 void Fallback::registerAbortHook(std::int64_t id, AbortHook hook) { parts_.hooks->onAbort(id, std::move(hook)); }
 
 void Fallback::unregisterAbortHook(std::int64_t id) { parts_.hooks->forgetAbort(id); }
@@ -203,11 +206,12 @@ void Fallback::registerCompletionHook(std::int64_t id, CompletionHook hook) {
 void Fallback::unregisterCompletionHook(std::int64_t id) { parts_.hooks->forgetCompletion(id); }
 #endif
 
-void Fallback::abort() { parts_.stocks->breakOff(); }
+void Fallback::abort() { parts_.nccl->breakOff(); }
 
 void Fallback::shutdown() {
   const GilReleased withoutLock;
-  parts_.stocks->end();
+  parts_.meeting->end();
+  parts_.nccl->end();
 }
 
 }  // namespace fairring

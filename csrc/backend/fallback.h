@@ -1,11 +1,9 @@
-// A complete c10d backend made of stock ones: Gloo for CPU tensors, NCCL for CUDA tensors. What Fairring does itself
-// overrides this (fairring_backend.h); everything else ends here.
+// What Fairring does not do itself: calls on CUDA tensors, which are stock NCCL's. What it does overrides this
+// (fairring_backend.h).
 //
-// The stock backends are made in Python, where torch makes them too, so nothing of theirs is compiled in. Gloo is made
-// in the background while the group is (stock_backends.h), and the first call that needs it waits for that; NCCL is
-// made by the first call. A call on CPU tensors is watched by the group's engine from its beginning to its end, and
-// given to the user as a Work of ours (delegated_work.h); one on CUDA tensors is the stock backend's alone, for its
-// Work is bound to the caller's stream. Any thread; a stock backend's calls are as ordered as its caller makes them.
+// NCCL is made in Python, where torch makes it too, so nothing of it is compiled in; the first call that needs it makes
+// it. Its Work (nccl_work.h) goes to the user, for it is bound to the caller's stream. Any thread; NCCL's calls are as
+// ordered as their caller makes them.
 //
 // Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
 // overridable aliases: only old names are overridden here, so that one source serves all versions.
@@ -23,11 +21,12 @@
 #include <vector>
 
 #include "backend/coalescing.h"
-#include "backend/delegated_work.h"
-#include "backend/group_link.h"
+#include "backend/hooks.h"
+#include "backend/meeting.h"
 #include "backend/operation.h"
 #include "backend/signature.h"
-#include "backend/stock_backends.h"
+#include "backend/stock_nccl.h"
+#include "backend/tracked_work.h"
 
 namespace fairring {
 
@@ -37,9 +36,9 @@ class Fallback : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Sizes = std::vector<std::int64_t>;
-  struct Parts {  // what outlives the backend where a stock backend is stuck
-    std::shared_ptr<GroupLink> link;
-    std::shared_ptr<StockBackends> stocks;
+  struct Parts {  // what may outlive the backend
+    std::shared_ptr<Meeting> meeting;
+    std::shared_ptr<StockNccl> nccl;
     std::shared_ptr<Hooks> hooks;
   };
 
@@ -69,8 +68,7 @@ class Fallback : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) override;
-#ifdef C10D_BACKEND_HAS_HOOKS  // 2.15: new, with no older name
+#ifdef C10D_BACKEND_HAS_HOOKS  // 2.14: new, with no older name
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
 #endif
 
@@ -88,7 +86,7 @@ class Fallback : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef FAIRRING_TORCH_2_15
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(std::int64_t id, AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
@@ -97,38 +95,26 @@ class Fallback : public c10d::Backend {
   void unregisterCompletionHook(std::int64_t id) override;
 #endif
 
-  void abort() override;     // ends the stock backends' calls
-  void shutdown() override;  // and the stock backends; calls that come later are refused
+  void abort() override;     // ends NCCL's calls
+  void shutdown() override;  // and NCCL; calls that come later are refused
 
  protected:
   // The generation in which all ranks have met (seating.h), once they have; throws where that takes too long.
   virtual std::int64_t meet() = 0;
-  virtual void openEngine(std::chrono::milliseconds timeout) = 0;  // where the group has one; throws likewise
-  bool isForked() const;  // whether this is another process than the one that made the group
-  void awaitGloo(std::chrono::milliseconds limit) { parts_.stocks->awaitGloo(limit); }
+  bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
-  const std::shared_ptr<GroupLink>& link() const { return parts_.link; }
   Coalescing& coalescing() { return coalescing_; }
 
  private:
-  using BackendPtr = StockBackends::BackendPtr;
+  using BackendPtr = StockNccl::BackendPtr;
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
-  struct Delegated {
-    const Operation& operation;
-    Signature signature;
-    std::chrono::milliseconds timeout;
-    at::DeviceType device;
-    bool compared = true;
-  };
 
-  Delegated collective(const Operation& operation, const Common& common, std::chrono::milliseconds timeout) const;
-  Delegated pointToPoint(const Operation& operation, const Tensors& tensors, std::optional<int> peer) const;
-  WorkPtr delegate(Delegated call, const Tensors& inputs, const Begin& begin);
-  DelegatedWork::Ref enter(Delegated& call, const Tensors& inputs);
-  BackendPtr stock(c10::DeviceType device);
+  // NCCL's; throws ValueError where the tensors are not on a CUDA device.
+  WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Begin& begin);
+  WorkPtr delegate(const Begin& begin);
   BackendPtr nccl();
 
   const pid_t maker_;

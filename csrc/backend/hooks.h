@@ -13,7 +13,7 @@
 
 namespace fairring {
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef FAIRRING_TORCH_2_15
 using c10d::AbortHook;
 using c10d::CompletionHook;
 using c10d::CompletionHookArgs;

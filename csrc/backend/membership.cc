@@ -12,19 +12,16 @@
 namespace fairring {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kFirstPause{2};  // between two looks at the store
-constexpr std::chrono::milliseconds kLongestPause{256};
+constexpr std::chrono::milliseconds kFirstWait{2};  // between two looks at the store
+constexpr std::chrono::milliseconds kLongestWait{256};
 constexpr int kProbeMs = 1'000;
 
-Secret toSecret(const Bytes& bytes, const std::string& group) {
-  Secret secret{};
-  check(bytes.size() == secret.size(), ErrorKind::Configuration, "group ", group, ": its secret has ", bytes.size(),
-        " bytes instead of ", secret.size(), ": is something else writing to the job's store?");
-  std::ranges::transform(bytes, secret.begin(), [](std::uint8_t byte) { return std::byte{byte}; });
-  return secret;
+// A forked child takes them along.
+Departures& departuresOfProcess() {
+  static Departures departures;
+  return departures;
 }
 
 std::string listed(const std::vector<int>& ranks) {
@@ -52,19 +49,32 @@ Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipO
       options_(std::move(options)),
       runtime_(Runtime::acquire({options_.facts.addresses, options_.facts.siteAddresses}, options_.ports)),
       onFailed_(std::move(onFailed)),
-      seating_(*store_, options_.rank) {
-  startListening(*store_);
-}
+      sharedKeys_(store_),
+      bootstrap_(sharedKeys_, options_, bootstrapSteps(), departuresOfProcess()) {}
 
 Membership::~Membership() {
-  if (!error() && !missed_) seating_.leave();
+  if (!error() && !missed_) bootstrap_.leave();
   group_.reset();
   stopListening();
 }
 
-void Membership::startListening(c10d::Store& store) {
-  const Secret secret = agreeOnSecret(store);
-  const GroupId id = makeGroupId(secret, concat(options_.name, "/", seating_.generation()));
+BootstrapSteps Membership::bootstrapSteps() {
+  return {.listen = [this](std::int64_t generation, const Secret& secret) { return listen(generation, secret); },
+          .stopListening = [this] { stopListening(); },
+          .checkFacts =
+              [this](const std::vector<RankFacts>& facts) {
+                checkSettings(facts);
+                checkAddresses(facts);
+                chooseTransport(options_.transport, facts);
+              },
+          .refuses =
+              [this](const RankFacts& there) {
+                return refusesConnection(there.addressesFrom(options_.facts.place.site).front(), there.port);
+              }};
+}
+
+RankFacts Membership::listen(std::int64_t generation, const Secret& secret) {
+  const GroupId id = makeGroupId(secret, concat(options_.name, "/", generation));
   endpoint_ = std::make_shared<GroupEndpoint>(id, secret, options_.rank, options_.tls);
   runtime_->acceptor().add(endpoint_);
   RankFacts facts = options_.facts;
@@ -72,25 +82,10 @@ void Membership::startListening(c10d::Store& store) {
   facts.siteAddresses = runtime_->interfaces().site;
   facts.port = runtime_->acceptor().port();
   describeRdma(facts);
-  store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
+  return facts;
 }
 
 void Membership::stopListening() { runtime_->acceptor().remove(endpoint_); }
-
-std::string Membership::key(const std::string& name) const {
-  return concat("fairring/", seating_.generation(), "/", name);
-}
-
-std::string Membership::factsKey(int rank) const { return key(concat(rank, "/facts")); }
-
-Secret Membership::agreeOnSecret(c10d::Store& store) const {
-  if (!options_.secret.empty()) return toSecret({options_.secret.begin(), options_.secret.end()}, options_.name);
-  const Secret mine = randomSecret();
-  Bytes offer;
-  offer.reserve(mine.size());
-  for (const std::byte byte : mine) offer.push_back(std::to_integer<std::uint8_t>(byte));
-  return toSecret(store.compareSet(key("secret"), Bytes{}, offer), options_.name);
-}
 
 Group& Membership::group(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
@@ -101,7 +96,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
-                         .transports = transportFor(facts_).transports,
+                         .transports = transportFor(bootstrap_.facts()).transports,
                          .makeTensorPipe = makeTensorPipeChannels,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
@@ -109,7 +104,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .failed = [this](const Error& error) { announce(error); }};
   equip(settings);
-  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts_);
+  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), bootstrap_.facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
@@ -120,21 +115,21 @@ std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout)
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  return facts_;
+  return bootstrap_.facts();
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  return seating_.generation();
+  return bootstrap_.generation();
 }
 
-std::int64_t Membership::generationInBackground(std::chrono::milliseconds timeout) {
+std::string Membership::meetInBackground(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, Clock::duration::max()});
-  return seating_.generation();
+  return bootstrap_.allMetKey();
 }
 
 void Membership::refuseIfAborted() const {
@@ -145,7 +140,7 @@ void Membership::refuseIfAborted() const {
 // Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
 // generation that has been closed, nor of a rank whose facts are there but whose listener is not: one that has died.
 void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
-  if (!facts_.empty()) return;
+  if (!bootstrap_.facts().empty()) return;
   try {
     awaitFacts(making, waiting);
   } catch (const c10::DistError& error) {
@@ -164,62 +159,22 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
     const std::lock_guard lock(mutex_);
     ownStore_ = store;
   }
+  TorchKeyValue keys(store);
   const auto end = Clock::now() + timeout;
-  std::chrono::milliseconds pause = kFirstPause;
+  std::chrono::milliseconds pause = kFirstWait;
   auto allAlive = Clock::now();  // as far as is known
-  for (int there = 0;;) {
-    while (there < options_.size && store->check({factsKey(there)})) ++there;
-    if (seating_.isClosed(*store)) {
-      stopListening();
-      seating_.moveOn(*store);
-      startListening(*store);
-      there = 0;
-      allAlive = Clock::now();
-      continue;
-    }
-    refuseIfFailed(*store);
-    const std::int64_t generation = seating_.generation();
-    const bool haveCome = there == options_.size;
-    const std::vector<int> missing = haveCome ? fetchFacts(*store) : missingRanks(*store, there);
-    if (!facts_.empty()) return;
-    if (!haveCome) allAlive = Clock::now();
-    if (Clock::now() - allAlive >= waiting.forDead) throw Failure(died(missing));
-    if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(missing, timeout));
+  for (std::int64_t generation = bootstrap_.generation();;) {
+    const Bootstrap::Look look = bootstrap_.look(keys);
+    if (look.state == Bootstrap::State::Met) return;
+    if (look.state == Bootstrap::State::MovedOn) continue;
+    const bool another = std::exchange(generation, bootstrap_.generation()) != generation;
+    if (look.state == Bootstrap::State::Missing || another) allAlive = Clock::now();
+    if (Clock::now() - allAlive >= waiting.forDead) throw Failure(died(look.ranks));
+    if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(look.ranks, timeout));
     making.unlock();
     pauseUnlessAborted(pause);
     making.lock();
-    if (!facts_.empty()) return;
-    if (seating_.generation() != generation) {
-      there = 0;
-      allAlive = Clock::now();
-    }
-    pause = std::min(2 * pause, kLongestPause);
-  }
-}
-
-void Membership::refuseIfFailed(c10d::Store& store) const {
-  if (!store.check({key("error")})) return;
-  throw Failure(
-      makeError(ErrorKind::PeerLeft, "rank ", options_.rank, " of group ", options_.name,
-                ": the group failed before this rank was connected to the others: ", store.get_to_str(key("error"))));
-}
-
-void Membership::lookAround(const std::function<bool()>& stillWaits) {
-  const int next = (options_.rank + 1) % options_.size;
-  c10::intrusive_ptr<c10d::Store> store;
-  RankFacts there;
-  {
-    const std::scoped_lock lock(making_, mutex_);
-    if (facts_.empty()) return;
-    store = ownStore_;
-    there = facts_[static_cast<std::size_t>(next)];
-  }
-  try {
-    refuseIfFailed(*store);
-    const std::string& address = there.addressesFrom(options_.facts.place.site).front();
-    if (refusesConnection(address, there.port) && stillWaits()) abort(ended(next, there, address, options_.name));
-  } catch (const Failure& failure) {
-    abort(failure.error());
+    pause = std::min(2 * pause, kLongestWait);
   }
 }
 
@@ -230,8 +185,9 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
-  completion().post([store, shared = store_, key = key("error"), text = error.text(), onFailed = onFailed_] {
-    onFailed();
+  completion().post([store, shared = store_, key = bootstrap_.errorKey(), text = error.text(), onFailed = onFailed_,
+                     &completion = completion()] {
+    onFailed(completion);
     try {
       (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
@@ -258,7 +214,7 @@ Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::mill
   missed_ = true;
   return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
                    " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
-                   seating_.generation(), "): did they start, do they live, and can they reach the store?");
+                   bootstrap_.generation(), "): did they start, do they live, and can they reach the store?");
 }
 
 Error Membership::died(const std::vector<int>& dead) {
@@ -270,46 +226,9 @@ Error Membership::died(const std::vector<int>& dead) {
                    "again (FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for that); look at their own output");
 }
 
-// Takes the facts of all, unless there are ranks that have died: it returns these.
-std::vector<int> Membership::fetchFacts(c10d::Store& store) {
-  std::vector<RankFacts> facts;
-  facts.reserve(static_cast<std::size_t>(options_.size));
-  std::vector<int> dead;
-  for (int rank = 0; rank < options_.size; ++rank) facts.push_back(decodeFacts(store.get_to_str(factsKey(rank))));
-  // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
-  checkSettings(facts);
-  checkAddresses(facts);
-  chooseTransport(options_.transport, facts);
-  for (int rank = 0; rank < options_.size; ++rank) {
-    const RankFacts& there = facts[static_cast<std::size_t>(rank)];
-    const std::string& address = there.addressesFrom(options_.facts.place.site).front();
-    if (rank != options_.rank && refusesConnection(address, there.port)) dead.push_back(rank);
-  }
-  if (dead.empty()) facts_ = std::move(facts);
-  return dead;
-}
-
-std::vector<int> Membership::missingRanks(c10d::Store& store, int from) const {
-  std::vector<int> missing;
-  for (int rank = from; rank < options_.size; ++rank) {
-    if (!store.check({factsKey(rank)})) missing.push_back(rank);
-  }
-  return missing;
-}
-
-std::optional<std::uint64_t> Membership::enter(DelegatedCall call) {
-  std::shared_ptr<Group> group;
-  {
-    const std::lock_guard lock(mutex_);
-    group = group_;
-  }
-  if (!group) return std::nullopt;
-  return group->enter(std::move(call));  // without the lock: whoever submits may serve the loop, which may announce
-}
-
-void Membership::finish(std::uint64_t ticket) {
+void Membership::expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay) {
   const std::lock_guard lock(mutex_);
-  if (group_) group_->finish(ticket);
+  if (group_) group_->expire(std::move(call), peer, std::move(isUnderWay));
 }
 
 void Membership::abort(const Error& error) {

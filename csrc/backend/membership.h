@@ -1,15 +1,12 @@
 // This rank's place in one group, from the store to the engine, in two steps.
 //
-// Made with the group, without waiting for any other rank: takes a seat in a generation of the group (seating.h),
-// agrees on its secret with whoever else is there (the first to come draws it), listens for this rank, and publishes
-// this rank's facts. The engine follows at the group's first use, when the facts of all ranks are fetched: that waits
-// for ranks that have not made the group yet, and moves on to a later generation where an accident closed this one.
+// Made with the group, without waiting for any other rank: it says where this rank listens, and what else matters to
+// the others (group/bootstrap.h). The engine follows at the group's first use, when the facts of all ranks are there:
+// that waits for ranks that have not made the group yet, and moves on to a later generation where an accident closed
+// this one.
 //
 // The first error of the group is announced, once, on the completion thread: to whoever made the membership, and to the
 // store, where ranks look that still wait for others.
-//
-// Store keys, under the group's prefix: those of seating.h, and "fairring/<generation>/...": "secret", "<rank>/facts",
-// "error".
 //
 // Any thread; waits without Python's lock (the callers see to it).
 #pragma once
@@ -26,21 +23,17 @@
 #include <vector>
 
 #include "backend/runtime.h"
-#include "backend/seating.h"
+#include "backend/torch_key_value.h"
+#include "group/bootstrap.h"
 #include "group/group.h"
 #include "group/transport_choice.h"
-#include "transport/challenge.h"
 #include "transport/tls.h"
 
 namespace fairring {
 
-struct MembershipOptions {
-  std::string name;  // the group's, equal on all ranks
-  int rank = 0;
-  int size = 1;
-  std::vector<int> globalRanks;    // of the group's ranks: for the stock backends
+struct MembershipOptions : BootstrapOptions {
+  std::vector<int> globalRanks;    // of the group's ranks: for NCCL
   RankFacts facts;                 // port is filled in here
-  std::string secret;              // 32 bytes, or empty: drawn, and shared through the store
   std::shared_ptr<const Tls> tls;  // none: plain connections
   ListenPorts ports;
   TransportSettings transport;
@@ -55,7 +48,7 @@ struct MembershipOptions {
 
 class Membership {
  public:
-  using OnFailed = std::function<void()>;  // on the completion thread; may outlive the membership
+  using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
 
   Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
   Membership(const Membership&) = delete;
@@ -69,16 +62,12 @@ class Membership {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // The generation in which all ranks have met; waits for that as group() does.
   std::int64_t generation(std::chrono::milliseconds timeout);
-  // The same for no call in particular: waits as long for ranks that have died, which may be started again.
-  std::int64_t generationInBackground(std::chrono::milliseconds timeout);
-  // Has the engine watch a call; none where there is no engine yet. These two wait for nothing.
-  std::optional<std::uint64_t> enter(DelegatedCall call);
-  void finish(std::uint64_t ticket);
+  // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the
+  // key in the store that is there once all ranks have fetched the facts.
+  std::string meetInBackground(std::chrono::milliseconds timeout);
+  // As Group has it; nothing where there is no engine.
+  void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
   bool usesDevices() const { return options_.devices; }
-  // While the ranks, which have met, wait for one another outside the engine: ends all calls where another rank has
-  // said that the group failed, or where the next rank has ended. Each looks at one, so that all are looked at. Takes
-  // up to a second; `stillWaits` is asked before.
-  void lookAround(const std::function<bool()>& stillWaits);
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
@@ -87,14 +76,14 @@ class Membership {
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
  private:
-  void startListening(c10d::Store& store);
+  BootstrapSteps bootstrapSteps();
+  RankFacts listen(std::int64_t generation, const Secret& secret);
   void describeRdma(RankFacts& facts) const;
   void stopListening();
   void tellTransport() const;
   void equip(GroupSettings& settings);  // for calls on a device
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
-  Secret agreeOnSecret(c10d::Store& store) const;
   Error died(const std::vector<int>& dead);
   struct Waiting {
     std::chrono::milliseconds timeout;
@@ -102,25 +91,21 @@ class Membership {
   };
   void meet(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
-  void refuseIfFailed(c10d::Store& store) const;
   void announce(const Error& error);
   void pauseUnlessAborted(std::chrono::milliseconds pause);
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
-  std::vector<int> fetchFacts(c10d::Store& store);
   void refuseIfAborted() const;
-  std::vector<int> missingRanks(c10d::Store& store, int from) const;
-  std::string key(const std::string& name) const;
-  std::string factsKey(int rank) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const MembershipOptions options_;
   const std::shared_ptr<Runtime> runtime_;
   const OnFailed onFailed_;
 
-  std::mutex making_;  // guards the three below; held while ranks are looked for; never taken by abort()
-  Seating seating_;
+  TorchKeyValue sharedKeys_;  // while the group is made; later looks have a connection of their own
+
+  std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;
-  std::vector<RankFacts> facts_;  // of all ranks, once they have met
+  Bootstrap bootstrap_;
 
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;

@@ -28,7 +28,7 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
 
 // A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
 void Membership::tellTransport() const {
-  const TransportChoice choice = transportFor(facts_);
+  const TransportChoice choice = transportFor(bootstrap_.facts());
   if (choice.rdmaRefused.empty() || options_.rank != 0) return;
   if (choice.rdmaIsThere) {
     TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);

@@ -18,7 +18,7 @@ using Type = c10d::OpType;
 #ifdef C10D_BACKEND_HAS_HOOKS
 inline constexpr Type kManyGathered = Type::ALLGATHER_INTO_TENSOR_COALESCED;
 inline constexpr Type kManyReduced = Type::REDUCE_SCATTER_TENSOR_COALESCED;
-#else  // before 2.15 these had no numbers of their own
+#else  // before 2.14 these had no numbers of their own
 inline constexpr Type kManyGathered = Type::ALLGATHER_COALESCED;
 inline constexpr Type kManyReduced = Type::_REDUCE_SCATTER_BASE;
 #endif
@@ -50,7 +50,7 @@ inline constexpr Operation kAllToAllSingle{Type::ALLTOALL_BASE, "all_to_all_sing
 inline constexpr Operation kAllToAll{Type::ALLTOALL, "all_to_all", "fairring:all_to_all"};
 inline constexpr Operation kSend{Type::SEND, "send", "fairring:send"};
 inline constexpr Operation kReceive{Type::RECV, "recv", "fairring:recv"};
-inline constexpr Operation kReceiveAnySource{Type::RECVANYSOURCE, "recv from any rank", "fairring:recv_anysource"};
+inline constexpr Operation kReceiveAnySource{Type::RECVANYSOURCE, "recv from any rank", "fairring:recvAnySource"};
 inline constexpr Operation kBarrier{Type::BARRIER, "barrier", "fairring:barrier"};
 inline constexpr Operation kMonitoredBarrier{Type::BARRIER, "monitored_barrier", "fairring:monitored_barrier"};
 

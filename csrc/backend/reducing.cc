@@ -28,19 +28,6 @@ std::vector<Operand> operandsOf(const FairringWork& work, const std::vector<Cont
 
 float* residualOf(const Reduced& one) { return one.residual.defined() ? one.residual.data_ptr<float>() : nullptr; }
 
-std::vector<Contribution> contributionsOf(const Operation& operation, const std::vector<Reduced>& all,
-                                          const c10d::ReduceOp& reduction, int ranks) {
-  std::vector<Contribution> contributions;
-  contributions.reserve(all.size());
-  try {
-    for (const Reduced& one : all)
-      contributions.push_back(contributionOf(operation.verb, reduction, one.buffer.scalar_type(), ranks));
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
-  return contributions;
-}
-
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -119,23 +106,13 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
   return reduceAll(call, std::move(all), tensors);
 }
 
-Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  refuseSparse(op::kReduce.verb, tensors);
-  if (tensors.size() != 1 || !isOurs(tensors)) return Fallback::reduce(tensors, options);
-  const at::Tensor& tensor = tensors.front();
-  Common common{.tensors = tensors, .root = options.rootRank, .reduction = options.reduceOp};
-  ReducingCall call{op::kReduce, std::move(common), options.reduceOp, limitOf(options.timeout), !options.asyncOp};
-  Reduced reduced = reducedOrRefused(call, 0, tensor, tensor.numel(), [&] {
-    return getRank() == options.rootRank ? Reduced::inPlace(tensor) : Reduced::ofACopy(tensor);
-  });
-  return reduceAll(call, {std::move(reduced)}, tensors);
-}
-
 Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vector<Reduced> all,
                                              const Tensors& outputs) {
   const GilReleased withoutLock;
   refuseIfEnded();
-  const std::vector<Contribution> contributions = contributionsOf(call.operation, all, call.reduction, getSize());
+  std::vector<Contribution> contributions;
+  contributions.reserve(all.size());
+  for (const Reduced& one : all) contributions.push_back(contributionTo(call.operation, call.reduction, one.buffer));
   const Signature signature = signatureOf(call.operation, call.common);
   countCall();
   const std::shared_ptr<Membership> membership = this->membership();
@@ -161,10 +138,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
 
 Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef& work, Call call, bool waited) {
   try {
-    const auto begun = std::chrono::steady_clock::now();
     Group& group = membership.group(call.timeout);
-    // Second: while ranks are missing Gloo is not begun, and the call has one timeout for both.
-    awaitGloo(call.timeout - std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun));
     call.done = [work = WorkRef(work), &completion = membership.completion()](const Error& error) mutable {
       FairringWork::onDone(std::move(work), error, completion);
     };

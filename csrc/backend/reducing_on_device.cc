@@ -23,14 +23,14 @@ namespace {
 using Tensors = Fallback::Tensors;
 
 // Elements correspond by their places in memory, as in NCCL. What NCCL refuses, or has otherwise, it gets.
-bool isPlain(const at::Tensor& tensor) {
+bool isDense(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() && !tensor.is_conj() &&
          !tensor.is_neg();
 }
 
-bool arePlainOnOneDevice(const Tensors& tensors) {
+bool areDenseOnOneDevice(const Tensors& tensors) {
   return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.device() == tensors.front().device() && isPlain(tensor);
+    return tensor.is_cuda() && tensor.device() == tensors.front().device() && isDense(tensor);
   });
 }
 
@@ -84,7 +84,7 @@ void tellOnce(const std::string& way) {
 Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
   // In a group of NCCL's nothing would be launched before its end.
-  if (tensors.empty() || !arePlainOnOneDevice(tensors) || coalescing().hasStock()) return nullptr;
+  if (tensors.empty() || !areDenseOnOneDevice(tensors) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return nullptr;

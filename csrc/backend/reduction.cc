@@ -13,22 +13,22 @@ namespace {
 using TorchOp = c10d::ReduceOp::RedOpType;
 using TorchDType = at::ScalarType;
 
-struct Operation {
+struct NamedOp {
   TorchOp torch;
   const char* name;
   Op op;
 };
 
 constexpr std::array kOperations = {
-    Operation{TorchOp::SUM, "SUM", Op::Sum},
-    Operation{TorchOp::AVG, "AVG", Op::Sum},
-    Operation{TorchOp::PRODUCT, "PRODUCT", Op::Product},
-    Operation{TorchOp::MIN, "MIN", Op::Min},
-    Operation{TorchOp::MAX, "MAX", Op::Max},
-    Operation{TorchOp::BAND, "BAND", Op::BitAnd},
-    Operation{TorchOp::BOR, "BOR", Op::BitOr},
-    Operation{TorchOp::BXOR, "BXOR", Op::BitXor},
-    Operation{TorchOp::PREMUL_SUM, "PREMUL_SUM", Op::Sum},
+    NamedOp{TorchOp::SUM, "SUM", Op::Sum},
+    NamedOp{TorchOp::AVG, "AVG", Op::Sum},
+    NamedOp{TorchOp::PRODUCT, "PRODUCT", Op::Product},
+    NamedOp{TorchOp::MIN, "MIN", Op::Min},
+    NamedOp{TorchOp::MAX, "MAX", Op::Max},
+    NamedOp{TorchOp::BAND, "BAND", Op::BitAnd},
+    NamedOp{TorchOp::BOR, "BOR", Op::BitOr},
+    NamedOp{TorchOp::BXOR, "BXOR", Op::BitXor},
+    NamedOp{TorchOp::PREMUL_SUM, "PREMUL_SUM", Op::Sum},
 };
 
 constexpr std::array kDTypes = {
@@ -51,7 +51,7 @@ constexpr std::array kDTypes = {
 };
 
 // Why an operation is not defined for a dtype that has others, and what to do; null if it is.
-const char* objection(const Operation& operation, TorchDType dtype, DType own) {
+const char* objection(const NamedOp& operation, TorchDType dtype, DType own) {
   if (operation.torch == TorchOp::PREMUL_SUM && !isFloat(own)) {
     return "only floats have a factor: multiply the tensor, then take SUM";
   }
@@ -86,10 +86,10 @@ DType cpuDType(const char* call, TorchDType dtype) {
   return row->second;
 }
 
-const Operation* find(TorchOp op) { return std::ranges::find(kOperations, op, &Operation::torch); }
+const NamedOp* find(TorchOp op) { return std::ranges::find(kOperations, op, &NamedOp::torch); }
 
 Contribution contribution(const char* call, const c10d::ReduceOp& op, TorchDType dtype, DType own, int ranks) {
-  const Operation* operation = find(op);
+  const NamedOp* operation = find(op);
   check(operation != std::end(kOperations), ErrorKind::Usage, call, " with operation number ", static_cast<int>(op.op_),
         ", which torch.distributed.ReduceOp does not define: take one of those that it does");
   const char* reason = objection(*operation, dtype, own);
@@ -110,12 +110,16 @@ Contribution contribution(const char* call, const c10d::ReduceOp& op, TorchDType
 }  // namespace
 
 const char* name(TorchOp op) {
-  const Operation* operation = find(op);
+  const NamedOp* operation = find(op);
   return operation == std::end(kOperations) ? "an unknown operation" : operation->name;
 }
 
 std::uint64_t ownElements(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1);
+}
+
+Block bytesBlock(const at::Tensor& tensor) {
+  return {.elements = tensor.nbytes(), .reduction = {.dtype = DType::UInt8}};
 }
 
 Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "engine/call.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -17,6 +18,7 @@ namespace fairring {
 const char* name(c10d::ReduceOp::RedOpType op);  // as torch's users write it: "SUM"
 
 std::uint64_t ownElements(const at::Tensor& tensor);
+Block bytesBlock(const at::Tensor& tensor);  // of its bytes, for calls that move them and don't look at them
 
 // What to do with the tensor in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
 // integers; PREMUL_SUM multiplies by this rank's factor.

@@ -89,6 +89,16 @@ std::exception_ptr TrackedWork::exception() const {
 }
 
 bool TrackedWork::wait(std::chrono::milliseconds timeout) {
+  if (!endsWithin(timeout)) {
+    throw c10::DistBackendError(concat("rank ", label_.rank, ": Timed out: ", label_.title, " (call ",
+                                       label_.sequenceNumber, " of its group) was not complete after the ",
+                                       timeout.count(), " ms given to wait(); it goes on: wait again, or for longer"));
+  }
+  if (const std::exception_ptr failure = exception()) std::rethrow_exception(failure);
+  return true;
+}
+
+bool TrackedWork::endsWithin(std::chrono::milliseconds timeout) {
   const bool limited = timeout > kNoTimeout;
   const Deadline deadline = limited ? std::chrono::steady_clock::now() + timeout : Deadline::max();
   Ref left;  // let go of after the lock, and never the last: whoever calls has one
@@ -107,13 +117,7 @@ bool TrackedWork::wait(std::chrono::milliseconds timeout) {
     --waiters_;
     left.swap(left_);
   }
-  if (!completed_) {
-    throw c10::DistBackendError(concat("rank ", label_.rank, ": ", label_.title, " (call ", label_.sequenceNumber,
-                                       " of its group) was not complete after the ", timeout.count(),
-                                       " ms given to wait(); it goes on: wait again, or for longer"));
-  }
-  if (exception_) std::rethrow_exception(exception_);
-  return true;
+  return completed_;
 }
 
 void TrackedWork::synchronize() { wait(kNoTimeout); }

@@ -40,7 +40,7 @@ class TrackedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef FAIRRING_TORCH_2_15
   std::uint64_t getCompletionKey() const override { return key_; }
 #endif
 
@@ -53,6 +53,8 @@ class TrackedWork : public c10d::Work {
   };
 
   const WorkLabel& label() const { return label_; }
+  // Waits for the call's end so long; kNoTimeout: for ever. Whether it has come.
+  bool endsWithin(std::chrono::milliseconds timeout);
   // The call is over; wakes the waiters. Nothing where it was over before. `self` is let go of by a waiter, where there
   // is one and nobody else to tell: it is null then.
   std::optional<Audience> end(std::exception_ptr failure, Ref* self = nullptr);

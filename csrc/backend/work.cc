@@ -25,11 +25,6 @@ Reduced Reduced::inPlace(const at::Tensor& tensor) {
   return {buffer, tensor};
 }
 
-Reduced Reduced::ofACopy(const at::Tensor& tensor) {
-  const at::AutoDispatchBelowAutograd noGradient;
-  return {plain(tensor).clone(at::MemoryFormat::Contiguous), {}};
-}
-
 Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
   return {at::empty({elements}, like.options().device(at::kMeta)), {}, true};
 }

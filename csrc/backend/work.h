@@ -28,8 +28,6 @@ struct Reduced {
   static Reduced inPlace(const at::Tensor& tensor);
   // In the place of so many elements that this rank can't take part with: of that dtype, without memory.
   static Reduced refused(const at::Tensor& like, std::int64_t elements);
-  // A reduce, on a rank that is not the root: its tensor stays as it is.
-  static Reduced ofACopy(const at::Tensor& tensor);
 
   bool needsCopy() const { return result.defined() && !result.is_same(buffer); }
 };

@@ -30,14 +30,14 @@ class DeviceScheduler {
   // Its place in staging has been chosen; the device may be at its first gate already, or not have begun.
   void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
   // The device has done all that comes before this step of the slice; past the last: all of it.
-  void reached(std::uint64_t slice, std::size_t step);
+  void reached(std::uint64_t sequence, std::size_t step);
 
   // The rails have been stopped: nothing moves any more, until fail().
   void halt() { rails_ = nullptr; }
   void fail(const Error& error);  // ends all calls, then opens all gates, for ever
 
   bool hasCalls() const { return !calls_.empty(); }
-  std::uint64_t completedBelow() const { return kDeviceBit + completed_; }  // slice numbers
+  std::uint64_t completed() const { return completed_; }  // slices
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready
 
@@ -59,19 +59,19 @@ class DeviceScheduler {
   };
 
   bool admitNext();
-  void advance(std::uint64_t number);
-  void onReady(std::uint64_t number);
-  void onReleased(std::uint64_t number);
+  void advance(std::uint64_t sequence);
+  void onReady(std::uint64_t sequence);
+  void onReleased(std::uint64_t sequence);
   void finish(const std::shared_ptr<Pending>& call);
-  void retireIfOver(std::uint64_t number);
+  void retireIfOver(std::uint64_t sequence);
   static std::size_t stepsOf(const UnderWay& state) { return state.slice->plan->size(); }
 
   Gates gates_;
   StagingRing ring_;
   Exchange* rails_ = nullptr;
   std::deque<std::shared_ptr<Pending>> calls_;
-  std::map<std::uint64_t, UnderWay> slices_;
-  std::uint64_t admitted_ = kDeviceBit;  // all slices below this number
+  std::map<std::uint64_t, UnderWay> slices_;  // by sequence number
+  std::uint64_t admitted_ = 0;                // all slices below
   std::uint64_t completed_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "exchange/dense_body.h"
 #include "exchange/transfers.h"
 #include "plan/planner.h"
 
@@ -10,20 +11,17 @@ namespace fairring {
 
 namespace {
 
-// This rank's, of the machine's one rail.
-Range shardOf(const Layout& layout) {
-  const LevelLayout& machine = layout.at(0);
-  if (machine.rails.empty()) return {};
-  const Rail& rail = machine.rails.front();
-  return rail.shards[static_cast<std::size_t>(rail.self)];
-}
+// The body of slices as the loop has them. The device sums what the rails bring, so their step is over when it is
+// there.
+class PinnedBody final : public DenseBody {
+ public:
+  Job afterReceiving(const Slice&, std::size_t, const std::vector<Transfer>&) const override { return {}; }
+};
 
 std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> ranges;
-  for (const Rail& rail : slice.layout->at(what.level).rails) {
-    ranges.push_back(what.verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)]);
-  }
+  for (const Rail& rail : slice.layout->at(what.level).rails) ranges.push_back(reducedRange(what, rail));
   return ranges;
 }
 
@@ -39,6 +37,7 @@ GatedChain::GatedChain(const Planner& planner, int rank, std::uint64_t stagingBy
       words_(accelerator->pinned(Gates::kBytes)),
       gates_(words_),
       deviceScheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes)),
+      pinnedBody_(std::make_shared<const PinnedBody>()),
       accelerator_(std::move(accelerator)) {}
 
 std::vector<GatedChain::Event> GatedChain::enqueue(const Packing& tensors, double scale, std::uint64_t signature,
@@ -67,11 +66,11 @@ std::vector<GatedChain::Event> GatedChain::enqueue(const Packing& tensors, doubl
 Slice GatedChain::cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from) {
   const std::uint64_t end = std::min(from + chosen.sliceElements, tensors.bytes());
   Slice slice;
-  slice.number = nextSlice_++;
-  slice.layout = planCache_.layoutOf(chosen, slice.number & ~kDeviceBit, end - from, 1);
+  slice.id = nextSlice_;
+  ++nextSlice_.sequence;
+  slice.layout = planCache_.layoutOf(chosen, slice.id.sequence, end - from, 1);
   slice.plan = chosen.plan;
   slice.portions = tensors.cut({from, end});
-  slice.summedElsewhere = true;
   return slice;
 }
 
@@ -89,6 +88,7 @@ void GatedChain::announce(const Slice& slice, const Place& place, bool last) {
   auto pinned = std::make_shared<Slice>(slice);
   for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
   pinned->image = pinnedImage(slice);
+  pinned->body = pinnedBody_;
   loop_.post([scheduler = deviceScheduler_, pinned = std::move(pinned), bytes = place.end - place.begin,
               last]() mutable { scheduler->add(std::move(pinned), bytes, last); });
 }
@@ -100,7 +100,7 @@ GatedChain::Event GatedChain::launch(const Slice& slice, const Place& place, con
   awaitPlace(slice, place);
   accelerator_->reduceScatter(stream, slice);
   await(stream, slice, 0);
-  copyOut(stream, slice, shardOf(*slice.layout));
+  copyOut(stream, slice, machineShard(slice));
   tell(stream, slice, 1);
   for (std::size_t step = 1; step < last; ++step) stepOnRails(stream, slice, step);
   accelerator_->allGather(stream, slice);
@@ -116,12 +116,12 @@ void GatedChain::stepOnRails(Accelerator::Stream stream, const Slice& slice, std
   if (!isForDevice(plan, step)) return;
   await(stream, slice, step);
   if (!reduces(plan[step].verb)) {
-    const Range shard = shardOf(*slice.layout);
+    const Range shard = machineShard(slice);
     return copyIn(stream, slice, slice.byteOffset(shard.begin), slice.bytes(shard));
   }
   const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
   copyIn(stream, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
-  const Sums sums = sumsOf(slice, step, transfersOf(slice, step));
+  const Sums sums = DenseBody::sums(slice, step, slice.body->transfers(slice, step));
   for (const Sum& sum : sums) accelerator_->reduce(stream, sum.reduction, sum.out, sums.inputsOf(sum), sum.elements);
   if (plan[step + 1].level == 0) return;
   for (const Range& range : reducedIn(slice, step)) copyOut(stream, slice, range);
@@ -150,14 +150,14 @@ void GatedChain::copyIn(Accelerator::Stream stream, const Slice& slice, std::uin
 }
 
 void GatedChain::await(Accelerator::Stream stream, const Slice& slice, std::size_t gate) {
-  accelerator_->gate(stream, gates_.word(slice.number, gate), Gates::opened(slice.number));
+  accelerator_->gate(stream, gates_.word(slice.id.sequence, gate), Gates::opened(slice.id.sequence));
 }
 
 void GatedChain::tell(Accelerator::Stream stream, const Slice& slice, std::size_t step) {
   std::weak_ptr<DeviceScheduler> weak = deviceScheduler_;
-  accelerator_->tell(stream, [&loop = loop_, weak = std::move(weak), number = slice.number, step] {
-    loop.post([weak, number, step] {
-      if (const auto scheduler = weak.lock()) scheduler->reached(number, step);
+  accelerator_->tell(stream, [&loop = loop_, weak = std::move(weak), sequence = slice.id.sequence, step] {
+    loop.post([weak, sequence, step] {
+      if (const auto scheduler = weak.lock()) scheduler->reached(sequence, step);
     });
   });
 }

@@ -65,7 +65,7 @@ class GatedChain {
   void copyIn(Accelerator::Stream stream, const Slice& slice, std::uint64_t offset, std::uint64_t bytes);
   void await(Accelerator::Stream stream, const Slice& slice, std::size_t gate);
   void tell(Accelerator::Stream stream, const Slice& slice, std::size_t step);
-  std::size_t streamOf(const Slice& slice) const { return slice.number % accelerator_->streams(); }
+  std::size_t streamOf(const Slice& slice) const { return slice.id.sequence % accelerator_->streams(); }
   std::byte* pinnedImage(const Slice& slice) const { return pinned_.get() + slice.stagingOffset; }
 
   const std::uint64_t stagingBytes_;
@@ -76,7 +76,8 @@ class GatedChain {
   const Accelerator::Memory words_;
   const Gates gates_;
   const std::shared_ptr<DeviceScheduler> deviceScheduler_;
-  std::uint64_t nextSlice_ = kDeviceBit;
+  const std::shared_ptr<const SliceBody> pinnedBody_;
+  SliceId nextSlice_{SliceQueue::Device, 0};
   std::uint64_t nextPlace_ = 0;
   std::deque<Used> used_;                           // in the order of slices
   const std::unique_ptr<Accelerator> accelerator_;  // ends first: it waits for all that is enqueued

@@ -10,7 +10,8 @@
 #include <cstdint>
 
 #include "device/accelerator.h"
-#include "exchange/rails_demultiplexer.h"
+#include "exchange/slice_id.h"
+#include "plan/plan.h"
 
 namespace fairring {
 
@@ -30,8 +31,9 @@ class Gates {
 
   explicit Gates(const Accelerator::Memory& words) : words_(reinterpret_cast<Word*>(words.get())) {}
 
+  // Slices by their sequence numbers.
   const Word* word(std::uint64_t slice, std::size_t gate) const { return at(slice, gate); }
-  static Word opened(std::uint64_t slice) { return (slice & ~kDeviceBit) + 1; }
+  static Word opened(std::uint64_t slice) { return slice + 1; }
 
   void open(std::uint64_t slice, std::size_t gate);
   void openAll();  // for ever, those of later slices too

@@ -163,7 +163,7 @@ void LevelZero::scatter(cudaStream_t stream, const Slice& slice, const std::byte
   const auto source = [&](std::uint64_t at) { return from + (at - rail.range.begin); };
   const bool filled = runs.size() == 1 && runs[0].begin == rail.range.begin && runs[0].end() == rail.range.end;
   if (filled && hasEqualShards(rail)) {
-    const Range& mine = rail.shards[static_cast<std::size_t>(rail.self)];
+    const Range& mine = rail.own();
     const auto [dtype, op, divisor] = runs[0].reduction;
     return scatters_->enqueue("ncclReduceScatter", [&](ncclComm_t comm) {
       return ncclReduceScatter(from, slice.image + mine.begin, mine.size() / bytesOf(dtype), ncclTypeOf(dtype),
@@ -197,7 +197,7 @@ void LevelZero::allGather(cudaStream_t stream, const Slice& slice) {
 void LevelZero::gather(cudaStream_t stream, const Slice& slice, std::byte* to) {
   const Rail& rail = *machineRail(slice);
   if (hasEqualShards(rail)) {
-    const Range& mine = rail.shards[static_cast<std::size_t>(rail.self)];
+    const Range& mine = rail.own();
     return gathers_->enqueue("ncclAllGather", [&](ncclComm_t comm) {
       return ncclAllGather(slice.image + mine.begin, to, mine.size(), ncclUint8, comm, stream);
     });

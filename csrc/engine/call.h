@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "kernels/reduce.h"
+#include "plan/plan.h"
 
 namespace fairring {
 
@@ -26,20 +27,25 @@ struct Operand {         // of an all-reduce, in place
   Reduction reduction;  // once for the whole call
 };
 
-// One rank's block of a reduce-scatter or an all-gather: where this rank reads it, and where it writes the result. Each
-// stays valid until the call is done. Null: it does not, for it is not its own, or is refused.
+// What of one tensor this rank reads, and where it writes the result. Each stays valid until the call is done. Null: it
+// does not, for the block is another rank's, or is refused.
 struct Block {
   const void* from = nullptr;
   void* to = nullptr;
   std::uint64_t elements = 0;
-  Reduction reduction;  // once for the whole call; of an all-gather, which moves bytes, what has elements of that size
+  Reduction reduction;  // once for the whole call; where bytes are moved alone, what has elements of that size
 };
 
-enum class Half { ReduceScatter, AllGather };  // of an all-reduce
+// A row of blocks, one of each tensor, or such a row for each rank, as the pattern has it. The same sizes on all ranks.
+using BlockRows = std::vector<std::vector<Block>>;
 
-struct BlocksOperand {
-  Half half;
-  std::vector<std::vector<Block>> byRank;  // each rank's blocks, one of each tensor; the same sizes on all ranks
+// Of an all-to-all: what this rank has for another one, and where what comes from that one belongs. Each stays valid
+// until the call is done. Null: refused.
+struct CellPair {
+  const void* from = nullptr;
+  std::uint64_t fromBytes = 0;
+  void* to = nullptr;
+  std::uint64_t toBytes = 0;
 };
 
 // Some rows of a large tensor; what is not there counts as zeros, but what nobody has stays away.
@@ -56,12 +62,17 @@ struct SparseOperand {
 };
 
 struct Call {
-  std::vector<Operand> operands;
-  std::optional<SparseOperand> sparse = std::nullopt;  // instead of operands, as the next
-  std::optional<BlocksOperand> blocks = std::nullopt;
+  Pattern pattern = Pattern::AllReduce;
+  int root = -1;  // where the pattern has one
+  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
+  std::vector<Operand> operands = {};                  // of an all-reduce
+  std::optional<SparseOperand> sparse = std::nullopt;  // likewise, instead of operands
+  std::vector<CellPair> cells = {};                    // of an all-to-all, by rank
+  BlockRows blocks = {};                               // of all others
+  // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
-  // Of a single operand of Float32 that is summed: it isCompressed between sites as bf16, and what rounding takes of
-  // its elements is kept here, one for one, and added in the next call that is given the same. Null: it isCompressed as
+  // Of a single operand of Float32 that is summed: it crosses between sites as bf16, and what rounding takes of
+  // its elements is kept here, one for one, and added in the next call that is given the same. Null: it crosses as
   // it is.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
@@ -71,14 +82,6 @@ struct Call {
   // NOLINTNEXTLINE(readability-redundant-member-init): it may be left out of an initializer that names members
   Error refused = {};
   std::function<void(const Error&)> done;  // on the loop, once; must not block
-};
-
-// A call that somebody else carries out (a stock backend): counted and compared like our own, and watched.
-struct DelegatedCall {
-  Signature signature;
-  bool compared = true;                      // false: point to point, which only two ranks make
-  std::chrono::milliseconds timeout{0};      // 0: none
-  std::function<void(const Error&)> failed;  // on the loop, at most once, never after finish(); must not block
 };
 
 }  // namespace fairring

@@ -24,13 +24,13 @@ Packing::Packing(const std::vector<Operand>& operands) : rows_(1) {
   end();
 }
 
-Packing Packing::ofBlocks(const BlocksOperand& blocks) {
+Packing Packing::ofBlocks(const BlockRows& rows) {
   Packing packing(std::vector<Operand>{});
-  packing.rows_.resize(blocks.byRank.size());
-  for (std::size_t rank = 0; rank < blocks.byRank.size(); ++rank) {
-    for (const Block& block : blocks.byRank[rank]) {
-      packing.rows_[rank].add({0, block.elements, static_cast<const std::byte*>(block.from),
-                               static_cast<std::byte*>(block.to), block.reduction});
+  packing.rows_.resize(rows.size());
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    for (const Block& block : rows[row]) {
+      packing.rows_[row].add({0, block.elements, static_cast<const std::byte*>(block.from),
+                              static_cast<std::byte*>(block.to), block.reduction});
     }
   }
   packing.end();

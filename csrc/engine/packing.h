@@ -1,5 +1,5 @@
-// The tensors of a call as rows of bytes, one behind the other in each: an all-reduce has one row, a call of blocks one
-// for each rank. Rows are cut into slices as a single tensor would be: small tensors share a slice, large ones take
+// The tensors of a call as rows of bytes, one behind the other in each: a call of blocks has a row for each rank,
+// others have one. Rows are cut into slices as a single tensor would be: small tensors share a slice, large ones take
 // several. Which ones share follows from the call alone, so it is the same on all ranks. Immutable; any thread.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace fairring {
 class Packing {
  public:
   explicit Packing(const std::vector<Operand>& operands);
-  static Packing ofBlocks(const BlocksOperand& blocks);
+  static Packing ofBlocks(const BlockRows& rows);
 
   std::uint64_t bytes() const { return bytes_; }  // of the longest row; a multiple of the largest element
   // Of each row, how many bytes lie there.

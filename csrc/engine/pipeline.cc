@@ -1,11 +1,13 @@
 #include "engine/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 #include <utility>
 
-#include "exchange/sparse_rows.h"
+#include "exchange/cells.h"
+#include "exchange/compressed_body.h"
 
 namespace fairring {
 
@@ -28,56 +30,75 @@ Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),
-      queues_(
-          {.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = firstSlice(TrafficClass::Bulk)},
-          {.ring = StagingRing(levels.expressBytes),
-           .staging = levels.staging + levels.stagingBytes,
-           .next = firstSlice(TrafficClass::Express)}) {}
+      bulk_{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
+      express_{.ring = StagingRing(levels.expressBytes),
+               .staging = levels.staging + levels.stagingBytes,
+               .next = {SliceQueue::HostExpress, 0}} {}
 
 std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
   constexpr std::uint64_t kMost = 4 << 20;  // 16 calls of the largest size between two machines of one rank
   return std::min(stagingBytes / 8 / StagingRing::kAlignment * StagingRing::kAlignment, kMost);
 }
 
-bool Pipeline::idle() const {
-  return calls_.empty() && std::ranges::all_of(kTrafficClasses, [this](TrafficClass trafficClass) {
-           return queues_[trafficClass].inFlight.empty();
-         });
+Watermarks Pipeline::completed() const {
+  Watermarks slicesBelow;
+  slicesBelow[SliceQueue::HostBulk] = bulk_.completed;
+  slicesBelow[SliceQueue::HostExpress] = express_.completed;
+  return slicesBelow;
 }
 
-ByTrafficClass<std::uint64_t> Pipeline::completedBelow() const {
-  const auto below = [this](TrafficClass trafficClass) {
-    return firstSlice(trafficClass) + queues_[trafficClass].completed;
-  };
-  return {below(TrafficClass::Bulk), below(TrafficClass::Express)};
+bool Pipeline::hasBegun(const Watermarks& slicesBelow) const {
+  return std::ranges::all_of(std::array{&bulk_, &express_}, [&](const Queue* queue) {
+    return queue->next.sequence >= slicesBelow[queue->next.queue];
+  });
 }
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
-  if (call.blocks) return submitBlocks(std::move(call), signature);
-  Packing packing(call.operands);
-  const CachedPlan& chosen = chosenFor(packing.bytes());
-  enqueue(std::move(call), std::move(packing), signature, chosen);
+  if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
+  Packing packing = call.pattern == Pattern::AllReduce ? Packing(call.operands) : Packing::ofBlocks(call.blocks);
+  const CachedPlan& chosen = chosenFor(call.pattern, packing.bytes());
+  float* const residual = planner_.topology().sites() > 1 ? call.residual : nullptr;
+  const auto pending = enqueue(std::move(call), std::move(packing), signature, chosen);
+  if (residual != nullptr) pending->body = std::make_shared<const CompressedBody>(residual);
   run();
 }
 
-void Pipeline::submitBlocks(Call call, std::uint64_t signature) {
-  assert(call.blocks.has_value());
-  Packing packing = Packing::ofBlocks(*call.blocks);
-  const CachedPlan& chosen = chosenFor(packing.bytes(), call.blocks->half);
-  enqueue(std::move(call), std::move(packing), signature, chosen);
-  run();
+// Where this rank refuses to take part: whether somebody else's result is missing what it has.
+bool Pipeline::isHeardRefusing(const Call& call) const {
+  const bool isRoot = call.root == rank_;
+  switch (call.pattern) {
+    case Pattern::Broadcast:
+    case Pattern::Scatter: return isRoot;
+    case Pattern::Gather:
+    case Pattern::Reduce: return !isRoot;
+    default: return true;
+  }
+}
+
+// Where somebody else does: whether this rank's result misses something.
+bool Pipeline::missesWhatIsRefused(const Call& call) const {
+  const bool isRoot = call.root == rank_;
+  switch (call.pattern) {
+    case Pattern::Broadcast:
+    case Pattern::Scatter: return !isRoot;
+    case Pattern::Gather:
+    case Pattern::Reduce: return isRoot;
+    default: return true;
+  }
 }
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
                                                      CachedPlan chosen, bool sized) {
-  const TrafficClass trafficClass = chosen.trafficClass;
+  Queue& queue = queueOf(chosen.queue);
+  const std::uint64_t bytes = packing.bytes();
   calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
                                                      .packing = std::move(packing),
+                                                     .bytes = bytes,
                                                      .signature = signature,
                                                      .chosen = std::move(chosen),
                                                      .sized = sized}));
-  queues_[trafficClass].uncut.push_back(calls_.back());
+  queue.uncut.push_back(calls_.back());
   return calls_.back();
 }
 
@@ -91,12 +112,12 @@ void Pipeline::run() {
   if (running_ || !open_) return;
   running_ = true;
   for (;;) {
-    while (cutNext(queues_[TrafficClass::Express]) || cutNext(queues_[TrafficClass::Bulk])) {
+    while (cutNext(express_) || cutNext(bulk_)) {
     }
     if (due_.empty()) break;
-    const std::uint64_t number = due_.front();
+    const SliceId id = due_.front();
     due_.pop_front();
-    beginNext(number);
+    beginNext(id);
   }
   running_ = false;
 }
@@ -106,19 +127,22 @@ bool Pipeline::cutNext(Queue& queue) {
   if (!open_ || queue.uncut.empty() || !queue.uncut.front()->sized || !hasMark(queue)) return false;
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
-  const auto offset = queue.ring.take(queue.next, stagingBytesOf(*slice), pending->chosen.stagingBytes);
+  const auto offset =
+      queue.ring.take(queue.next.sequence, slice->body->stagingBytes(*slice), pending->chosen.stagingBytes);
   if (!offset) return false;
 
-  ++queue.next;
+  ++queue.next.sequence;
   slice->image = queue.staging + *offset;
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
+  if (std::byte* const tensor = tensorAsImage(*slice, *pending))
+    slice->unusedImage = std::exchange(slice->image, tensor);
   pending->cutBytes = stretchOf(*pending).end;
-  pending->cut = pending->cutBytes == pending->packing.bytes();
+  pending->cut = pending->cutBytes == pending->bytes;
   if (pending->cut) queue.uncut.pop_front();
   ++pending->unfinished;
-  for (const Step& step : *slice->plan) notBegun_[turnOf(slice->number, step)].push_back(slice->number);
-  queue.inFlight.emplace(slice->number, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
-  due_.push_back(slice->number);
+  for (const Step& step : *slice->plan) notBegun_[turnOf(slice->id, step)].push_back(slice->id);
+  queue.inFlight.emplace(slice->id, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
+  due_.push_back(slice->id);
   levels_.machine->admit(slice);
   if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
   return open_;
@@ -128,79 +152,94 @@ bool Pipeline::cutNext(Queue& queue) {
 std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pending) {
   const Range stretch = stretchOf(pending);
   auto slice = std::make_shared<Slice>();
-  slice->number = queue.next;
+  slice->id = queue.next;
   slice->signature = pending.signature;
   slice->plan = pending.chosen.plan;
-  if (pending.call.blocks) {
+  slice->body = pending.body;
+  if (pending.cells) {
+    slice->body = std::make_shared<const CellBody>(pending.cells, stretch);
+    slice->layout = layoutOfCells();
+  } else if (isByRank(pending.call.pattern)) {
     const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);
-    slice->layout = layoutOfBlocks(sizes);
+    slice->layout = layoutOfBlocks(pending.call.root, sizes);
     slice->portions = pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
   } else {
-    slice->layout = layoutOf(pending.chosen, queue.next, stretch.size());
+    slice->layout = layoutOf(pending.chosen, pending.call.root, queue.next.sequence, stretch.size());
     slice->portions = pending.packing.cut(stretch);
   }
   slice->scale = pending.call.scale;
   slice->begin = pending.cutBytes;
-  slice->rows = pending.rows;
-  slice->prepare = pending.prepare;
-  const bool isCompressed = pending.call.residual != nullptr && planner_.topology().sites() > 1;
-  const std::uint64_t floatsBefore = pending.cutBytes / sizeof(float);
-  if (isCompressed) slice->residual = pending.call.residual + floatsBefore;
-  if (pending.call.refused) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
+  if (pending.call.refused && isHeardRefusing(pending.call)) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
   return slice;
 }
 
 // Of each of its rows, what goes into the next slice.
 Range Pipeline::stretchOf(const Pending& pending) {
-  return {pending.cutBytes, std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.packing.bytes())};
+  return {pending.cutBytes, std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.bytes)};
+}
+
+// Null: the slice needs an image of its own. A small call's does not pay, for its end would wait for a round trip.
+std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) const {
+  if (!levels_.tensorsMayBeImages || pending.chosen.queue == SliceQueue::HostExpress) return nullptr;
+  if (pending.call.pattern != Pattern::AllReduce || slice.body != denseBody() || slice.portions.size() != 1)
+    return nullptr;
+  const Portion& portion = slice.portions.front();
+  const DType dtype = portion.reduction.dtype;
+  const bool isAsItIs = portion.from == portion.to && dtype != DType::Bool && (slice.scale == 1.0 || !isFloat(dtype));
+  return isAsItIs && portion.begin == 0 && portion.end() == slice.layout->elements ? portion.to : nullptr;
 }
 
 // By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
 bool Pipeline::hasMark(const Queue& queue) const {
-  return queue.inFlight.empty() || queue.next - queue.inFlight.begin()->first < levels_.mostSlices;
+  return queue.inFlight.empty() || queue.next.sequence - queue.inFlight.begin()->first.sequence < levels_.mostSlices;
 }
 
 // Begins the slice's next step if it is the first in its turn; then the next in that turn may be due.
-void Pipeline::beginNext(std::uint64_t number) {
-  std::map<std::uint64_t, InFlight>& inFlight = queueOf(number).inFlight;
-  const auto found = inFlight.find(number);
+void Pipeline::beginNext(SliceId id) {
+  std::map<SliceId, InFlight>& inFlight = queueOf(id.queue).inFlight;
+  const auto found = inFlight.find(id);
   if (found == inFlight.end() || found->second.phase != Phase::Waiting) return;
   InFlight& state = found->second;
   const Step step = (*state.slice->plan)[state.step];
-  std::deque<std::uint64_t>& notBegun = notBegun_.at(turnOf(number, step));
-  if (notBegun.front() != number) return;
+  std::deque<SliceId>& notBegun = notBegun_.at(turnOf(id, step));
+  if (notBegun.front() != id) return;
   notBegun.pop_front();
   if (!notBegun.empty()) due_.push_back(notBegun.front());
   state.phase = Phase::Running;
   const std::size_t index = state.step;
-  exchangeOf(step).start(state.slice, index,
-                         {[this, number] { onReady(number); }, [this, number] { onReleased(number); }});
+  exchangeOf(step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
 }
 
-void Pipeline::onReady(std::uint64_t number) {
-  Queue& queue = queueOf(number);
-  InFlight& state = queue.inFlight.at(number);
+void Pipeline::onReady(SliceId id) {
+  Queue& queue = queueOf(id.queue);
+  InFlight& state = queue.inFlight.at(id);
   ++state.step;
   if (state.step < state.slice->plan->size()) {
     state.phase = Phase::Waiting;
-    due_.push_back(number);
+    due_.push_back(id);
   } else {
     state.phase = Phase::Finished;
     ++queue.completed;
-    --state.call->unfinished;
-    if (state.slice->refused != 0) state.call->refused = state.slice->refused;
-    finish(state.call);
+    if (!state.slice->isInTensor()) end(state);
   }
   if (onProgress) onProgress();
   run();
 }
 
-void Pipeline::onReleased(std::uint64_t number) {
-  Queue& queue = queueOf(number);
-  if (--queue.inFlight.at(number).unreleased > 0) return;
-  queue.ring.release(number);
-  queue.inFlight.erase(number);
+void Pipeline::onReleased(SliceId id) {
+  Queue& queue = queueOf(id.queue);
+  if (--queue.inFlight.at(id).unreleased > 0) return;
+  queue.ring.release(id.sequence);
+  const auto released = queue.inFlight.extract(id);
+  if (released.mapped().slice->isInTensor()) end(released.mapped());
   run();
+}
+
+// What is sent of the result is sent from its image, so a call whose tensor is that ends only when all of it is gone.
+void Pipeline::end(const InFlight& slice) {
+  --slice.call->unfinished;
+  if (slice.slice->refused != 0) slice.call->refused = slice.slice->refused;
+  finish(slice.call);
 }
 
 void Pipeline::finish(const std::shared_ptr<Pending>& call) {
@@ -208,71 +247,80 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   calls_.erase(std::ranges::find(calls_, call));
   const Call& ended = call->call;
   if (call->learned) return call->learned(call->refused);
-  ended.done(ended.refused || call->refused == 0 ? ended.refused : refusedBy(call->refused - 1, ended));
+  const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
+  ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));
 }
 
 void Pipeline::halt() {
   open_ = false;
-  for (const TrafficClass trafficClass : kTrafficClasses) queues_[trafficClass].inFlight.clear();
+  for (Queue* const queue : {&bulk_, &express_}) queue->inFlight.clear();
   notBegun_.clear();
   due_.clear();
 }
 
 void Pipeline::fail(const Error& error) {
   halt();
-  for (const TrafficClass trafficClass : kTrafficClasses) queues_[trafficClass].uncut.clear();
+  for (Queue* const queue : {&bulk_, &express_}) queue->uncut.clear();
   for (const auto& pending : std::exchange(calls_, {})) {
     if (!pending->learned) pending->call.done(error);
   }
 }
 
-const Pipeline::CachedPlan& Pipeline::chosenFor(std::uint64_t bytes, std::optional<Half> half) {
-  const std::pair key(half, bytes);
+const Pipeline::CachedPlan& Pipeline::chosenFor(Pattern pattern, std::uint64_t bytes) {
+  const std::pair key(pattern, bytes);
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  if (!half) {
-    const PlanChoice choice = planner_.choose(bytes, 1);
-    return chosen_[key] = chosenBy(choice, trafficClassFor(bytes, choice), planner_.turns(choice.plan));
-  }
-  const PlanChoice choice =
-      half == Half::ReduceScatter ? planner_.chooseReduceScatter(bytes) : planner_.chooseAllGather(bytes);
-  const std::uint64_t all = bytes * static_cast<std::uint64_t>(planner_.topology().world());
-  return chosen_[key] = chosenBy(choice, trafficClassFor(all, choice), 1);
+  const PlanChoice choice = planner_.choose(pattern, bytes);
+  const std::uint64_t rows = isByRank(pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
+  return chosen_[key] = chosenBy(choice, queueFor(rows * bytes, choice), planner_.turns(choice.plan));
 }
 
-Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns) {
+Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, SliceQueue queue, std::uint64_t turns) {
   std::shared_ptr<const Plan>& plan = plans_[choice.plan];
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
           .turns = turns,
           .sliceBytes = choice.sliceElements,
-          .stagingBytes = trafficClass == TrafficClass::Express ? levels_.expressBytes : choice.stagingBytes,
-          .trafficClass = trafficClass};
+          .stagingBytes = queue == SliceQueue::HostExpress ? levels_.expressBytes : choice.stagingBytes,
+          .queue = queue};
 }
 
 // From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
-TrafficClass Pipeline::trafficClassFor(std::uint64_t bytes, const PlanChoice& choice) const {
+SliceQueue Pipeline::queueFor(std::uint64_t bytes, const PlanChoice& choice) const {
   const bool hasRoom =
       levels_.expressBytes > 0 && choice.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
-  return bytes <= kMostExpressBytes && hasRoom ? TrafficClass::Express : TrafficClass::Bulk;
+  return bytes <= kMostExpressBytes && hasRoom ? SliceQueue::HostExpress : SliceQueue::HostBulk;
 }
 
-std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes) {
-  const std::uint64_t turn = placeOf(slice) % chosen.turns;
-  const auto key = std::tuple(chosen.plan.get(), turn, bytes);
+std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, int root, std::uint64_t slice,
+                                                 std::uint64_t bytes) {
+  const std::uint64_t turn = slice % chosen.turns;
+  const auto key = std::tuple(chosen.plan.get(), root, turn, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1));
+  return layouts_[key] =
+             std::make_shared<Layout>(withRoot(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1), root));
+}
+
+std::shared_ptr<const Layout> Pipeline::layoutOfCells() {
+  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(planner_.blocks().counts(planner_.topology(), rank_));
+  return cellLayout_;
 }
 
 // Training has blocks of equal sizes, of which it has a handful.
-std::shared_ptr<const Layout> Pipeline::layoutOfBlocks(const std::vector<std::uint64_t>& sizes) {
-  const auto known = blockLayouts_.find(sizes);
+std::shared_ptr<const Layout> Pipeline::layoutOfBlocks(int root, const std::vector<std::uint64_t>& sizes) {
+  const std::pair key(root, sizes);
+  const auto known = blockLayouts_.find(key);
   if (known != blockLayouts_.end()) return known->second;
   if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
-  return blockLayouts_[sizes] = std::make_shared<Layout>(planner_.blocks().layout(planner_.topology(), rank_, sizes));
+  return blockLayouts_[key] =
+             std::make_shared<Layout>(withRoot(planner_.blocks().layout(planner_.topology(), rank_, sizes), root));
+}
+
+Layout Pipeline::withRoot(Layout layout, int root) const {
+  return root < 0 ? layout : fairring::withRoot(std::move(layout), planner_.topology(), rank_, root);
 }
 
 }  // namespace fairring

@@ -1,8 +1,8 @@
 // The pipeline: takes calls in order, cuts them into slices, and moves each slice through the steps of its plan.
 // A slice is data, (plan, step, phase, place in staging); run() moves on what has become due. Two rules keep it free of
 // deadlock: staging is taken in slice order, and steps of one level and direction begin in slice order. So the oldest
-// slice never waits for a later one, on any rank. Small calls have a traffic class of their own (traffic_class.h), with
-// staging of its own: no slice waits for one of the other class. Owner of the loop's progress only. Knows no network
+// slice never waits for a later one, on any rank. Small calls have a queue of their own (slice_id.h), with staging of
+// its own: no slice waits for one of the other queue. Owner of the loop's progress only. Knows no network
 // and no processes: the exchanges do.
 #pragma once
 
@@ -24,6 +24,8 @@
 
 namespace fairring {
 
+class AllToAllCall;
+class Cells;
 class SparseCall;
 
 class Pipeline {
@@ -31,10 +33,13 @@ class Pipeline {
   struct Levels {            // who carries out the steps
     Exchange* machine;       // level 0
     Exchange* rails;         // those above; null where there are none
-    std::size_t mostSlices;  // of a class in flight
+    std::size_t mostSlices;  // of a queue in flight
     std::byte* staging;
     std::uint64_t stagingBytes;
-    std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no class of their own
+    std::uint64_t expressBytes = 0;  // of staging behind these, for small calls; 0: they have no queue of their own
+    // The machine has this rank alone, and what the rails move they move on the loop: so when a call has ended, nobody
+    // touches its tensor any more, and it may be a slice's image.
+    bool tensorsMayBeImages = false;
   };
 
   Pipeline(const Planner& planner, int rank, Levels levels);
@@ -49,9 +54,9 @@ class Pipeline {
   void halt();
   void fail(const Error& error);
 
-  bool idle() const;
   bool hasCalls() const { return !calls_.empty(); }
-  ByTrafficClass<std::uint64_t> completedBelow() const;  // slice numbers
+  Watermarks completed() const;
+  bool hasBegun(const Watermarks& slicesBelow) const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready
 
@@ -62,21 +67,22 @@ class Pipeline {
     std::uint64_t turns = 1;
     std::uint64_t sliceBytes = 0;    // of each row of a call's bytes (packing.h)
     std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
-    TrafficClass trafficClass;
+    SliceQueue queue;
   };
   struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
     Packing packing;
+    std::uint64_t bytes;  // of the longest row, or of an all-to-all's largest cell
     std::uint64_t signature;
     CachedPlan chosen;
     std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
-    // Of sparse calls (sparse_call.h): until what is before it has told its size, it can't be cut, nor what is behind.
+    // Of sparse calls and all-to-alls: until what is before it has told its size, it can't be cut, nor what is behind.
     bool sized = true;
-    std::shared_ptr<const SparseRows> rows = nullptr;
-    std::function<void(const Range& bytes)> prepare = nullptr;  // as Slice has it
+    std::shared_ptr<const SliceBody> body = denseBody();
+    std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
     // Of its parts but the last, instead of the call's done: with who refused, as Slice has it.
     std::function<void(std::uint32_t refused)> learned = nullptr;
   };
@@ -87,62 +93,72 @@ class Pipeline {
     Phase phase = Phase::Waiting;
     std::size_t unreleased;
   };
-  struct Queue {  // of one class
+  struct Queue {
     StagingRing ring;
     std::byte* staging;
-    std::uint64_t next;           // slice's number
-    std::uint64_t completed = 0;  // slices
+    SliceId next;
     // NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer that names members
+    std::uint64_t completed = 0;                      // slices
     std::deque<std::shared_ptr<Pending>> uncut = {};  // calls, in order
-    std::map<std::uint64_t, InFlight> inFlight = {};  // by slice
+    std::map<SliceId, InFlight> inFlight = {};
     // NOLINTEND(readability-redundant-member-init)
   };
   struct Turn {  // steps that begin in slice order
-    TrafficClass trafficClass;
+    SliceQueue queue;
     int level;
     bool up;
     auto operator<=>(const Turn&) const = default;
   };
 
   void submitSparse(Call call, std::uint64_t signature);
-  void submitBlocks(Call call, std::uint64_t signature);
+  void submitAllToAll(Call call, std::uint64_t signature);
+  bool isHeardRefusing(const Call& call) const;
+  bool missesWhatIsRefused(const Call& call) const;
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, CachedPlan chosen,
                                    bool sized = true);
   void drop(const std::shared_ptr<Pending>& call);  // not sized
   void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
   void size(Pending& pending, Operand operand, const PlanChoice& choice);
+  void sizeCells(Pending& pending, const AllToAllCall& exchange);
   void run();
   bool cutNext(Queue& queue);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;
-  Queue& queueOf(std::uint64_t slice) { return queues_[trafficClassOf(slice)]; }
-  TrafficClass trafficClassFor(std::uint64_t bytes, const PlanChoice& choice) const;
-  void beginNext(std::uint64_t number);
-  void onReady(std::uint64_t number);
-  void onReleased(std::uint64_t number);
+  Queue& queueOf(SliceQueue queue) { return queue == SliceQueue::HostExpress ? express_ : bulk_; }
+  SliceQueue queueFor(std::uint64_t bytes, const PlanChoice& choice) const;
+  void beginNext(SliceId id);
+  void onReady(SliceId id);
+  void onReleased(SliceId id);
+  std::byte* tensorAsImage(const Slice& slice, const Pending& pending) const;
+  void end(const InFlight& slice);
   void finish(const std::shared_ptr<Pending>& call);
-  const CachedPlan& chosenFor(std::uint64_t bytes, std::optional<Half> half = std::nullopt);  // of the longest row
-  CachedPlan chosenBy(const PlanChoice& choice, TrafficClass trafficClass, std::uint64_t turns);
-  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t slice, std::uint64_t bytes);
-  std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& sizes);  // by rank
+  const CachedPlan& chosenFor(Pattern pattern, std::uint64_t bytes);  // of the longest row
+  CachedPlan chosenBy(const PlanChoice& choice, SliceQueue queue, std::uint64_t turns);
+  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, int root, std::uint64_t slice, std::uint64_t bytes);
+  std::shared_ptr<const Layout> layoutOfCells();
+  std::shared_ptr<const Layout> layoutOfBlocks(int root, const std::vector<std::uint64_t>& sizes);  // by rank
+  Layout withRoot(Layout layout, int root) const;  // where there is one
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
-  static Turn turnOf(std::uint64_t slice, const Step& step) {
-    return {trafficClassOf(slice), step.level, step.verb == Verb::AllGather || step.verb == Verb::Store};
+  static Turn turnOf(SliceId slice, const Step& step) {
+    return {slice.queue, step.level, gathers(step.verb) || step.verb == Verb::Store};
   }
 
   const Planner& planner_;
   const int rank_;
   const Levels levels_;
-  ByTrafficClass<Queue> queues_;
+  Queue bulk_;
+  Queue express_;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
-  std::map<Turn, std::deque<std::uint64_t>> notBegun_;  // slices that have such a step before them, in order
-  std::deque<std::uint64_t> due_;                       // slices whose next step may be the next of its turn
-  std::map<std::pair<std::optional<Half>, std::uint64_t>, CachedPlan> chosen_;  // by bytes, of an all-reduce or half
-  std::map<Plan, std::shared_ptr<const Plan>> plans_;                           // each once
-  std::map<std::tuple<const Plan*, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
-      layouts_;                                                                       // turn, bytes
-  std::map<std::vector<std::uint64_t>, std::shared_ptr<const Layout>> blockLayouts_;  // by size of each rank's block
+  std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
+  std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn
+  std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;  // by bytes
+  std::map<Plan, std::shared_ptr<const Plan>> plans_;               // each once
+  std::map<std::tuple<const Plan*, int, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
+      layouts_;  // root, turn, bytes
+  std::map<std::pair<int, std::vector<std::uint64_t>>, std::shared_ptr<const Layout>>
+      blockLayouts_;                          // by root and the size of each rank's block
+  std::shared_ptr<const Layout> cellLayout_;  // the same for all all-to-alls, made for the first
   bool open_ = false;
   bool running_ = false;
 };

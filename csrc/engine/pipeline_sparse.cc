@@ -5,8 +5,33 @@
 
 #include "engine/pipeline.h"
 #include "engine/sparse_call.h"
+#include "exchange/sparse_body.h"
 
 namespace fairring {
+
+namespace {
+
+// The body of slices whose rows travel as a dense tensor. Each rank lays out its own among zeros when a slice is about
+// to be read.
+class BlockBody final : public DenseBody {
+ public:
+  explicit BlockBody(std::shared_ptr<SparseCall> sparse) : sparse_(std::move(sparse)) {}
+
+  Job prepare(const Slice& slice) const override {
+    const std::uint64_t end = slice.begin + slice.layout->elements;
+    Pieces pieces;
+    for (std::uint64_t at = slice.begin; at < end; at += kPieceBytes) {
+      const Range bytes{at, std::min(at + kPieceBytes, end)};
+      pieces.emplace_back([sparse = sparse_, bytes] { sparse->layOut(bytes); });
+    }
+    return jobOf(std::move(pieces));
+  }
+
+ private:
+  const std::shared_ptr<SparseCall> sparse_;
+};
+
+}  // namespace
 
 // In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
 // yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
@@ -20,10 +45,10 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   };
   const Operand counts = sparse->counts();
   Packing packing({counts});
-  const CachedPlan& chosen = chosenFor(packing.bytes());
+  const CachedPlan& chosen = chosenFor(Pattern::AllReduce, packing.bytes());
   const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
-  const auto second = enqueue(partOf({}), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
-  const auto third = enqueue(std::move(call), Packing({}), signature, {.trafficClass = TrafficClass::Bulk}, false);
+  const auto second = enqueue(partOf({}), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
+  const auto third = enqueue(std::move(call), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
   first->learned = [this, sparse, second, third](std::uint32_t refused) {
     third->refused = refused;
     if (sparse->hasKeys()) {
@@ -43,26 +68,28 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
 void Pipeline::drop(const std::shared_ptr<Pending>& call) {
   assert(!call->sized);
   calls_.erase(std::ranges::find(calls_, call));
-  auto& uncut = queues_[call->chosen.trafficClass].uncut;
+  auto& uncut = queueOf(call->chosen.queue).uncut;
   uncut.erase(std::ranges::find(uncut, call));
 }
 
 void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse) {
   if (sparse->isBlock()) {
     const Operand block = sparse->block();
-    values.prepare = [sparse](const Range& bytes) { sparse->layOut(bytes); };
+    values.body = std::make_shared<const BlockBody>(sparse);
     return size(values, block, planner_.choose(Packing({block}).bytes(), 1));
   }
-  values.rows = sparse->rows(planner_.topology());
-  const Operand rows = sparse->values(*values.rows);
-  const std::uint64_t most = values.rows->most(planner_.topology().levels().back());
-  size(values, rows, planner_.chooseSparse(Packing({rows}).bytes(), most));
+  const auto rows = sparse->rows(planner_.topology());
+  const Operand packed = sparse->values(*rows);
+  const std::uint64_t most = rows->most(planner_.topology().levels().back());
+  values.body = std::make_shared<const SparseBody>(rows);
+  size(values, packed, planner_.chooseSparse(Packing({packed}).bytes(), most));
 }
 
 void Pipeline::size(Pending& pending, Operand operand, const PlanChoice& choice) {
   pending.call.operands = {operand};
   pending.packing = Packing(pending.call.operands);
-  pending.chosen = chosenBy(choice, TrafficClass::Bulk, planner_.turns(choice.plan));
+  pending.bytes = pending.packing.bytes();
+  pending.chosen = chosenBy(choice, SliceQueue::HostBulk, planner_.turns(choice.plan));
   pending.sized = true;
 }
 

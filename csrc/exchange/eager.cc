@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/traffic_class.h"
+#include "exchange/slice_id.h"
 
 namespace fairring {
 
@@ -11,15 +11,15 @@ namespace {
 // That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
 // place there is free again.
 std::uint64_t mostHeld(const EagerLimits& limits) {
-  return kTrafficClasses.size() * (limits.creditBytes + 64 * limits.messageBytes);
+  return kSliceQueues.size() * (limits.creditBytes + 64 * limits.messageBytes);
 }
 
 }  // namespace
 
-bool EagerCredit::take(std::uint64_t slice, std::uint64_t bytes) {
-  if (bytes > limits_.messageBytes) return false;
+bool EagerCredit::take(std::uint64_t slice, std::uint64_t bytes, const EagerLimits& limits) {
+  if (bytes > limits.messageBytes) return false;
   if (hasAdmitted(slice)) return true;
-  if (outstanding_ + bytes > limits_.creditBytes) return false;
+  if (outstanding_ + bytes > limits.creditBytes) return false;
   outstanding_ += bytes;
   bytes_[slice] += bytes;
   return true;

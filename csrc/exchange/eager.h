@@ -21,19 +21,16 @@ struct EagerLimits {
   std::uint64_t creditBytes = 256 << 10;  // per peer
 };
 
-class EagerCredit {  // one peer's, for the slices of one class, as the sender knows it
+class EagerCredit {  // one peer's, for the slices of one queue, as the sender knows it
  public:
-  explicit EagerCredit(EagerLimits limits) : limits_(limits) {}
-
   // Whether so many bytes for a slice may go now; if so, they count as sent.
-  bool take(std::uint64_t slice, std::uint64_t bytes);
+  bool take(std::uint64_t slice, std::uint64_t bytes, const EagerLimits& limits);
   // The peer has admitted this slice, and so all before it.
   void heard(std::uint64_t slice);
   bool hasAdmitted(std::uint64_t slice) const { return slice < admitted_; }
 
  private:
-  const EagerLimits limits_;
-  std::uint64_t admitted_ = 0;  // slices below this number
+  std::uint64_t admitted_ = 0;  // slices below
   std::uint64_t outstanding_ = 0;
   std::map<std::uint64_t, std::uint64_t> bytes_;  // outstanding ones, by slice
 };
@@ -52,7 +49,7 @@ class UnexpectedMessages {  // what has come before its place was free
   std::byte* place(int peer, const MessageHeader& header);
   // False where the message is none of these.
   bool arrived(int peer, const MessageHeader& header);
-  // Those of a slice's step that are complete, by peer; they are gone here afterwards.
+  // Those of a step of a slice (as its headers name it) that are complete, by peer; they are gone here afterwards.
   std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);
 
  private:

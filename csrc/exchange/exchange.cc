@@ -1,6 +1,6 @@
 #include "exchange/exchange.h"
 
-#include <algorithm>
+#include <cstdint>
 
 namespace fairring {
 
@@ -11,18 +11,9 @@ Error hasLeft(int rank, int peer) {
 }
 
 bool Exchange::needs(int peer) const {
-  ByTrafficClass<std::uint64_t> all;
-  for (const TrafficClass trafficClass : kTrafficClasses) all[trafficClass] = UINT64_MAX;
+  Watermarks all;
+  for (const SliceQueue queue : kSliceQueues) all[queue] = UINT64_MAX;
   return needs(peer, all);
-}
-
-Reduction Slice::reductionOf(const Portion& portion, std::size_t step) const {
-  const auto isReducing = [this](std::size_t i) { return reduces((*plan)[i].verb); };
-  Reduction result = portion.reduction;
-  for (std::size_t i = step + 1; i < plan->size(); ++i) {
-    if (isReducing(i)) result.divisor = 1;
-  }
-  return result;
 }
 
 }  // namespace fairring

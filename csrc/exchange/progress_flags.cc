@@ -5,14 +5,13 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "transport/traffic_class.h"
 
 namespace fairring {
 
 namespace {
 
-constexpr std::size_t kAllLines = ProgressFlags::kLines * kTrafficClasses.size();
-constexpr std::uint64_t kFlagsBytes = 64 << 10;  // before the staging; a multiple of any page size in use
+constexpr std::size_t kAllLines = ProgressFlags::kLines * 2;  // of bulk, and of express
+constexpr std::uint64_t kFlagsBytes = 64 << 10;               // before the staging; a multiple of any page size in use
 
 }  // namespace
 
@@ -28,9 +27,9 @@ ProgressFlags::ProgressFlags(const std::vector<int>& ranks, int rank, std::uint6
   unattached_.erase(rank);
 }
 
-ProgressFlags::Line& ProgressFlags::lineOf(const Segment& segment, std::uint64_t slice) {
-  const std::size_t before = trafficClassOf(slice) == TrafficClass::Express ? kLines : 0;
-  return reinterpret_cast<Line*>(segment.data())[before + placeOf(slice) % kLines];
+ProgressFlags::Line& ProgressFlags::lineOf(const Segment& segment, SliceId slice) {
+  const std::size_t before = slice.queue == SliceQueue::HostExpress ? kLines : 0;
+  return reinterpret_cast<Line*>(segment.data())[before + slice.sequence % kLines];
 }
 
 ProgressFlags::Polling& ProgressFlags::pollingOf(const Segment& segment) {
@@ -49,7 +48,7 @@ void ProgressFlags::attach(int peer, std::vector<Descriptor> descriptors) {
   unattached_.erase(peer);
 }
 
-void ProgressFlags::publish(std::uint64_t slice, const Published& published) {
+void ProgressFlags::publish(SliceId slice, const Published& published) {
   Line& line = lineOf(own_, slice);
   line.stagingOffset.store(published.stagingOffset, std::memory_order_relaxed);
   line.signature.store(published.signature, std::memory_order_relaxed);
@@ -57,14 +56,14 @@ void ProgressFlags::publish(std::uint64_t slice, const Published& published) {
   line.refused.store(published.refused, std::memory_order_relaxed);
 }
 
-ProgressFlags::Published ProgressFlags::published(int peer, std::uint64_t slice) const {
+ProgressFlags::Published ProgressFlags::published(int peer, SliceId slice) const {
   const Line& line = lineOf(peers_.at(peer).segment, slice);
   return {line.stagingOffset.load(std::memory_order_relaxed), line.signature.load(std::memory_order_relaxed),
           line.scale.load(std::memory_order_relaxed), line.refused.load(std::memory_order_relaxed)};
 }
 
-void ProgressFlags::signal(Progress progress, std::uint64_t slice) {
-  (lineOf(own_, slice).*progress).store(slice + 1, std::memory_order_seq_cst);
+void ProgressFlags::signal(Progress progress, SliceId slice) {
+  (lineOf(own_, slice).*progress).store(slice.sequence + 1, std::memory_order_seq_cst);
 }
 
 // In one order with `polls` and `rung`: either I see that the peer does not poll any more, or that nobody has rung
@@ -79,26 +78,26 @@ void ProgressFlags::ringDoorbells() {
   }
 }
 
-std::set<int> ProgressFlags::behind(Progress progress, std::uint64_t slice) const {
+std::set<int> ProgressFlags::behind(Progress progress, SliceId slice) const {
   std::set<int> ranks;
   for (const auto& [rank, peer] : peers_) {
-    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_acquire) <= slice) ranks.insert(rank);
+    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_acquire) <= slice.sequence) ranks.insert(rank);
   }
   return ranks;
 }
 
-std::size_t ProgressFlags::arrived(Progress progress, std::uint64_t slice) const {
+std::size_t ProgressFlags::arrived(Progress progress, SliceId slice) const {
   std::size_t count = 0;
   for (const auto& [rank, peer] : peers_) {
-    count += (lineOf(peer.segment, slice).*progress).load(std::memory_order_seq_cst) > slice ? 1 : 0;
+    count += (lineOf(peer.segment, slice).*progress).load(std::memory_order_seq_cst) > slice.sequence ? 1 : 0;
   }
   return count;
 }
 
-bool ProgressFlags::has(int peer, Progress progress, std::uint64_t slice) const {
+bool ProgressFlags::has(int peer, Progress progress, SliceId slice) const {
   const auto found = peers_.find(peer);
   return found == peers_.end() ||
-         (lineOf(found->second.segment, slice).*progress).load(std::memory_order_acquire) > slice;
+         (lineOf(found->second.segment, slice).*progress).load(std::memory_order_acquire) > slice.sequence;
 }
 
 void ProgressFlags::drainDoorbell() {

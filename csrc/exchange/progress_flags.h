@@ -12,14 +12,15 @@
 
 #include "base/descriptor.h"
 #include "exchange/segment.h"
+#include "exchange/slice_id.h"
 
 namespace fairring {
 
 class ProgressFlags {
  public:
-  static constexpr std::size_t kLines = 64;  // of each class: slice n uses line n mod 64
+  static constexpr std::size_t kLines = 64;  // of each queue of the host: its slice n uses line n mod 64
 
-  // How far a rank has come: the number of the last slice of this line that did, plus one.
+  // How far a rank has come: the sequence number of the last slice of this line that did, plus one.
   struct alignas(64) Line {
     std::atomic<std::uint64_t> filled;    // its image may be read
     std::atomic<std::uint64_t> summed;    // its shard of the image is the result
@@ -51,14 +52,14 @@ class ProgressFlags {
   std::byte* stagingOf(int peer) const { return stagingOf(peers_.at(peer).segment); }
   std::uint64_t stagingBytes() const { return stagingBytes_; }  // of every rank
 
-  void publish(std::uint64_t slice, const Published& published);  // before `filled` is signalled, and before `summed`
-  Published published(int peer, std::uint64_t slice) const;       // once it has filled
-  void signal(Progress progress, std::uint64_t slice);  // those that poll see it; ringDoorbells() for the others
+  void publish(SliceId slice, const Published& published);  // before `filled` is signalled, and before `summed`
+  Published published(int peer, SliceId slice) const;       // once it has filled
+  void signal(Progress progress, SliceId slice);            // those that poll see it; ringDoorbells() for the others
   void ringDoorbells();
-  std::set<int> behind(Progress progress, std::uint64_t slice) const;  // peers
-  std::size_t arrived(Progress progress, std::uint64_t slice) const;   // how many peers are not behind
-  bool haveAll(Progress progress, std::uint64_t slice) const { return arrived(progress, slice) == peers_.size(); }
-  bool has(int peer, Progress progress, std::uint64_t slice) const;  // this rank always has
+  std::set<int> behind(Progress progress, SliceId slice) const;  // peers
+  std::size_t arrived(Progress progress, SliceId slice) const;   // how many peers are not behind
+  bool haveAll(Progress progress, SliceId slice) const { return arrived(progress, slice) == peers_.size(); }
+  bool has(int peer, Progress progress, SliceId slice) const;  // this rank always has
 
   int doorbell() const { return doorbell_.get(); }  // readable when some peer has moved on
   void drainDoorbell();
@@ -76,7 +77,7 @@ class ProgressFlags {
     Descriptor doorbell;
   };
 
-  static Line& lineOf(const Segment& segment, std::uint64_t slice);
+  static Line& lineOf(const Segment& segment, SliceId slice);
   static Polling& pollingOf(const Segment& segment);
   static std::byte* stagingOf(const Segment& segment);
 

@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
-#include "exchange/site_compression.h"
-#include "exchange/summation.h"
+#include "exchange/slice_body.h"
+#include "exchange/transfers.h"
 
 namespace fairring {
 
 namespace {
 
-// Whether nothing is sent from the memory that a step receives into. What an all-gather brings arrives where a
-// reduce-scatter of the same slice was sent from, if there was one.
+// Whether nothing is sent from the memory that a step receives into. What a gathering step brings arrives where a
+// scattering one of the same slice and level was sent from, if there was one.
 bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
-  const Step scatter{Verb::ReduceScatter, plan[step].level, plan[step].shards};
-  return reduces(plan[step].verb) || std::ranges::find(plan, scatter) == plan.end();
+  const auto isPaired = [&](const Step& other) { return scatters(other.verb) && other.level == plan[step].level; };
+  return !gathers(plan[step].verb) || std::ranges::none_of(plan, isPaired);
 }
 
 }  // namespace
@@ -33,15 +32,15 @@ void Rails::stop() {
 }
 
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->number));
-  const TrafficClass trafficClass = trafficClassOf(slice->number);
-  admitted_[trafficClass] = slice->number + 1;
+  assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->id));
+  const auto [queue, sequence] = slice->id;
+  admitted_[queue] = sequence + 1;
   for (std::size_t step = 0; step < slice->plan->size() && !stopped_; ++step) {
     if ((*slice->plan)[step].level == 0) continue;
-    const Key key{slice->number, step};
+    const Key key{slice->id, step};
     InFlight state;
     state.slice = slice;
-    state.transfers = transfersOf(*slice, step);
+    state.transfers = slice->body->transfers(*slice, step);
     state.unsent = bytesTo(state.transfers);
     state.missing = static_cast<std::size_t>(
         std::ranges::count_if(state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0; }));
@@ -52,10 +51,8 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);
   }
   for (auto& [peer, neighbour] : neighbours_) {
-    if (neighbour.asked.erase(slice->number) == 0 || stopped_ ||
-        neighbour.told[trafficClass] >= admitted_[trafficClass])
-      continue;
-    say(MessageKind::CreditUpdate, peer, slice->number, slice->signature);
+    if (neighbour.asked.erase(slice->id) == 0 || stopped_ || neighbour.told[queue] >= admitted_[queue]) continue;
+    say(MessageKind::CreditUpdate, peer, slice->id, slice->signature);
   }
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);
@@ -70,7 +67,7 @@ void Rails::promise(const Key& key) {
     if (bytes <= limits_.messageBytes) continue;
     const Message message{.header = {.kind = MessageKind::Grant,
                                      .step = static_cast<std::uint16_t>(key.step),
-                                     .slice = key.slice,
+                                     .slice = key.slice.onWire(),
                                      .signature = state.slice->signature}};
     send(peer, std::span(&message, 1), nullptr);
   }
@@ -78,42 +75,45 @@ void Rails::promise(const Key& key) {
 }
 
 void Rails::send(int peer, std::span<const Message> messages, Channels::Released released) {
-  Neighbour& there = neighbour(peer);
-  const std::uint64_t slice = messages.front().header.slice;
-  there.told[trafficClassOf(slice)] = std::max(there.told[trafficClassOf(slice)], slice + 1);
+  const auto [queue, sequence] = SliceId::fromWire(messages.front().header.slice);
+  std::uint64_t& told = neighbours_[peer].told[queue];
+  told = std::max(told, sequence + 1);
   channels_->send(peer, messages, std::move(released));
 }
 
-void Rails::say(MessageKind kind, int peer, std::uint64_t slice, std::uint64_t signature) {
-  const Message message{.header = {.kind = kind, .slice = slice, .signature = signature}};
+void Rails::say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature) {
+  const Message message{.header = {.kind = kind, .slice = slice.onWire(), .signature = signature}};
   send(peer, std::span(&message, 1), nullptr);
 }
 
 void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
   assert(loop_.isCurrent() && !stopped_);
-  const Key key{slice->number, step};
+  const Key key{slice->id, step};
   InFlight& state = steps_.at(key);
   state.events = std::move(events);
-  if (!isCompressed(*slice, step)) return begin(key);
-  runInPieces(loop_, this, urgencyOf(key.slice), roundingOf(*slice, step), [this, key] { begin(key); });
+  slice->body->beforeSending(*slice, step).run(loop_, this, urgencyOf(key.slice), [this, key] { begin(key); });
 }
 
 void Rails::begin(const Key& key) {
   InFlight& state = steps_.at(key);
   state.started = true;
+  if (verbOf(key, state) != Verb::Relay || state.missing == 0) offer(key);
+  advance(key);
+}
+
+void Rails::offer(const Key& key) {
+  InFlight& state = steps_.at(key);
+  state.offered = true;
   for (const int peer : inTurn(state.unsent)) {
     if (maySend(peer, key)) {
       sendTo(peer, key);
       continue;
     }
-    neighbour(peer).held.insert(key);
+    neighbours_[peer].held.insert(key);
     if (state.unsent.at(peer) <= limits_.messageBytes)
       say(MessageKind::CreditRequest, peer, key.slice, state.slice->signature);
   }
-  if (state.unsent.empty() && state.unreleased == 0) {
-    if (const auto gather = pairedGather(key)) promise(*gather);
-  }
-  advance(key);
+  if (state.unsent.empty() && state.unreleased == 0) promisePairedGather(key);
 }
 
 // The next rank first: were all to begin with the same one, its network card would have to take everything at once.
@@ -128,7 +128,8 @@ std::vector<int> Rails::inTurn(const std::map<int, std::uint64_t>& byPeer) const
 // Takes of the credit: what may be sent is to be sent.
 bool Rails::maySend(int peer, const Key& key) {
   const InFlight& state = steps_.at(key);
-  return state.granted.contains(peer) || neighbour(peer).creditFor(key.slice).take(key.slice, state.unsent.at(peer));
+  const auto [queue, sequence] = key.slice;
+  return state.granted.contains(peer) || neighbours_[peer].credit[queue].take(sequence, state.unsent.at(peer), limits_);
 }
 
 void Rails::sendTo(int peer, const Key& key) {
@@ -139,15 +140,15 @@ void Rails::sendTo(int peer, const Key& key) {
     const MessageHeader header{.kind = MessageKind::Data,
                                .step = static_cast<std::uint16_t>(key.step),
                                .refused = state.slice->refused,
-                               .slice = key.slice,
+                               .slice = key.slice.onWire(),
                                .rail = transfer.rail,
                                .bytes = transfer.sendBytes,
                                .signature = state.slice->signature};
-    messages.push_back({header, transfer.sendFrom});
+    messages.push_back({header, transfer.sendFrom, trafficClassOf(key.slice.queue)});
     traffic_[(*state.slice->plan)[key.step].level].add(header.bytes);
   }
   state.unsent.erase(peer);
-  neighbour(peer).held.erase(key);
+  neighbours_[peer].held.erase(key);
   ++state.unreleased;
   send(peer, messages, [this, key] { onReleased(key); });
 }
@@ -157,47 +158,37 @@ void Rails::onReleased(const Key& key) {
   InFlight& state = steps_.at(key);
   --state.unreleased;
   if (state.unreleased > 0 || !state.unsent.empty()) return;
-  if (const auto gather = pairedGather(key)) promise(*gather);
+  promisePairedGather(key);
   advance(key);
   finishIfReleased(key);
 }
 
-// The all-gather that writes where this reduce-scatter was sent from.
-std::optional<Rails::Key> Rails::pairedGather(const Key& key) const {
-  const InFlight& state = steps_.at(key);
-  const Plan& plan = *state.slice->plan;
-  if (plan[key.step].verb != Verb::ReduceScatter) return std::nullopt;
-  const auto gather = std::ranges::find(plan, Step{Verb::AllGather, plan[key.step].level, plan[key.step].shards});
-  if (gather == plan.end()) return std::nullopt;
-  return Key{key.slice, static_cast<std::size_t>(gather - plan.begin())};
+// The gathering step that writes where this scattering one was sent from. It may be over: here it receives nothing
+// then.
+void Rails::promisePairedGather(const Key& key) {
+  const Plan& plan = *steps_.at(key).slice->plan;
+  if (!scatters(plan[key.step].verb)) return;
+  const auto gather = std::ranges::find_if(
+      plan, [&](const Step& other) { return gathers(other.verb) && other.level == plan[key.step].level; });
+  const Key paired{key.slice, static_cast<std::size_t>(gather - plan.begin())};
+  if (gather != plan.end() && steps_.contains(paired)) promise(paired);
 }
 
 void Rails::advance(const Key& key) {
   InFlight& state = steps_.at(key);
-  if (!state.started || state.summing || state.ready || state.missing > 0) return;
+  if (!state.started || state.computing || state.ready || state.missing > 0) return;
   const Verb verb = verbOf(key, state);
+  if (!state.offered) offer(key);
   // The sum of an all-reduce is written over what is being sent.
   if (verb == Verb::AllReduce && (!state.unsent.empty() || state.unreleased > 0)) return;
-  if (isCompressed(*state.slice, key.step)) {
-    state.summing = true;
-    return runInPieces(loop_, this, urgencyOf(key.slice), resultOf(*state.slice, key.step, state.transfers),
-                       [this, key] { becomeReady(key); });
-  }
-  if (verb == Verb::AllGather || state.slice->summedElsewhere) return becomeReady(key);
-  if (state.slice->rows) {
-    state.summing = true;
-    return sumRowsInPieces(loop_, this, urgencyOf(key.slice), rowSumsOf(*state.slice, key.step, state.transfers),
-                           [this, key] { becomeReady(key); });
-  }
-  Sums sums = sumsOf(*state.slice, key.step, state.transfers);
-  if (sums.empty()) return becomeReady(key);
-  state.summing = true;
-  sumInPieces(loop_, this, urgencyOf(key.slice), std::move(sums), [this, key] { becomeReady(key); });
+  state.computing = true;
+  state.slice->body->afterReceiving(*state.slice, key.step, state.transfers)
+      .run(loop_, this, urgencyOf(key.slice), [this, key] { becomeReady(key); });
 }
 
 void Rails::becomeReady(const Key& key) {
   InFlight& state = steps_.at(key);
-  state.summing = false;
+  state.computing = false;
   state.ready = true;
   const auto ready = std::move(state.events.ready);
   ready();
@@ -227,15 +218,16 @@ std::set<int> Rails::missing() const {
     for (const Transfer& transfer : state.transfers) {
       if (transfer.receiveBytes > 0 && !transfer.here) peers.insert(transfer.peer);
     }
+    if (!state.offered) continue;
     for (const auto& [peer, bytes] : state.unsent) peers.insert(peer);
   }
   return peers;
 }
 
-bool Rails::needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const {
+bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
   return std::ranges::any_of(steps_, [&](const auto& entry) {
     const auto& [key, state] = entry;
-    if (key.slice >= slicesBelow[trafficClassOf(key.slice)]) return false;
+    if (key.slice.sequence >= slicesBelow[key.slice.queue]) return false;
     return state.unsent.contains(peer) || std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
              return transfer.peer == peer && transfer.receiveBytes > 0 && !transfer.here;
            });

@@ -1,28 +1,30 @@
 // The exchange of the levels above the machine: shards travel along rails, through channels.
 //
-//   reduce-scatter  to each owner of a rail its shard of it; sum what the others sent of mine, in the owners' order
+//   reduce-scatter  to each owner of a rail its shard of it; what the others sent of mine is summed
 //   all-gather      to each owner of a rail my shard of it; theirs arrive at their own place
 //   all-reduce      to each owner the whole rail; sum all of them (one step where the two above take two)
+//   scatter         from the root's owner to each its shard
+//   gather          from each owner its shard to the root's
+//   all-to-all      to each owner the cells that go its way (cells.h)
+//   relay           from the root's owner the whole rail to the next ones, who send it on once they have it
 //
 // Small messages are sent at once, within a credit, and wait aside where their place is not free (eager.h).
 // Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
 // when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, if there was one, and is
 // granted when that memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never
-// stops behind a message that can't be placed, whatever order ranks call and wait in. Between sites a slice may cross
-// as bf16 (site_compression.h): it is rounded before it is sent, and widened when it is here. Of slices that a device
-// sums, a reducing step ends when the contributions are in their areas. On the loop only. Invariant: steps_ holds the
-// steps of all admitted slices that are not released.
+// stops behind a message that can't be placed, whatever order ranks call and wait in. What is done before a step is
+// sent, and once all of it is here, is for the slice's body to say (slice_body.h). On the loop only. Invariant: steps_
+// holds the steps of all admitted slices that are not released.
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "base/loop.h"
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/traffic.h"
-#include "exchange/transfers.h"
+#include "exchange/transfer.h"
 #include "transport/channels.h"
 
 namespace fairring {
@@ -38,7 +40,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
   using Exchange::needs;
-  bool needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const override;
+  bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
@@ -51,7 +53,7 @@ class Rails final : public Exchange, public MessageReceiver {
 
  private:
   struct Key {
-    std::uint64_t slice;
+    SliceId slice;
     std::size_t step;
     auto operator<=>(const Key&) const = default;
   };
@@ -65,34 +67,31 @@ class Rails final : public Exchange, public MessageReceiver {
     std::size_t unreleased = 0;           // batches on their way out
     bool promised = false;                // our memory is free for all that comes
     bool started = false;
-    bool summing = false;
+    bool offered = false;  // our messages may go
+    bool computing = false;
     bool ready = false;
   };
 
   struct Neighbour {
-    explicit Neighbour(EagerLimits limits) : bulk(limits), express(limits) {}
-    EagerCredit& creditFor(std::uint64_t slice) {
-      return trafficClassOf(slice) == TrafficClass::Express ? express : bulk;
-    }
-    EagerCredit bulk;
-    EagerCredit express;
-    ByTrafficClass<std::uint64_t> told;  // it knows that we have the slices below this number
-    std::set<std::uint64_t> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
-    std::set<Key> held;             // steps whose messages wait for credit, or for a grant
+    BySliceQueue<EagerCredit> credit;
+    Watermarks told;          // it knows that we have the slices below these
+    std::set<SliceId> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
+    std::set<Key> held;       // steps whose messages wait for credit, or for a grant
   };
 
+  static Key keyOf(const MessageHeader& header) { return {SliceId::fromWire(header.slice), header.step}; }
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
-  bool isAdmitted(std::uint64_t slice) const { return slice < admitted_[trafficClassOf(slice)]; }
+  bool isAdmitted(SliceId slice) const { return slice.sequence < admitted_[slice.queue]; }
   void begin(const Key& key);
+  void offer(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
   void send(int peer, std::span<const Message> messages, Channels::Released released);
-  void say(MessageKind kind, int peer, std::uint64_t slice, std::uint64_t signature);
-  Neighbour& neighbour(int peer) { return neighbours_.try_emplace(peer, limits_).first->second; }
-  void heard(int peer, std::uint64_t slice);
+  void say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature);
+  void heard(int peer, SliceId slice);
   void onGrant(int peer, const MessageHeader& header);
   void onCreditRequest(int peer, const MessageHeader& header);
-  void tooFarAhead(const char* what, int peer, std::uint64_t slice);
+  void tooFarAhead(const char* what, int peer, SliceId slice);
   std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
@@ -100,7 +99,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void advance(const Key& key);
   void becomeReady(const Key& key);
   void finishIfReleased(const Key& key);
-  std::optional<Key> pairedGather(const Key& key) const;
+  void promisePairedGather(const Key& key);
   Transfer* expected(int peer, const MessageHeader& header);
   bool agrees(int peer, const MessageHeader& header, const Slice& slice);
   std::byte* refuse(int peer, const MessageHeader& header);
@@ -114,7 +113,7 @@ class Rails final : public Exchange, public MessageReceiver {
   const EagerLimits limits_;
   UnexpectedMessages unexpected_;
   std::map<int, Neighbour> neighbours_;
-  ByTrafficClass<std::uint64_t> admitted_;  // all slices below this number have been admitted
+  Watermarks admitted_;  // all slices below have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
   bool stopped_ = false;

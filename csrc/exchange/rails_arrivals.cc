@@ -16,7 +16,7 @@ constexpr std::size_t kMostEarly = 4096;
 void Rails::adopt(const Key& key) {
   const auto found = steps_.find(key);
   if (found == steps_.end() || !found->second.promised) return;
-  for (const auto& [peer, unexpected] : unexpected_.take(key.slice, key.step)) {
+  for (const auto& [peer, unexpected] : unexpected_.take(key.slice.onWire(), key.step)) {
     if (!agrees(peer, unexpected.header, *found->second.slice)) return;
     Transfer* transfer = expected(peer, unexpected.header);
     if (transfer == nullptr || transfer->placed || transfer->receiveBytes != unexpected.header.bytes) {
@@ -32,49 +32,51 @@ void Rails::adopt(const Key& key) {
 }
 
 // The peer has this slice: what was held back for want of credit may go.
-void Rails::heard(int peer, std::uint64_t slice) {
-  Neighbour& there = neighbour(peer);
-  there.creditFor(slice).heard(slice);
-  const auto first = there.held.lower_bound({firstSlice(trafficClassOf(slice)), 0});
-  for (const Key& key : std::vector<Key>(first, there.held.lower_bound({slice + 1, 0}))) {
+void Rails::heard(int peer, SliceId slice) {
+  const auto [queue, sequence] = slice;
+  Neighbour& there = neighbours_[peer];
+  there.credit[queue].heard(sequence);
+  const auto first = there.held.lower_bound({{queue, 0}, 0});
+  for (const Key& key : std::vector<Key>(first, there.held.lower_bound({{queue, sequence + 1}, 0}))) {
     if (maySend(peer, key)) sendTo(peer, key);
   }
 }
 
-void Rails::tooFarAhead(const char* what, int peer, std::uint64_t slice) {
-  troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " ", what, " for slice ", slice,
+void Rails::tooFarAhead(const char* what, int peer, SliceId slice) {
+  troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " ", what, " for slice ", slice.onWire(),
                              ", far beyond what its staging can hold"));
 }
 
 void Rails::onCreditRequest(int peer, const MessageHeader& header) {
-  Neighbour& there = neighbour(peer);
-  if (!isAdmitted(header.slice)) {
-    there.asked.insert(header.slice);
-    if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, header.slice);
-  } else if (there.told[trafficClassOf(header.slice)] <= header.slice) {
-    say(MessageKind::CreditUpdate, peer, header.slice, header.signature);
+  Neighbour& there = neighbours_[peer];
+  const SliceId slice = SliceId::fromWire(header.slice);
+  if (!isAdmitted(slice)) {
+    there.asked.insert(slice);
+    if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, slice);
+  } else if (there.told[slice.queue] <= slice.sequence) {
+    say(MessageKind::CreditUpdate, peer, slice, header.signature);
   }
 }
 
 void Rails::onGrant(int peer, const MessageHeader& header) {
-  const Key key{header.slice, header.step};
+  const Key key = keyOf(header);
   const auto found = steps_.find(key);
-  if (found == steps_.end() && isAdmitted(header.slice)) {
+  if (found == steps_.end() && isAdmitted(key.slice)) {
     return troubles_.differs(peer);  // the slice is over here, or was never needed
   }
   if (found == steps_.end()) {
     earlyGrants_[key].emplace(peer, header);
-    if (earlyGrants_.size() > kMostEarly) tooFarAhead("granted memory", peer, header.slice);
+    if (earlyGrants_.size() > kMostEarly) tooFarAhead("granted memory", peer, key.slice);
     return;
   }
   InFlight& state = found->second;
   if (!agrees(peer, header, *state.slice)) return;
   state.granted.insert(peer);
-  if (state.started && state.unsent.contains(peer)) sendTo(peer, key);
+  if (state.offered && state.unsent.contains(peer)) sendTo(peer, key);
 }
 
 Transfer* Rails::expected(int peer, const MessageHeader& header) {
-  const auto found = steps_.find({header.slice, header.step});
+  const auto found = steps_.find(keyOf(header));
   if (found == steps_.end()) return nullptr;
   std::vector<Transfer>& transfers = found->second.transfers;
   const auto transfer = std::ranges::find_if(
@@ -91,9 +93,10 @@ std::byte* Rails::refuse(int peer, const MessageHeader& header) {
 
 std::byte* Rails::place(int peer, const MessageHeader& header) {
   if (stopped_) return nullptr;
-  const auto found = steps_.find({header.slice, header.step});
+  const Key key = keyOf(header);
+  const auto found = steps_.find(key);
   if (found == steps_.end()) {
-    if (isAdmitted(header.slice)) {
+    if (isAdmitted(key.slice)) {
       troubles_.differs(peer);  // the slice is over here, or was never needed
       return nullptr;
     }
@@ -114,8 +117,8 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
 
 void Rails::arrived(int peer, const MessageHeader& header) {
   if (stopped_) return;
-  heard(peer, header.slice);
-  const Key key{header.slice, header.step};
+  const Key key = keyOf(header);
+  heard(peer, key.slice);
   if (stopped_ || header.kind == MessageKind::CreditUpdate) return;
   if (header.kind == MessageKind::Grant) return onGrant(peer, header);
   if (header.kind == MessageKind::CreditRequest) return onCreditRequest(peer, header);

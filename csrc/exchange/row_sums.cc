@@ -12,8 +12,6 @@ namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 512 << 10;  // read at once, as in summation.cc
-
 void combine(const Reduction& reduction, std::byte* out, const std::vector<Input>& inputs, std::uint64_t bytes) {
   const Input& first = inputs.front();
   if (inputs.size() == 1 && first.scale == 1.0 && reduction.divisor == 1) {
@@ -99,36 +97,33 @@ class Sweep {
 };
 
 struct Progress {
-  std::vector<RowSum> sums;
-  std::function<void()> done;
-  std::vector<Sweep> sweeps = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
+  explicit Progress(std::vector<RowSum> all) : sums(std::move(all)) {
+    sweeps.reserve(sums.size());
+    for (const RowSum& sum : sums) sweeps.emplace_back(sum);
+  }
+
+  // True while there is more to do. A stretch costs some work of its own, however short it is.
+  bool runPiece() {
+    constexpr std::uint64_t kStretchBytes = 512;
+    std::uint64_t budget = kPieceBytes;
+    while (current < sweeps.size() && budget > 0) {
+      Sweep& sweep = sweeps[current];
+      while (!sweep.atEnd() && budget > 0) budget -= std::min(budget, sweep.advance(budget) + kStretchBytes);
+      if (sweep.atEnd()) ++current;
+    }
+    return current < sweeps.size();
+  }
+
+  const std::vector<RowSum> sums;
+  std::vector<Sweep> sweeps;  // of each of them
   std::size_t current = 0;
 };
 
-// True while there is more to do. A stretch costs some work of its own, however short it is.
-bool runPiece(Progress& progress) {
-  constexpr std::uint64_t kStretchBytes = 512;
-  std::uint64_t budget = kPieceBytes;
-  while (progress.current < progress.sweeps.size() && budget > 0) {
-    Sweep& sweep = progress.sweeps[progress.current];
-    while (!sweep.atEnd() && budget > 0) budget -= std::min(budget, sweep.advance(budget) + kStretchBytes);
-    if (sweep.atEnd()) ++progress.current;
-  }
-  return progress.current < progress.sweeps.size();
-}
-
 }  // namespace
 
-void sumRowsInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<RowSum> sums,
-                     std::function<void()> done) {
-  auto progress = std::make_shared<Progress>(Progress{.sums = std::move(sums), .done = std::move(done)});
-  progress->sweeps.reserve(progress->sums.size());
-  for (const RowSum& sum : progress->sums) progress->sweeps.emplace_back(sum);
-  loop.work(owner, urgency, [progress] {
-    if (runPiece(*progress)) return true;
-    progress->done();
-    return false;
-  });
+Job jobOf(std::vector<RowSum> sums) {
+  if (sums.empty()) return {};
+  return Job([progress = std::make_shared<Progress>(std::move(sums))] { return progress->runPiece(); });
 }
 
 }  // namespace fairring

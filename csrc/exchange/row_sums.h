@@ -1,15 +1,13 @@
 // Sums of packed contributions, each of which has some of the rows: what lacks a row is left out of its sum, and where
 // a single one has it that is a copy. The order of summation is that of the inputs, as in any reduction; where they
 // stand in groups, each group is summed first (plan/layout.h).
-// Done in pieces, as in summation.h, on the loop.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "base/loop.h"
+#include "exchange/job.h"
 #include "exchange/row_set.h"
 #include "kernels/reduce.h"
 
@@ -30,8 +28,6 @@ struct RowSum {
   std::vector<RowInput> inputs = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
 };
 
-// Puts the sums on the loop as one job of this owner; `done` follows the last piece.
-void sumRowsInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<RowSum> sums,
-                     std::function<void()> done);
+Job jobOf(std::vector<RowSum> sums);
 
 }  // namespace fairring

@@ -6,8 +6,7 @@
 #include <cassert>
 #include <utility>
 
-#include "exchange/sparse_rows.h"
-#include "exchange/summation.h"
+#include "exchange/slice_body.h"
 
 namespace fairring {
 
@@ -37,48 +36,53 @@ SharedMemory::~SharedMemory() {
 void SharedMemory::stop() {
   stopped_ = true;
   loop_.dropWork(this);
-  for (const auto& [number, state] : slices_) {
+  for (const auto& [id, state] : slices_) {
     if (state.phase != Phase::Gathered) loop_.addPending(-1);
   }
   slices_.clear();
 }
 
-const Rail* SharedMemory::railOf(const InFlight& state) const {
-  const LevelLayout& level = state.slice->layout->at(0);
-  return level.rails.empty() ? nullptr : &level.rails.front();
-}
-
 void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && slices_.size() < kTrafficClasses.size() * kMostSlices);
+  assert(loop_.isCurrent() && slices_.size() < 2 * kMostSlices);
   InFlight state;
   state.slice = slice;
-  slices_.emplace(slice->number, std::move(state));
+  slices_.emplace(slice->id, std::move(state));
   loop_.addPending(1);
   for (const int peer : std::set<int>(left_)) leave(peer);
 }
 
 void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
   assert(loop_.isCurrent() && !stopped_);
-  InFlight& state = slices_.at(slice->number);
+  InFlight& state = slices_.at(slice->id);
   state.step = step;
   state.events = std::move(events);
   switch ((*slice->plan)[step].verb) {
-    case Verb::ReduceScatter: return prepare(state);
-    case Verb::AllGather: return gather(state);
+    case Verb::ReduceScatter:
+    case Verb::Scatter:
+    case Verb::AllToAll: return prepare(state);
+    case Verb::AllGather:
+    case Verb::Gather: return gather(state);
     case Verb::Load: return load(state);
     case Verb::Store: return store(state);
-    case Verb::AllReduce: break;  // there is none at this level
+    case Verb::AllReduce:
+    case Verb::Relay: break;  // there is none at this level
   }
   assert(false);
 }
 
+// Puts a job of the slice on the loop; then comes what follows.
+void SharedMemory::run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&)) {
+  std::move(job).run(loop_, this, urgencyOf(state.slice->id),
+                     [this, id = state.slice->id, then] { (this->*then)(slices_.at(id)); });
+}
+
 void SharedMemory::publish(const Slice& slice) {
-  flags_.publish(slice.number, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
+  flags_.publish(slice.id, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
 // With several slices in flight the peers are woken once for all that is told in a turn: each at its first flag, they
 // would do one slice at a time, and where there are more ranks than cores take them from one another.
-void SharedMemory::signal(ProgressFlags::Progress progress, std::uint64_t slice) {
+void SharedMemory::signal(ProgressFlags::Progress progress, SliceId slice) {
   flags_.signal(progress, slice);
   signalled_ = true;
   if (slices_.size() == 1) ringDoorbells();
@@ -90,116 +94,66 @@ void SharedMemory::ringDoorbells() {
 
 void SharedMemory::prepare(InFlight& state) {
   enter(state, Phase::Filling);
-  const Slice& slice = *state.slice;
-  if (!slice.prepare) return fill(state);
-  const std::uint64_t end = slice.begin + slice.layout->elements;
-  Pieces pieces;
-  for (std::uint64_t at = slice.begin; at < end; at += kPieceBytes)
-    pieces.emplace_back([make = slice.prepare, bytes = Range{at, std::min(at + kPieceBytes, end)}] { make(bytes); });
-  runInPieces(loop_, this, urgencyOf(slice.number), std::move(pieces),
-              [this, number = slice.number] { fill(slices_.at(number)); });
+  run(state, state.slice->body->prepare(*state.slice), &SharedMemory::fill);
 }
 
-// All but my own shard, which nobody else reads.
 void SharedMemory::fill(InFlight& state) {
-  const Slice& slice = *state.slice;
-  std::vector<Copy> copies;
-  if (const Rail* rail = railOf(state)) {
-    for (std::size_t i = 0; i < rail->owners.size(); ++i) {
-      const Range shard = rail->shards[i];
-      if (static_cast<int>(i) == rail->self || shard.size() == 0) continue;
-      if (slice.rows) {
-        if (const auto rows = copyOfRows(slice, shard)) copies.push_back(*rows);
-        continue;
-      }
-      for (const Portion& portion : within(slice.portions, shard)) {
-        if (portion.from == nullptr) continue;
-        copies.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
-      }
-    }
-  }
-  const std::uint64_t number = slice.number;
-  copyInPieces(loop_, this, urgencyOf(number), std::move(copies), [this, number] {
-    InFlight& filled = slices_.at(number);
-    enter(filled, Phase::Filled);
-    publish(*filled.slice);
-    signal(&ProgressFlags::Line::filled, number);
-    advance(number);
-  });
+  run(state, state.slice->body->fill(*state.slice, state.step), &SharedMemory::filled);
 }
 
-void SharedMemory::sum(InFlight& state) {
-  enter(state, Phase::Summing);
-  const Slice& slice = *state.slice;
-  if (slice.rows) return sumRows(state);
-  Sums sums;
-  const Rail* rail = railOf(state);
-  if (rail != nullptr && rail->shards[static_cast<std::size_t>(rail->self)].size() > 0) {
-    const Range shard = rail->shards[static_cast<std::size_t>(rail->self)];
-    for (const int owner : rail->owners) {
-      if (owner != rank_) traffic_.add(slice.bytes(shard));
-    }
-    for (const Portion& portion : within(slice.portions, shard)) addSum(sums, state, portion, rail->owners);
-  }
-  const std::uint64_t number = slice.number;
-  sumInPieces(loop_, this, urgencyOf(number), std::move(sums), [this, number] { summed(number); });
+void SharedMemory::filled(InFlight& state) {
+  const SliceId id = state.slice->id;
+  enter(state, Phase::Filled);
+  publish(*state.slice);
+  signal(&ProgressFlags::Line::filled, id);
+  advance(id);
 }
 
-void SharedMemory::summed(std::uint64_t slice) {
-  InFlight& state = slices_.at(slice);
-  const auto released = state.events.released;
-  raise(state, Phase::Summed);
-  if (!stopped_) released();  // the image stays in use until the all-gather is released
+void SharedMemory::combine(InFlight& state) {
+  enter(state, Phase::Combining);
+  const Slice& slice = *state.slice;
+  for (const auto& [peer, image] : state.images) {
+    const std::uint64_t bytes = slice.body->bytesCombined(slice, state.step, peer);
+    if (bytes > 0) traffic_.add(bytes);
+  }
+  run(state, slice.body->combine(slice, state.step, state.images), &SharedMemory::combined);
 }
 
-// Of my shard, over all ranks' images; my own elements come from the tensor itself.
-void SharedMemory::addSum(Sums& sums, const InFlight& state, const Portion& portion,
-                          const std::vector<int>& owners) const {
-  const Slice& slice = *state.slice;
-  std::byte* const out = slice.image + portion.begin;
-  sums.open(slice.reductionOf(portion, state.step), out, portion.elements);
-  for (const int owner : owners) {
-    Input input{portion.from != nullptr ? portion.from : out, slice.scale};
-    if (owner != rank_) input = {state.images.at(owner).data + portion.begin, state.images.at(owner).scale};
-    if (!isFloat(portion.reduction.dtype)) input.scale = 1.0;
-    sums.add(input);
-  }
-}
+void SharedMemory::combined(InFlight& state) { raiseAndRelease(state, Phase::Combined); }
 
 // Of an all-gather, which reads nothing but this rank's own block.
 void SharedMemory::load(InFlight& state) {
-  const Slice& slice = *state.slice;
-  std::vector<Copy> copies;
-  for (const Portion& portion : slice.portions) {
-    if (portion.from == nullptr || portion.elements == 0) continue;
-    copies.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
-  }
-  copyInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
-    InFlight& loaded = slices_.at(number);
-    const auto released = loaded.events.released;
-    raise(loaded, Phase::Admitted);
-    if (!stopped_) released();  // the image stays in use until the all-gather is released
-  });
+  run(state, state.slice->body->fill(*state.slice, state.step), &SharedMemory::loaded);
 }
+
+void SharedMemory::loaded(InFlight& state) { raiseAndRelease(state, Phase::Admitted); }
 
 // Of a reduce-scatter, which writes nothing but this rank's own block: of the others' images it needs nothing more.
 void SharedMemory::store(InFlight& state) {
   enter(state, Phase::Gathering);
-  if (railOf(state) != nullptr) state.ungathered = {rank_};
-  advance(state.slice->number);
+  if (hasRail(state)) state.ungathered = {rank_};
+  advance(state.slice->id);
 }
 
 void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
-  if (railOf(state) != nullptr) state.ungathered = ranks_;
+  const bool isAll = (*state.slice->plan)[state.step].verb == Verb::AllGather;
+  const LevelLayout& machine = state.slice->layout->at(0);
+  if (hasRail(state) && (isAll || machine.rails.front().self == machine.root)) state.ungathered = ranks_;
   publish(*state.slice);
-  signal(&ProgressFlags::Line::summed, state.slice->number);
-  advance(state.slice->number);
+  signal(&ProgressFlags::Line::summed, state.slice->id);
+  advance(state.slice->id);
 }
 
 void SharedMemory::enter(InFlight& state, Phase phase) {
   state.phase = phase;
   state.arrived = 0;
+}
+
+void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
+  const auto released = state.events.released;
+  raise(state, phase);
+  if (!stopped_) released();  // the image stays in use until the all-gather is released
 }
 
 void SharedMemory::raise(InFlight& state, Phase phase) {
@@ -216,15 +170,14 @@ bool SharedMemory::readFlags(InFlight& state) {
 bool SharedMemory::readMark(int rank, InFlight& state) {
   const Slice& slice = *state.slice;
   const std::uint64_t stagingBytes = flags_.stagingBytes();
-  const ProgressFlags::Published published = flags_.published(rank, slice.number);
+  const ProgressFlags::Published published = flags_.published(rank, slice.id);
   if (published.signature != slice.signature) {
     troubles_.differs(rank);
     return false;
   }
-  const std::uint64_t imageBytes = slice.rows ? contributionOffset(slice) + contributionBytes(slice, rank)
-                                              : slice.byteOffset(slice.layout->elements);
+  const std::uint64_t imageBytes = slice.body->imageBytes(slice, rank);
   if (published.stagingOffset > stagingBytes || imageBytes > stagingBytes - published.stagingOffset) {
-    troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.number,
+    troubles_.failed(makeError(ErrorKind::Connection, "rank ", rank, " says its image of slice ", slice.id.onWire(),
                                " lies at ", published.stagingOffset, " of ", stagingBytes,
                                " bytes, which leaves no room for ", imageBytes));
     return false;
@@ -234,24 +187,24 @@ bool SharedMemory::readMark(int rank, InFlight& state) {
   return true;
 }
 
-void SharedMemory::advance(std::uint64_t number) {
-  const auto found = slices_.find(number);
+void SharedMemory::advance(SliceId id) {
+  const auto found = slices_.find(id);
   if (found == slices_.end()) return;
   InFlight& state = found->second;
-  if (state.phase == Phase::Filled && flags_.haveAll(&ProgressFlags::Line::filled, number)) {
-    if (readFlags(state)) sum(state);
+  if (state.phase == Phase::Filled && flags_.haveAll(&ProgressFlags::Line::filled, id)) {
+    if (readFlags(state)) combine(state);
     return;
   }
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || stopped_ || state.copies > 0 || !state.ungathered.empty()) return;
-    signal(&ProgressFlags::Line::finished, number);
+    signal(&ProgressFlags::Line::finished, id);
     loop_.addPending(-1);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
-  if (state.phase == Phase::Gathered && flags_.haveAll(&ProgressFlags::Line::finished, number)) {
+  if (state.phase == Phase::Gathered && flags_.haveAll(&ProgressFlags::Line::finished, id)) {
     const auto released = std::move(state.events.released);
-    slices_.erase(number);
+    slices_.erase(id);
     released();
   }
 }
@@ -261,7 +214,7 @@ void SharedMemory::advance(std::uint64_t number) {
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
   const auto there = std::ranges::partition(
-      state.ungathered, [&](int rank) { return !flags_.has(rank, &ProgressFlags::Line::summed, slice.number); });
+      state.ungathered, [&](int rank) { return !flags_.has(rank, &ProgressFlags::Line::summed, slice.id); });
   std::vector<Copy> copies;
   for (const int rank : there) {
     if (rank != rank_ && !readMark(rank, state)) return true;  // the slice is gone, with all others
@@ -270,32 +223,31 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   state.ungathered.erase(there.begin(), there.end());
   if (copies.empty()) return false;
   ++state.copies;
-  copyInPieces(loop_, this, urgencyOf(slice.number), std::move(copies), [this, number = slice.number] {
-    --slices_.at(number).copies;
-    advance(number);
-  });
+  run(state, jobOf(std::move(copies)), &SharedMemory::copied);
   return true;
+}
+
+void SharedMemory::copied(InFlight& state) {
+  --state.copies;
+  advance(state.slice->id);
 }
 
 void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies) {
   const Slice& slice = *state.slice;
-  const Rail& rail = *railOf(state);
+  const Rail& rail = slice.layout->at(0).rails.front();
   const Range shard = rail.shards[static_cast<std::size_t>(std::ranges::find(rail.owners, rank) - rail.owners.begin())];
-  if (shard.size() == 0) return;
   const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
-  for (const Portion& portion : within(slice.portions, shard)) {
-    if (portion.to == nullptr) continue;
-    copies.push_back({portion.to, image + portion.begin, portion.end() - portion.begin});
-  }
-  if (rank != rank_) traffic_.add(slice.bytes(shard));
+  const std::vector<Copy> more = slice.body->deliver(slice, shard, image);
+  copies.insert(copies.end(), more.begin(), more.end());
+  if (rank != rank_ && !more.empty()) traffic_.add(slice.bytes(shard));
 }
 
 void SharedMemory::advanceAll() {
-  std::vector<std::uint64_t> numbers;
-  numbers.reserve(slices_.size());
-  for (const auto& [number, state] : slices_) numbers.push_back(number);
-  for (const std::uint64_t number : numbers) {
-    if (!stopped_) advance(number);
+  std::vector<SliceId> ids;
+  ids.reserve(slices_.size());
+  for (const auto& [id, state] : slices_) ids.push_back(id);
+  for (SliceId id : ids) {
+    if (!stopped_) advance(id);
   }
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);

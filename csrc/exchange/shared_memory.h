@@ -1,24 +1,26 @@
 // The exchange of level 0 for CPU tensors: the ranks of one machine through shared memory.
 //
-//   reduce-scatter  copy my tensor's slice into my image (my own shard stays where it is); when all have done so, sum
-//                   my shard straight from the peers' images into mine
+//   reduce-scatter  fill my image with my tensor's slice; when all have done so, combine my shard straight from the
+//                   peers' images into mine
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
 //   load, store     copy my own block into my image, or out of it
+//   scatter         as a reduce-scatter of what the root has alone; on other machines there is nothing to do
+//   gather          as an all-gather by the root alone
+//   all-to-all      fill my image with what I have for all; combine from all images what goes my way
 //
 // How far the ranks are with a slice they tell each other by flags (progress_flags.h). A slice's line of flags and its
-// image are used again only when all peers have finished with them, so a flag is never overtaken. Of a sparse call each
-// rank copies the rows that it has, packed, and sums those that any has (sparse_rows.h). On a machine with one rank the
-// same steps are copies between the tensor and its image. On the loop only.
+// image are used again only when all peers have finished with them, so a flag is never overtaken. What is copied and
+// summed the slice's body says (slice_body.h). On a machine with one rank the same steps are copies between the tensor
+// and its image. On the loop only.
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "base/loop.h"
 #include "exchange/exchange.h"
 #include "exchange/progress_flags.h"
-#include "exchange/summation.h"
+#include "exchange/slice_body.h"
 #include "exchange/traffic.h"
 
 namespace fairring {
@@ -37,61 +39,59 @@ class SharedMemory final : public Exchange {
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
   std::set<int> missing() const override;
   using Exchange::needs;
-  bool needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const override;
+  bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
 
  private:
-  struct Image {  // a peer's, as its flag says, checked
-    const std::byte* data;
-    double scale;
-  };
-  enum class Phase { Admitted, Filling, Filled, Summing, Summed, Gathering, Gathered };
+  enum class Phase { Admitted, Filling, Filled, Combining, Combined, Gathering, Gathered };
   struct InFlight {
     std::shared_ptr<Slice> slice;
     Phase phase = Phase::Admitted;
     std::size_t step = 0;
     Events events;
-    std::map<int, Image> images;  // of the peers, once all have filled theirs
+    PeerImages images;            // as the peers' flags say, checked, once all have filled theirs
     std::size_t copies = 0;       // under way
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
     std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last polled
   };
 
-  const Rail* railOf(const InFlight& state) const;
+  static bool hasRail(const InFlight& state) { return !state.slice->layout->at(0).rails.empty(); }
   std::set<int> waitingFor(const InFlight& state) const;
   static ProgressFlags::Progress awaited(const InFlight& state);
   bool poll();
 
+  void run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&));
   void publish(const Slice& slice);
-  void signal(ProgressFlags::Progress progress, std::uint64_t slice);
+  void signal(ProgressFlags::Progress progress, SliceId slice);
   void ringDoorbells();
   void prepare(InFlight& state);
   void fill(InFlight& state);
-  void sum(InFlight& state);
-  void addSum(Sums& sums, const InFlight& state, const Portion& portion, const std::vector<int>& owners) const;
-  static std::optional<Copy> copyOfRows(const Slice& slice, const Range& shard);
-  void sumRows(InFlight& state);
-  void summed(std::uint64_t slice);
+  void filled(InFlight& state);
+  void combine(InFlight& state);
+  void combined(InFlight& state);
   void load(InFlight& state);
+  void loaded(InFlight& state);
   void store(InFlight& state);
   void gather(InFlight& state);
   bool gatherWhatIsThere(InFlight& state);
   void gatherFrom(int rank, const InFlight& state, std::vector<Copy>& copies);
-  void advance(std::uint64_t slice);
+  void copied(InFlight& state);
+  void advance(SliceId slice);
   void advanceAll();
   bool readFlags(InFlight& state);
   bool readMark(int rank, InFlight& state);
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
+  void raiseAndRelease(InFlight& state, Phase phase);
 
   Loop& loop_;
   const std::vector<int> ranks_;
   const int rank_;
   const Troubles troubles_;
   ProgressFlags flags_;
-  std::map<std::uint64_t, InFlight> slices_;
+  std::map<SliceId, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
   bool signalled_ = false;  // in this turn, and nobody was woken for it

@@ -8,14 +8,13 @@ namespace fairring {
 // The flag of the others that stands between a slice and its next phase.
 ProgressFlags::Progress SharedMemory::awaited(const InFlight& state) {
   const Plan& plan = *state.slice->plan;
-  const auto gathered =
-      plan.back().verb == Verb::AllGather ? &ProgressFlags::Line::summed : &ProgressFlags::Line::finished;
+  const auto gathered = gathers(plan.back().verb) ? &ProgressFlags::Line::summed : &ProgressFlags::Line::finished;
   switch (state.phase) {
     case Phase::Admitted:
     case Phase::Filling:
-    case Phase::Filled: return reduces(plan.front().verb) ? &ProgressFlags::Line::filled : gathered;
-    case Phase::Summing: return nullptr;
-    case Phase::Summed:
+    case Phase::Filled: return plan.front().verb == Verb::Load ? gathered : &ProgressFlags::Line::filled;
+    case Phase::Combining: return nullptr;
+    case Phase::Combined:
     case Phase::Gathering: return gathered;
     case Phase::Gathered: return &ProgressFlags::Line::finished;
   }
@@ -24,15 +23,15 @@ ProgressFlags::Progress SharedMemory::awaited(const InFlight& state) {
 
 std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
   const auto flag = awaited(state);
-  return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->number);
+  return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->id);
 }
 
 // True where some peer has moved on since the last poll. Allocates nothing: this is what a caller spins on.
 bool SharedMemory::poll() {
   bool moved = false;
-  for (auto& [number, state] : slices_) {
+  for (auto& [id, state] : slices_) {
     if (state.phase != Phase::Filled && state.phase != Phase::Gathering && state.phase != Phase::Gathered) continue;
-    const std::size_t arrived = flags_.arrived(awaited(state), number);
+    const std::size_t arrived = flags_.arrived(awaited(state), id);
     moved = moved || arrived > state.arrived;
     state.arrived = arrived;
   }
@@ -42,15 +41,15 @@ bool SharedMemory::poll() {
 
 std::set<int> SharedMemory::missing() const {
   std::set<int> peers;
-  for (const auto& [number, state] : slices_) {
+  for (const auto& [id, state] : slices_) {
     if (state.phase == Phase::Filled || state.phase == Phase::Gathering) peers.merge(waitingFor(state));
   }
   return peers;
 }
 
-bool SharedMemory::needs(int peer, const ByTrafficClass<std::uint64_t>& slicesBelow) const {
+bool SharedMemory::needs(int peer, const Watermarks& slicesBelow) const {
   return std::ranges::any_of(slices_, [&](const auto& entry) {
-    return entry.first < slicesBelow[trafficClassOf(entry.first)] && waitingFor(entry.second).contains(peer);
+    return entry.first.sequence < slicesBelow[entry.first.queue] && waitingFor(entry.second).contains(peer);
   });
 }
 

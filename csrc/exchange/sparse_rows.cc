@@ -5,13 +5,10 @@
 #include <utility>
 
 #include "kernels/key_bits.h"
-#include "plan/grain.h"
 
 namespace fairring {
 
 namespace {
-
-std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes); }
 
 using Keys = std::vector<std::uint64_t>;
 
@@ -90,17 +87,6 @@ class CallRows {
   KeyBits callBits_;
 };
 
-bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
-
-// What this rank holds once the step has reduced.
-std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
-  const auto [verb, level, shards] = (*slice.plan)[step];
-  std::vector<Range> held;
-  for (const Rail& rail : slice.layout->at(level).rails)
-    held.push_back(verb == Verb::AllReduce ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)]);
-  return held;
-}
-
 }  // namespace
 
 SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& keys, std::uint64_t rowBytes,
@@ -146,79 +132,6 @@ std::uint64_t SparseRows::most(int level) const {
   std::uint64_t bytes = 0;
   for (const auto& [group, rowSet] : rowSets_[static_cast<std::size_t>(level)]) bytes = std::max(bytes, rowSet.bytes());
   return bytes;
-}
-
-std::uint64_t stagingBytesOf(const Slice& slice) {
-  if (slice.rows == nullptr) return stagingBytes(*slice.plan, *slice.layout);
-  std::size_t last = 0;
-  while (isReducing(*slice.plan, last + 1)) ++last;
-  return SparseStep(slice, last).end();
-}
-
-std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.byteOffset(slice.layout->elements)); }
-
-std::uint64_t contributionBytes(const Slice& slice, int rank) {
-  return slice.rows->of(0, rank).within({slice.begin, slice.begin + slice.byteOffset(slice.layout->elements)});
-}
-
-SparseStep::SparseStep(const Slice& slice, std::size_t step)
-    : slice_(slice), step_(step), level_((*slice.plan)[step].level) {
-  if (step == 0) {
-    input_ = contributionOffset(slice);
-    inputHeld_ = {{0, slice.layout->elements}};
-    received_ = input_ + inGrains(contributionBytes(slice, slice.rows->rank()));
-  } else {
-    const SparseStep before(slice, step - 1);
-    input_ = before.sum_;
-    inputHeld_ = before.sumHeld_;
-    received_ = before.end_;
-  }
-  end_ = received_ + inGrains(level_ == 0 ? 0 : receivedBytes());
-  sumHeld_ = heldAfter(slice, step);
-  if (!isReducing(*slice.plan, step + 1)) return;
-  sum_ = end_;
-  const RowSet& summed = slice.rows->mine((*slice.plan)[step + 1].level);
-  end_ += inGrains(packedBefore(summed, sumHeld_, slice.layout->elements));
-}
-
-std::uint64_t SparseStep::receivedBytes() const {
-  std::uint64_t bytes = 0;
-  for (const Rail& rail : slice_.layout->at(level_).rails) {
-    const bool whole = (*slice_.plan)[step_].verb == Verb::AllReduce;
-    const Range range = whole ? rail.range : rail.shards[static_cast<std::size_t>(rail.self)];
-    for (const int owner : rail.owners) {
-      if (owner != slice_.rows->rank()) bytes += bytesOf(owner, range);
-    }
-  }
-  return bytes;
-}
-
-std::uint64_t SparseStep::packedBefore(const RowSet& rowSet, const std::vector<Range>& held, std::uint64_t at) const {
-  std::uint64_t bytes = 0;
-  for (const Range& range : held) {
-    if (range.begin < at) bytes += rowSet.within(inCall({range.begin, std::min(range.end, at)}));
-  }
-  return bytes;
-}
-
-std::byte* SparseStep::inputAt(std::uint64_t at) const {
-  return slice_.image + input_ + packedBefore(slice_.rows->mine(level_), inputHeld_, at);
-}
-
-RowSum SparseStep::sumOf(const Range& range) const {
-  RowSum sum{.reduction = slice_.reductionOf(slice_.portions.front(), step_), .range = inCall(range)};
-  if (sum_ == 0) {
-    sum.out = slice_.image + range.begin;
-    return sum;
-  }
-  sum.packed = true;
-  sum.out =
-      slice_.image + sum_ + packedBefore(slice_.rows->mine((*slice_.plan)[step_ + 1].level), sumHeld_, range.begin);
-  return sum;
-}
-
-RowInput SparseStep::inputOf(int rank, const std::byte* data, double scale) const {
-  return {&rowSetOf(rank), data, scale};
 }
 
 }  // namespace fairring

@@ -44,17 +44,10 @@ struct Copies {  // as Sums are, in the order given
 };
 
 template <class Work>  // Sums, or Copies
-void doInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Work work, std::function<void()> done) {
+Job jobOfWork(Work work) {
   const std::uint64_t bytes = work.bytesRead();
-  if (bytes <= kAtOnceBytes) {
-    work.runSome(bytes);
-    return done();
-  }
-  loop.work(owner, urgency, [work = std::move(work), done = std::move(done)]() mutable {
-    if (work.runSome(kPieceBytes)) return true;
-    done();
-    return false;
-  });
+  if (bytes == 0) return {};
+  return Job([work = std::move(work)]() mutable { return work.runSome(kPieceBytes); }, bytes <= kAtOnceBytes);
 }
 
 }  // namespace
@@ -92,22 +85,7 @@ bool Sums::runSome(std::uint64_t bytes) {
   return current_ < sums_.size();
 }
 
-void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Sums sums, std::function<void()> done) {
-  doInPieces(loop, owner, urgency, std::move(sums), std::move(done));
-}
-
-void copyInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Copy> copies,
-                  std::function<void()> done) {
-  doInPieces(loop, owner, urgency, Copies{.all = std::move(copies)}, std::move(done));
-}
-
-void runInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Pieces pieces, std::function<void()> done) {
-  loop.work(owner, urgency, [pieces = std::move(pieces), next = std::size_t{0}, done = std::move(done)]() mutable {
-    if (next < pieces.size()) pieces[next++]();
-    if (next < pieces.size()) return true;
-    done();
-    return false;
-  });
-}
+Job jobOf(Sums sums) { return jobOfWork(std::move(sums)); }
+Job jobOf(std::vector<Copy> copies) { return jobOfWork(Copies{.all = std::move(copies)}); }
 
 }  // namespace fairring

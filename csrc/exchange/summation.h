@@ -1,20 +1,15 @@
-// Sums and copies, done piece by piece where they are too long for one turn of the loop, at once where they are short.
-// The owner of the loop's progress runs them.
+// Sums and copies of a slice's memory, and the jobs that do them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
-#include "base/loop.h"
+#include "exchange/job.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
-
-// Bytes read in one piece: some tens of microseconds, so that a message never waits longer than that.
-constexpr std::uint64_t kPieceBytes = 512 << 10;
 
 struct Copy {
   std::byte* to;
@@ -53,14 +48,7 @@ class Sums {
   std::size_t current_ = 0;
 };
 
-// Puts the sums, or copies, on the loop as one job of this owner; `done` follows the last piece. Of less than a few
-// microseconds all of it, `done` included, is over when this returns: a job would take longer than its work.
-void sumInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Sums sums, std::function<void()> done);
-void copyInPieces(Loop& loop, const void* owner, std::uint64_t urgency, std::vector<Copy> copies,
-                  std::function<void()> done);
-
-// Likewise any such work, cut already: each piece is some tens of microseconds.
-using Pieces = std::vector<std::function<void()>>;
-void runInPieces(Loop& loop, const void* owner, std::uint64_t urgency, Pieces pieces, std::function<void()> done);
+Job jobOf(Sums sums);
+Job jobOf(std::vector<Copy> copies);
 
 }  // namespace fairring

@@ -1,35 +1,25 @@
-// What one rank exchanges with the others of its rails in one step of a slice: which ranges go to whom, and where what
-// comes from them belongs. Pure, but for the memory that it points into.
+// What one rank exchanges with the others of its rails in one step: which ranges of a rail go to whom. Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
-#include "exchange/exchange.h"
-#include "exchange/row_sums.h"
-#include "exchange/summation.h"
+#include "exchange/transfer.h"
+#include "plan/layout.h"
+#include "plan/plan.h"
 
 namespace fairring {
 
-struct Transfer {  // between one peer and this rank, on one rail
-  int peer;
-  std::uint64_t rail;  // its first element
-  const std::byte* sendFrom;
-  std::uint64_t sendBytes;
-  std::uint64_t receiveBytes;
-  std::byte* receiveAt;
-  bool placed = false;
-  bool here = false;
+struct RailRanges {
+  Range sent;
+  Range received;
 };
+// What this rank sends to an owner of the rail, and what it gets of that one. root: the owner that has all, if any.
+RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner);
 
-// By rail, then by owner.
-std::vector<Transfer> transfersOf(const Slice& slice, std::size_t step);
-// The sums of a reducing step, over this rank's own contributions and the received ones, in the owners' order.
-Sums sumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
-
-// The same of a slice of a sparse call.
-std::vector<RowSum> rowSumsOf(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
+// What of a rail this rank holds once the step has reduced.
+Range reducedRange(const Step& step, const Rail& rail);
 
 // Bytes that go to, or come from, each peer that any do.
 std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers);

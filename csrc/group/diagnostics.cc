@@ -45,6 +45,12 @@ Error Diagnostics::gone(int peer) const {
   return ended(peer, neighbours_.facts(peer), neighbours_.addressesOf(peer).front(), group_);
 }
 
+Error Diagnostics::messagesLost(int peer) const {
+  return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " died, or left group ", group_,
+                   ", with a message due between it and ", neighbours_.who(rank_),
+                   "; if it did not mean to, its own output has the reason");
+}
+
 Error Diagnostics::silent(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has given ", neighbours_.who(rank_),
                    " no sign of life for ", seconds(silence), ": its process is stopped, its machine is down, or ",

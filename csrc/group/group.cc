@@ -21,9 +21,8 @@ bool isShort(const Call& call) {
   std::uint64_t bytes = 0;
   const auto add = [&bytes](const auto& one) { bytes += one.elements * bytesOf(one.reduction.dtype); };
   std::ranges::for_each(call.operands, add);
-  if (call.blocks) {
-    for (const auto& blocks : call.blocks->byRank) std::ranges::for_each(blocks, add);
-  }
+  for (const auto& blocks : call.blocks) std::ranges::for_each(blocks, add);
+  for (const CellPair& pair : call.cells) bytes += pair.fromBytes;
   return bytes <= kShortBytes;
 }
 
@@ -70,6 +69,31 @@ void Group::submit(Call call, bool waited) {
   }
   waited ? loop.runPostedAndGive()
          : loop.progressAndGive();  // without the lock: others may call meanwhile, from the loop as well
+}
+
+void Group::send(Sending sending) {
+  carryOn([member = member_, sending = std::move(sending)]() mutable { member->send(std::move(sending)); });
+}
+
+void Group::receive(Receiving receiving) {
+  carryOn([member = member_, receiving = std::move(receiving)]() mutable { member->receive(std::move(receiving)); });
+}
+
+// A short task, here where nobody serves the loop.
+void Group::carryOn(std::function<void()> task) {
+  Loop& loop = threads_.slices.loop();
+  if (loop.postInRow(std::move(task))) loop.progressAndGive();
+}
+
+void Group::expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay) {
+  threads_.slices.loop().post([member = member_, call = std::move(call), peer, isUnderWay = std::move(isUnderWay)] {
+    member->onLate(call, peer, isUnderWay);
+  });
+}
+
+void Group::record(const Signature& signature) {
+  const std::lock_guard lock(order_);
+  member_->callLog().record(signature);
 }
 
 void Group::submit(Call call, const OnDevice& where) {
@@ -128,20 +152,6 @@ GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
         member->guard(std::move(scheduler), std::move(abortDevice));
       });
   return *chain_;
-}
-
-std::uint64_t Group::enter(DelegatedCall call) {
-  const std::lock_guard lock(order_);
-  const std::uint64_t ticket = ++delegatedCalls_;
-  const std::uint64_t number = call.compared ? member_->callLog().record(call.signature).number : 0;
-  threads_.slices.loop().post([member = member_, ticket, number, call = std::move(call)]() mutable {
-    member->enter(ticket, number, std::move(call));
-  });
-  return ticket;
-}
-
-void Group::finish(std::uint64_t delegatedCall) {
-  threads_.slices.loop().post([member = member_, delegatedCall] { member->finish(delegatedCall); });
 }
 
 void Group::abort(const Error& error) {

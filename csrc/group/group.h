@@ -14,7 +14,9 @@
 #include "device/accelerator.h"
 #include "device/gated_chain.h"
 #include "engine/call.h"
+#include "exchange/point_to_point.h"
 #include "exchange/traffic.h"
+#include "group/deadlines.h"
 #include "group/rank_facts.h"
 #include "group/settings.h"
 #include "transport/acceptor.h"
@@ -42,15 +44,21 @@ class Group {
     Accelerator::Stream joined;
   };
   void submit(Call call, const OnDevice& where);
-  // A call that somebody else carries out begins; finish() says that it is over, however it ended.
-  std::uint64_t enter(DelegatedCall call);
-  void finish(std::uint64_t delegatedCall);
+  // Messages between two ranks; no other rank need have come to the group. They have no timers: who waits for one for
+  // too long says so, and then the group fails if it is still under way, on the loop.
+  void send(Sending sending);
+  void receive(Receiving receiving);
+  void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
+  // Counts a call in the call log that is made of messages.
+  void record(const Signature& signature);
   void abort(const Error& error);      // nothing, if there was an error before
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
 
  private:
+  void carryOn(std::function<void()> task);
+
   Threads threads_;
   const GroupSettings settings_;
   const std::string deviceObstacle_;
@@ -59,7 +67,6 @@ class Group {
   void joinAll(Accelerator::Stream joined) noexcept;
 
   std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered
-  std::uint64_t delegatedCalls_ = 0;   // guarded by order_
   int device_ = -1;                    // guarded by order_, and
   std::shared_ptr<GatedChain> chain_;  // of that device, made at the first call on it; ends after the member's part
   std::future<void> chainEnded_;       // where there is one: before the group ends

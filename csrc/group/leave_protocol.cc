@@ -7,27 +7,34 @@
 
 namespace fairring {
 
-std::string encodeLeave(const Watermarks& slicesCompleted) {
-  const auto& [host, device] = slicesCompleted;
-  return concat(host[TrafficClass::Bulk], " ", host[TrafficClass::Express], " ", device);
+std::string encodeLeave(const Completed& completed) {
+  std::string text;
+  for (const SliceQueue queue : kSliceQueues)
+    text += concat(SliceId{queue, completed.slicesBelow[queue]}.onWire(), " ");
+  return concat(text, completed.messages);
 }
 
-Watermarks decodeLeave(const std::string& text) {
-  Watermarks completed;
-  std::istringstream(text) >> completed.host[TrafficClass::Bulk] >> completed.host[TrafficClass::Express] >>
-      completed.device;
+Completed decodeLeave(const std::string& text) {
+  Completed completed;
+  std::istringstream words(text);
+  for (const SliceQueue queue : kSliceQueues) {
+    std::uint64_t number = 0;
+    words >> number;
+    completed.slicesBelow[queue] = SliceId::fromWire(number).sequence;
+  }
+  words >> completed.messages;
   return completed;
 }
 
-void LeaveProtocol::heard(int peer, const Watermarks& slicesCompleted) {
+void LeaveProtocol::heard(int peer, const Completed& completed) {
   gone_.insert(peer);
-  unanswered_[peer] = slicesCompleted;
+  unanswered_[peer] = completed;
 }
 
-std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, const Watermarks& slicesBelow)>& needs) {
+std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, const Completed& completed)>& needs) {
   std::vector<int> peers;
-  for (const auto& [peer, slices] : unanswered_) {
-    if (!needs(peer, slices)) peers.push_back(peer);
+  for (const auto& [peer, completed] : unanswered_) {
+    if (!needs(peer, completed)) peers.push_back(peer);
   }
   for (const int peer : peers) unanswered_.erase(peer);
   return peers;

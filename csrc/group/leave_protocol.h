@@ -10,21 +10,23 @@
 #include <string>
 #include <vector>
 
-#include "exchange/rails_demultiplexer.h"
+#include "exchange/slice_id.h"
 
 namespace fairring {
 
-// What a Leave says: all slices below these numbers are completed.
-std::string encodeLeave(const Watermarks& slicesCompleted);
-Watermarks decodeLeave(const std::string& text);
+struct Completed {  // what a Leave says
+  Watermarks slicesBelow;
+  std::uint64_t messages = 0;  // that have been sent to its reader
+};
+std::string encodeLeave(const Completed& completed);
+Completed decodeLeave(const std::string& text);
 
 class LeaveProtocol {
  public:
-  // A peer's Leave: it has completed all slices below these numbers.
-  void heard(int peer, const Watermarks& slicesCompleted);
+  void heard(int peer, const Completed& completed);  // a peer's Leave
   bool hasGone(int peer) const { return gone_.contains(peer); }
   // The peers that nothing is needed of any more, each once.
-  std::vector<int> answerable(const std::function<bool(int peer, const Watermarks& slicesBelow)>& needs);
+  std::vector<int> answerable(const std::function<bool(int peer, const Completed& completed)>& needs);
 
   // Our own Leave has gone to these peers; `left` is called when all have answered, at once where there is none.
   void said(const std::set<int>& peers, std::function<void()> left);
@@ -34,7 +36,7 @@ class LeaveProtocol {
  private:
   void leaveIfAnswered();
 
-  std::map<int, Watermarks> unanswered_;  // leaves of others: slices that they have completed
+  std::map<int, Completed> unanswered_;  // leaves of others
   std::set<int> gone_;
   std::set<int> awaited_;
   std::function<void()> left_;

@@ -51,8 +51,7 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
       peerProgress_(rank_, callLog_),
-      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
-      delegated_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
+      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
 void Member::guarded(const std::function<void()>& action) {
   try {
@@ -70,9 +69,27 @@ void Member::open() {
                                        Heartbeat{settings_.heartbeatTimeout, [this] { return peerProgress_.beat(); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   loop_.setSpinTime(kSpinTime);
+  connector_ = std::make_unique<Connector>(
+      loop_, endpoint_,
+      Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
+                        [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { onGone(peer); });
+  messages_ = std::make_unique<Messages>(
+      loop_, neighbours_, rank_,
+      Messages::Ways{*connector_, *control_, *probe_, kConnectTimeout, settings_.heartbeatTimeout},
+      Messages::Events{[this](int peer, const Error& error) { onMessagesEnded(peer, error); },
+                       [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
+  connector_->open();
+}
+
+// At the first call of all ranks.
+void Member::link() {
+  if (std::exchange(linked_, true)) return;
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
+  for (const int peer : std::set<int>(control_->peers())) introduce(peer);
+  for (auto& [peer, message] : std::exchange(early_, {})) onControl(peer, std::move(message));
   openIfComplete();
 }
 
@@ -82,78 +99,87 @@ void Member::prepare() {
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   if (!neighbours_.rails().empty()) {
-    rails_ = std::make_unique<RailsDemultiplexer>(loop_, rank_, troubles);
-    rails_->host().onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
-    const Relinking relinking{
-        [this](int peer, std::uint32_t lane) { connector_->restore(peer, lane, settings_.heartbeatTimeout); },
-        settings_.heartbeatTimeout};
+    rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
+    rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
+    const Relinking relinking{[this](int peer, std::uint32_t lane) {
+                                connector_->restore(peer, Purpose::Lane, lane, settings_.heartbeatTimeout);
+                              },
+                              settings_.heartbeatTimeout};
     channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, endpoint_->secret, *rails_, relinking,
                                                [this] { openIfComplete(); });
   }
   std::byte* const staging = machine_->flags().staging();
-  const Pipeline::Levels levels{
-      machine_.get(), rails_ ? &rails_->host() : nullptr, SharedMemory::kMostSlices, staging, bulk, express};
+  const bool tensorsMayBeImages = neighbours_.local().size() == 1 &&
+                                  settings_.transports.rail.kind == Transport::Kind::Tcp &&
+                                  settings_.transports.site.kind == Transport::Kind::Tcp;
+  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
+                                bulk,           express,      tensorsMayBeImages};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
 
 void Member::linkNeighbours() {
-  connector_ = std::make_unique<Connector>(
-      loop_, endpoint_,
-      Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
-                        [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   probeListeners();
   connector_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
 }
 
 // Until a peer's control connection is there, which tells more.
 void Member::probeListeners() {
-  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { fail(diagnostics_.gone(peer)); });
-  for (const int peer : neighbours_.above()) probe_->watch(peer, neighbours_.listenAddressOf(peer));
+  for (const int peer : neighbours_.above()) {
+    if (!control_->peers().contains(peer)) probe_->watch(peer, neighbours_.listenAddressOf(peer));
+  }
 }
 
 void Member::onLinked(AuthenticatedConnection connection) {
   if (connection.purpose == Purpose::Control) probe_->forget(connection.peer);
   if (error_) {
-    if (connection.purpose == Purpose::Lane) return;
+    if (connection.purpose != Purpose::Control) return;
     control_->add(connection.peer, std::move(connection.stream));
     return tellFailure({connection.peer});
   }
-  if (connection.purpose == Purpose::Lane) {
-    guarded([&] { channels_->add(std::move(connection)); });
-  } else {
-    control_->add(connection.peer, std::move(connection.stream));
-    introduce(connection.peer);
+  switch (connection.purpose) {
+    case Purpose::Lane: guarded([&] { channels_->add(std::move(connection)); }); break;
+    case Purpose::MessageLane: guarded([&] { messages_->add(std::move(connection)); }); break;
+    case Purpose::Control:
+      control_->add(connection.peer, std::move(connection.stream));
+      if (linked_) introduce(connection.peer);
   }
   openIfComplete();
+  leaveIfAsked();
 }
 
 // That it listened is known: who it is was read from the store, and its listener probed.
 void Member::onUnlinked(int peer, const Error& error) {
-  fail(error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error));
+  if (!isNeighbour(peer) && error.kind() == ErrorKind::Connection)  // its process knows no such group any more
+    return loseMessages(peer, diagnostics_.messagesLost(peer));
+  const Error why =
+      error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error);
+  isNeighbour(peer) || messages_->waitsFor(peer) ? fail(why) : loseMessages(peer, why);
 }
 
 void Member::introduce(int peer) {
+  if (error_) return;
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->flags().descriptors());
-  } else if (const auto contact = channels_->contactFor(peer)) {
+  } else if (const auto contact = channels_ ? channels_->contactFor(peer) : std::nullopt) {
     control_->send(peer, ControlType::Contact, *contact);
   }
 }
 
 void Member::openIfComplete() {
-  if (open_ || error_ || differs_ || !connector_ || !connector_->missing().empty() ||
+  if (!linked_ || open_ || error_ || differs_ || !connector_->missing().empty() ||
       !machine_->flags().unattached().empty())
     return;
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
-  if (deviceScheduler_) deviceScheduler_->open(rails_->device());
-  if (leaving_) leave(std::exchange(leaving_, nullptr));
+  if (deviceScheduler_) deviceScheduler_->open(*rails_);
+  leaveIfAsked();
 }
 
 void Member::submit(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
+  link();
   if (error_) return call.done(error_);
   pipeline_->submit(timed(std::move(call), entry.number), entry.hash);
 }
@@ -167,18 +193,8 @@ Call Member::timed(Call call, std::uint64_t number) {
   return call;
 }
 
-void Member::enter(std::uint64_t ticket, std::uint64_t number, DelegatedCall call) {
-  assert(loop_.isCurrent());
-  if (error_) return call.failed(error_);
-  delegated_.begin(ticket, number, std::move(call));
-}
-
-void Member::finish(std::uint64_t ticket) {
-  assert(loop_.isCurrent());
-  delegated_.end(ticket);
-}
-
 std::set<int> Member::missing() const {
+  if (!linked_) return {};
   if (!open_) {
     std::set<int> peers = connector_->missing();
     peers.merge(std::set<int>(machine_->flags().unattached()));
@@ -207,10 +223,10 @@ void Member::fail(const Error& error) {
   }
   stopExchanges();
   if (channels_) channels_->close();
+  messages_->fail(error);
   if (pipeline_) pipeline_->fail(error);
   if (deviceScheduler_) deviceScheduler_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
-  delegated_.fail(error);
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
   leaveProtocol_.giveUp();
@@ -238,6 +254,12 @@ Error Member::error() const {
 }
 
 void Member::onControl(int peer, ControlMessage message) {
+  heard_.insert(peer);
+  const bool isIntroduction = message.type == ControlType::Segment || message.type == ControlType::Contact;
+  if (isIntroduction && !linked_) {
+    early_.emplace_back(peer, std::move(message));
+    return;
+  }
   switch (message.type) {
     case ControlType::Contact:
       if (!error_ && channels_) guarded([&] { channels_->connect(peer, message.text); });
@@ -266,7 +288,7 @@ void Member::onFailed(const std::string& text) {
 void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
-  pipeline_->halt();
+  if (pipeline_) pipeline_->halt();
   if (deviceScheduler_) deviceScheduler_->halt();
   control_->send(peer, ControlType::CallLog, callLog_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
@@ -281,15 +303,19 @@ void Member::onControlEnded(int peer, const Error& error) {
   // tell.
   if (leaveProtocol_.hasGone(peer)) {
     if (channels_) channels_->peerLeaves(peer);
-    return machine_->leave(peer);
+    messages_->peerLeaves(peer);
+    if (machine_) machine_->leave(peer);
+    return;
   }
+  if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
   fail(diagnostics_.died(peer, error));
 }
 
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
   if (error_ || leaveProtocol_.hasGone(peer)) return;
-  const std::uint64_t bytes = channels_ ? channels_->bytesSeen(peer) : 0;
+  if (!isNeighbour(peer) && !heard_.contains(peer)) return;  // it need not have come to the group
+  const std::uint64_t bytes = (channels_ ? channels_->bytesSeen(peer) : 0) + messages_->bytesSeen(peer);
   const auto before = bytesAtSilence_.find(peer);
   const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
   bytesAtSilence_[peer] = bytes;

@@ -1,5 +1,6 @@
-// This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), and the
-// pipeline that works through them. Opens by itself, in the background: calls wait until every neighbour is there.
+// This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), the
+// pipeline that works through them, and its messages, which need none of that. The first call of all ranks has the
+// neighbours linked, in the background: calls wait until every one is there.
 // Constructed by a caller; then on the loop only, but for error(), call log() and devicePlanner(). Kept alive by its
 // Group and by its timers.
 #pragma once
@@ -12,13 +13,13 @@
 
 #include "device/device_scheduler.h"
 #include "engine/pipeline.h"
-#include "exchange/rails_demultiplexer.h"
+#include "exchange/rails.h"
 #include "exchange/shared_memory.h"
 #include "group/call_log.h"
 #include "group/deadlines.h"
-#include "group/delegated_calls.h"
 #include "group/diagnostics.h"
 #include "group/leave_protocol.h"
+#include "group/messages.h"
 #include "group/neighbours.h"
 #include "group/peer_progress.h"
 #include "group/rail_channels.h"
@@ -36,12 +37,14 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   void open();
   void submit(Call call, const CallLog::Entry& entry);
+  void send(Sending sending);
+  void receive(Receiving receiving);
+  // A message that somebody waits for has been under way for too long, if it still is.
+  void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
   // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
   void guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
-  void enter(std::uint64_t ticket, std::uint64_t number, DelegatedCall call);  // number: in the call log, or 0
-  void finish(std::uint64_t ticket);
   void fail(const Error& error);
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
   void leave(std::function<void()> left);
@@ -57,6 +60,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onSilent(int peer, std::chrono::milliseconds silence) override;
 
  private:
+  void link();
   void prepare();
   void linkNeighbours();
   void probeListeners();
@@ -64,6 +68,12 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onUnlinked(int peer, const Error& error);
   void introduce(int peer);
   void openIfComplete();
+  void onGone(int peer);
+  void onMessagesEnded(int peer, const Error& error);
+  void loseMessages(int peer, const Error& error);
+  bool isNeighbour(int peer) const;  // whom calls of all ranks need
+  bool canLeave() const;
+  void leaveIfAsked();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
   void onLeave(int peer, const std::string& slices);
@@ -93,8 +103,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<ListenerProbe> probe_;  // of neighbours that have yet to connect
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<Control> control_;
+  std::unique_ptr<Messages> messages_;
+  bool linked_ = false;                                // or about to be: a call of all ranks has been made
+  std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before that
   std::unique_ptr<SharedMemory> machine_;
-  std::unique_ptr<RailsDemultiplexer> rails_;
+  std::unique_ptr<Rails> rails_;
   std::unique_ptr<RailChannels> channels_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<DeviceScheduler> deviceScheduler_;  // where there are calls on a device
@@ -103,9 +116,10 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls
-  DelegatedCalls delegated_;
   LeaveProtocol leaveProtocol_;
+  bool hasSaidLeave_ = false;
   std::function<void()> leaving_;                // leave() waits for the connections to be there
+  std::set<int> heard_;                          // peers that have said something: they have come to the group
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what
 

@@ -8,6 +8,7 @@ namespace fairring {
 
 void Member::guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice) {
   assert(loop_.isCurrent() && !deviceScheduler_);
+  link();
   deviceScheduler_ = std::move(scheduler);
   deviceScheduler_->onProgress = [this] { acknowledgeLeaves(); };
   abortDevice_ = std::move(abortDevice);
@@ -15,12 +16,13 @@ void Member::guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<voi
     deviceScheduler_->fail(error_);
     settings_.offLoop(abortDevice_);
   } else if (open_) {
-    deviceScheduler_->open(rails_->device());
+    deviceScheduler_->open(*rails_);
   }
 }
 
 void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
+  link();
   if (error_) return call.done(error_);
   Call timedCall = timed(std::move(call), entry.number);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {

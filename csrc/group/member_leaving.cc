@@ -11,13 +11,18 @@ void Member::onLeave(int peer, const std::string& slices) {
 }
 
 void Member::acknowledgeLeaves() {
-  const auto needs = [this](int peer, const Watermarks& slicesBelow) {
-    return !error_ && (machine_->needs(peer, slicesBelow.host) || (rails_ && rails_->needs(peer, slicesBelow)));
+  const auto needs = [this](int peer, const Completed& completed) {
+    const Watermarks& slicesBelow = completed.slicesBelow;
+    // A root can have done its part of a call that this rank has yet to make.
+    const bool isBehind = pipeline_ && !hasSaidLeave_ && !pipeline_->hasBegun(slicesBelow);
+    return !error_ && (isBehind || (machine_ && machine_->needs(peer, slicesBelow)) ||
+                       (rails_ && rails_->needs(peer, slicesBelow)) || messages_->needs(peer, completed.messages));
   };
   for (const int peer : leaveProtocol_.answerable(needs)) {
     control_->send(peer, ControlType::LeaveAck, "");
-    if (!error_) machine_->leave(peer);
+    if (!error_ && machine_) machine_->leave(peer);
     if (!error_ && rails_) rails_->leave(peer);
+    if (!error_) messages_->leave(peer, hasLeft(rank_, peer));
   }
 }
 
@@ -29,24 +34,38 @@ const Call* Member::oldestCall() const {
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
   if (const Call* call = oldestCall()) fail(diagnostics_.unfinished(call->signature.text.str()));
-  if (const DelegatedCall* call = delegated_.anyCompared()) fail(diagnostics_.unfinished(call->signature.text.str()));
-  if (!error_ && !open_) {  // calls that others carry out can end before the connections are there
+  if (!error_ && !canLeave()) {
     leaving_ = std::move(left);
     return;
   }
   std::set<int> peers;
   if (!error_) {
     peers = control_->peers();
-    Watermarks completed{.host = pipeline_->completedBelow()};
-    if (deviceScheduler_) completed.device = deviceScheduler_->completedBelow();
-    control_->sendToAll(ControlType::Leave, encodeLeave(completed));
+    Completed completed;
+    if (pipeline_) completed.slicesBelow = pipeline_->completed();
+    if (deviceScheduler_) completed.slicesBelow[SliceQueue::Device] = deviceScheduler_->completed();
+    for (const int peer : peers) {
+      completed.messages = messages_->sentTo(peer);
+      control_->send(peer, ControlType::Leave, encodeLeave(completed));
+    }
   }
+  hasSaidLeave_ = true;
+  acknowledgeLeaves();
   leaveProtocol_.said(peers, std::move(left));
+}
+
+// Messages can have been sent, or received, before the control connection that tells a leave from a death is there.
+bool Member::canLeave() const { return (!linked_ || open_) && messages_->unreached().empty(); }
+
+void Member::leaveIfAsked() {
+  if (leaving_ && canLeave()) leave(std::exchange(leaving_, nullptr));
 }
 
 void Member::close() {
   assert(loop_.isCurrent());
   loop_.forgetUncaught(this);
+  messages_->fail(diagnostics_.unfinished("a message"));
+  messages_.reset();
   connector_.reset();
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of
@@ -57,7 +76,6 @@ void Member::close() {
   rails_.reset();
   machine_.reset();
   deadlines_.close();
-  delegated_.close();
 }
 
 }  // namespace fairring

@@ -27,14 +27,25 @@ SocketAddress Neighbours::listenAddressOf(int peer) const {
   return tcpAddress(addressesOf(peer).front(), facts(peer).port);
 }
 
+// Inside the machine its local socket.
+SocketAddress Neighbours::nearestAddressOf(int peer) const {
+  return isLocal(peer) ? localAddressOf(facts(peer).address(), facts(peer).port) : listenAddressOf(peer);
+}
+
+ConnectionSpec Neighbours::controlTo(int peer) const { return {peer, Purpose::Control, nearestAddressOf(peer)}; }
+
+ConnectionSpec Neighbours::messageLaneTo(int peer) const {
+  return {
+      .peer = peer, .purpose = Purpose::MessageLane, .address = nearestAddressOf(peer), .lane = rank_ > peer ? 0U : 1U};
+}
+
 std::vector<ConnectionSpec> Neighbours::wanted(const Transports& transports) const {
   std::vector<ConnectionSpec> wanted;
   for (const int peer : local_) {
-    const RankFacts& there = facts(peer);
-    if (peer != rank_) wanted.push_back({peer, Purpose::Control, localAddressOf(there.address(), there.port)});
+    if (peer != rank_) wanted.push_back(controlTo(peer));
   }
   for (const int peer : rails_) {
-    wanted.push_back({peer, Purpose::Control, listenAddressOf(peer)});
+    wanted.push_back(controlTo(peer));
     const Transport& transport = transportTo(peer, transports);
     if (transport.kind == Transport::Kind::Tcp) addLanes(peer, transport.lanes, wanted);
   }

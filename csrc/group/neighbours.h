@@ -38,7 +38,9 @@ class Neighbours {
   std::set<int> above() const;                    // neighbours that connect to this one, not the other way round
   SocketAddress listenAddressOf(int peer) const;  // where its process listens for other machines
 
-  // Every connection that this rank needs.
+  ConnectionSpec controlTo(int peer) const;
+  ConnectionSpec messageLaneTo(int peer) const;  // the one that this rank makes
+  // Every connection that this rank needs for calls of all ranks.
   std::vector<ConnectionSpec> wanted(const Transports& transports) const;
 
   std::string who(int rank) const;  // "rank 3 (host)"
@@ -46,6 +48,7 @@ class Neighbours {
   Error unreachable(int peer, const Error& error) const;
 
  private:
+  SocketAddress nearestAddressOf(int peer) const;
   void addLanes(int peer, std::uint32_t perPair, std::vector<ConnectionSpec>& wanted) const;
 
   const std::vector<RankFacts> facts_;

@@ -14,8 +14,7 @@ constexpr std::chrono::milliseconds kLaneSilence{2'000};
 }  // namespace
 
 RailChannels::RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
-                           const Secret& secret, RailsDemultiplexer& rails, Relinking relinking,
-                           std::function<void()> opened)
+                           const Secret& secret, Rails& rails, Relinking relinking, std::function<void()> opened)
     : rank_(settings.rank),
       laneSilence_(std::min(kLaneSilence, settings.heartbeatTimeout / 2)),
       opened_(std::move(opened)),
@@ -55,10 +54,6 @@ Channels& RailChannels::channelsTo(int peer) const {
 
 void RailChannels::send(int peer, std::span<const Message> messages, Released released) {
   channelsTo(peer).send(peer, messages, std::move(released));
-}
-
-bool RailChannels::drained() const {
-  return tcp_->drained() && std::ranges::all_of(contacts_, [](const auto& channels) { return channels->drained(); });
 }
 
 void RailChannels::close() {

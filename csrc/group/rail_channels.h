@@ -13,7 +13,7 @@
 
 #include "base/descriptor.h"
 #include "base/loop.h"
-#include "exchange/rails_demultiplexer.h"
+#include "exchange/rails.h"
 #include "group/neighbours.h"
 #include "group/settings.h"
 #include "transport/contact_channels.h"
@@ -27,7 +27,7 @@ class RailChannels final : public Channels {
   // Throws Failure(Configuration) where this machine can't use the transport.
   // `relinking` makes lanes of TCP's anew that broke.
   RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours, const Secret& secret,
-               RailsDemultiplexer& rails, Relinking relinking, std::function<void()> opened);
+               Rails& rails, Relinking relinking, std::function<void()> opened);
 
   bool isOpen() const { return unopened_ == 0; }
 
@@ -39,7 +39,6 @@ class RailChannels final : public Channels {
   void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override { return channelsTo(peer).bytesSeen(peer); }
   std::uint64_t sends(int peer) const override { return channelsTo(peer).sends(peer); }
-  bool drained() const override;
   void close() override;
 
  private:

@@ -81,4 +81,6 @@ void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs
   best({reduction, out, inputs.data(), inputs.size(), elements});
 }
 
+const char* instructionSet() { return runnableIsas().back().name; }
+
 }  // namespace fairring

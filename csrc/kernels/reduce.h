@@ -61,4 +61,7 @@ struct Input {
 // partly. At least one input. The operation is defined for the dtype.
 void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs, std::size_t elements);
 
+// The instruction set that reduce() takes on this processor: "baseline", "avx2" or "avx512".
+const char* instructionSet();
+
 }  // namespace fairring

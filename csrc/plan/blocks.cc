@@ -8,6 +8,16 @@
 
 namespace fairring {
 
+namespace {
+
+std::uint64_t ranksIn(const Topology& topology, int level, int group) {
+  std::uint64_t ranks = 0;
+  for (int rank = 0; rank < topology.world(); ++rank) ranks += groupOf(topology, level, rank) == group ? 1 : 0;
+  return ranks;
+}
+
+}  // namespace
+
 Blocks::Blocks(const Topology& topology) : order_(topology.world()) {
   const std::vector<std::uint64_t> unitOf = Partitions(topology).firstUnits();
   std::iota(order_.begin(), order_.end(), 0);
@@ -16,15 +26,26 @@ Blocks::Blocks(const Topology& topology) : order_(topology.world()) {
 
   const Partitions counts(topology, [this](std::uint64_t unit) { return countBefore(unit); });
   std::vector<std::uint64_t> received(topology.world(), 0);
+  std::vector<std::uint64_t> cells(topology.world(), static_cast<std::uint64_t>(topology.world()));
   for (const int level : topology.levels()) {
-    for (int group = 0; level > 0 && group < groupsAt(topology, level); ++group) {
+    for (int group = 0; group < groupsAt(topology, level); ++group) {
+      const std::uint64_t ranks = ranksIn(topology, level, group);
       for (const Rail& rail : counts.of(level, group)) {
-        for (std::size_t i = 0; i < rail.owners.size(); ++i)
-          received[rail.owners[i]] += (rail.owners.size() - 1) * rail.shards[i].size();
+        for (std::size_t i = 0; i < rail.owners.size(); ++i) {
+          const std::uint64_t blocks = rail.shards[i].size();
+          if (level > 0) received[rail.owners[i]] += (rail.owners.size() - 1) * blocks;
+          cells[rail.owners[i]] += (level > 0 ? 2 : 1) * ranks * blocks;
+        }
       }
     }
   }
   mostReceived_ = std::ranges::max(received);
+  mostCells_ = std::ranges::max(cells);
+}
+
+Layout Blocks::counts(const Topology& topology, int rank) const {
+  const Partitions rails(topology, [this](std::uint64_t unit) { return countBefore(unit); });
+  return layoutOf(rails, topology, rank, order_.size(), 1);
 }
 
 std::uint64_t Blocks::countBefore(std::uint64_t unit) const {

@@ -28,6 +28,13 @@ class Blocks {
   // before.
   Layout layout(const Topology& topology, int rank, std::span<const std::uint64_t> bytesByRank) const;
 
+  // A slice of one element for each block.
+  Layout counts(const Topology& topology, int rank) const;
+
+  // Cells of an all-to-all that a rank has in staging at most: what it has for all, and what it gets and holds at each
+  // level.
+  std::uint64_t mostCells() const { return mostCells_; }
+
   // Blocks that come, as contributions, to the rank to which most do, in the reduce-scatters above the machine.
   std::uint64_t mostReceived() const { return mostReceived_; }
 
@@ -37,6 +44,7 @@ class Blocks {
   std::vector<int> order_;
   std::vector<std::uint64_t> units_;  // of each block, in that order
   std::uint64_t mostReceived_ = 0;
+  std::uint64_t mostCells_ = 0;
 };
 
 // Each block's first byte, in order of the slice, and the end of the last.

@@ -13,7 +13,7 @@ namespace fairring {
 // or TensorPipe's "uv", "shm", "ibv"; throws Failure(Configuration) for any other name.
 std::vector<CostRow> builtInRows(const std::string& rail, const std::string& site = "tcp");
 
-// The same networks for tensors of a CUDA device: level 0 is NCCL's, and what isCompressed a network passes pinned
+// The same networks for tensors of a CUDA device: level 0 is NCCL's, and what crosses a network passes pinned
 // memory.
 std::vector<CostRow> rowsOnDevice(std::vector<CostRow> ofCpu);
 

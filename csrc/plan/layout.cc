@@ -45,6 +45,17 @@ Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std
   return layout;
 }
 
+Layout withRoot(Layout layout, const Topology& topology, int rank, int root) {
+  for (LevelLayout& entry : layout.levels) {
+    const int group = groupOf(topology, entry.level, rank);
+    if (groupOf(topology, entry.level, root) != group) continue;
+    const std::vector<int> members = membersOf(topology, entry.level, group);
+    const int below = entry.level == 0 ? root : groupOf(topology, entry.level - 1, root);
+    entry.root = static_cast<int>(std::ranges::find(members, below) - members.begin());
+  }
+  return layout;
+}
+
 std::uint64_t turnsOf(const Topology& topology, const FewOwners& few) {
   std::uint64_t turns = 1;
   for (int group = 0; few.shards > 0 && group < groupsAt(topology, few.level); ++group) {

@@ -44,11 +44,14 @@ struct Rail {
   std::vector<int> owners;    // ranks, one per group of the level below, in the order of summation
   std::vector<Range> shards;  // shards[i] is owners[i]'s, and may be empty
   int self = -1;              // this rank's index among the owners
+
+  const Range& own() const { return shards[static_cast<std::size_t>(self)]; }  // this rank's shard
 };
 
 struct LevelLayout {
   int level = 0;
   int groups = 1;           // that each rail's owners stand in: summed group by group (boundsOf())
+  int root = -1;            // among each rail's owners, the one that stands for the call's root; -1: none of them
   std::vector<Rail> rails;  // those that this rank is an owner of, in ascending order of range; none is empty
 };
 
@@ -63,6 +66,9 @@ struct Layout {
 
 Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
                    const FewOwners& few = {});
+
+// The same slice of a call with that root.
+Layout withRoot(Layout layout, const Topology& topology, int rank, int root);
 
 // After so many slices the same ranks own the same shards again.
 std::uint64_t turnsOf(const Topology& topology, const FewOwners& few);

@@ -16,6 +16,10 @@ const char* nameOf(Verb verb) {
     case Verb::AllReduce: return "AR";
     case Verb::Load: return "LD";
     case Verb::Store: return "ST";
+    case Verb::Scatter: return "SC";
+    case Verb::Gather: return "GA";
+    case Verb::Relay: return "RL";
+    case Verb::AllToAll: return "AA";
   }
   return "";
 }
@@ -28,6 +32,15 @@ std::string describe(const Step& step) {
 }  // namespace
 
 bool reduces(Verb verb) { return verb == Verb::ReduceScatter || verb == Verb::AllReduce; }
+bool scatters(Verb verb) { return verb == Verb::ReduceScatter || verb == Verb::Scatter; }
+bool gathers(Verb verb) { return verb == Verb::AllGather || verb == Verb::Gather; }
+
+bool hasRoot(Pattern pattern) {
+  return pattern == Pattern::Reduce || pattern == Pattern::Broadcast || pattern == Pattern::Scatter ||
+         pattern == Pattern::Gather;
+}
+
+bool isByRank(Pattern pattern) { return pattern >= Pattern::ReduceScatter; }
 
 std::string describe(const Plan& plan) {
   std::string text;
@@ -51,16 +64,43 @@ Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const Few
   return plan;
 }
 
-Plan reduceScatterPlan(const std::vector<int>& levels) {
-  Plan plan;
-  for (const int level : levels) plan.push_back({Verb::ReduceScatter, level});
-  plan.push_back({Verb::Store, 0});
-  return plan;
+Plan planOf(Pattern pattern, const std::vector<int>& levels) {
+  const auto down = [&](Verb verb) {
+    Plan plan;
+    for (const int level : levels) plan.push_back({verb, level});
+    return plan;
+  };
+  const auto up = [&](Plan plan, Verb verb) {
+    for (const int level : levels | std::views::reverse) plan.push_back({verb, level});
+    return plan;
+  };
+  const auto stored = [](Plan plan) {
+    plan.push_back({Verb::Store, 0});
+    return plan;
+  };
+  switch (pattern) {
+    case Pattern::AllReduce: return hierarchicalPlan(levels, false);
+    case Pattern::Reduce: return up(down(Verb::ReduceScatter), Verb::Gather);
+    case Pattern::Broadcast: return broadcastPlan(levels, 1);
+    case Pattern::ReduceScatter: return stored(down(Verb::ReduceScatter));
+    case Pattern::AllGather: return up({{Verb::Load, 0}}, Verb::AllGather);
+    case Pattern::Scatter: return stored(down(Verb::Scatter));
+    case Pattern::Gather: return up({{Verb::Load, 0}}, Verb::Gather);
+    case Pattern::AllToAll: return stored(down(Verb::AllToAll));
+  }
+  return {};
 }
 
-Plan allGatherPlan(const std::vector<int>& levels) {
-  Plan plan{{Verb::Load, 0}};
-  for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level});
+Plan broadcastPlan(const std::vector<int>& levels, int passedOnTo) {
+  const int top = levels.back();
+  Plan plan;
+  for (const int level : levels) {
+    if (level == 0 || level < top) plan.push_back({Verb::Scatter, level});
+  }
+  if (top > 0) plan.push_back({Verb::Relay, top, passedOnTo});
+  for (const int level : levels | std::views::reverse) {
+    if (level == 0 || level < top) plan.push_back({Verb::AllGather, level});
+  }
   return plan;
 }
 

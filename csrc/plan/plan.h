@@ -14,19 +14,47 @@ enum class Verb : std::uint8_t {
   AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
   Load,           // level 0: this rank's own block is copied from its tensor into its image
   Store,          // level 0: this rank's own block is copied from its image into its tensor
+  // Of collectives with a root. Of a rail's owners one stands for the root: the one whose group of the level below has
+  // it. Groups without the root do nothing in the first two.
+  Scatter,  // afterwards each owner holds its shard of what the root's had
+  Gather,   // afterwards the root's owner holds all shards of the rail
+  Relay,    // afterwards each owner holds all of what the root's had: it is passed on from one to the next
+  // Of what each rank has for each: afterwards each owner holds it for the ranks whose blocks its shard has.
+  AllToAll,
 };
 
 bool reduces(Verb verb);
+bool scatters(Verb verb);  // in shards, and sends from where the shards of a later gathering step arrive
+bool gathers(Verb verb);
+
+// What a collective does with what its ranks have.
+enum class Pattern : std::uint8_t {
+  AllReduce,
+  Reduce,
+  Broadcast,
+  // Of slices that have a block for each rank (blocks.h).
+  ReduceScatter,
+  AllGather,
+  Scatter,
+  Gather,
+  AllToAll,
+};
+
+bool hasRoot(Pattern pattern);
+bool isByRank(Pattern pattern);  // has such blocks
 
 struct Step {
   Verb verb;
   int level;
-  int shards = 0;  // that a rail is cut into, fewer than it has owners, who take turns; 0: one for each owner
+  // That a rail is cut into, fewer than it has owners, who take turns; 0: one for each owner. Of a Relay: to how many
+  // each owner passes it on.
+  int shards = 0;
   auto operator<=>(const Step&) const = default;
 };
 
 using Plan = std::vector<Step>;
-// "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; with few owners "RS0 RS1/4 AG1/4 AG0"; of blocks "RS0 RS1 ST0", "LD0 AG1 AG0"
+// "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; with few owners "RS0 RS1/4 AG1/4 AG0"; of blocks "RS0 RS1 ST0", "LD0 AG1 AG0";
+// with a root "SC0 RL1/1 AG0", "SC0 SC1 ST0", "LD0 GA1 GA0", "RS0 RS1 GA1 GA0"
 std::string describe(const Plan& plan);
 
 struct FewShards {  // at this level rails have only so many; 0: all of them
@@ -38,9 +66,11 @@ struct FewShards {  // at this level rails have only so many; 0: all of them
 // instead, unless that is level 0, which has none.
 Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few = {});
 
-// The two halves of that, of slices that have a block for each rank (blocks.h): each rank's own block is what it
-// ends, or begins, with.
-Plan reduceScatterPlan(const std::vector<int>& levels);
-Plan allGatherPlan(const std::vector<int>& levels);
+// The one plan of a pattern, all-reduces and broadcasts aside. Of blocks each rank's own is what it ends, or begins,
+// with.
+Plan planOf(Pattern pattern, const std::vector<int>& levels);
+
+// Down to the topmost level in shards, there from one to the next, and back up. On one machine without that.
+Plan broadcastPlan(const std::vector<int>& levels, int passedOnTo);
 
 }  // namespace fairring

@@ -22,15 +22,22 @@ constexpr std::uint64_t kSmallestSliceBytes = 64 << 10;  // below this, handling
 constexpr std::uint64_t kLargestUncutBytes = 1 << 20;    // larger calls gain from their own slices' overlap
 constexpr std::uint64_t kMostSlicesOfUncut = 4;          // more only adds latencies: the pipeline holds four
 constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not add up, and the fast levels' fill does
+constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
+constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
+constexpr std::uint64_t kMostOverlappedSlices = 16;
+
+// Of so many nearly equal slices.
+std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices) {
+  return std::max(kGrainBytes, roundUp(ceilOf(bytes, slices), kGrainBytes));
+}
 
 // The slice sizes worth comparing for a call: in nearly equal slices, as few as possible or somewhat more.
-std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, bool acrossSites) {
+std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, std::uint64_t cuts) {
   const std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, largestSliceBytes));
-  const std::uint64_t cut = acrossSites ? kMostSlicesAcrossSites : kMostSlicesOfUncut;
-  const std::uint64_t most = bytes > kLargestUncutBytes ? std::max(fewest, cut) : fewest;
+  const std::uint64_t most = std::max(fewest, cuts);
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t count = fewest; count <= most; ++count) {
-    sizes.push_back(std::max(kGrainBytes, roundUp(ceilOf(bytes, count), kGrainBytes)));
+    sizes.push_back(sizeOf(bytes, count));
   }
   return sizes;
 }
@@ -66,9 +73,16 @@ std::vector<Plan> plansFor(const Topology& topology, bool grouped) {
 
 FewOwners fewOwnersOf(const Plan& plan) {
   for (const Step& step : plan) {
-    if (step.shards > 0) return {step.level, step.shards};
+    if (step.shards > 0 && step.verb != Verb::Relay) return {step.level, step.shards};
   }
   return {};
+}
+
+// How often what the last owner gets has been passed on.
+int hopsOf(const Step& relay, int owners) {
+  int hops = 0;
+  for (std::int64_t reached = 1, last = 1; reached < owners; ++hops) reached += last *= relay.shards;
+  return std::max(hops, 1);
 }
 
 // Of the rank that takes longest.
@@ -108,15 +122,37 @@ Planner::Planner(Topology topology, PlannerSettings settings)
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
                             " B, needs ", roundUp(needed, kStagingGrainBytes), " B: raise it"));
   }
-  reduceScatter_ = halfOf(reduceScatterPlan(levels), blocks_.mostReceived());
-  allGather_ = halfOf(allGatherPlan(levels), 0);
+  const std::vector<Load> loads = loadsOf(topology_);
+  for (const Pattern pattern : {Pattern::ReduceScatter, Pattern::AllGather, Pattern::Scatter, Pattern::Gather})
+    others_[pattern] = {ofBlocks(pattern, loads)};
+  others_[Pattern::Broadcast] = ofBroadcasts(loads);
+  Candidate reduce{.plan = planOf(Pattern::Reduce, levels), .grouped = false, .loads = loads};
+  reduce.largestSliceBytes = largestSliceBytes(reduce);
+  others_[Pattern::Reduce] = {std::move(reduce)};
+}
+
+// A chain of owners carries the fewest bytes, a star has the fewest steps behind one another.
+std::vector<Planner::Candidate> Planner::ofBroadcasts(const std::vector<Load>& loads) const {
+  const std::vector<int> levels = topology_.levels();
+  const int others = levels.back() == 0 ? 1 : mostOwners(topology_, levels.back()) - 1;
+  std::vector<Candidate> candidates;
+  for (int passedOnTo = 1; passedOnTo <= others;
+       passedOnTo = passedOnTo < others ? std::min(2 * passedOnTo, others) : others + 1) {
+    Candidate& candidate = candidates.emplace_back();
+    candidate = {.plan = broadcastPlan(levels, passedOnTo), .grouped = false, .loads = loads};
+    candidate.largestSliceBytes = largestSliceBytes(candidate);
+  }
+  return candidates;
 }
 
 // As largestSliceBytes(), but that a slice has a grain of each block at least, and the areas for others' contributions
 // are counted in blocks.
-Planner::Candidate Planner::halfOf(Plan plan, std::uint64_t receivedBlocks) const {
-  Candidate half{
-      .plan = std::move(plan), .grouped = false, .loads = loadsOf(topology_), .receivedBlocks = receivedBlocks};
+Planner::Candidate Planner::ofBlocks(Pattern pattern, std::vector<Load> loads) const {
+  const std::uint64_t receivedBlocks = pattern == Pattern::ReduceScatter ? blocks_.mostReceived() : 0;
+  Candidate half{.plan = planOf(pattern, topology_.levels()),
+                 .grouped = false,
+                 .loads = std::move(loads),
+                 .receivedBlocks = receivedBlocks};
   const auto world = static_cast<std::uint64_t>(topology_.world());
   const std::uint64_t most = std::max(kGrainBytes, settings_.sliceBytes / world / kGrainBytes * kGrainBytes);
   const std::uint64_t fewest = std::min(most, roundUp(ceilOf(kSmallestSliceBytes, world), kGrainBytes));
@@ -132,13 +168,42 @@ Planner::Candidate Planner::halfOf(Plan plan, std::uint64_t receivedBlocks) cons
   return half;
 }
 
-PlanChoice Planner::chooseHalf(const Candidate& half, std::uint64_t blockBytes) const {
+PlanChoice Planner::choose(Pattern pattern, std::uint64_t bytes) const {
+  if (pattern == Pattern::AllReduce) return choose(bytes, 1);
+  const std::vector<Candidate>& candidates = others_.at(pattern);
+  return isByRank(pattern) ? chooseOfBlocks(candidates.front(), bytes) : best(candidates, bytes);
+}
+
+PlanChoice Planner::chooseOfBlocks(const Candidate& candidate, std::uint64_t blockBytes) const {
   const auto world = static_cast<std::uint64_t>(topology_.world());
-  const std::uint64_t best = bestSize(half, blockBytes * world).sliceBytes;
+  const std::uint64_t best = bestSize(candidate, blockBytes * world).sliceBytes;
   const std::uint64_t stretch =
-      std::min(half.largestSliceBytes / world, std::max(kGrainBytes, roundUp(ceilOf(best, world), kGrainBytes)));
-  return {half.plan, stretch, stagingFor(half.plan),
-          roundUp((world + half.receivedBlocks) * stretch, kStagingGrainBytes)};
+      std::min(candidate.largestSliceBytes / world, std::max(kGrainBytes, roundUp(ceilOf(best, world), kGrainBytes)));
+  return {candidate.plan, stretch, stagingFor(candidate.plan),
+          roundUp((world + candidate.receivedBlocks) * stretch, kStagingGrainBytes)};
+}
+
+// Slices of equal cells fill what staging there is for one; where cells are unequal, it follows the largest.
+PlanChoice Planner::chooseAllToAll(std::uint64_t cellBytes) const {
+  const Plan plan = planOf(Pattern::AllToAll, topology_.levels());
+  const auto world = static_cast<std::uint64_t>(topology_.world());
+  const std::uint64_t rounding = kGrainBytes * 2 * (1 + plan.size());  // each part begins on a grain
+  const std::uint64_t staging = stagingFor(plan);
+  const std::uint64_t cut = world * cellBytes > kLargestUncutBytes ? kMostSlicesOfUncut : 1;
+  std::uint64_t stretch = std::min(ceilOf(cellBytes, cut), settings_.sliceBytes / world);
+  stretch = std::max(kGrainBytes, roundUp(stretch, kGrainBytes));
+  for (std::uint64_t inFlight = kSlicesInFlight; inFlight > 0; --inFlight) {
+    const std::uint64_t budget = staging / inFlight;
+    const std::uint64_t most =
+        budget < rounding ? 0 : (budget - rounding) / blocks_.mostCells() / kGrainBytes * kGrainBytes;
+    if (most == 0 && inFlight > 1) continue;
+    check(most > 0, ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
+          " B holds no slice of an all-to-all: on ", topology_.describe(), " the smallest needs ",
+          roundUp(blocks_.mostCells() * kGrainBytes + rounding, kStagingGrainBytes), " B: raise it");
+    stretch = std::min(stretch, most);
+    break;
+  }
+  return {plan, stretch, staging, roundUp(blocks_.mostCells() * stretch + rounding, kStagingGrainBytes)};
 }
 
 void Planner::addCandidates(bool grouped) {
@@ -157,8 +222,12 @@ void Planner::addCandidates(bool grouped) {
 
 const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
   const auto found = std::ranges::find(candidates_, plan, &Candidate::plan);
-  if (found == candidates_.end()) throw std::out_of_range("no candidate: " + describe(plan));
-  return *found;
+  if (found != candidates_.end()) return *found;
+  for (const auto& [pattern, candidates] : others_) {
+    const auto other = std::ranges::find(candidates, plan, &Candidate::plan);
+    if (other != candidates.end()) return *other;
+  }
+  throw std::out_of_range("no candidate: " + describe(plan));
 }
 
 Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
@@ -222,12 +291,14 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
     const CostRow& row = settings_.rows[network];
     levels[network].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
     levels[network].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
+    if (step.verb == Verb::Relay)
+      levels[network].passedOn = levels[network].slowest * (hopsOf(step, mostOwners(topology_, step.level)) - 1);
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
   for (std::size_t level = 0; level < levels.size(); ++level) {
-    const auto [slowest, mean] = levels[level];
+    const auto [slowest, passedOn, mean] = levels[level];
     const double busy = std::max(mean - shared[level], (slowest - shared[level]) / atOnce);
-    levels[level].throughput = std::max(busy, slowest / static_cast<double>(inFlight));
+    levels[level].throughput = std::max(busy, (slowest + passedOn) / static_cast<double>(inFlight));
   }
   return levels;
 }
@@ -244,16 +315,36 @@ double Planner::predict(const Candidate& candidate, std::uint64_t bytes, std::ui
   double seconds = static_cast<double>(slices - 1) * full[largest].throughput + last[largest].slowest;
   for (std::size_t level = 0; level < full.size(); ++level) {
     if (level != static_cast<std::size_t>(largest)) seconds += full[level].slowest;
+    seconds += last[level].passedOn;
   }
   return seconds;
 }
 
+// Into how many slices it may be worth cutting a call that would fit one.
+std::uint64_t Planner::cutsOf(const Candidate& candidate, std::uint64_t bytes) const {
+  const bool passesOn = std::ranges::find(candidate.plan, Verb::Relay, &Step::verb) != candidate.plan.end();
+  if (passesOn) return std::min(kMostSlicesPassedOn, bytes / kSmallestSliceBytes);
+  if (bytes <= kLargestUncutBytes) return 1;
+  return topology_.sites() > 1 ? kMostSlicesAcrossSites : kMostSlicesOfUncut;
+}
+
+// Where machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
+// one of the other machines has come. Other slices fill it. No cost row knows of it, so the prediction does not either.
+std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const {
+  const int machines = topology_.machines();
+  const bool inShards = candidate.plan == hierarchicalPlan(topology_.levels(), false);
+  if (machines < 3 || machines != topology_.world() || topology_.sites() > 1 || !inShards) return 1;
+  const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(machines) * kOverlappedPartBytes);
+  return cuts > kMostOverlappedSlices ? 1 : std::max<std::uint64_t>(1, cuts);
+}
+
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
   Sized best{0, std::numeric_limits<double>::infinity()};
-  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes, topology_.sites() > 1)) {
+  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes, cutsOf(candidate, bytes))) {
     const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
+  best.sliceBytes = std::min(best.sliceBytes, sizeOf(bytes, leastCutsOf(candidate, bytes)));
   return best;
 }
 
@@ -287,16 +378,23 @@ std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
 }
 
 PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
-  const Candidate* best = &candidates_.front();  // the constructor left at least one
-  Sized size = bestSize(*best, elements * elementBytes);
-  for (const Candidate& candidate : std::span(candidates_).subspan(1)) {
-    const Sized here = bestSize(candidate, elements * elementBytes);
+  PlanChoice choice = best(candidates_, elements * elementBytes);
+  choice.sliceElements /= elementBytes;
+  return choice;
+}
+
+// Of some candidates, in bytes.
+PlanChoice Planner::best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const {
+  const Candidate* best = &candidates.front();
+  Sized size = bestSize(*best, bytes);
+  for (const Candidate& candidate : std::span(candidates).subspan(1)) {
+    const Sized here = bestSize(candidate, bytes);
     const bool fewerSteps = candidate.plan.size() < best->plan.size();
     if (here.seconds > size.seconds || (here.seconds == size.seconds && !fewerSteps)) continue;
     best = &candidate;
     size = here;
   }
-  return {best->plan, size.sliceBytes / elementBytes, stagingFor(best->plan), stagingOf(*best, size.sliceBytes)};
+  return {best->plan, size.sliceBytes, stagingFor(best->plan), stagingOf(*best, size.sliceBytes)};
 }
 
 }  // namespace fairring

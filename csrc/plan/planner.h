@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -87,10 +88,11 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
-  // Of a reduce-scatter or an all-gather with a block of so many bytes, at most, for each rank. A slice has the same
-  // stretch of every block: sliceElements is how many bytes of it.
-  PlanChoice chooseReduceScatter(std::uint64_t blockBytes) const { return chooseHalf(reduceScatter_, blockBytes); }
-  PlanChoice chooseAllGather(std::uint64_t blockBytes) const { return chooseHalf(allGather_, blockBytes); }
+  // Of any collective of so many bytes; of blocks, of one for each rank that has so many at most. There a slice has the
+  // same stretch of every block: sliceElements is how many bytes of it.
+  PlanChoice choose(Pattern pattern, std::uint64_t bytes) const;
+  // Of an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
+  PlanChoice chooseAllToAll(std::uint64_t cellBytes) const;
   const Blocks& blocks() const { return blocks_; }
 
   // Of a sparse call, once the ranks have told each other how many rows each has.
@@ -132,12 +134,15 @@ class Planner {
   };
   struct LevelSeconds {     // of one slice
     double slowest = 0;     // of a rank that owns a shard
+    double passedOn = 0;    // from when the first rank has it until the last one has
     double throughput = 0;  // from one slice to the next, where several are in flight
   };
 
   void addCandidates(bool grouped);
-  Candidate halfOf(Plan plan, std::uint64_t receivedBlocks) const;
-  PlanChoice chooseHalf(const Candidate& half, std::uint64_t blockBytes) const;
+  Candidate ofBlocks(Pattern pattern, std::vector<Load> loads) const;
+  std::vector<Candidate> ofBroadcasts(const std::vector<Load>& loads) const;
+  PlanChoice chooseOfBlocks(const Candidate& candidate, std::uint64_t blockBytes) const;
+  PlanChoice best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const;
   const Candidate& candidateOf(const Plan& plan) const;
   std::uint64_t stagingFor(const Plan& plan) const;  // that its slices use in turn
   const Topology& topologyOf(bool grouped) const { return grouped && grouped_ ? *grouped_ : topology_; }
@@ -155,6 +160,8 @@ class Planner {
   // Once rows of so many ranks are united by that.
   Topmost topmost(const std::vector<std::uint64_t>& rowsByRank, const std::function<double(double, double)>& united,
                   const RowSpace& space) const;
+  std::uint64_t leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const;
+  std::uint64_t cutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;
@@ -166,8 +173,7 @@ class Planner {
   PlannerSettings settings_;
   std::vector<Candidate> candidates_;
   Blocks blocks_;
-  Candidate reduceScatter_;  // of blocks, as the next
-  Candidate allGather_;
+  std::map<Pattern, std::vector<Candidate>> others_;  // than all-reduces
 };
 
 // Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives

@@ -11,7 +11,7 @@ namespace fairring {
 namespace {
 
 // Others' contributions arrive and need a place. Level 0 reads them where they are, in its peers' images.
-bool receives(const Step& step) { return step.level > 0 && step.verb != Verb::AllGather; }
+bool receives(const Step& step) { return step.level > 0 && reduces(step.verb); }
 
 std::uint64_t receivedBytes(const Step& step, const Layout& layout) {
   if (!receives(step)) return 0;

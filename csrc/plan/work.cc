@@ -1,5 +1,7 @@
 #include "plan/work.h"
 
+#include <algorithm>
+
 #include "plan/grain.h"
 
 namespace fairring {
@@ -25,6 +27,10 @@ StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
     return {.bytes = load.heldBytes(Topology::kLevels, sliceBytes)};
   }
   if (step.level == 0) return {here.rails * peers, held, sums ? held : 0};
+  if (step.verb == Verb::Relay) {
+    const std::uint64_t times = std::min<std::uint64_t>(step.shards, peers);
+    return {here.rails * times, held * times};
+  }
   if (step.verb == Verb::AllReduce) return {here.rails * peers, held * peers, sums ? held * here.owners : 0};
   return shardedWork(here, held, sums);
 }

@@ -36,7 +36,7 @@ Acceptor::~Acceptor() {
     for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
     halfOpen_.clear();
     if (!reported_) return;
-    report_(concat("in all ", strangers_.load(), " connections to ", addresses_[0], " port ", port_,
+    report_(concat("in all ", strangers_, " connections to ", addresses_[0], " port ", port_,
                    " said nothing or did not pass the challenge"));
   });
 }

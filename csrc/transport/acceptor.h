@@ -8,7 +8,6 @@
 // destroyed on any thread; the rest runs on the loop.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -77,7 +76,6 @@ class Acceptor {
   // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
   void add(const std::shared_ptr<GroupEndpoint>& endpoint);
   void remove(const std::shared_ptr<GroupEndpoint>& endpoint);
-  std::uint64_t strangers() const { return strangers_.load(); }  // connections dropped so far
 
  private:
   void listenWithin(ListenPorts ports);
@@ -108,8 +106,8 @@ class Acceptor {
   std::uint64_t nextHalfOpen_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
   const Report report_;
-  bool reported_ = false;  // the first
-  std::atomic<std::uint64_t> strangers_{0};
+  bool reported_ = false;        // the first
+  std::uint64_t strangers_ = 0;  // connections dropped so far
 };
 
 }  // namespace fairring

@@ -132,9 +132,9 @@ Challenge::State Challenge::onGreeting() {
   const Bytes in(input_);
   if (!std::ranges::equal(in.first(8), bytesOf(kMagic)) || readU32(in.subspan(8)) != kVersion) return State::Refused;
   const std::uint32_t purpose = readU32(in.subspan(12));
-  if (purpose != static_cast<std::uint32_t>(Purpose::Control) && purpose != static_cast<std::uint32_t>(Purpose::Lane)) {
+  if (purpose < static_cast<std::uint32_t>(Purpose::Control) ||
+      purpose > static_cast<std::uint32_t>(Purpose::MessageLane))
     return State::Refused;
-  }
   greeting_.purpose = static_cast<Purpose>(purpose);
   greeting_.lane = readU32(in.subspan(16));
   greeting_.from = readU32(in.subspan(20));

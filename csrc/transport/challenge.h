@@ -28,7 +28,7 @@ namespace fairring {
 using Secret = std::array<std::byte, 32>;
 using GroupId = std::array<std::byte, 16>;
 
-enum class Purpose : std::uint32_t { Control = 1, Lane = 2 };
+enum class Purpose : std::uint32_t { Control = 1, Lane = 2, MessageLane = 3 };
 
 // Of the group's name and its secret: unguessable, and different for each generation of a job that draws a new secret.
 GroupId makeGroupId(const Secret& secret, const std::string& groupName);

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "transport/traffic_class.h"
 
 namespace fairring {
 
@@ -22,15 +23,19 @@ enum class MessageKind : std::uint16_t {
   Grant = 2,          // no bytes: the sender of this header has memory ready for all messages of that slice and step
   CreditRequest = 3,  // no bytes: the sender has this slice, and holds back small messages until the peer has it
   CreditUpdate = 4,   // no bytes: the sender has this slice; the answer to CreditRequest
+  // Between two ranks alone (exchange/point_to_point.h); their bytes follow as Data once they are granted.
+  Eager = 5,         // bytes of a message that was not announced
+  Announcement = 6,  // no bytes: a message waits for a grant
+  Refusal = 7,       // no bytes: an announced message does not fit its receive
 };
 
-inline bool isKnown(MessageKind kind) { return kind >= MessageKind::Data && kind <= MessageKind::CreditUpdate; }
+inline bool isKnown(MessageKind kind) { return kind >= MessageKind::Data && kind <= MessageKind::Refusal; }
 
 struct MessageHeader {  // 40 bytes on the wire, little endian, in this order
   MessageKind kind = MessageKind::Data;
   std::uint16_t step = 0;       // index into the plan
   std::uint32_t refused = 0;    // a rank that refused the call, plus 1, as far as the sender knows; 0: none
-  std::uint64_t slice = 0;      // the slice's number in its group
+  std::uint64_t slice = 0;      // which slice of the group (exchange/slice_id.h)
   std::uint64_t rail = 0;       // first element of the rail, within the slice
   std::uint64_t bytes = 0;      // that follow
   std::uint64_t signature = 0;  // of the call: ranks that differ learn it here
@@ -42,6 +47,7 @@ static_assert(sizeof(MessageHeader) == 40);
 struct Message {
   MessageHeader header;
   const std::byte* data = nullptr;  // header.bytes of them; the caller's until released
+  TrafficClass trafficClass = TrafficClass::Bulk;
 };
 
 class MessageReceiver {
@@ -67,10 +73,9 @@ class Channels {
   virtual void send(int peer, std::span<const Message> messages, Released released) = 0;
   // Payload and header bytes that have come from this peer so far: a sign of life.
   virtual std::uint64_t bytesSeen(int peer) const = 0;
-  // How often messages have gone out to this peer: one time takes all that waits for it, as far as there is room.
+  // How often messages have gone out to this peer, before its channel ended too: one time takes all that waits for it,
+  // as far as there is room.
   virtual std::uint64_t sends(int peer) const = 0;
-  // True when nothing that was sent is still on its way out of this process.
-  virtual bool drained() const = 0;
   // Ends all channels at once. When it returns, no memory of any message is touched any more and nothing is called
   // back.
   virtual void close() = 0;

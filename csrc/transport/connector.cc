@@ -1,5 +1,6 @@
 #include "transport/connector.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace fairring {
@@ -7,6 +8,7 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryAfter{100};
+constexpr std::chrono::milliseconds kCrowded{3'000};
 // Of the other machine's network, in an attempt to make a connection anew: it may come back just after a packet was
 // lost. A process there that is stopped is waited for: it would find all attempts at once when it goes on.
 constexpr std::chrono::milliseconds kLongestSilence{1'000};
@@ -21,33 +23,61 @@ Connector::~Connector() {
   for (const auto& [key, attempt] : attempts_) loop_.cancel(attempt.retry);
 }
 
-void Connector::want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout) {
+void Connector::open() {
   assert(loop_.isCurrent());
+  endpoint_->open([this](AuthenticatedConnection connection) { take(std::move(connection)); });
+}
+
+void Connector::want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout) {
   for (const ConnectionSpec& one : wanted) {
     const Key key{one.peer, one.purpose, one.lane};
     wanted_[key] = one;
-    missing_.insert(key);
+    if (!linked_.contains(key)) missing_.insert(key);
   }
-  endpoint_->open([this](AuthenticatedConnection connection) { take(std::move(connection)); });
-  for (const auto& [key, one] : wanted_) {
-    if (endpoint_->rank > one.peer) begin(key, {.again = false, .deadline = Loop::Clock::now() + timeout});
-  }
+  open();
+  hasWanted_ = true;
+  const auto deadline = Loop::Clock::now() + timeout;
+  for (const ConnectionSpec& one : wanted)
+    beginIfMissing(one, {.again = false, .deadline = deadline, .crowdedUntil = deadline});
+  for (auto& [key, connection] : std::exchange(early_, {})) take(std::move(connection));
 }
 
-void Connector::restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout) {
+void Connector::connect(const ConnectionSpec& one, std::chrono::milliseconds timeout) {
+  const auto now = Loop::Clock::now();
+  beginIfMissing(one, {.again = false, .deadline = now + timeout, .crowdedUntil = now + kCrowded});
+}
+
+void Connector::beginIfMissing(const ConnectionSpec& one, Attempt attempt) {
   assert(loop_.isCurrent());
-  const Key key{peer, Purpose::Lane, lane};
-  if (endpoint_->rank < peer || !wanted_.contains(key) || attempts_.contains(key)) return;
-  begin(key, {.again = true, .deadline = Loop::Clock::now() + timeout});
+  const Key key{one.peer, one.purpose, one.lane};
+  wanted_[key] = one;
+  if (linked_.contains(key) || !isMine(key)) return;
+  const auto underWay = attempts_.find(key);
+  if (underWay == attempts_.end()) return begin(key, std::move(attempt));
+  underWay->second.crowdedUntil = std::max(underWay->second.crowdedUntil, attempt.crowdedUntil);
+}
+
+void Connector::restore(int peer, Purpose purpose, std::uint32_t lane, std::chrono::milliseconds timeout) {
+  assert(loop_.isCurrent());
+  const Key key{peer, purpose, lane};
+  if (!isMine(key) || !wanted_.contains(key) || attempts_.contains(key)) return;
+  const auto deadline = Loop::Clock::now() + timeout;
+  begin(key, {.again = true, .deadline = deadline, .crowdedUntil = deadline});
+}
+
+bool Connector::isMine(const Key& key) const {
+  const auto [peer, purpose, lane] = key;
+  const bool isHigher = endpoint_->rank > peer;
+  return purpose == Purpose::MessageLane ? isHigher == (lane == 0) : isHigher;
 }
 
 // Not from within: who asked for the connection is still at it.
 void Connector::begin(const Key& key, Attempt attempt) {
-  attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { connect(key); });
+  attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { tryConnecting(key); });
   attempts_[key] = std::move(attempt);
 }
 
-void Connector::connect(const Key& key) {
+void Connector::tryConnecting(const Key& key) {
   Attempt& attempt = attempts_.at(key);
   const ConnectionSpec& wanted = wanted_.at(key);
   const Greeting greeting{.purpose = wanted.purpose,
@@ -70,13 +100,14 @@ void Connector::connect(const Key& key) {
 
 bool Connector::retry(const Attempt& attempt, const Error& error) const {
   if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
-  return error.kind() == ErrorKind::Connection || (attempt.again && error.kind() != ErrorKind::Configuration);
+  const bool isClosed = error.kind() == ErrorKind::Connection && Loop::Clock::now() < attempt.crowdedUntil;
+  return isClosed || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
 void Connector::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
   if (retry(attempt, error)) {
-    attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { connect(key); });
+    attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { tryConnecting(key); });
     return;
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
@@ -97,14 +128,20 @@ bool Connector::goesToListener(const Key& key) const {
 
 void Connector::take(AuthenticatedConnection connection) {
   const Key key{connection.peer, connection.purpose, connection.lane};
+  const bool isExpected = wanted_.contains(key) || connection.purpose != Purpose::Lane;
   if (connection.error) {
-    if (wanted_.contains(key)) events_.failed(connection.peer, connection.error);
+    if (isExpected) events_.failed(connection.peer, connection.error);
     return;
   }
-  // A lane may come again before this rank has seen it break. What else nobody waits for is closed by going out of
-  // scope: a second control connection, or a lane that there is not.
-  const bool anew = connection.purpose == Purpose::Lane && wanted_.contains(key);
-  if (missing_.erase(key) > 0 || anew) events_.linked(std::move(connection));
+  const bool isLane = connection.purpose != Purpose::Control;
+  if (!isExpected) {  // where it is none of those that are wanted, it is closed by going out of scope
+    if (!hasWanted_) early_.insert_or_assign(key, std::move(connection));
+    return;
+  }
+  // A lane may come again before this rank has seen it break. A second control connection is closed.
+  const bool isNew = linked_.insert(key).second;
+  missing_.erase(key);
+  if (isNew || isLane) events_.linked(std::move(connection));
 }
 
 std::set<int> Connector::missing() const {

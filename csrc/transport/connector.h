@@ -1,8 +1,9 @@
-// Makes the connections of one group: to every neighbour those that are wanted, and lanes that broke once more. Of two
-// ranks the higher connects and the lower takes what arrives at its endpoint, whenever that may be: nobody waits for
-// another's first call.
-// A connection that is closed during the challenge is tried again for a while: the other side may be crowded.
-// On the loop only.
+// Makes the connections of one group: to every neighbour those that are wanted, on demand those to any rank, and lanes
+// that broke once more. Of two ranks the higher connects and the lower takes what arrives at its endpoint, whenever
+// that may be: nobody waits for another's first call. Of the lanes for messages either rank makes one, the higher
+// number 0 and the lower number 1, when it has something to send: so it need not ask the other, and two that begin at
+// once have two. A connection that is closed during the challenge is tried again for a while: the other side may be
+// crowded. On the loop only.
 #pragma once
 
 #include <functional>
@@ -28,17 +29,24 @@ struct ConnectionSpec {
 class Connector {
  public:
   struct Events {
-    std::function<void(AuthenticatedConnection)> linked;  // of a lane again where it was made anew
+    std::function<void(AuthenticatedConnection)> linked;  // once, and of a lane again where it was made anew
     std::function<void(int peer, const Error&)> failed;   // of kind Configuration: a certificate, on either side
   };
 
   Connector(Loop& loop, std::shared_ptr<GroupEndpoint> endpoint, Events events);
   ~Connector();
 
+  // From now on arrivals are taken: control connections and lanes for messages from any rank. Other lanes are kept
+  // until want() says which there are.
+  void open();
   void want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout);
+  // The same of one connection to a rank that may have ended its group, of which its process then knows nothing: that
+  // closes what it does not know, as one that is crowded does, so such ends are taken for a crowd's for a moment only.
+  // Nothing where the connection is there or under way; missing() leaves it out.
+  void connect(const ConnectionSpec& one, std::chrono::milliseconds timeout);
   // Makes a connection that was wanted before anew, where this rank is the one to connect: tried for as long as that
   // takes, whatever refuses it. Where it does not come about nothing is called.
-  void restore(int peer, std::uint32_t lane, std::chrono::milliseconds timeout);
+  void restore(int peer, Purpose purpose, std::uint32_t lane, std::chrono::milliseconds timeout);
   std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
 
  private:
@@ -46,12 +54,15 @@ class Connector {
   struct Attempt {
     bool again;
     Loop::Clock::time_point deadline;
+    Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
     std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };
 
+  bool isMine(const Key& key) const;  // to make
+  void beginIfMissing(const ConnectionSpec& one, Attempt attempt);
   void begin(const Key& key, Attempt attempt);
-  void connect(const Key& key);
+  void tryConnecting(const Key& key);
   bool retry(const Attempt& attempt, const Error& error) const;
   void onFinished(const Key& key, const Error& error);
   bool goesToListener(const Key& key) const;
@@ -62,6 +73,9 @@ class Connector {
   Events events_;
   std::map<Key, ConnectionSpec> wanted_;
   std::set<Key> missing_;
+  std::set<Key> linked_;
+  bool hasWanted_ = false;
+  std::map<Key, AuthenticatedConnection> early_;  // lanes that came before that
   std::map<Key, Attempt> attempts_;
 };
 

@@ -55,8 +55,4 @@ void Control::send(int peer, ControlType type, std::string text, std::vector<int
   });
 }
 
-void Control::sendToAll(ControlType type, const std::string& text) {
-  for (const int peer : peers_) send(peer, type, text);
-}
-
 }  // namespace fairring

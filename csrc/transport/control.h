@@ -39,7 +39,6 @@ class Control {
   // To a peer whose connection is gone: nothing happens, its end is reported. The descriptors stay open until this
   // object is gone.
   void send(int peer, ControlType type, std::string text, std::vector<int> descriptors = {});
-  void sendToAll(ControlType type, const std::string& text);
   const std::set<int>& peers() const { return peers_; }  // whose connections stand, as far as is known here
 
  private:

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "transport/traffic_class.h"
-
 namespace fairring {
 
 void SendQueue::put(std::span<const Message> messages, Channels::Released released) {
@@ -16,36 +14,19 @@ void SendQueue::put(std::span<const Message> messages, Channels::Released releas
     outgoing->data = message.data;
     bytes_ += message.header.bytes;
     if (message.header.bytes <= kCopiedBytes) {
-      outgoing->copy = copyOf(message);
+      outgoing->copy = spare_->copyOf({message.data, message.header.bytes});
       outgoing->data = outgoing->copy.data();
     } else {
       outgoing->batch = batch;
       ++batch->messages;
     }
-    Outgoings& larger = trafficClassOf(message.header.slice) == TrafficClass::Express ? express_ : bulk_;
+    Outgoings& larger = message.trafficClass == TrafficClass::Express ? express_ : bulk_;
     (message.header.bytes <= kSmallBytes ? small_ : larger).push_back(outgoing);
   }
   if (batch->messages > 0) {
     batch->released = std::move(released);
   } else if (released) {
     released_.push_back(std::move(released));
-  }
-}
-
-std::vector<std::byte> SendQueue::copyOf(const Message& message) {
-  std::vector<std::byte> copy;
-  if (message.header.bytes == 0) return copy;
-  if (message.header.bytes <= kSpareBytes && !spare_.empty()) {
-    copy = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  copy.assign(message.data, message.data + message.header.bytes);
-  return copy;
-}
-
-void SendQueue::keep(std::vector<std::byte>&& copy) {
-  if (spare_.size() < kMostSpare && copy.capacity() > 0 && copy.capacity() <= kSpareBytes) {
-    spare_.push_back(std::move(copy));
   }
 }
 
@@ -67,7 +48,6 @@ SendQueue::Chunk SendQueue::take(std::uint32_t most) {
   assert(!empty() && most >= kLeastChunkBytes && most <= kMostChunkBytes);
   const std::uint32_t bytes = nextBytes(most);
   bytes_ -= bytes;
-  ++withLanes_;
   if (!again_.empty()) {
     Chunk chunk = std::move(again_.front());
     again_.pop_front();
@@ -86,16 +66,14 @@ SendQueue::Chunk SendQueue::take(std::uint32_t most) {
 
 void SendQueue::takeBack(const std::deque<Chunk>& chunks) {
   again_.insert(again_.begin(), chunks.begin(), chunks.end());
-  withLanes_ -= chunks.size();
   for (const Chunk& chunk : chunks) bytes_ += chunk.header.bytes;
 }
 
 void SendQueue::acknowledged(const Chunk& chunk) {
-  --withLanes_;
   Outgoing& message = *chunk.of;
   message.acknowledged += chunk.header.bytes;
   if (message.acknowledged < message.header.bytes) return;
-  if (!message.batch) return keep(std::move(message.copy));
+  if (!message.batch) return spare_->keep(std::move(message.copy));
   Batch& batch = *message.batch;
   if (--batch.messages == 0 && batch.released) released_.push_back(std::move(batch.released));
 }

@@ -13,9 +13,11 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/chunk.h"
+#include "transport/spare_memory.h"
 
 namespace fairring {
 
@@ -33,8 +35,9 @@ class SendQueue {
     std::shared_ptr<Outgoing> of;
 
     bool isSmall() const { return header.message.bytes <= kSmallBytes; }
-    std::uint64_t wireBytes() const { return sizeof header + header.bytes; }
   };
+
+  explicit SendQueue(std::shared_ptr<SpareMemory> spare) : spare_(std::move(spare)) {}
 
   void put(std::span<const Message> messages, Channels::Released released);
 
@@ -46,7 +49,6 @@ class SendQueue {
   // The lane that had these, in the order in which they were taken, broke.
   void takeBack(const std::deque<Chunk>& chunks);
   void acknowledged(const Chunk& chunk);
-  bool drained() const { return empty() && withLanes_ == 0; }
 
   // What became due since the last time, to be called by whoever takes it.
   std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
@@ -60,14 +62,7 @@ class SendQueue {
   using Outgoings = std::deque<std::shared_ptr<Outgoing>>;
   Outgoings SendQueue::* next() const;
 
-  std::vector<std::byte> copyOf(const Message& message);
-  void keep(std::vector<std::byte>&& copy);
-
-  // Memory of copies that are over, for the next: to ask for a little more than a thousand bytes each time is dear.
-  static constexpr std::size_t kMostSpare = 64;
-  static constexpr std::size_t kSpareBytes = 8 << 10;  // of each, at most
-  std::vector<std::vector<std::byte>> spare_;
-
+  const std::shared_ptr<SpareMemory> spare_;
   std::uint64_t nextNumber_ = 0;
   std::deque<Chunk> again_;  // to be sent once more
   Outgoings small_;
@@ -75,7 +70,6 @@ class SendQueue {
   Outgoings bulk_;
   std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
   std::uint64_t bytes_ = 0;
-  std::size_t withLanes_ = 0;  // chunks that are not acknowledged
   std::vector<Channels::Released> released_;
 };
 

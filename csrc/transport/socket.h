@@ -41,7 +41,8 @@ Descriptor startConnect(const SocketAddress& address, const std::optional<Socket
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
 // For a connection that carries payload: what the other machine does not acknowledge for so long breaks it, and so does
-// a silence when it is asked for a sign of life; and little waits in the kernel, unsent, before what is more urgent.
+// a silence when it is asked for a sign of life (0: so long as the system says); and little waits in the kernel,
+// unsent, before what is more urgent.
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
 // Once it is connected, for one of many connections that carry payload at once: to a near machine it takes CUBIC where
 // the system's congestion control is BBR, by which such connections share a network card unevenly (docs/gotchas.md).

@@ -16,8 +16,14 @@ constexpr double kMostLagSeconds = 8e-3;
 
 }  // namespace
 
-TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking, Ended ended)
-    : loop_(loop), peer_(peer), relinking_(relinking), ended_(std::move(ended)), reassembly_(peer, receiver) {}
+TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking,
+                       std::shared_ptr<SpareMemory> spare, Ended ended)
+    : loop_(loop),
+      peer_(peer),
+      relinking_(relinking),
+      ended_(std::move(ended)),
+      sendQueue_(std::move(spare)),
+      reassembly_(peer, receiver) {}
 
 TcpChannel::~TcpChannel() { close(); }
 
@@ -59,10 +65,6 @@ std::uint64_t TcpChannel::sends() const {
   std::uint64_t sends = sendsOfGone_;
   for (const auto& [index, lane] : lanes_) sends += lane->sends();
   return sends;
-}
-
-bool TcpChannel::isFlushed() const {
-  return std::ranges::all_of(lanes_, [](const auto& entry) { return entry.second->isFlushed(); });
 }
 
 void TcpChannel::pump() {

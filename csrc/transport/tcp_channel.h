@@ -24,14 +24,14 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
  public:
   using Ended = std::function<void(const Error&)>;  // empty error: the peer closed it in good order
 
-  TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking, Ended ended);
+  TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking,
+             std::shared_ptr<SpareMemory> spare, Ended ended);
   ~TcpChannel() override;
 
   void add(std::uint32_t index, Stream stream);
   void send(std::span<const Message> messages, Channels::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
-  bool drained() const { return sendQueue_.empty() && isFlushed(); }
   void peerLeaves();  // what breaks from now on stays broken
   void close();
 
@@ -41,7 +41,6 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   void onFault(const Error& error) override;
 
  private:
-  bool isFlushed() const;
   void pump();
   Lane* laneForNext();
   void callReleased();

@@ -9,14 +9,35 @@ TcpChannels::TcpChannels(Loop& loop, MessageReceiver& receiver, Relinking relink
 
 TcpChannels::~TcpChannels() { close(); }
 
-void TcpChannels::add(int peer, std::uint32_t lane, Stream stream) {
+void TcpChannels::expect(int peer) {
   assert(loop_.isCurrent());
   const auto [found, isNew] = channels_.try_emplace(peer);
-  if (isNew) {
-    found->second = std::make_shared<TcpChannel>(loop_, peer, receiver_, relinking_,
-                                                 [this, peer](const Error& error) { onEnded(peer, error); });
+  if (!isNew) return;
+  found->second = std::make_shared<TcpChannel>(loop_, peer, receiver_, relinking_, spare_,
+                                               [this, peer](const Error& error) { onEnded(peer, error); });
+}
+
+void TcpChannels::add(int peer, std::uint32_t lane, Stream stream) {
+  expect(peer);
+  if (const auto channel = channels_.at(peer)) channel->add(lane, std::move(stream));
+}
+
+std::vector<int> TcpChannels::peers() const {
+  std::vector<int> peers;
+  for (const auto& [peer, channel] : channels_) {
+    if (channel) peers.push_back(peer);
   }
-  if (const auto channel = found->second) channel->add(lane, std::move(stream));
+  return peers;
+}
+
+void TcpChannels::drop(int peer) {
+  if (const auto channel = take(peer)) channel->close();
+}
+
+std::shared_ptr<TcpChannel> TcpChannels::take(int peer) {
+  auto channel = std::exchange(channels_[peer], nullptr);
+  if (channel) sendsOfEnded_[peer] = channel->sends();
+  return channel;
 }
 
 void TcpChannels::peerLeaves(int peer) {
@@ -39,24 +60,18 @@ std::uint64_t TcpChannels::bytesSeen(int peer) const {
 
 std::uint64_t TcpChannels::sends(int peer) const {
   const auto found = channels_.find(peer);
-  return found == channels_.end() || !found->second ? 0 : found->second->sends();
-}
-
-bool TcpChannels::drained() const {
-  for (const auto& [peer, channel] : channels_) {
-    if (channel && !channel->drained()) return false;
-  }
-  return true;
+  if (found != channels_.end() && found->second) return found->second->sends();
+  const auto ended = sendsOfEnded_.find(peer);
+  return ended == sendsOfEnded_.end() ? 0 : ended->second;
 }
 
 void TcpChannels::close() {
-  for (const auto& [peer, channel] : std::exchange(channels_, {})) {
-    if (channel) channel->close();
-  }
+  for (const int peer : peers()) drop(peer);
+  channels_.clear();
 }
 
 void TcpChannels::onEnded(int peer, const Error& error) {
-  const auto keepAlive = std::exchange(channels_[peer], nullptr);
+  const auto keepAlive = take(peer);
   receiver_.ended(peer, error ? makeError(error.kind(), "connection with rank ", peer, ": ", error.text()) : error);
 }
 

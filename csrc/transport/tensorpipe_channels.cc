@@ -55,7 +55,6 @@ class TensorPipeChannels final : public ContactChannels {
   void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
   std::uint64_t sends(int peer) const override;
-  bool drained() const override;
   void close() override;
 
  private:
@@ -64,7 +63,6 @@ class TensorPipeChannels final : public ContactChannels {
     TensorPipe pipe;
     std::deque<Released> unreleased;  // of the batches on their way out, oldest first
     std::uint64_t seen = 0;
-    std::uint64_t sends = 0;
   };
 
   void onLinked(int peer, const TensorPipe& pipe);
@@ -80,8 +78,9 @@ class TensorPipeChannels final : public ContactChannels {
   TensorPipeContext context_;
   TensorPipeConnector connector_;
   std::function<void()> whenOpen_;
-  std::map<int, Lane> lanes_;  // of the open pipes
-  std::byte filler_{};         // where that of others ends up
+  std::map<int, Lane> lanes_;           // of the open pipes
+  std::map<int, std::uint64_t> sends_;  // by peer, over ended pipes too
+  std::byte filler_{};                  // where that of others ends up
 };
 
 TensorPipeChannels::TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)
@@ -122,7 +121,7 @@ void TensorPipeChannels::send(int peer, std::span<const Message> messages, Relea
   }
   // TensorPipe calls a batch written when its payloads are, so one without any would be so too early.
   if (batch.payloads.empty()) batch.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
-  ++lane->second.sends;
+  ++sends_[peer];
   lane->second.unreleased.push_back(std::move(released));
   lane->second.pipe->write(std::move(batch),
                            context_.onLoop([this, peer](const auto& error) { onWritten(peer, error); }));
@@ -205,12 +204,8 @@ std::uint64_t TensorPipeChannels::bytesSeen(int peer) const {
 }
 
 std::uint64_t TensorPipeChannels::sends(int peer) const {
-  const auto lane = lanes_.find(peer);
-  return lane == lanes_.end() ? 0 : lane->second.sends;
-}
-
-bool TensorPipeChannels::drained() const {
-  return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.unreleased.empty(); });
+  const auto found = sends_.find(peer);
+  return found == sends_.end() ? 0 : found->second;
 }
 
 void TensorPipeChannels::close() {

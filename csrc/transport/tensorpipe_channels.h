@@ -3,9 +3,9 @@
 // that have any, in the same order, or a single byte where none has. Not tensors: their channels open more connections
 // and were no faster (shm: cma slower at every size up to 1 MiB; uv: basic the same, mpt slower below 1 MiB).
 //
-// Received bytes count as seen batch by batch: a long one is no sign of life while it comes in. What close() cuts
-// off may be lost even where drained() was true: with shm it lies in memory that the peer gives up when it sees the
-// end.
+// Received bytes count as seen batch by batch: a long one is no sign of life while it comes in. What is not read
+// yet when close() comes may be lost, though its memory has been released: with shm it lies in memory that the peer
+// gives up when it sees the end.
 #pragma once
 
 #include "transport/contact_channels.h"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from fairring.bench.placement import Placement, describe
+from fairring.check.system import processor
 
-CPU_INFO = Path("/proc/cpuinfo")
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -24,12 +23,6 @@ def here() -> dict[str, Any]:
         "load": list(os.getloadavg()),
         "congestion_control": CONGESTION.read_text().strip() if CONGESTION.exists() else None,
     }
-
-
-def processor() -> str:
-    """The model's name, or the architecture where the system does not give it (aarch64)."""
-    match = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text() if CPU_INFO.exists() else "", re.MULTILINE)
-    return match[1] if match else os.uname().machine
 
 
 def conditions(

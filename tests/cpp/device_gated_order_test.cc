@@ -84,9 +84,9 @@ TEST(GatedOrder, WhateverIsLeftOutIsSeen) {
 // Messages of the later call come first to this rank, of the earlier one first to all others.
 void deliverOppositely(GatedCluster& cluster, int contrary) {
   for (const auto& [pair, queue] : cluster.network.queues) {
-    const std::uint64_t wanted = kDeviceBit + (pair.second == contrary ? 1 : 0);
+    const SliceId wanted{SliceQueue::Device, pair.second == contrary ? 1U : 0U};
     for (std::size_t i = 0; i < queue.size(); ++i) {
-      if (queue[i].messages.front().header.slice != wanted) continue;
+      if (queue[i].messages.front().header.slice != wanted.onWire()) continue;
       GatedRank& receiver = *cluster.ranks[static_cast<std::size_t>(pair.second)];
       return receiver.onLoop([&, pair = pair] { cluster.network.deliver(pair, i); });
     }
@@ -123,7 +123,7 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   std::array<Slice, 2> slices;
   const Planner planner(Topology({{"a", ""}, {"a", ""}}), {1 << 20, 1 << 20, builtInRows("tcp")});
   for (std::uint64_t i = 0; i < 2; ++i) {
-    slices[i].number = i;
+    slices[i].id.sequence = i;
     slices[i].layout = std::make_shared<Layout>(planner.layoutOf(planner.choose(64, 1).plan, 0, 0, 64, 1));
     slices[i].image = reinterpret_cast<std::byte*>(memory.data());
     slices[i].portions = {{0, 16, slices[i].image, slices[i].image, {}}};

@@ -51,6 +51,7 @@ struct Rank {
       : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
+    onLoop([this] { loop.onUncaught(this, [this](const Error& error) { errors.push_back(error.text()); }); });
     rails->use(channels);
     const Topology& topology = planner.topology();
     const std::uint64_t express = Pipeline::expressBytesBeside(staging);
@@ -59,7 +60,9 @@ struct Rank {
                                                staging + express, troubles());
     });
     std::byte* const memory = machine->flags().staging();
-    const Pipeline::Levels levels{machine.get(), rails.get(), SharedMemory::kMostSlices, memory, staging, express};
+    const bool isAlone = topology.ranksOf(topology.machineOf(rank)).size() == 1;
+    const Pipeline::Levels levels{machine.get(), rails.get(), SharedMemory::kMostSlices, memory, staging,
+                                  express,       isAlone};
     pipeline = std::make_unique<Pipeline>(planner, rank, levels);
   }
   Troubles troubles() {
@@ -67,6 +70,7 @@ struct Rank {
   }
   ~Rank() {
     onLoop([this] {
+      loop.forgetUncaught(this);
       pipeline.reset();
       rails.reset();
       machine.reset();
@@ -142,6 +146,7 @@ class Player {
   Player(Cluster& cluster, const Script& script) : cluster_(cluster), script_(script) {
     const auto world = static_cast<std::size_t>(cluster.world());
     tensors.resize(world);
+    results.assign(world, std::vector<std::vector<float>>(script.sizes.size()));
     made_.resize(world);
     finished.resize(world);
     for (std::size_t r = 0; r < world; ++r) {
@@ -176,10 +181,13 @@ class Player {
     return std::ranges::all_of(finished, [this](std::size_t count) { return count == script_.sizes.size(); });
   }
 
-  std::vector<std::vector<std::vector<float>>> tensors;  // [rank][call]
+  std::vector<std::vector<std::vector<float>>> tensors;  // [rank][call]; used for something else once a call is done
+  std::vector<std::vector<std::vector<float>>> results;  // likewise
   std::vector<std::size_t> finished;                     // calls, by rank
 
  private:
+  static constexpr float kAfterwards = -1e6F;
+
   void makeCall(std::size_t rank) {
     const std::size_t call = made_[rank]++;
     Rank& self = *cluster_.ranks[rank];
@@ -188,8 +196,10 @@ class Player {
           {.operands = {{tensors[rank][call].data(), tensors[rank][call].size(), {.dtype = DType::Float32}}},
            .signature = {},
            .done =
-               [this, rank](const Error& error) {
+               [this, call, rank](const Error& error) {
                  EXPECT_FALSE(error) << error.text();
+                 results[rank][call] = tensors[rank][call];
+                 std::ranges::fill(tensors[rank][call], kAfterwards);
                  ++finished[rank];
                }},
           call);
@@ -224,7 +234,7 @@ inline void playToTheEnd(Cluster& cluster, const Script& script, std::mt19937& r
   }
   for (std::size_t call = 0; call < script.sizes.size(); ++call) {
     for (std::size_t r = 0; r < player.tensors.size(); ++r) {
-      ASSERT_EQ(player.tensors[r][call], player.expected(call)) << "rank " << r << ", call " << call;
+      ASSERT_EQ(player.results[r][call], player.expected(call)) << "rank " << r << ", call " << call;
     }
   }
 }

@@ -132,7 +132,7 @@ TEST(Ranks, WhoIsBehindHoldsNoMoreThanTheCredit) {
       player.makeCallsOf(2);
       ASSERT_TRUE(cluster.step(random));
     }
-    for (std::size_t call = 0; call < calls; ++call) ASSERT_EQ(player.tensors[2][call], player.expected(call));
+    for (std::size_t call = 0; call < calls; ++call) ASSERT_EQ(player.results[2][call], player.expected(call));
   }
 }
 

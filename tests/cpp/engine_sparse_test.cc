@@ -254,7 +254,7 @@ std::uint64_t bulkSlices(std::uint64_t rowsOfEach) {
     inputs.push_back(rowsOf(keys, 1, random));
   }
   expectSums(cluster, inputs, {1ULL << 32, 1}, random);
-  return cluster.ranks.front()->pipeline->completedBelow()[TrafficClass::Bulk] - firstSlice(TrafficClass::Bulk);
+  return cluster.ranks.front()->pipeline->completed()[SliceQueue::HostBulk];
 }
 
 TEST(SparseKeys, OfFewRowsTravelWithTheirCounts) {

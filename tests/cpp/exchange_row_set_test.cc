@@ -77,7 +77,7 @@ std::vector<float> summed(const std::vector<Contribution>& contributions, std::u
   }
   Loop loop;
   bool done = false;
-  loop.post([&] { sumRowsInPieces(loop, &done, 0, {sum}, [&] { done = true; }); });
+  loop.post([&] { jobOf(std::vector{sum}).run(loop, &done, 0, [&] { done = true; }); });
   while (!done) loop.runOnce(std::chrono::milliseconds(0));
   return out;
 }

@@ -122,7 +122,7 @@ struct TwoSlices : Pair {
   std::shared_ptr<Slice> second = std::make_shared<Slice>(*alone);
 
   void beginBoth(const std::function<void()>& then) {
-    second->number = 1;
+    second->id.sequence = 1;
     second->stagingOffset = kStagingBytes / 2;
     second->image += second->stagingOffset;
     onLoop([&] {

@@ -44,7 +44,7 @@ TEST(Summation, OfLongSumsTakesTurnsAndGoesOnWhereItStopped) {
     sums.open(mean, bytes(result), kElements);
     sums.add({bytes(two)});
     EXPECT_EQ(sums.bytesRead(), 3 * kElements * sizeof(std::int32_t));
-    sumInPieces(loop, &loop, 0, std::move(sums), [&] { done = true; });
+    jobOf(std::move(sums)).run(loop, &loop, 0, [&] { done = true; });
     EXPECT_FALSE(done);
   });
   EXPECT_GT(turnsUntil(loop, done), 3);
@@ -63,8 +63,8 @@ TEST(Summation, OfLongCopiesTakesTurnsAndGoesOnWhereItStopped) {
   loop.post([&] {
     const std::uint64_t all = kElements * sizeof(std::int32_t);
     const std::uint64_t cut = all / 3 + 1;
-    copyInPieces(loop, &loop, 0, {{bytes(to), bytes(from), cut}, {bytes(to) + cut, bytes(from) + cut, all - cut}},
-                 [&] { done = true; });
+    jobOf(std::vector<Copy>{{bytes(to), bytes(from), cut}, {bytes(to) + cut, bytes(from) + cut, all - cut}})
+        .run(loop, &loop, 0, [&] { done = true; });
     EXPECT_FALSE(done);
   });
   EXPECT_GT(turnsUntil(loop, done), 1);
@@ -81,12 +81,12 @@ TEST(Summation, OfLittleIsOverAtOnce) {
     sums.open({.dtype = DType::Int32}, bytes(result), 3);
     sums.add({bytes(one)});
     sums.add({bytes(one)});
-    sumInPieces(loop, &loop, 0, std::move(sums), [&] { ++done; });
+    jobOf(std::move(sums)).run(loop, &loop, 0, [&] { ++done; });
     EXPECT_EQ(done, 1);
-    copyInPieces(loop, &loop, 0, {{bytes(result) + 12, bytes(one), 8}}, [&] { ++done; });
+    jobOf(std::vector<Copy>{{bytes(result) + 12, bytes(one), 8}}).run(loop, &loop, 0, [&] { ++done; });
     EXPECT_EQ(done, 2);
-    sumInPieces(loop, &loop, 0, {}, [&] { ++done; });
-    copyInPieces(loop, &loop, 0, {}, [&] { ++done; });
+    jobOf(Sums()).run(loop, &loop, 0, [&] { ++done; });
+    jobOf(std::vector<Copy>()).run(loop, &loop, 0, [&] { ++done; });
     EXPECT_EQ(done, 4);
   });
   loop.runOnce(std::chrono::milliseconds(0));

@@ -126,7 +126,7 @@ TEST(Blocks, TheStagingThatAllRanksAgreeOnHoldsEverySlice) {
     const auto world = static_cast<std::size_t>(topology.world());
     const Planner planner(topology, {1 << 18, 1 << 16, rows});
     for (const std::uint64_t bytes : {1U, 64U, 1000U, 100'000U}) {
-      const PlanChoice choice = planner.chooseReduceScatter(bytes);
+      const PlanChoice choice = planner.choose(Pattern::ReduceScatter, bytes);
       std::vector<std::uint64_t> sizes(world, choice.sliceElements);
       for (int rank = 0; rank < topology.world(); ++rank) {
         const Layout layout = planner.blocks().layout(topology, rank, sizes);

@@ -205,6 +205,19 @@ TEST(SliceSize, CutsALargeCallSoThatItsLevelsOverlap) {
   EXPECT_EQ(choice.sliceElements, kMiB / 4);
 }
 
+TEST(SliceSize, FillsLinksWithOtherSlicesWhereMachinesHaveOneRank) {
+  const auto sliceBytes = [](const std::vector<int>& ranks, std::uint64_t bytes) {
+    return Planner(onOneSite(ranks), settings(50 * kMiB)).choose(bytes / 4, 4).sliceElements * 4;
+  };
+  EXPECT_EQ(sliceBytes({1, 1, 1, 1}, kMiB / 4), kMiB / 4);
+  EXPECT_EQ(sliceBytes({1, 1, 1, 1}, kMiB), kMiB / 4);  // 64 KiB to each
+  EXPECT_EQ(sliceBytes({1, 1, 1, 1}, 4 * kMiB), kMiB / 4);
+  EXPECT_GE(sliceBytes({1, 1, 1, 1}, 8 * kMiB), kMiB);
+  EXPECT_EQ(sliceBytes({1, 1}, kMiB), kMiB);
+  EXPECT_EQ(sliceBytes({1}, kMiB / 4), kMiB / 4);
+  EXPECT_EQ(sliceBytes({2, 2, 2}, kMiB), kMiB);
+}
+
 TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {
   EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB / 8, 4).sliceElements, kMiB / 8);
 }

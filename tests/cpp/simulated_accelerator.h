@@ -89,7 +89,7 @@ class SimulatedAccelerator final : public Accelerator {
   // A collective of the program's own, over the machine.
   void meet(Stream stream, std::uint64_t number) {
     Slice slice;
-    slice.number = number;
+    slice.id.sequence = number;
     together(stream, Together::Users, slice, {});
   }
 

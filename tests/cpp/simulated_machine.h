@@ -29,7 +29,7 @@ class SimulatedMachine {
     Meeting& meeting = meetings_[{kind, which}];
     meeting.slices.emplace(rank, slice);
     const bool agree =
-        std::ranges::all_of(meeting.slices, [&](const auto& other) { return other.second.number == slice.number; });
+        std::ranges::all_of(meeting.slices, [&](const auto& other) { return other.second.id == slice.id; });
     meeting.differs = meeting.differs || !agree;
     if (meeting.slices.size() < ranks_ || meeting.differs) return;
     for (const auto& [index, mine] : meeting.slices) {

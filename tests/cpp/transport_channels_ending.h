@@ -51,9 +51,23 @@ TYPED_TEST_P(ChannelsEnding, ClosingEndsThePeersChannelOnceAndInGoodOrder) {
   mesh.send(0, 1, {grantMessage(1)}, [&] { released = true; });  // to nobody
   mesh.turns(20);
   EXPECT_FALSE(released);
-  EXPECT_TRUE(mesh.channels(0).drained());
   EXPECT_EQ(mesh.receiver(0).ends.size(), 1U);
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
+}
+
+TYPED_TEST_P(ChannelsEnding, SendsStayCountedWhenTheChannelHasEnded) {
+  const Bytes bytes = pattern(1000, 1);
+  Mesh mesh(2, TypeParam::join);
+  ASSERT_TRUE(mesh.opened());
+  mesh.send(0, 1, {dataMessage(1, bytes)});
+  ASSERT_TRUE(mesh.untilArrived(1, 1));
+  const std::uint64_t sends = mesh.channels(0).sends(1);
+  EXPECT_GT(sends, 0U);
+  mesh.close(1);
+  ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
+  EXPECT_EQ(mesh.channels(0).sends(1), sends);
+  mesh.close(0);
+  EXPECT_EQ(mesh.channels(0).sends(1), sends);
 }
 
 TYPED_TEST_P(ChannelsEnding, DestructionClosesWhatWasNotClosed) {
@@ -170,8 +184,9 @@ TYPED_TEST_P(ChannelsEnding, AKilledPeersChannelEndsOnceAndAnErrorNamesIt) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(ChannelsEnding, ARefusedMessageEndsThatChannelAlone,
-                            ClosingEndsThePeersChannelOnceAndInGoodOrder, DestructionClosesWhatWasNotClosed,
-                            AReceiverMayCloseWhenAMessageArrives, OnceClosedNothingIsTouchedOrCalled,
-                            AClosedRanksOverwrittenMemoryNeverArrives, AKilledPeersChannelEndsOnceAndAnErrorNamesIt);
+                            ClosingEndsThePeersChannelOnceAndInGoodOrder, SendsStayCountedWhenTheChannelHasEnded,
+                            DestructionClosesWhatWasNotClosed, AReceiverMayCloseWhenAMessageArrives,
+                            OnceClosedNothingIsTouchedOrCalled, AClosedRanksOverwrittenMemoryNeverArrives,
+                            AKilledPeersChannelEndsOnceAndAnErrorNamesIt);
 
 }  // namespace fairring

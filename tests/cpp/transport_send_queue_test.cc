@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <vector>
-
-#include "transport/traffic_class.h"
 
 namespace fairring {
 namespace {
@@ -16,17 +15,20 @@ constexpr std::uint64_t kKiB = 1 << 10;
 constexpr std::uint32_t kChunk = 64 * kKiB;
 
 struct Waiting {
-  SendQueue sendQueue;
+  std::shared_ptr<SpareMemory> spare = std::make_shared<SpareMemory>();
+  SendQueue sendQueue{spare};
   std::vector<std::byte> bytes{4 << 20};
 
   void put(TrafficClass trafficClass, std::uint64_t size) {
-    const Message message{.header = {.slice = firstSlice(trafficClass), .bytes = size}, .data = bytes.data()};
+    const auto slice = static_cast<std::uint64_t>(trafficClass);  // so that it is seen where it comes out
+    const Message message{
+        .header = {.slice = slice, .bytes = size}, .data = bytes.data(), .trafficClass = trafficClass};
     sendQueue.put(std::span(&message, 1), nullptr);
   }
   // The message that the next chunk is of: its class and size.
   std::pair<TrafficClass, std::uint64_t> next() {
     const SendQueue::Chunk chunk = sendQueue.take(kChunk);
-    return {trafficClassOf(chunk.header.message.slice), chunk.header.message.bytes};
+    return {static_cast<TrafficClass>(chunk.header.message.slice), chunk.header.message.bytes};
   }
 };
 
@@ -71,7 +73,30 @@ TEST(SendQueue, TheMemoryOfACopyServesTheNextOne) {
     waiting.sendQueue.acknowledged(chunk);
   }
   EXPECT_EQ(places.size(), 1U);
-  EXPECT_TRUE(waiting.sendQueue.drained());
+  EXPECT_TRUE(waiting.sendQueue.empty());
+}
+
+TEST(SpareMemory, IsLeftToThoseThatNeedMuch) {
+  SpareMemory spare;
+  const std::vector<std::byte> bytes(256 * kKiB);
+  std::vector<std::byte> large = spare.copyOf(bytes);
+  const std::byte* const place = large.data();
+  spare.keep(std::move(large));
+  EXPECT_NE(spare.copyOf(std::span(bytes).first(8)).data(), place);
+  EXPECT_EQ(spare.copyOf(std::span(bytes).first(200 * kKiB)).data(), place);
+}
+
+TEST(SpareMemory, IsNoMoreThanSoMuch) {
+  SpareMemory spare;
+  const std::vector<std::byte> bytes(SpareMemory::kMostBytes / 2 + 1);
+  std::vector<std::byte> one = spare.copyOf(bytes);
+  std::vector<std::byte> other = spare.copyOf(bytes);
+  const std::byte* const kept = one.data();
+  const std::byte* const dropped = other.data();
+  spare.keep(std::move(one));
+  spare.keep(std::move(other));
+  ASSERT_NE(kept, dropped);
+  EXPECT_EQ(spare.copyOf(bytes).data(), kept);
 }
 
 }  // namespace

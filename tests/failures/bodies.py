@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from failures.rank import OwnError, Rank
 
 ELEMENTS = 3_000_000
 STORE_STAYS_SECONDS = 8  # longer than other ranks wait that begin late on a busy machine
-FEWER = 300_000  # where memory is looked at: what tensors of twelve megabytes leave behind would hide the rest
+FEW = 30_000  # where memory is looked at: what tensors of twelve megabytes leave behind would hide the rest
 
 
 def all_reduces(rank: Rank) -> None:
@@ -34,7 +35,7 @@ def all_gathers(rank: Rank) -> None:
 
 
 def all_to_alls(rank: Rank) -> None:
-    """The same in a call that is delegated; one before, so that its backend stands."""
+    """The same in a call that sums nothing."""
     rank.init()
     _all_to_all(rank)
     rank.say("ready")
@@ -59,7 +60,7 @@ def loads(rank: Rank) -> None:
 
 
 def makes_no_first_call(rank: Rank) -> None:
-    """Rank 1 makes none: the others wait for it in theirs, the first that is ours. Gloo stands."""
+    """Rank 1 makes none: the others wait for it in theirs."""
     rank.init()
     sent = dist.isend(torch.ones(1), (rank.number + 1) % rank.size)
     dist.recv(torch.ones(1), (rank.number - 1) % rank.size)
@@ -72,6 +73,15 @@ def makes_no_first_call(rank: Rank) -> None:
     dist.all_reduce(torch.ones(3))
 
 
+def receives(rank: Rank) -> None:
+    """All wait for a message of the last rank, which sends none."""
+    rank.join()
+    if rank.number == rank.size - 1:
+        rank.hear("never")
+    rank.say("calling")
+    dist.recv(torch.ones(3), rank.size - 1)
+
+
 def idles(rank: Rank) -> None:
     """Makes no call until it is told to, and then one of ours."""
     rank.join()
@@ -79,7 +89,7 @@ def idles(rank: Rank) -> None:
     dist.all_reduce(torch.ones(3))
 
 
-def idles_then_delegates(rank: Rank) -> None:
+def idles_then_exchanges(rank: Rank) -> None:
     rank.join()
     rank.hear("call")
     _all_to_all(rank)
@@ -100,17 +110,17 @@ def pauses(rank: Rank) -> None:
 def keeps_on(rank: Rank) -> None:
     """Right sums until it is told to stop; the ranks agree by sums on which round is the last."""
     rank.join()
-    _keep_on(rank)
+    _keep_on(rank, partial(rank.sum_right, ELEMENTS))
 
 
 def serves(rank: Rank) -> None:
     """Says what it holds before and after it has kept on among strangers, and the most meanwhile."""
     rank.join()
     for _ in range(20):
-        rank.sum_right(FEWER)
+        rank.make_every_call(FEW)
     rank.say("serving", holdings.take())
     peak = holdings.Peak()
-    rounds = _keep_on(rank, FEWER, peak.look)
+    rounds = _keep_on(rank, partial(rank.make_every_call, FEW), peak.look)
     rank.say("served", holdings.take(), peak, rounds)
 
 
@@ -193,7 +203,7 @@ def differs_in_order(rank: Rank) -> None:
 
 
 def differs_in_kind(rank: Rank) -> None:
-    """An all_reduce, which is ours, against an all_to_all, which is delegated."""
+    """An all_reduce against an all_to_all."""
     _differ(rank, lambda: dist.all_reduce(torch.ones(100)), lambda: _all_to_all(rank))
 
 
@@ -209,8 +219,8 @@ def differs_in_half(rank: Rank) -> None:
     _differ(rank, gather, reduce_scatter)
 
 
-def differs_in_delegated_kind(rank: Rank) -> None:
-    """Two delegated calls."""
+def differs_in_kind_without_sums(rank: Rank) -> None:
+    """Two calls that sum nothing."""
     _differ(rank, lambda: _all_to_all(rank), lambda: dist.broadcast(torch.ones(100), src=0))
 
 
@@ -270,11 +280,11 @@ def _come_and_learn(rank: Rank) -> None:
         rank.hear("end")
 
 
-def _keep_on(rank: Rank, elements: int = ELEMENTS, each_round: Callable[[], None] = lambda: None) -> int:
+def _keep_on(rank: Rank, make_calls: Callable[[], None], each_round: Callable[[], None] = lambda: None) -> int:
     rounds = 0
     stop = torch.zeros(1)
     while not stop.item():
-        rank.sum_right(elements)
+        make_calls()
         stop.fill_(float(rank.stage.poll()))
         dist.all_reduce(stop)
         each_round()

@@ -167,16 +167,23 @@ _DEATHS = [
     ),
     Case(
         "kill-in-all-to-all",
-        "kill -9 during all_to_all_single (delegated)",
+        "kill -9 during all_to_all_single",
         "all_to_alls",
         but(3, DIED.format(3)),
         killed(3),
     ),
+    Case(
+        "kill-in-recv",
+        "kill -9 while all others wait for the rank's message",
+        "receives",
+        but(3, DIED.format(3)),
+        killed_before_its_first_call(3),
+    ),
     Case("kill-idle", "kill -9 between calls", "idles", but(3, DIED.format(3)), killed_while_idle(3)),
     Case(
-        "kill-idle-delegated",
-        "kill -9 between calls, the next one is delegated",
-        "idles_then_delegates",
+        "kill-idle-exchange",
+        "kill -9 between calls, the next one is an all_to_all_single",
+        "idles_then_exchanges",
         but(3, DIED.format(3)),
         killed_while_idle(3),
     ),
@@ -208,7 +215,7 @@ _SILENCE = [
     Case("stop", "SIGSTOP for good", "all_reduces", but(3, SILENT.format(3)), stopped(3), env=QUICK),
     Case(
         "stop-in-all-to-all",
-        "SIGSTOP for good during all_to_all_single (delegated)",
+        "SIGSTOP for good during all_to_all_single",
         "all_to_alls",
         but(3, SILENT.format(3)),
         stopped(3),
@@ -251,15 +258,12 @@ _MISMATCHES = [
         r"all_gather",
         r"reduce_scatter_tensor",
     ),
-    *(
-        replace(case, gloo_may_stay=True)
-        for case in _mismatch(
-            "delegated",
-            "broadcast instead of all_to_all_single",
-            "differs_in_delegated_kind",
-            r"all_to_all_single",
-            r"broadcast",
-        )
+    *_mismatch(
+        "without-sums",
+        "broadcast instead of all_to_all_single",
+        "differs_in_kind_without_sums",
+        r"all_to_all_single",
+        r"broadcast",
     ),
     *_mismatch("one-less", "one call too few, then the next ones", "leaves_one_out_and_goes_on", r"of 77 ", r"of 10 "),
     Case(

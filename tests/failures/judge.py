@@ -9,10 +9,6 @@ from failures.play import Case, Outcome
 
 _KINDS = ("DistBackendError", "ConfigError")
 _KILLED = -9
-_GLOO_S = {
-    "threads": {"python3", "gloo_tcp_loop", "pt_gloo_runloop"},
-    "descriptors": {"socket", "pipe", "anon_inode:[eventpoll]"},
-}
 
 
 def faults(case: Case, outcomes: Mapping[int, Outcome]) -> list[str]:
@@ -21,7 +17,7 @@ def faults(case: Case, outcomes: Mapping[int, Outcome]) -> list[str]:
         f"rank {rank}: {fault}\n{outcome}"
         for rank, outcome in outcomes.items()
         if case.expected.get(rank, ()) is not None
-        for fault in [*_faults_of(case.expected.get(rank, ()) or (), outcome), *_left_by(case, outcome)]
+        for fault in [*_faults_of(case.expected.get(rank, ()) or (), outcome), *_left_by(outcome)]
     ]
 
 
@@ -39,8 +35,7 @@ def _faults_of(words: tuple[str, ...], outcome: Outcome) -> list[str]:
     return faults
 
 
-def _left_by(case: Case, outcome: Outcome) -> list[str]:
+def _left_by(outcome: Outcome) -> list[str]:
     if outcome.left is None:
         return ["it did not get so far as to say what it left behind"]
-    gloo_s = all(set(things) <= _GLOO_S.get(kind, set()) for kind, things in outcome.left.items())
-    return [f"it left behind {outcome.left}"] if outcome.left and not (case.gloo_may_stay and gloo_s) else []
+    return [f"it left behind {outcome.left}"] if outcome.left else []

@@ -33,7 +33,6 @@ class Case:
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float = 60  # of the group, seconds
     module: str = "failures.bodies"
-    gloo_may_stay: bool = False  # a call of Gloo's waits for a connection that never comes: nothing breaks that off
 
     @property
     def size(self) -> int:

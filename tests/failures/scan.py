@@ -1,7 +1,7 @@
-"""Ranks that sum among strangers, from before their group is made until after it has ended, and what they held.
+"""Ranks that make every call among strangers, from before their group is made until after its end, and what they held.
 
 Strangers come from a machine that is none of the group's, from a peer's machine, where they replay what they have
-overheard, and from a rank's own machine. Usage: python tests/failures/scan.py [connections, by default 10000]
+overheard, and from a rank's own machine. Usage: python tests/failures/scan.py [connections, by default 20000]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from failures.play import Case, Outcome, Play
 from failures.stage import OUTSIDER, Stage
 from failures.strangers import Target
 
-CONNECTIONS = 10_000
+CONNECTIONS = 20_000
 LOW_PORT, HIGH_PORT = 29900, 29901
 CASE = Case(
     "strangers",
@@ -115,7 +115,7 @@ def main() -> None:
     print(f"{scan.connections.total()} connections in {scan.seconds:.1f} s:")
     for kind, number in scan.connections.items():
         print(f"  {number} said {kind}")
-    print("| rank | sums | counted | MiB before | most | after | descriptors before | most | after |")
+    print("| rank | rounds | counted | MiB before | most | after | descriptors before | most | after |")
     print("|---|---|---|---|---|---|---|---|---|")
     for number, rank in enumerate(scan.ranks):
         memory = [held / _MIB for held in (rank.before.memory, rank.peak.memory, rank.after.memory)]

@@ -13,7 +13,7 @@ from features.rank import Rank, made, same
 
 
 def _sums(rank: Rank, group: Any, members: list[int]) -> None:
-    """all_reduce, which Fairring does itself, and all_gather, which it delegates."""
+    """An all_reduce and an all_gather."""
     tensor = made(rank.number, 50)
     dist.all_reduce(tensor, group=group)
     same(tensor, torch.stack([made(member, 50) for member in members]).sum(0))

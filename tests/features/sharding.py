@@ -44,6 +44,12 @@ def fsdp2_kept_whole(rank: Rank) -> None:
     same_parameters(train(rank, _sharded(mesh, reshard_after_forward=False)), trained_alone())
 
 
+def fsdp2_kept_by_pairs(rank: Rank) -> None:
+    """FSDP2 with reshard_after_forward=2: each pair of ranks keeps a copy"""
+    mesh = init_device_mesh("cpu", (rank.size,))
+    same_parameters(train(rank, _sharded(mesh, reshard_after_forward=2)), trained_alone())
+
+
 def fsdp2_mixed_precision(rank: Rank) -> None:
     """FSDP2 with parameters in bfloat16 and gradients reduced in float32"""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)

@@ -2,10 +2,11 @@
 // the place that the receiver gave for a message, nor after it has been told that the message is there, and no message
 // comes twice. The input is records: one byte for lane and length, and so many bytes of that lane.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -59,13 +60,12 @@ bool feed(FrameReader& reader, std::span<const std::uint8_t> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Receiver receiver;
   Reassembly reassembly(1, receiver);
-  std::optional<FrameReader> lanes[] = {std::optional<FrameReader>(std::in_place, reassembly),
-                                        std::optional<FrameReader>(std::in_place, reassembly)};
+  std::array lanes = {std::make_unique<FrameReader>(reassembly), std::make_unique<FrameReader>(reassembly)};
   std::span<const std::uint8_t> input(data, size);
   while (!input.empty()) {
     const std::size_t lane = input[0] & 1;
     const std::size_t length = std::min<std::size_t>(input[0] >> 1 << 2, input.size() - 1);
-    if (!feed(*lanes[lane], input.subspan(1, length))) lanes[lane].emplace(reassembly);  // made anew
+    if (!feed(*lanes[lane], input.subspan(1, length))) lanes[lane] = std::make_unique<FrameReader>(reassembly);
     input = input.subspan(1 + length);
   }
   return 0;

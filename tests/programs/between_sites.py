@@ -35,6 +35,7 @@ def train(rounded: bool) -> tuple[list[torch.Tensor], int]:
         replica.register_comm_hook(Residuals(), as_bf16)
     optimizer = torch.optim.SGD(replica.parameters(), lr=0.5)
     inputs = torch.Generator().manual_seed(dist.get_rank())
+    dist.barrier()  # DDP's broadcast of the parameters has been sent, not only begun
     before = sent_to_sites()
     for _ in range(STEPS):
         optimizer.zero_grad()

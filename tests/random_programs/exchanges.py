@@ -117,13 +117,14 @@ class Exchange(Step):
 
         def start() -> Any:
             taken, sent = ([sum(self.shapes[giver][taker][:1]) for giver, taker in pairs] for pairs in (takes, gives))
-            operation = self.operation.reduce_op(member.place, self.tensors.dtype)
+            moves = "reduce" not in self.form
+            operation = None if moves else self.operation.reduce_op(member.place, self.tensors.dtype)
             sources, word = [placed.tensor for placed, _ in inputs], self.operation.name.lower()
             work = _FORMS[self.form](
                 Start(member, got, sources, (taken, sent), member.ranks[self.root], operation, word)
             )
             if isinstance(work, Functional):
-                got[:] = work.tensors
+                got[:], work.tensors = work.tensors, got
             return work
 
         def results() -> list[Result]:

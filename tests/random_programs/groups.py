@@ -28,9 +28,10 @@ class NewGroup(Step):
         if len(drawing.groups) >= _MOST_GROUPS:
             return None
         draw, size = drawing.draw, drawing.world.size
-        ranks = draw.sample(range(size), draw.randint(1, size))
-        if draw.random() < 0.7:
-            ranks.sort()
+        ranks = drawing.named_before() if draw.random() < 0.5 else []
+        others = [rank for rank in range(size) if rank not in ranks]
+        added = draw.sample(others, draw.randint(min(1, len(others)), len(others)))
+        ranks = ranks + (sorted(added) if draw.random() < 0.7 else added)
         return NewGroup(drawing.number, 0, drawing.new_group(ranks), tuple(ranks), draw.random() < 0.3)
 
     def makes(self) -> set[int]:
@@ -117,6 +118,7 @@ class Again(Step):
     def draw(drawing: Drawing) -> Again:
         ended = [group for group in drawing.groups if group]
         drawing.groups = {0: drawing.groups[0]}
+        drawing.lives.append([])
         return Again(drawing.number, 0, drawing.draw.random() < 0.7, tuple(ended))
 
     def ends(self) -> set[int]:

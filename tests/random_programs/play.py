@@ -8,16 +8,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch.distributed as dist
 from certificates import Authority
 from ranks import RankError, Ranks
 
 from random_programs.program import Program
-from random_programs.rank import Fault, Report, play_on_rank
+from random_programs.rank import Fault, Report, Run, play_on_rank
 from random_programs.world import Settings
 
 PATIENCE_SECONDS = 400  # with each run; calls end by themselves after GROUP_TIMEOUT
 _GRACE_SECONDS = 60  # for the other ranks, once one has failed
 _HEARTBEAT_TIMEOUT = "200"  # seconds: none of the ranks is to be called dead for want of a processor
+_USUAL_RANKS = 6  # that there are; worlds may have fewer
 _MOST_DIFFERENCES = 5
 
 
@@ -25,9 +27,57 @@ class ProgramError(AssertionError):
     """What went wrong, on all ranks."""
 
 
-def play(program: Program, fault: Fault | None = None, patience_seconds: float = PATIENCE_SECONDS) -> float:
-    """Processor seconds of all ranks. Raises ProgramError."""
-    reports = [_run(program, run, fault, patience_seconds) for run in (0, 1)]
+class Stage:
+    """Ranks that play programs one after the other: to start a rank costs as much as to play a program.
+
+    They end after a program that leaves without destroying its groups, and after one that fails.
+    """
+
+    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.played = 0  # programs, by the ranks that there are
+        self._patience_seconds = patience_seconds
+        self._ranks: Ranks | None = None
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if not error:
+            self._end()
+        elif self._ranks:
+            self._ranks.kill()
+
+    def play(self, program: Program, fault: Fault | None = None) -> float:
+        """Processor seconds of all ranks. Raises ProgramError."""
+        ranks = self._ranks_for(program.world.size)
+        try:
+            spent = _play(ranks, program, fault)
+            if program.leaves:
+                self._end()
+        except ProgramError:
+            ranks.kill()
+            self._ranks = None
+            raise
+        self.played += 1
+        return spent
+
+    def _ranks_for(self, size: int) -> Ranks:
+        if self._ranks and self._ranks.size < size:
+            self._end()
+        if not self._ranks:
+            size = max(size, _USUAL_RANKS)
+            self._ranks = Ranks(size, patience_seconds=self._patience_seconds, grace_seconds=_GRACE_SECONDS)
+            self.played = 0
+        return self._ranks
+
+    def _end(self) -> None:
+        ranks, self._ranks = self._ranks, None
+        if ranks and any(codes := ranks.close()):
+            raise ProgramError(f"the ranks ended with {codes}")
+
+
+def _play(ranks: Ranks, program: Program, fault: Fault | None) -> float:
+    reports = [_run(ranks, program, run, fault) for run in (0, 1)]
     differences = []
     for rank, (first, second) in enumerate(zip(*reports, strict=True)):
         for name, digest in {**first.digests, **first.shared}.items():
@@ -38,26 +88,16 @@ def play(program: Program, fault: Fault | None = None, patience_seconds: float =
     return sum(report.processor_seconds for reports_of_run in reports for report in reports_of_run)
 
 
-def _run(program: Program, run: int, fault: Fault | None, patience_seconds: float) -> list[Report]:
+def _run(ranks: Ranks, program: Program, run: int, fault: Fault | None) -> list[Report]:
     world, settings = program.world, program.world.settings[run]
     head = f"run {run} ({settings})"
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="random-program-") as folder:
-        ranks = Ranks(
-            world.size,
-            _variables(settings, Path(folder)),
-            [world.variables(rank) for rank in range(world.size)],
-            patience_seconds,
-            grace_seconds=_GRACE_SECONDS,
-        )
+        here = Run(run, store.port, _variables(settings, Path(folder)))
         try:
-            reports: list[Report] = ranks.run(play_on_rank, program, run, ranks.store.port, fault)
-            codes = ranks.close()
+            reports: list[Report] = ranks.run(play_on_rank, program, here, fault, on=list(range(world.size)))
         except RankError as error:
             raise ProgramError(f"{head}:\n{error}") from None
-        finally:
-            ranks.kill()
-    if any(codes):
-        raise ProgramError(f"{head}: the ranks ended with {codes}")
     if differences := _between_ranks(reports):
         raise ProgramError("\n".join([head, *differences[:_MOST_DIFFERENCES]]))
     return reports

@@ -29,14 +29,15 @@ _WEIGHTS: dict[Callable[[Drawing], Step | None], int] = {
     NewGroup.draw: 6,
     SplitGroup.draw: 3,
     Destroy.draw: 4,
-    Again.draw: 3,
+    Again.draw: 4,
 }
-_SHARE_OF_FIRST_GROUPS = 0.4  # of the steps while there is only the default group
+_SHARE_OF_FIRST_GROUPS = 0.5  # of the steps while there is only the default group
+_SHARE_THAT_LEAVES = 0.08
 
 
 @dataclass(frozen=True)
 class Program:
-    """drawn: how many steps. leaves: ranks end without destroying their groups. slow_rank: of each run."""
+    """drawn: how many steps. leaves: ranks end without destroying their groups, in the second run."""
 
     seed: int
     drawn: int
@@ -74,4 +75,4 @@ def draw_program(seed: int, steps: int = STEPS) -> Program:
             drawn.append(step)
             drawing.number += 1
     slow = (draw.randrange(world.size), draw.randrange(world.size))
-    return Program(seed, steps, world, tuple(drawn), draw.random() < 0.3, slow)
+    return Program(seed, steps, world, tuple(drawn), draw.random() < _SHARE_THAT_LEAVES, slow)

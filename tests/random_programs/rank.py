@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import time
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -34,6 +36,15 @@ class Fault:
     kind: str
 
 
+@dataclass(frozen=True)
+class Run:
+    """The first or the second of a program, the port of its store, and the variables of all ranks."""
+
+    number: int
+    port: int
+    variables: dict[str, str]
+
+
 @dataclass
 class Report:
     """digests: of all results, by their names; and of those that ranks share. barriers: when it came and left."""
@@ -53,20 +64,23 @@ class _Pending:
 
 
 class Player:
-    def __init__(self, program: Program, run: int, rank: int, port: int, fault: Fault | None) -> None:
+    def __init__(self, program: Program, run: Run, rank: int, fault: Fault | None) -> None:
         self.program, self.rank = program, rank
-        self.own = random.Random(f"{program.seed} {run} {rank}")
+        self.own = random.Random(f"{program.seed} {run.number} {rank}")
         self.report = Report()
         self.wrong: list[str] = []
         self.now = "init"
-        self._slow = program.slow_rank[run] == rank
-        self._fault = fault if fault and run == 1 and (fault.kind == "run" or rank == program.world.size - 1) else None
-        self._port, self._life = port, 0
+        self._slow = program.slow_rank[run.number] == rank
+        erring = fault and run.number == 1 and (fault.kind == "run" or rank == program.world.size - 1)
+        self._fault = fault if erring else None
+        self._leaves = program.leaves and run.number == 1  # its process, too: so in the last run alone
+        self._port, self._life = run.port, 0
         self._groups: dict[int, tuple[Any, list[int]]] = {}
         self._pending: list[_Pending] = []
         self._most_pending = self.own.choice((0, 1, 3, 10))
 
     def play(self) -> Report:
+        before = time.process_time()
         self.init_again(same_keys=True)
         for step in self.program.steps:
             self.now = f"step {step.number}, {type(step).__name__}"
@@ -74,10 +88,10 @@ class Player:
             step.play(self)
             self.settle(self.own.randint(0, self._most_pending))
         self.settle()
-        if not self.program.leaves:
+        if not self._leaves:
             self.now = "destroy"
             dist.destroy_process_group()
-        self.report.processor_seconds = time.process_time()
+        self.report.processor_seconds = time.process_time() - before
         return self.report
 
     # What steps ask of a rank.
@@ -160,10 +174,11 @@ class Player:
     def _look(self, call: Call) -> None:
         for result in call.results():
             got = self._planted(result.got, "value")
-            if difference := _difference(got, result):
+            bits = _bytes(got, result)
+            if difference := _difference(got, bits, result):
                 self.wrong.append(f"{result.name}: {difference}")
-            said = self._planted(got, "rank") if result.shared else self._planted(got, "run")
-            digest = hashlib.blake2b(_bytes(said, result)).hexdigest()
+            said = self._planted(got, "rank" if result.shared else "run")
+            digest = hashlib.blake2b(bits if said is got else _bytes(said, result)).hexdigest()
             (self.report.shared if result.shared else self.report.digests)[result.name] = digest
 
     def _planted(self, got: torch.Tensor, kind: str) -> torch.Tensor:
@@ -197,15 +212,16 @@ def _bytes(tensor: torch.Tensor, result: Result) -> bytes:
     return canonical(tensor, signs_of_zeros=result.kind == "reduced").numpy().tobytes()
 
 
-def _difference(got: torch.Tensor, result: Result) -> str:
+def _difference(got: torch.Tensor, bits: bytes, result: Result) -> str:
     wanted = result.wanted
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         return f"got {got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-    if _bytes(got, result) == _bytes(wanted, result):
+    wanted_bits = _bytes(wanted, result)
+    if bits == wanted_bits:
         return ""
     item = got.element_size()
-    ours = torch.frombuffer(bytearray(_bytes(got, result)), dtype=torch.uint8).view(-1, item)
-    right = torch.frombuffer(bytearray(_bytes(wanted, result)), dtype=torch.uint8).view(-1, item)
+    ours = torch.frombuffer(bytearray(bits), dtype=torch.uint8).view(-1, item)
+    right = torch.frombuffer(bytearray(wanted_bits), dtype=torch.uint8).view(-1, item)
     places = (ours != right).any(1).nonzero().flatten()
     first = int(places[0])
     numbers = f"{_shown(got, first)}, not {_shown(wanted, first)}"
@@ -217,13 +233,15 @@ def _shown(tensor: torch.Tensor, place: int) -> str:
     return f"{number.tolist()[0]} (bytes {raw(number).tolist()})"
 
 
-def play_on_rank(rank: int, program: Program, run: int, port: int, fault: Fault | None) -> Report:
+def play_on_rank(rank: int, program: Program, run: Run, fault: Fault | None) -> Report:
     warnings.simplefilter("ignore")  # some of the forms are deprecated
     torch.set_num_threads(1)
-    player = Player(program, run, rank, port, fault)
-    try:
-        report = player.play()
-    except Exception as error:
-        raise AssertionError("\n".join([f"in {player.now}", *player.wrong[:_MOST_WRONG]])) from error
+    player = Player(program, run, rank, fault)
+    # Groups have the variables of the time when they are made.
+    with mock.patch.dict(os.environ, {**run.variables, **program.world.variables(rank)}):
+        try:
+            report = player.play()
+        except Exception as error:
+            raise AssertionError("\n".join([f"in {player.now}", *player.wrong[:_MOST_WRONG]])) from error
     assert not player.wrong, "\n".join(player.wrong[:_MOST_WRONG])
     return report

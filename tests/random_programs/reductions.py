@@ -64,7 +64,7 @@ class AllReduce(Step):
             operation = self.operation.reduce_op(member.place, tensors[0].dtype)
             work = self._start(member, [each.tensor for each in placed], operation)
             if isinstance(work, Functional):
-                got[:] = work.tensors
+                got[:], work.tensors = work.tensors, got
             return work
 
         def results() -> list[Result]:

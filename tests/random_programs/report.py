@@ -12,12 +12,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from random_programs.play import PATIENCE_SECONDS, ProgramError, minimised, play
+from random_programs.play import PATIENCE_SECONDS, ProgramError, Stage, minimised
 from random_programs.program import STEPS, Program, draw_program
 
 
 def main() -> int:
     arguments = _arguments()
+    with Stage(arguments.patience) as stage:
+        return bool(_report(arguments, stage))
+
+
+def _report(arguments: argparse.Namespace, stage: Stage) -> list[int]:
+    """The seeds that failed."""
     failed, played, begun = [], 0, time.monotonic()
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         program = draw_program(seed, arguments.steps)
@@ -27,32 +33,35 @@ def main() -> int:
             print(program, *program.steps, sep="\n  ")
             continue
         before = time.monotonic()
-        text = _failure(program, arguments.patience)
+        text = _failure(stage, program)
         played += len(program.steps)
         print(f"{program}: {'FAILED' if text else 'ok'}, {time.monotonic() - before:.1f} s", flush=True)
         if text:
             failed.append(seed)
             print(text, f"again: {again(program)}", sep="\n", flush=True)
+            if stage.played:
+                print(f"with what its ranks had played before: {again(program, stage.played)}", flush=True)
             if arguments.minimise:
-                least = minimised(program, lambda fewer: bool(_failure(fewer, arguments.patience)))
+                least = minimised(program, lambda fewer: bool(_failure(stage, fewer)))
                 print(f"least: {again(least)}", *least.steps, sep="\n  ", flush=True)
     if not arguments.show:
         seconds = time.monotonic() - begun
         print(f"{arguments.seeds} programs, {played} steps, each twice, in {seconds:.0f} s; failed: {failed or 'none'}")
-    return bool(failed)
+    return failed
 
 
-def _failure(program: Program, patience_seconds: float) -> str:
+def _failure(stage: Stage, program: Program) -> str:
     try:
-        play(program, patience_seconds=patience_seconds)
+        stage.play(program)
     except ProgramError as failure:
         return str(failure)
     return ""
 
 
-def again(program: Program) -> str:
-    """The command that plays it."""
-    words = f"python tests/random_programs/report.py --seeds 1 --first {program.seed} --steps {program.drawn}"
+def again(program: Program, before: int = 0) -> str:
+    """The command that plays it. before: how many programs, of the seeds below, its ranks had played."""
+    seeds = f"--seeds {before + 1} --first {program.seed - before}"
+    words = f"python tests/random_programs/report.py {seeds} --steps {program.drawn}"
     if len(program.steps) == program.drawn:
         return words
     return f"{words} --only {','.join(map(str, program.numbers()))}"

@@ -53,14 +53,13 @@ class Call:
 
 
 class Functional:
-    """What functional collectives return, as a call's work."""
+    """What functional collectives return, as a call's work. The tensors become ordinary ones once they are there."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors: list[Tensor] = list(tensors)
 
     def wait(self) -> None:
-        for tensor in self.tensors:
-            functional.wait_tensor(tensor)
+        self.tensors[:] = map(functional.wait_tensor, self.tensors)
 
 
 @dataclass(frozen=True)
@@ -151,6 +150,7 @@ class Drawing:
         self.groups: dict[int, list[int]] = {0: list(range(world.size))}
         self.number = 0
         self.made = 0  # groups, the default one not counted
+        self.lives: list[list[list[int]]] = [[]]  # members of the groups that were made in each, in order
         self._slice_bytes = [settings.slice_bytes() for settings in world.settings]
         self._large_left = 3  # tensors of more than 256 KiB
 
@@ -163,7 +163,14 @@ class Drawing:
     def new_group(self, ranks: list[int]) -> int:
         self.made += 1
         self.groups[self.made] = ranks
+        self.lives[-1].append(ranks)
         return self.made
+
+    def named_before(self) -> list[int]:
+        """Members of the group that had the next one's name in the life before: torch counts them anew."""
+        place = len(self.lives[-1])
+        before = self.lives[-2] if len(self.lives) > 1 else []
+        return before[place] if place < len(before) else []
 
     def operation(self, group: int, dtype: str | None = None, of: Sequence[str] = OPERATIONS) -> Operation:
         names = [name for name in of if dtype is None or defined(name, dtype)]

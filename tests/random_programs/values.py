@@ -39,7 +39,7 @@ _NUMPY: dict[str, Any] = {
 
 
 def defined(name: str, dtype: str) -> bool:
-    """README's table of operations."""
+    """docs/collectives.md's table of operations."""
     if dtype in FLOATS:
         return name not in ("BAND", "BOR", "BXOR")
     if dtype in INTEGERS:
@@ -75,9 +75,13 @@ def canonical(tensor: Tensor, signs_of_zeros: bool = True) -> Tensor:
 def drawn(key: tuple[int, ...], dtype: str, shape: tuple[int, ...], flavour: str) -> Tensor:
     """The same numbers for the same key, on every rank."""
     count = math.prod(shape)
-    some = _some(np.random.default_rng(key), getattr(torch, dtype), min(count, _PERIOD), flavour)
-    repeated = raw(some).repeat(-(-count // _PERIOD))[: count * some.element_size()]
-    return repeated.clone().view(some.dtype).view(shape)
+    some = _period(key, getattr(torch, dtype), min(count, _PERIOD), flavour)
+    return raw(some).repeat(-(-count // _PERIOD))[: count * some.element_size()].view(some.dtype).view(shape)
+
+
+@functools.lru_cache(2000)  # a rank needs those of its group, and needs them twice
+def _period(key: tuple[int, ...], dtype: torch.dtype, count: int, flavour: str) -> Tensor:
+    return _some(np.random.default_rng(key), dtype, count, flavour)
 
 
 def _some(draw: np.random.Generator, dtype: torch.dtype, count: int, flavour: str) -> Tensor:

@@ -1,0 +1,45 @@
+// A send or a receive as the user holds it. It has no timer while nobody waits for it: a receive may stand ready for as
+// long as it likes. A wait() without a time of its own lasts as long as the group's timeout; then the group fails, as
+// it does with any call that takes too long.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "backend/blocks_work.h"
+
+namespace fairring {
+
+class MessageWork final : public BlocksWork {
+ public:
+  // Ends the group, unless the call is not under way any more.
+  using Expire = std::function<void(std::function<bool()> isUnderWay)>;
+  struct Patience {
+    std::chrono::milliseconds limit{0};  // 0: none
+    Expire expire;
+  };
+
+  MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
+              std::weak_ptr<Runtime> runtime, Patience patience);
+
+  // As FairringWork::onDone, which it goes on to. from: who has sent it, of a receive.
+  static void onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion);
+
+  const at::Tensor& sent() const { return memory().inputs.front(); }
+  const at::Tensor& received() const { return memory().outputs.front().bytes(); }
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  int sourceRank() const override;
+
+ private:
+  struct Progress {  // which may be asked for after the work's end
+    std::atomic<bool> isUnderWay{true};
+  };
+
+  const Patience patience_;
+  const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  std::atomic<int> source_ = -1;
+};
+
+}  // namespace fairring

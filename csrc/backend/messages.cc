@@ -1,0 +1,118 @@
+// FairringBackend's way with messages of CPU tensors between two ranks: their bytes are sent from where they lie and
+// received where they belong, where their memory is plain; others are copied.
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "backend/fairring_backend.h"
+#include "backend/gil.h"
+#include "backend/message_work.h"
+#include "backend/tensor_checks.h"
+
+namespace fairring {
+namespace {
+
+namespace op = operation;
+using Tensors = Fallback::Tensors;
+
+constexpr std::uint16_t kUsersContext = 0;
+constexpr int kAnyRank = -1;
+
+bool isOnCpu(const Tensors& tensors) { return !tensors.empty() && tensors.front().is_cpu(); }
+
+void requireMessage(const Operation& operation, const Tensors& tensors) {
+  requireCount(operation.verb, "tensor", tensors.size(), 1);
+  requireDense(operation.verb, tensors);
+}
+
+void requirePeer(const Operation& operation, int rank, int size, int peer) {
+  TORCH_CHECK_WITH(ValueError, peer >= 0 && peer < size && peer != rank, operation.verb, " between rank ", rank,
+                   " and rank ", peer, ": the other one must be another of the group's ", size, " ranks");
+}
+
+// A message may be shorter than its receive: what it does not fill stays as it was.
+Inbox inboxFor(const Tensors& tensors) {
+  Inbox inbox(tensors);
+  if (!inbox.isDirect()) inbox.bytes().copy_(bytesOf(tensors));
+  return inbox;
+}
+
+using WorkRef = c10::intrusive_ptr<MessageWork>;
+
+// The engine has the bytes for as long as it has the work.
+Sending sendingOf(const WorkRef& work, int to, const Label& label, Completion& completion) {
+  const at::Tensor& bytes = work->sent();
+  return {to, label, static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes(),
+          [work = WorkRef(work), &completion](const Error& error) mutable {
+            MessageWork::onDone(std::move(work), error, -1, completion);
+          }};
+}
+
+Receiving receivingOf(const WorkRef& work, int from, const Label& label, Completion& completion) {
+  const at::Tensor& bytes = work->received();
+  return {from == kAnyRank ? std::nullopt : std::optional(from), label, static_cast<std::byte*>(bytes.data_ptr()),
+          bytes.nbytes(), [work = WorkRef(work), &completion](const Error& error, int source) mutable {
+            MessageWork::onDone(std::move(work), error, source, completion);
+          }};
+}
+
+}  // namespace
+
+Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int tag) {
+  if (!isOnCpu(tensors)) return Fallback::send(tensors, destination, tag);
+  requireMessage(op::kSend, tensors);
+  requirePeer(op::kSend, getRank(), getSize(), destination);
+  MessageCall call{op::kSend, destination, tag, tensors.front(), {.inputs = {bytesOf(tensors)}, .outputs = {}}};
+  return runMessage(std::move(call));
+}
+
+Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
+  if (!isOnCpu(tensors)) return Fallback::recv(tensors, source, tag);
+  requireMessage(op::kReceive, tensors);
+  requirePeer(op::kReceive, getRank(), getSize(), source);
+  MessageCall call{op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
+  return runMessage(std::move(call));
+}
+
+Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (!isOnCpu(tensors)) return Fallback::recvAnysource(tensors, tag);
+  requireMessage(op::kReceiveAnySource, tensors);
+  TORCH_CHECK_WITH(ValueError, getSize() > 1, op::kReceiveAnySource.verb, ": the group has no other rank");
+  MessageCall call{
+      op::kReceiveAnySource, kAnyRank, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
+  return runMessage(std::move(call));
+}
+
+Fallback::WorkPtr FairringBackend::runMessage(MessageCall call) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  const std::shared_ptr<Membership> membership = this->membership();
+  TORCH_CHECK_WITH(DistBackendError, membership, "this process group has ended");
+  const bool isSent = call.operation.type == op::kSend.type;
+  Signature signature = signatureOf(call.operation, {.tensors = {call.tensor}});
+  const std::optional<int> peer = call.peer == kAnyRank ? std::nullopt : std::optional(call.peer);
+  if (peer) signature.text = concat(signature.text, isSent ? " to rank " : " from rank ", call.peer);
+  const auto expire = [weak = std::weak_ptr(membership), late = TimedCall{0, signature.text, timeout()},
+                       peer](std::function<bool()> isUnderWay) {
+    if (const auto there = weak.lock()) there->expire(late, peer, std::move(isUnderWay));
+  };
+  const auto work =
+      c10::make_intrusive<MessageWork>(labelOf(signature), call.operation, std::move(call.memory), call.tensor,
+                                       membership->runtime(), MessageWork::Patience{timeout(), expire});
+  const Label label{kUsersContext, static_cast<std::uint32_t>(call.tag)};
+  try {
+    Group& group = membership->group(timeout());
+    if (isSent) {
+      group.send(sendingOf(work, call.peer, label, membership->completion()));
+    } else {
+      group.receive(receivingOf(work, call.peer, label, membership->completion()));
+    }
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+  membership->completion().letGo();
+  coalescing().add(WorkPtr(work));
+  return work;
+}
+
+}  // namespace fairring

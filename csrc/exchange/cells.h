@@ -1,0 +1,94 @@
+// The cells of an all-to-all on their way. They go down the levels as the contributions to a reduce-scatter do, to the
+// same ranks, over the same connections; but where those are summed, cells are put side by side. After a level a rank
+// holds, for each rank whose block it would have summed there (blocks.h), the cells of all ranks of its group. So after
+// the topmost level it holds what all ranks have for it.
+//
+// A slice has the same stretch of every cell. In staging stand, one behind the other: the image (what this rank has for
+// all, in the order of blocks), what it holds after each level but the topmost, and areas for what its rails bring.
+// Pure, but for the memory that it points into. Immutable: a Cells is of a call, a CellBody of a slice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exchange/slice_body.h"
+#include "plan/blocks.h"
+#include "plan/cell_sizes.h"
+#include "plan/topology.h"
+
+namespace fairring {
+
+struct CellMemory {                    // by rank; null where this rank refuses
+  std::vector<const std::byte*> from;  // what this rank has for it
+  std::vector<std::byte*> to;          // where what comes from it belongs
+};
+
+class Cells {
+ public:
+  Cells(const Topology& topology, const Blocks& blocks, int rank, CellSizes sizes, CellMemory memory);
+
+ private:
+  friend class CellBody;
+  struct Arrival {  // what one owner of a rail brings; at level 0, where there is one rail, from its image
+    int peer;
+    std::uint64_t rail;        // its first block
+    std::vector<int> targets;  // ranks whose cells this one holds afterwards
+    std::vector<int> sources;  // ranks whose cells the peer held before
+    std::vector<int> sent;     // targets whose cells go to the peer
+  };
+  struct Level {
+    int level;
+    std::vector<int> targets;       // ranks whose cells this one holds afterwards, in the order of blocks
+    std::vector<int> sources;       // from these ranks
+    std::vector<Arrival> arrivals;  // by rail, then by owner, this rank's own among them
+  };
+
+  void addLevel(const Topology& topology, const LevelLayout& layout);
+
+  const int rank_;
+  const CellSizes sizes_;
+  const CellMemory memory_;
+  const std::vector<int> order_;  // of blocks
+  std::vector<Level> levels_;
+};
+
+class CellBody final : public SliceBody {
+ public:
+  CellBody(std::shared_ptr<const Cells> cells, const Range& stretch);
+
+  std::uint64_t stagingBytes(const Slice&) const override { return end_; }
+  // What this rank has for all, into its image.
+  Job fill(const Slice& slice, std::size_t step) const override;
+  std::uint64_t imageBytes(const Slice& slice, int rank) const override;
+  // What it holds after level 0.
+  Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
+  std::uint64_t bytesCombined(const Slice& slice, std::size_t step, int peer) const override;
+  // The topmost level has put all of it into the tensors.
+  std::vector<Copy> deliver(const Slice&, const Range&, const std::byte*) const override { return {}; }
+  std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
+  // What it holds after a level above.
+  Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
+
+ private:
+  using Level = Cells::Level;
+  using Arrival = Cells::Arrival;
+
+  std::size_t placeOf(const Step& step) const;  // of its level in cells_->levels_
+  std::uint64_t bytesFor(int rank) const;       // of that rank's image
+  std::uint64_t cell(int from, int to) const { return cells_->sizes_.within(stretch_, from, to); }
+  std::uint64_t bytesOf(int target, const std::vector<int>& sources) const;
+  std::uint64_t bytesOf(const std::vector<int>& targets, const std::vector<int>& sources) const;
+  // Where what is held for these begins before the level that has that place.
+  std::uint64_t heldBefore(std::size_t place, const std::vector<int>& targets) const;
+  class Placement;
+
+  const std::shared_ptr<const Cells> cells_;
+  const Range stretch_;
+  std::vector<std::uint64_t> held_;      // by place: where what is held after it begins; of the topmost nowhere
+  std::vector<std::uint64_t> received_;  // likewise the areas of what comes; of level 0 nowhere
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace fairring

@@ -1,0 +1,28 @@
+#include "exchange/job.h"
+
+#include <utility>
+
+namespace fairring {
+
+void Job::run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) && {
+  if (isEmpty()) return done();
+  if (isShort_) {
+    piece_();
+    return done();
+  }
+  loop.work(owner, urgency, [piece = std::move(piece_), done = std::move(done)] {
+    if (piece()) return true;
+    done();
+    return false;
+  });
+}
+
+Job jobOf(Pieces pieces) {
+  if (pieces.empty()) return {};
+  return Job([pieces = std::move(pieces), next = std::size_t{0}]() mutable {
+    pieces[next++]();
+    return next < pieces.size();
+  });
+}
+
+}  // namespace fairring

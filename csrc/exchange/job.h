@@ -1,0 +1,35 @@
+// Work on a slice's memory (copies, sums, roundings), cut into pieces of some tens of microseconds, so that a message
+// never waits longer than that. A value; the owner of the loop's progress runs it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/loop.h"
+
+namespace fairring {
+
+constexpr std::uint64_t kPieceBytes = 512 << 10;  // read in one piece
+
+class Job {
+ public:
+  Job() = default;  // there is nothing to do
+  // isShort: the first piece is all of it, and takes a few microseconds at most.
+  explicit Job(Loop::Piece piece, bool isShort = false) : piece_(std::move(piece)), isShort_(isShort) {}
+
+  bool isEmpty() const { return piece_ == nullptr; }
+  // Puts it on the loop as a job of this owner; `done` follows the last piece. An empty or short one, `done` included,
+  // is over when this returns: a turn of the loop would take longer than its work.
+  void run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) &&;
+
+ private:
+  Loop::Piece piece_;
+  bool isShort_ = false;
+};
+
+// Work that is cut already.
+using Pieces = std::vector<std::function<void()>>;
+Job jobOf(Pieces pieces);
+
+}  // namespace fairring

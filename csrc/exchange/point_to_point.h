@@ -1,0 +1,156 @@
+// Point-to-point messages of one group on one rank: matches receives with what has been sent, as MPI does. A receive
+// names a context, a tag, and a source or none; of the messages that fit it takes the one that came first, and messages
+// from one source with one tag are received in the order in which they were sent. A message may be shorter than its
+// receive, never longer: that is an error of these two calls alone, on both ranks, and the group goes on.
+//
+// Small messages are eager: they travel at once, within a credit of bytes for each peer, and lie aside here, as
+// unexpected messages, until they are received. What is larger, or beyond the credit, is only announced. It travels
+// when a posted receive has granted its memory, straight to where it belongs. So a peer can take a bounded number of
+// bytes here, a receive that is never posted holds nothing up, and two ranks may send to each other at once.
+//
+// All of it stands apart from slices, on channels of its own. The channels deliver in any order; a sender numbers its
+// messages, and here they are matched by these numbers.
+// On the loop only. Calls end by `done`, which may make further calls; what it holds ends with the call of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/loop.h"
+#include "transport/channels.h"
+
+namespace fairring {
+
+struct Label {                // what a message and its receive have in common
+  std::uint16_t context = 0;  // who uses them: the user, or one of the group's own protocols
+  std::uint32_t tag = 0;
+
+  auto operator<=>(const Label&) const = default;
+};
+
+struct Sending {
+  int to = 0;
+  Label label;
+  const std::byte* data = nullptr;  // stays valid until done
+  std::uint64_t bytes = 0;
+  std::function<void(const Error&)> done;  // the memory may be written again; once
+};
+
+struct Receiving {
+  std::optional<int> from;  // none: from any rank
+  Label label;
+  std::byte* data = nullptr;                         // stays valid until done
+  std::uint64_t bytes = 0;                           // of a message, at most
+  std::function<void(const Error&, int from)> done;  // once; who has sent it, where there is no error
+};
+
+struct PointToPointLimits {
+  std::uint64_t eagerBytes = 64 << 10;    // of an eager message, at most
+  std::uint64_t creditBytes = 256 << 10;  // of eager ones that a peer has not received yet
+};
+
+class PointToPoint final : public MessageReceiver {
+ public:
+  enum class Reach : std::uint8_t { Send, Receive };
+  struct Events {
+    // Something is to be sent to this peer, which has not left, or is expected of it: before each call.
+    std::function<void(int peer, Reach)> reach;
+    std::function<void(int peer, const Error&)> channelEnded;  // as MessageReceiver has it
+    std::function<void(const Error&)> failed;                  // a peer has broken the rules
+    std::function<void()> progress;                            // what needs() says may have changed
+  };
+
+  PointToPoint(Loop& loop, int rank, Channels& channels, Events events, PointToPointLimits limits = {});
+
+  void send(Sending sending);
+  void receive(Receiving receiving);
+
+  // Whether a call waits for this peer; and whether one would lose something if the peer, which has sent so many
+  // messages to this rank, went now.
+  bool waitsFor(int peer) const;
+  bool needs(int peer, std::uint64_t messagesSent) const;
+  std::uint64_t sentTo(int peer) const;  // messages, so far
+  bool hasLeft(int peer) const;
+  // The peer takes and sends no further messages: calls that wait for one, and later ones that would, end with this.
+  void leave(int peer, const Error& error);
+  // The same of one whose channel has ended besides: what was on its way is lost.
+  void lose(int peer, const Error& error);
+  void fail(const Error& error);  // ends all calls; later ones are not made
+
+  std::byte* place(int peer, const MessageHeader& header) override;
+  void arrived(int peer, const MessageHeader& header) override;
+  void ended(int peer, const Error& error) override;
+
+ private:
+  struct Envelope {  // a message that has been sent here
+    int from = 0;
+    std::uint64_t number = 0;
+    Label label;
+    std::uint64_t bytes = 0;
+    bool eager = false;
+    bool isHere = false;           // all of it, or its announcement
+    std::vector<std::byte> aside;  // of an eager one without a receive
+    std::optional<Receiving> receive;
+    bool isRefused = false;  // too long: nobody receives it any more
+  };
+  using EnvelopeRef = std::shared_ptr<Envelope>;
+
+  using Done = std::function<void(const Error&)>;
+
+  struct Peer {
+    std::uint64_t sent = 0;        // messages
+    std::uint64_t eagerSent = 0;   // bytes, with what it takes to keep a message
+    std::uint64_t eagerTaken = 0;  // of these: received, as far as the peer has said
+    std::map<std::uint64_t, Sending> announced;
+    std::map<std::uint64_t, Done> underWay;  // on the channel
+
+    std::uint64_t came = 0;  // messages that are here
+    std::uint64_t next = 0;  // number of the message to be matched next
+    std::uint64_t held = 0;  // bytes of eager messages, as above
+    std::uint64_t taken = 0;
+    std::uint64_t told = 0;                          // of taken
+    std::map<std::uint64_t, EnvelopeRef> envelopes;  // that are not received yet
+    Error gone;
+  };
+
+  MessageHeader header(Peer& peer, MessageKind kind, const Label& label, std::uint64_t number);
+  void say(int to, const MessageHeader& header);
+  void transmit(int to, const MessageHeader& header, Sending sending);
+  void onSent(int to, std::uint64_t number);
+  void onGrant(int from, const MessageHeader& header);
+  void onRefusal(int from, const MessageHeader& header);
+  std::optional<Sending> takeAnnounced(int from, std::uint64_t number);
+
+  EnvelopeRef open(int from, const MessageHeader& header);
+  void matchInOrder(Peer& peer);
+  void match(const EnvelopeRef& envelope);
+  void assign(const EnvelopeRef& envelope, Receiving receive);
+  void refuse(const EnvelopeRef& envelope, const Receiving& receive);
+  void onHere(const EnvelopeRef& envelope);
+  void finish(const EnvelopeRef& envelope);
+  void giveCredit(int to);
+  void forget(const EnvelopeRef& envelope);  // that nobody has received
+  void violated(int by, const char* how, const MessageHeader& header);
+  Error tooLong(int from, int to, const Label& label, std::uint64_t bytes, std::uint64_t room) const;
+
+  Loop& loop_;
+  const int rank_;
+  Channels& channels_;
+  const Events events_;
+  const PointToPointLimits limits_;
+  bool stopped_ = false;
+  std::map<int, Peer> peers_;
+  std::map<Label, std::list<Receiving>> posted_;        // in order
+  std::map<Label, std::list<EnvelopeRef>> unexpected_;  // in the order in which they can be received
+};
+
+}  // namespace fairring

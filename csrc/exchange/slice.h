@@ -1,0 +1,50 @@
+// A slice as the exchanges see it. Its memory is an image of the slice in staging, every element at its own place,
+// followed by the areas that receive contributions. Where a machine has one rank, nobody else reads the image, and the
+// tensor itself may serve as it. Its layout's elements are bytes. What its steps do is its body's (slice_body.h).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exchange/portion.h"
+#include "exchange/slice_id.h"
+#include "kernels/reduce.h"
+#include "plan/layout.h"
+#include "plan/planner.h"
+
+namespace fairring {
+
+class SliceBody;
+
+// The body of slices whose tensors are dense. All of them share one.
+std::shared_ptr<const SliceBody> denseBody();
+
+struct Slice {
+  SliceId id;                   // the same on all ranks
+  std::uint64_t signature = 0;  // of the call and all before it: equal on all ranks, or they made different calls
+  std::shared_ptr<const Layout> layout;
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const SliceBody> body = denseBody();
+  std::vector<Portion> portions;     // the tensors' elements in it; what lies between them means nothing
+  double scale = 1.0;                // of this rank's floats, at level 0
+  std::uint32_t refused = 0;         // a rank that refused the call, plus 1, as far as is known here; 0: none
+  std::byte* image = nullptr;        // in this rank's staging, or the tensor itself
+  std::byte* unusedImage = nullptr;  // where it is the tensor: the room in staging that it would have; else null
+  std::uint64_t stagingOffset = 0;   // of the image within the staging
+  std::uint64_t begin = 0;           // its first byte in the call
+
+  std::uint64_t byteOffset(std::uint64_t element) const { return element * layout->elementBytes; }
+  std::byte* at(const Range& range) const { return image + byteOffset(range.begin); }
+  bool isInTensor() const { return unusedImage != nullptr; }
+  std::byte* areasOf(std::size_t step) const;  // that receive the contributions to a reducing step
+  std::uint64_t bytes(const Range& range) const { return range.size() * layout->elementBytes; }
+  Range inCall(const Range& range) const { return {begin + range.begin, begin + range.end}; }
+  void refuse(std::uint32_t by) { refused = refused == 0 || by == 0 ? std::max(refused, by) : std::min(refused, by); }
+  // What the reducing step does to a portion: the divisor belongs to the last of them.
+  Reduction reductionOf(const Portion& portion, std::size_t step) const;
+};
+
+}  // namespace fairring

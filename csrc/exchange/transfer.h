@@ -1,0 +1,20 @@
+// What one peer and this rank exchange on one rail, in one step of a slice. Value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fairring {
+
+struct Transfer {
+  int peer;
+  std::uint64_t rail;  // its first element
+  const std::byte* sendFrom;
+  std::uint64_t sendBytes;
+  std::uint64_t receiveBytes;
+  std::byte* receiveAt;
+  bool placed = false;
+  bool here = false;
+};
+
+}  // namespace fairring

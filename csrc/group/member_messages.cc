@@ -1,0 +1,65 @@
+// A Member's messages: what their connections and their peers' ends mean to the group.
+#include <cassert>
+
+#include "group/member.h"
+
+namespace fairring {
+
+namespace {
+
+// As for the rails' channels: the control connection, which tells death from leave, gets this long to do so. It may
+// also be the last of a peer's connections to come.
+constexpr std::chrono::milliseconds kLastWord{2'000};
+
+}  // namespace
+
+void Member::send(Sending sending) {
+  assert(loop_.isCurrent());
+  error_ ? sending.done(error_) : messages_->send(std::move(sending));
+}
+
+void Member::receive(Receiving receiving) {
+  assert(loop_.isCurrent());
+  error_ ? receiving.done(error_, -1) : messages_->receive(std::move(receiving));
+}
+
+void Member::onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay) {
+  assert(loop_.isCurrent());
+  if (error_ || !isUnderWay()) return;
+  Diagnostics::Waiting waiting{.open = true, .missing = {}, .laggard = std::nullopt};
+  if (peer) {
+    waiting.open = heard_.contains(*peer);
+    waiting.missing.insert(*peer);
+  }
+  fail(diagnostics_.late(call, waiting));
+}
+
+bool Member::isNeighbour(int peer) const {
+  return linked_ && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
+}
+
+// Its process has ended before it came to the group: that concerns whoever waits for it.
+void Member::onGone(int peer) {
+  if (isNeighbour(peer) || messages_->waitsFor(peer)) return fail(diagnostics_.gone(peer));
+  loseMessages(peer, diagnostics_.messagesLost(peer));
+}
+
+void Member::onMessagesEnded(int peer, const Error& error) {
+  if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, hasLeft(rank_, peer));
+  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
+    const auto member = weak.lock();
+    if (!member || member->error_ || !member->messages_) return;
+    if (member->leaveProtocol_.hasGone(peer)) return member->loseMessages(peer, hasLeft(member->rank_, peer));
+    if (!member->control_->peers().contains(peer))
+      return member->loseMessages(peer, member->diagnostics_.messagesLost(peer));
+    member->fail(member->diagnostics_.channelBroke(peer, error));
+  });
+}
+
+void Member::loseMessages(int peer, const Error& error) {
+  if (error_) return;
+  messages_->lose(peer, error);
+  leaveIfAsked();
+}
+
+}  // namespace fairring

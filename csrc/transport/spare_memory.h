@@ -1,0 +1,24 @@
+// Memory of copies that are over, for the next ones of any peer: memory that is asked for anew has to be mapped and
+// cleared page by page, which takes longer than the copy. On the loop only.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace fairring {
+
+class SpareMemory {
+ public:
+  static constexpr std::size_t kMostBytes = 8 << 20;  // that are kept
+
+  std::vector<std::byte> copyOf(std::span<const std::byte> bytes);
+  void keep(std::vector<std::byte>&& copy);
+
+ private:
+  std::multimap<std::size_t, std::vector<std::byte>> spare_;  // by capacity
+  std::size_t bytes_ = 0;                                     // of all of it
+};
+
+}  // namespace fairring
