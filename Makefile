@@ -1,19 +1,22 @@
 # Every target does its own set-up and is quick when run again: stamps in the virtual environments say what is done.
 #   make demo      trains a small model on an emulated cluster, on gloo and on fairring
-#   make test      a quarter of an hour: C++ under the address sanitizer, the CUDA code, Python but for slow tests
+#   make test      a quarter of an hour: C++ under the address sanitizer (by Clang), the CUDA code, Python but for slow tests
 #   make test-all  the same and the rest: thread sanitizer, TensorPipe, fuzzing, RDMA, the oldest torch, slow tests, features
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
 #   make build     the package in place, for .venv
-#   make wheel     one wheel in dist/ for one torch: make wheel TORCH=2.13
+#   make wheel     one wheel in dist/ for the supported torches, and the sdist; TORCH="2.13 2.15": for these; docs/packaging.md
+#   make test-wheel   that wheel beside each of its torches, in clean virtual environments; not in make test-all
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
+#   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
-#   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target; needs clang
+#   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
+#   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
 SHELL := bash
@@ -23,10 +26,11 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 
-NEWEST_TORCH := 2.15
-OLDEST_TORCH := 2.11
+TORCHES := 2.11 2.12 2.13 2.14 2.15
+OLDEST_TORCH := $(firstword $(TORCHES))
+NEWEST_TORCH := $(lastword $(TORCHES))
 PYTHON ?= python3
-TORCH ?= $(NEWEST_TORCH)
+TORCH ?= $(TORCHES)
 GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
@@ -34,20 +38,21 @@ FUZZ_SECONDS ?= 15
 # a file stay together: they share ranks, and some look at what the others left.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
 
-# The virtual environment of a torch: .venv of the newest, .venv-2.11 of another.
-venv = .venv$(if $(filter-out $(NEWEST_TORCH),$1),-$1)
-BIN := $(call venv,$(NEWEST_TORCH))/bin
-TORCH_VENV := $(call venv,$(TORCH))
-TORCH_BUILD := build/torch-$(TORCH)
+BIN := .venv/bin
 
 STAGE := .ci/stage
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+# Launchers have what they start on the whole machine: make test-libraries runs them.
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 20 --ignore tests/libraries/test_launchers.py
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
 # The thread sanitizer needs a predictable address space; where the kernel refuses that it may still run.
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 export CMAKE_ARGS ?= -DFAIRRING_WERROR=ON
+# With it the sanitizers name lines; Clang's own symbolizer is a package of its own.
+SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
+export ASAN_OPTIONS ?= $(SYMBOLIZER)
+export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) smoke build wheel bench bench-kernels bench-engine lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -93,7 +98,7 @@ bench-engine: build
 # pytest's closing line comes last in each.
 test: test-cpp test-cuda test-python
 
-test-rest: test-threads test-tensorpipe fuzz test-rdma test-$(OLDEST_TORCH) test-slow
+test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-$(OLDEST_TORCH) test-slow
 
 test-all: test features test-rest
 
@@ -101,9 +106,6 @@ test-all: test features test-rest
 
 system:
 	@.ci/system-packages
-
-.venv%/.torch: | system
-	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(patsubst .venv-%,%,$(@D))"
 
 .venv/.torch: | system
 	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(NEWEST_TORCH)"
@@ -126,19 +128,40 @@ build: .venv/.tools
 	$(BIN)/pip install --no-build-isolation --editable '.[plot,test]'
 	@touch $@
 
-wheel: $(TORCH_VENV)/.tools
-	$(TORCH_VENV)/bin/python setup.py --quiet build_ext
-	rm -rf $(TORCH_BUILD)/lib* $(TORCH_BUILD)/bdist*
-	$(TORCH_VENV)/bin/pip wheel --no-build-isolation --no-deps --wheel-dir dist .
+# Of the Python that PYTHON names. Every torch is unpacked to be compiled against, not installed: CUDA's libraries are
+# gigabytes. Nothing of torch goes into the wheel.
+INTERPRETER = $(shell $(PYTHON) -c 'import sys; print(sys.implementation.cache_tag)')
+WHEEL_BIN = .venv-wheel/$(INTERPRETER)/bin
+WHEEL_BUILD = build/wheel-$(INTERPRETER)
+UNPACKED = $(TORCH:%=.venv-wheel/torch-%-$(INTERPRETER)/torch)
+
+wheel: | system
+	@$(MAKE) $(WHEEL_BIN)/.tools $(UNPACKED)
+	rm -rf $(WHEEL_BUILD)/{lib,bdist,dist}* dist/fairring-*-$(subst cpython-,cp,$(INTERPRETER))-*.whl
+	TORCH_DIRECTORIES="$(UNPACKED)" $(WHEEL_BIN)/python setup.py --quiet sdist bdist_wheel --dist-dir $(WHEEL_BUILD)/dist
+	PATH="$(abspath $(WHEEL_BIN)):$$PATH" auditwheel repair --strip --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir dist $(WHEEL_BUILD)/dist/*.whl
+	@ls -l dist
+
+.venv-wheel/%/bin/.tools: requirements/build.txt requirements/wheel.txt
+	$(PYTHON) -m venv .venv-wheel/$*
+	.venv-wheel/$*/bin/pip install --requirement requirements/build.txt --requirement requirements/wheel.txt
+	@touch $@
+
+.venv-wheel/torch-%/torch:
+	@.ci/unpack-torch "$(PYTHON)" "$(firstword $(subst -, ,$*))" "$(@D)"
 
 # --- tests
 
 build/%/build.ninja: .venv/.tools
+	@.ci/system-packages clang
 	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_COMPILER="$$(.ci/clang)" \
 	  -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DFAIRRING_WERROR=ON -DFAIRRING_TESTS=ON -DFAIRRING_MODULE=OFF \
-	  -DFAIRRING_SANITIZE=$(SANITIZE)
+	  -DFAIRRING_SANITIZE=$(SANITIZE) -DFAIRRING_FUZZERS=$(FUZZERS)
 build/asan/build.ninja: SANITIZE := address,undefined
+build/asan/build.ninja: FUZZERS := ON
 build/tsan/build.ninja: SANITIZE := thread
+build/tsan/build.ninja: FUZZERS := OFF
 
 test-cpp: build build/asan/build.ninja
 	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
@@ -170,6 +193,20 @@ test-cuda: build
 	  echo "skipped: CUDA code, for want of what CMake says above"; \
 	fi
 
+# Skipped where there is no CUDA compiler, or where torch is a build without CUDA, or with another than 13.
+EMULATED := build/torch-$(NEWEST_TORCH)/cmake
+test-emulated-cuda: build
+	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
+	@if $(BIN)/ninja -C $(EMULATED) -t targets all | grep '^emulated_cuda:' >/dev/null; then \
+	  $(STAGE) "build the emulated CUDA devices" $(BIN)/cmake --build $(EMULATED) --target emulated_cuda fairring_cuda_tests; \
+	  $(STAGE) "C++ tests on emulated devices" tests/emulated_cuda/run $(EMULATED) \
+	    $(EMULATED)/tests/cpp/fairring_cuda_tests --gtest_brief=1; \
+	  $(STAGE) "Python tests on emulated devices" tests/emulated_cuda/run $(EMULATED) $(BIN)/pytest --numprocesses 2 \
+	    --dist loadfile -m 'gpu and not slow' tests/emulated_cuda tests/gpu; \
+	else \
+	  echo "skipped: emulated CUDA devices, for want of what CMake says above"; \
+	fi
+
 test-gpu:
 	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run
 
@@ -180,21 +217,15 @@ bench-gpu:
 carry: .venv/.torch
 	@.ci/carry $(BIN)/python
 
-# What a run finds out stays in build/fuzz/corpus; what is worth keeping goes to tests/fuzz/corpus.
-fuzz: build/fuzz/build.ninja
-	@$(STAGE) "build the fuzz targets" $(BIN)/cmake --build build/fuzz --target fuzzers
+# Built beside the C++ tests. What a run finds out stays in build/fuzz; what is worth keeping goes to tests/fuzz/corpus.
+fuzz: build/asan/build.ninja
+	@$(STAGE) "build the fuzz targets" $(BIN)/cmake --build build/asan --target fuzzers
 	@for target in $(notdir $(wildcard tests/fuzz/corpus/*)); do \
-	  mkdir -p build/fuzz/corpus/$$target; \
-	  $(STAGE) "fuzz $$target" build/fuzz/tests/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=9000 \
+	  mkdir -p build/fuzz/$$target; \
+	  $(STAGE) "fuzz $$target" build/asan/tests/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=9000 \
 	    -verbosity=0 -print_funcs=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
-	    build/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	    build/fuzz/$$target tests/fuzz/corpus/$$target; \
 	done
-
-build/fuzz/build.ninja: .venv/.tools
-	@.ci/system-packages fuzz
-	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_RELEASE='-O2 -g' -DFAIRRING_WERROR=ON -DFAIRRING_MODULE=OFF \
-	  -DFAIRRING_FUZZERS=ON -DFAIRRING_SANITIZE=address,undefined
 
 test-python: build
 	$(PYTEST) -m 'not rdma and not slow'
@@ -217,23 +248,43 @@ test-rdma: build
 test-libraries: build .venv-libraries/.libraries
 	@$(STAGE) "third-party programs" .venv-libraries/bin/python -m pytest tests/libraries
 
-# The wheel of the oldest torch, installed and tried from a directory from which the checkout's package isn't seen.
-test-$(OLDEST_TORCH):
-	@$(MAKE) smoke TORCH=$(OLDEST_TORCH)
+# The wheel beside every torch of TORCH, from a directory from which the checkout's package isn't seen.
+test-wheel: wheel
+	@for minor in $(TORCH); do $(MAKE) smoke-$$minor; done
 
-smoke: wheel
-	$(TORCH_VENV)/bin/pip install --force-reinstall --no-deps dist/fairring-*+torch$(TORCH)-*.whl
-	@cd $(TORCH_BUILD) && $(CURDIR)/$(STAGE) "smoke test on torch $(TORCH)" $(abspath $(TORCH_VENV))/bin/pytest \
-	  --config-file $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -m smoke $(CURDIR)/tests
+# The older one of two, so that the wheel has to choose.
+test-$(OLDEST_TORCH):
+	@$(MAKE) wheel TORCH="$(OLDEST_TORCH) $(NEWEST_TORCH)"
+	@$(MAKE) smoke-$(OLDEST_TORCH)
+
+smoke-%:
+	@$(MAKE) .venv-wheel/with-$*-$(INTERPRETER)/.torch
+	@$(STAGE) "the wheel beside torch $*" .ci/smoke .venv-wheel/with-$*-$(INTERPRETER)
+
+.venv-wheel/with-%/.torch: | .venv/.torch
+	@.ci/wheel-venv "$(PYTHON)" "$(@D)" "$(firstword $(subst -, ,$*))" .venv
+
+# --- documentation
+
+# In a virtual environment of its own, without torch: the site's tools read the sources and import nothing of them.
+.venv-docs/.docs: requirements/docs.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --requirement requirements/docs.txt
+	@touch $@
+
+docs: .venv-docs/.docs
+	@$(STAGE) "documentation" env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+	@echo "to read it with its search: $(PYTHON) -m http.server --directory build/docs"
 
 # --- lint
 
-CPP_FILES = $(shell find csrc tests/cpp tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
-PYTHON_DIRS = setup.py fairring examples tests
+CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+PYTHON_DIRS = setup.py fairring examples tests benchmarks docs/site
 
 build/lint/compile_commands.json: .venv/.tools
 	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
-	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DFAIRRING_TESTS=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DFAIRRING_TESTS=ON -DFAIRRING_FUZZERS=ON \
+	  -DFAIRRING_EMULATED_CUDA=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 
 lint: .venv/.tools .venv/.lint build/lint/compile_commands.json
 	@$(BIN)/cmake build/lint >/dev/null
@@ -245,6 +296,7 @@ lint: .venv/.tools .venv/.lint build/lint/compile_commands.json
 	@$(STAGE) "clang-format" $(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
 	@$(STAGE) "includes name their layer" .ci/check-includes
 	@$(STAGE) "clang-tidy" .ci/clang-tidy $(BIN)/clang-tidy build/lint
+	@$(MAKE) --silent docs
 
 format: .venv/.lint
 	$(BIN)/ruff check --fix --exit-zero $(PYTHON_DIRS)
@@ -253,5 +305,5 @@ format: .venv/.lint
 
 # Leaves the virtual environments: they take minutes and gigabytes to fetch.
 clean:
-	rm -rf build dist demo-results fairring/_build_info.py fairring/_core*.so
+	rm -rf build dist demo-results fairring/_core*.so
 	rm -f .venv*/.installed
