@@ -1,6 +1,7 @@
 """What Fairring is for, in one command: the same training over a slow network, on gloo and on fairring, side by side.
 
     python examples/demo.py --machines 2 --ranks 2 --rate 1gbit
+    python examples/demo.py --machines 2 --ranks 4 --parallel fsdp-machine
 
 Runs examples/train_transformer.py twice in the emulated cluster (`fairring lab`), prints a table, writes a plot and
 the figures to a results folder. Exit code 1 if a run fails, if parameters differ between the ranks of a run, or if the
@@ -28,6 +29,7 @@ from rich.table import Table
 
 matplotlib.use("Agg")  # files only: there may be no display
 from matplotlib import pyplot
+from train_transformer import PARALLEL
 
 TRAINING = Path(__file__).with_name("train_transformer.py")
 BACKENDS = ("gloo", "fairring")  # the stock backend first: the second is compared with it
@@ -79,7 +81,7 @@ def train_in_lab(backend: str, arguments: argparse.Namespace, console: Console) 
     lab = [sys.executable, "-m", "fairring", "lab", "--machines", str(arguments.machines)]
     lab += ["--ranks", str(arguments.ranks), "--rate", arguments.rate, "--"]
     training = [sys.executable, str(TRAINING), "--backend", backend]
-    training += ["--steps", str(arguments.steps), "--json", str(file)]
+    training += ["--parallel", arguments.parallel, "--steps", str(arguments.steps), "--json", str(file)]
     # c10d warns of every connection from an address without a host name, and the lab's addresses have none.
     environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
     columns = (TextColumn("{task.fields[backend]:>8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -144,7 +146,8 @@ def table(stock: Result, ours: Result, agreement: Agreement) -> Table:
 def conditions(result: Result, arguments: argparse.Namespace) -> str:
     return (
         f"{arguments.machines} machines x {arguments.ranks} ranks, {arguments.rate} per machine,"
-        f" {result['parameters'] / 1e6:.1f} M parameters ({result['gradient_bytes'] / 1e6:.0f} MB of gradients a step),"
+        f" {arguments.parallel}, {result['parameters'] / 1e6:.1f} M parameters"
+        f" ({result['gradient_bytes'] / 1e6:.0f} MB of gradients a step),"
         f" {len(result['losses'])} steps of {result['tokens_per_step']} tokens, torch {result['torch']},"
         f" {result['cores']} cores for all ranks"
     )
@@ -177,6 +180,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--machines", type=int, default=2, help="emulated machines (default %(default)s)")
     parser.add_argument("--ranks", type=int, default=2, help="ranks per machine (default %(default)s)")
     parser.add_argument("--rate", default="1gbit", help="link rate of a machine, or none (default %(default)s)")
+    parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="DDP, or a form of FSDP2")
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps per backend (default %(default)s)")
     parser.add_argument("--results", type=Path, default=Path("demo-results"), help="folder (default %(default)s)")
     arguments = parser.parse_args()

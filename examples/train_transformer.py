@@ -1,11 +1,15 @@
-"""Trains a small transformer language model on bytes with DDP, on any backend: a plain script that torchrun starts.
+"""Trains a small transformer language model on bytes, on any backend: a plain script that torchrun starts.
 
     torchrun --nproc-per-node 2 examples/train_transformer.py --backend gloo
     fairring lab --machines 2 --ranks 2 --rate 1gbit -- python examples/train_transformer.py --backend fairring
+    torchrun --nproc-per-node 2 examples/train_transformer.py --parallel fsdp
+
+It trains with DDP, or with FSDP2: over all ranks (fsdp), with a copy of the parameters that each machine keeps between
+forward and backward (fsdp-machine), or sharded inside each machine and replicated over machines (hsdp).
 
 The text is the source of Python's own standard library, which is on every machine; each rank reads its own shard of it.
 The same seed, world and text give the same batches on every backend, so two runs can be compared step by step. At the
-end all ranks hash their parameters: DDP is only right if they are bit-identical, and the exit code is 1 if they aren't.
+end all ranks hash the whole parameters: they must be bit-identical, and the exit code is 1 if they aren't.
 """
 
 from __future__ import annotations
@@ -28,10 +32,14 @@ import torch
 import torch.distributed as dist
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 BYTE_VALUES = 256
+PARALLEL = ("ddp", "fsdp", "fsdp-machine", "hsdp")
 
 Report = dict[str, Any]  # goes through JSON or pickle
 
@@ -117,9 +125,14 @@ def parameter_hash(model: nn.Module) -> str:
     """sha256 over the bytes of all parameters in their order: equal if and only if they are bit-identical."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        data = parameter.detach().cpu().contiguous()
+        data = whole(parameter.detach()).cpu().contiguous()
         digest.update(ctypes.string_at(data.data_ptr(), data.nbytes))
     return digest.hexdigest()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """FSDP's tensors are shards, of which this gathers all; DDP's are whole."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def disagreement(hashes: list[str]) -> str | None:
@@ -158,10 +171,31 @@ class History:
     seconds: list[float] = field(default_factory=list)
 
 
-def train(model: nn.Module, shape: Shape, arguments: argparse.Namespace) -> History:
+def parallel(model: ByteTransformer, form: str) -> nn.Module:
+    """The model as the ranks train it together. form: one of PARALLEL."""
+    if form == "ddp":
+        return DistributedDataParallel(model)
+    ranks_of_machine = int(os.environ["LOCAL_WORLD_SIZE"])  # torchrun sets it
+    mesh = mesh_of(ranks_of_machine if form == "hsdp" else None)
+    keep = ranks_of_machine if form == "fsdp-machine" else True
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=keep)
+    fully_shard(model, mesh=mesh, reshard_after_forward=keep)
+    return model
+
+
+def mesh_of(ranks_of_shard: int | None) -> DeviceMesh:
+    """All ranks in one line; or in lines of so many, which are replicas of each other."""
+    world = dist.get_world_size()
+    if ranks_of_shard is None:
+        return init_device_mesh("cpu", (world,))
+    return init_device_mesh("cpu", (world // ranks_of_shard, ranks_of_shard), mesh_dim_names=("replicate", "shard"))
+
+
+def train(model: ByteTransformer, shape: Shape, arguments: argparse.Namespace) -> History:
     """Runs the steps. The norm stands in the result because AdamW alone would hide a wrong scale of the gradients."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    replica = DistributedDataParallel(model)
+    replica = parallel(model, arguments.parallel)
     optimizer = torch.optim.AdamW(replica.parameters(), lr=arguments.learning_rate)
     history = History()
     data = batches(shape, rank, world, arguments.seed)
@@ -175,7 +209,7 @@ def train(model: nn.Module, shape: Shape, arguments: argparse.Namespace) -> Hist
             norm = nn.utils.clip_grad_norm_(replica.parameters(), max_norm=1.0)
             optimizer.step()
             history.losses.append(loss.item())
-            history.gradient_norms.append(norm.item())
+            history.gradient_norms.append(whole(norm).item())
             history.seconds.append(time.perf_counter() - begin)
             report(step, loss.item(), history.seconds[-1])
     return history
@@ -189,12 +223,13 @@ def summary(shape: Shape, model: nn.Module, ranks: list[Report], arguments: argp
     steady = seconds[1:] or seconds  # the first step also opens the connections
     return {
         "backend": arguments.backend,
+        "parallel": arguments.parallel,
         "torch": torch.__version__,
         "world": world,
         "machines": len({rank["machine"] for rank in ranks}),
         "cores": os.cpu_count(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "gradient_bytes": sum(parameter.nbytes for parameter in model.parameters()),
+        "gradient_bytes": sum(parameter.numel() * parameter.itemsize for parameter in model.parameters()),
         "shape": asdict(shape),
         "seed": arguments.seed,
         "learning_rate": arguments.learning_rate,
@@ -241,8 +276,9 @@ def in_group(backend: str, run: Callable[[], int]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Train a byte-level transformer with DDP; start it with torchrun.")
+    parser = argparse.ArgumentParser(description="Train a byte-level transformer; start it with torchrun.")
     parser.add_argument("--backend", default="fairring", help="process group: fairring, gloo, … (default %(default)s)")
+    parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="DDP, or a form of FSDP2")
     parser.add_argument("--steps", type=int, default=40, help="optimizer steps (default %(default)s)")
     parser.add_argument("--learning-rate", type=float, default=3e-4, help="AdamW's (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the weights and the batches (default %(default)s)")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from fairring import cli, config
+from fairring.bench.command import BENCHMARKS
 from fairring.lab import command as lab_command
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import gain
+
 REPOSITORY = Path(__file__).parent.parent
+DOCS = REPOSITORY / "docs"
 README = REPOSITORY / "README.md"
-DESIGN = REPOSITORY / "docs" / "design.md"
-DOCUMENTS = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
+CONFIGURATION = DOCS / "configuration.md"
+TROUBLESHOOTING = DOCS / "troubleshooting.md"
+DESIGN = DOCS / "design.md"
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+README_BYTES = 8192
 FOLDERS = ("fairring", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
 # documents leave their "csrc/" out
 LAYERS = ("base", "plan", "kernels", "transport", "exchange", "engine", "device", "group", "backend")
@@ -41,14 +51,17 @@ def rows(text: str) -> list[list[str]]:
 
 def code(text: str) -> list[str]:
     """What stands between backticks, in a line or as lines of a block."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", rest)
 
 
 def anchors(document: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)}
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def sources() -> str:
@@ -58,9 +71,35 @@ def sources() -> str:
     return "\n".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in sorted(files))
 
 
-def test_the_readme_lists_the_variables_as_the_code_does() -> None:
-    listed = [(name.strip("`"), default, meaning) for name, default, meaning in rows(section(README, "Variables"))]
-    assert listed == [(row.name, row.default, row.meaning) for row in config.VARIABLES]
+def variables(document: Path, heading: str) -> list[tuple[str, ...]]:
+    return [(name.strip("`"), default, meaning) for name, default, meaning in rows(section(document, heading))]
+
+
+def test_the_table_of_variables_is_that_of_the_code() -> None:
+    assert variables(CONFIGURATION, "Variables") == [(row.name, row.default, row.meaning) for row in config.VARIABLES]
+
+
+def test_the_readme_says_of_five_variables_what_the_table_says() -> None:
+    chosen = variables(README, "Configuration")
+    assert len(chosen) == 5
+    assert set(chosen) <= set(variables(CONFIGURATION, "Variables"))
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(README.read_bytes()) <= README_BYTES
+
+
+def test_the_readmes_figures_are_those_of_the_sections_that_it_links_to() -> None:
+    for what, layout, *figures in rows(section(README, "Measured")):
+        link = re.fullmatch(r"\[.*\]\((.*)#(.*)\)", what)
+        assert link, what
+        headings = re.findall(r"^#+ (.+)$", (REPOSITORY / link[1]).read_text(), re.MULTILINE)
+        heading = next(heading for heading in headings if slug(heading) == link[2])
+        table = rows(section(REPOSITORY / link[1], heading))
+        measured = [set(" ".join(row).split()) for row in table if row[0] == layout]
+        # Some tables have a row for each backend.
+        measured += [above | below for above, below in pairwise(measured)]
+        assert any({figure.split()[0] for figure in figures} <= row for row in measured), what
 
 
 @each_document
@@ -127,9 +166,12 @@ def test_benchmarks_understand_the_command_lines(document: Path) -> None:
             assert module.__name__.startswith("fairring.bench."), module
 
 
-def test_error_texts_of_the_readme_are_those_of_the_code() -> None:
+@pytest.mark.parametrize(("document", "heading"), [(README, "When something fails"), (TROUBLESHOOTING, "Errors")])
+def test_error_texts_are_those_of_the_code(document: Path, heading: str) -> None:
     written = sources()
-    for text, _ in rows(section(README, "Troubleshooting")):
+    table = rows(section(document, heading))
+    assert table
+    for text, _ in table:
         quoted = re.match(r"`([^`]+)`", text)
         assert quoted, text
         if "torch's own" not in text:
@@ -158,3 +200,12 @@ def test_the_figures_are_pictures_and_shown() -> None:
     for figure in (REPOSITORY / "docs" / "figures").iterdir():
         assert f"figures/{figure.name})" in shown
         assert figure.read_text().startswith("<svg ")
+
+
+def test_the_picture_of_the_gain_is_drawn_from_the_table() -> None:
+    assert (DOCS / "figures" / "gain.svg").read_text() == gain.draw()
+
+
+def test_the_page_of_commands_has_the_help_of_all() -> None:
+    shown = re.findall(r"^##+ fairring (.*)\n<!-- help: \1 -->$", (DOCS / "commands.md").read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted([*cli.COMMANDS, *(f"bench {name}" for name in BENCHMARKS)])

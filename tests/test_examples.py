@@ -1,0 +1,34 @@
+"""The example trains alike by DDP and by every form of FSDP2: only the order of summation differs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from lab_programs import REPOSITORY
+
+from fairring import lab
+
+TIMEOUT_SECONDS = 300
+EXAMPLE = REPOSITORY / "examples" / "train_transformer.py"
+
+
+def losses(form: str, file: Path) -> list[float]:
+    command = [sys.executable, str(EXAMPLE), "--parallel", form, "--steps", "3", "--json", str(file)]
+    with lab.Lab(command, [2, 2], "none") as running:
+        ended = running.wait(TIMEOUT_SECONDS)
+    assert ended.exit_codes == [0] * 4, ended.output
+    report = json.loads(file.read_text())
+    assert report["parallel"] == form
+    assert len(set(report["parameter_hashes"])) == 1
+    found: list[float] = report["losses"]
+    return found
+
+
+@pytest.mark.slow
+def test_the_example_has_the_same_losses_in_every_form_of_parallel_training(tmp_path: Path) -> None:
+    expected = losses("ddp", tmp_path / "ddp.json")
+    for form in ("fsdp", "fsdp-machine", "hsdp"):
+        assert losses(form, tmp_path / f"{form}.json") == pytest.approx(expected, rel=1e-5)
