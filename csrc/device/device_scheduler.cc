@@ -80,6 +80,7 @@ void DeviceScheduler::onReady(std::uint64_t sequence) {
 
 void DeviceScheduler::onReleased(std::uint64_t sequence) {
   --slices_.at(sequence).unreleased;
+  if (onProgress) onProgress();
   retireIfOver(sequence);
 }
 

@@ -39,7 +39,7 @@ class DeviceScheduler {
   bool hasCalls() const { return !calls_.empty(); }
   std::uint64_t completed() const { return completed_; }  // slices
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
-  std::function<void()> onProgress;  // some step became ready
+  std::function<void()> onProgress;  // some step became ready, or was released
 
  private:
   struct Pending {  // a call, until the device has finished all of its slices

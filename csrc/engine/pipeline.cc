@@ -232,6 +232,7 @@ void Pipeline::onReleased(SliceId id) {
   queue.ring.release(id.sequence);
   const auto released = queue.inFlight.extract(id);
   if (released.mapped().slice->isInTensor()) end(released.mapped());
+  if (onProgress) onProgress();
   run();
 }
 

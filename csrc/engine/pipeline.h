@@ -58,7 +58,7 @@ class Pipeline {
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
-  std::function<void()> onProgress;  // some step became ready
+  std::function<void()> onProgress;  // some step became ready, or was released
 
  private:
   enum class Phase { Waiting, Running, Finished };

@@ -36,7 +36,7 @@ class Exchange {
   virtual void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) = 0;
   // Ranks from whom something is missing for the slices that have started.
   virtual std::set<int> missing() const = 0;
-  // True when some of these slices still need something from this rank.
+  // True when some of these slices still need something from this rank, which may be its acknowledgement.
   virtual bool needs(int peer, const Watermarks& slicesBelow) const = 0;
   bool needs(int peer) const;  // any slice
   // This peer has left in good order: whoever still needs something of it fails, now or later.

@@ -291,7 +291,7 @@ bool PointToPoint::waitsFor(int peer) const {
 bool PointToPoint::needs(int peer, std::uint64_t messagesSent) const {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return !stopped_ && messagesSent > 0;
-  return !stopped_ && (found->second.came < messagesSent ||
+  return !stopped_ && (found->second.came < messagesSent || !found->second.underWay.empty() ||
                        std::ranges::any_of(
                            found->second.envelopes, [](const auto& one) { return one.second->receive.has_value(); }));
 }

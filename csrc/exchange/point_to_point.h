@@ -74,8 +74,8 @@ class PointToPoint final : public MessageReceiver {
   void send(Sending sending);
   void receive(Receiving receiving);
 
-  // Whether a call waits for this peer; and whether one would lose something if the peer, which has sent so many
-  // messages to this rank, went now.
+  // Whether a call waits for this peer; and whether one would lose something, an acknowledgement included, if the peer,
+  // which has sent so many messages to this rank, went now.
   bool waitsFor(int peer) const;
   bool needs(int peer, std::uint64_t messagesSent) const;
   std::uint64_t sentTo(int peer) const;  // messages, so far

@@ -113,7 +113,7 @@ void Rails::offer(const Key& key) {
     if (state.unsent.at(peer) <= limits_.messageBytes)
       say(MessageKind::CreditRequest, peer, key.slice, state.slice->signature);
   }
-  if (state.unsent.empty() && state.unreleased == 0) promisePairedGather(key);
+  if (state.unsent.empty() && state.unreleased.empty()) promisePairedGather(key);
 }
 
 // The next rank first: were all to begin with the same one, its network card would have to take everything at once.
@@ -149,15 +149,15 @@ void Rails::sendTo(int peer, const Key& key) {
   }
   state.unsent.erase(peer);
   neighbours_[peer].held.erase(key);
-  ++state.unreleased;
-  send(peer, messages, [this, key] { onReleased(key); });
+  state.unreleased.insert(peer);
+  send(peer, messages, [this, peer, key] { onReleased(peer, key); });
 }
 
-void Rails::onReleased(const Key& key) {
+void Rails::onReleased(int peer, const Key& key) {
   if (stopped_) return;
   InFlight& state = steps_.at(key);
-  --state.unreleased;
-  if (state.unreleased > 0 || !state.unsent.empty()) return;
+  state.unreleased.erase(peer);
+  if (!state.unreleased.empty() || !state.unsent.empty()) return;
   promisePairedGather(key);
   advance(key);
   finishIfReleased(key);
@@ -180,7 +180,7 @@ void Rails::advance(const Key& key) {
   const Verb verb = verbOf(key, state);
   if (!state.offered) offer(key);
   // The sum of an all-reduce is written over what is being sent.
-  if (verb == Verb::AllReduce && (!state.unsent.empty() || state.unreleased > 0)) return;
+  if (verb == Verb::AllReduce && (!state.unsent.empty() || !state.unreleased.empty())) return;
   state.computing = true;
   state.slice->body->afterReceiving(*state.slice, key.step, state.transfers)
       .run(loop_, this, urgencyOf(key.slice), [this, key] { becomeReady(key); });
@@ -199,7 +199,7 @@ void Rails::finishIfReleased(const Key& key) {
   const auto found = steps_.find(key);
   if (found == steps_.end()) return;
   const InFlight& state = found->second;
-  if (!state.ready || state.unreleased > 0 || !state.unsent.empty()) return;
+  if (!state.ready || !state.unreleased.empty() || !state.unsent.empty()) return;
   const auto released = std::move(found->second.events.released);
   steps_.erase(found);
   released();
@@ -228,7 +228,8 @@ bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
   return std::ranges::any_of(steps_, [&](const auto& entry) {
     const auto& [key, state] = entry;
     if (key.slice.sequence >= slicesBelow[key.slice.queue]) return false;
-    return state.unsent.contains(peer) || std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
+    return state.unsent.contains(peer) || state.unreleased.contains(peer) ||
+           std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
              return transfer.peer == peer && transfer.receiveBytes > 0 && !transfer.here;
            });
   });

@@ -64,7 +64,7 @@ class Rails final : public Exchange, public MessageReceiver {
     std::set<int> granted;                // peers that are ready for our messages
     std::map<int, std::uint64_t> unsent;  // bytes for peers that our messages have not gone to yet
     std::size_t missing = 0;              // transfers to arrive
-    std::size_t unreleased = 0;           // batches on their way out
+    std::set<int> unreleased;             // peers that have yet to acknowledge them
     bool promised = false;                // our memory is free for all that comes
     bool started = false;
     bool offered = false;  // our messages may go
@@ -95,7 +95,7 @@ class Rails final : public Exchange, public MessageReceiver {
   std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
-  void onReleased(const Key& key);
+  void onReleased(int peer, const Key& key);
   void advance(const Key& key);
   void becomeReady(const Key& key);
   void finishIfReleased(const Key& key);

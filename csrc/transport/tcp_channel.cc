@@ -120,6 +120,8 @@ void TcpChannel::onGone(std::uint32_t index, const Error& error) {
   seenOfGone_ += lane.bytesSeen();
   sendsOfGone_ += lane.sends();
   sendQueue_.takeBack(lane.takeUnacknowledged());
+  callReleased();  // its last words may have been acknowledgements
+  if (closed_) return;
   const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
   if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);
   if (again) {

@@ -136,6 +136,30 @@ TEST(Ranks, WhoIsBehindHoldsNoMoreThanTheCredit) {
   }
 }
 
+// A call whose tensor is sent from where it lies ends when that has been acknowledged. If the peer could leave before,
+// its channel would end with the acknowledgement outstanding, and the call would never end.
+TEST(Ranks, WhoWaitsForAnAcknowledgementNeedsThePeer) {
+  bool waited = false;
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    Cluster cluster({{1, 1}}, 4096 * kKiB, 1024 * kKiB);
+    std::mt19937 random(seed);
+    const Script script = inOrder(2, {1 << 20});
+    Player player(cluster, script);
+    player.makeCalls();
+    while (!player.allFinished()) {
+      ASSERT_TRUE(cluster.step(random));
+      for (const int rank : {0, 1}) {
+        if (player.finished[static_cast<std::size_t>(rank)] > 0 ||
+            player.finished[static_cast<std::size_t>(1 - rank)] == 0)
+          continue;
+        waited = true;
+        EXPECT_TRUE(cluster.ranks[static_cast<std::size_t>(rank)]->rails->needs(1 - rank)) << "seed " << seed;
+      }
+    }
+  }
+  EXPECT_TRUE(waited);
+}
+
 TEST(Ranks, DifferentCallsAreAMismatchNotAWrongSum) {
   struct Calls {
     std::uint64_t mine;

@@ -242,6 +242,19 @@ TEST_F(PointToPointTest, WhatCameBeforeALeaveIsReceivedAndTheRestEnds) {
   EXPECT_EQ(fromAny->ended.from, 2);
 }
 
+TEST_F(PointToPointTest, WhoWaitsForAnAcknowledgementNeedsThePeer) {
+  make(2);
+  const auto received = rank(1).receive(0, kLabel, 100'000);
+  const auto sent = rank(0).send(1, kLabel, filled(100'000, 1));
+  deliver({0, 1}, 0);  // the announcement
+  deliver({1, 0}, 0);  // the grant: the bytes are on their way
+  EXPECT_TRUE(rank(0).messages.needs(1, 0));
+  deliver({0, 1}, 0);  // the bytes
+  EXPECT_EQ(received->ended.times, 1);
+  EXPECT_EQ(sent->ended.times, 1);
+  EXPECT_FALSE(rank(0).messages.needs(1, 0));
+}
+
 TEST_F(PointToPointTest, ALostPeerEndsWhatIsOnItsWay) {
   make(2);
   const auto received = rank(1).receive(0, kLabel, 100'000);

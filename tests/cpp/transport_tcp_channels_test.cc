@@ -57,6 +57,13 @@ class TcpChannelsBytes : public ::testing::Test {
     loop_.post(task);
     loop_.runOnce(std::chrono::milliseconds(0));
   }
+  void readAll(void* bytes, std::size_t size) {
+    for (std::size_t there = 0; there < size;) {
+      const ssize_t got = ::read(other_.get(), static_cast<char*>(bytes) + there, size - there);
+      if (got > 0) there += static_cast<std::size_t>(got);
+      loop_.runOnce(std::chrono::milliseconds(0));
+    }
+  }
   void receive(const void* bytes, std::size_t size) {
     ASSERT_EQ(::write(other_.get(), bytes, size), static_cast<ssize_t>(size));
     for (int turn = 0; turn < 3; ++turn) loop_.runOnce(std::chrono::milliseconds(0));
@@ -81,6 +88,25 @@ TEST_F(TcpChannelsBytes, AHeaderMayComeByteByByte) {
   for (std::size_t i = 0; i < sizeof header; ++i) receive(reinterpret_cast<const char*>(&header) + i, 1);
   ASSERT_EQ(receiver_.arrivals.size(), 1U);
   EXPECT_EQ(receiver_.arrivals[0].header, header.message);
+}
+
+TEST_F(TcpChannelsBytes, AnAcknowledgementThatComesWithTheEndReleases) {
+  const Bytes bytes = pattern(kMiB, 1);
+  bool released = false;
+  const Message message = dataMessage(3, bytes);
+  on([&] { channels_->send(1, {&message, 1}, [&] { released = true; }); });
+  ChunkHeader last{.message = {.kind = kEnd}};
+  for (std::size_t there = 0; there < bytes.size();) {
+    ChunkHeader header;
+    readAll(&header, sizeof header);
+    Bytes chunk(header.bytes);
+    readAll(chunk.data(), chunk.size());
+    there += chunk.size();
+    ++last.acked;
+  }
+  receive(&last, sizeof last);
+  EXPECT_EQ(receiver_.ends.size(), 1U);
+  EXPECT_TRUE(released);
 }
 
 TEST_F(TcpChannelsBytes, AnEndInTheMiddleOfAMessageDoesNotMakeItArrive) {
