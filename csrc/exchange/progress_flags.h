@@ -57,6 +57,7 @@ class ProgressFlags {
   void signal(Progress progress, SliceId slice);            // those that poll see it; ringDoorbells() for the others
   void ringDoorbells();
   std::set<int> behind(Progress progress, SliceId slice) const;  // peers
+  int someBehind(Progress progress, SliceId slice) const;        // one of these; -1: there is none
   std::size_t arrived(Progress progress, SliceId slice) const;   // how many peers are not behind
   bool haveAll(Progress progress, SliceId slice) const { return arrived(progress, slice) == peers_.size(); }
   bool has(int peer, Progress progress, SliceId slice) const;  // this rank always has

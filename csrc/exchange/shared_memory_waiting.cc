@@ -39,6 +39,19 @@ bool SharedMemory::poll() {
   return moved;
 }
 
+// The peer that was seen to be missing when this rank looked last, before all were there.
+void SharedMemory::recordMissing(InFlight& state, ProgressFlags::Progress progress) const {
+  if (const int peer = flags_.someBehind(progress, state.slice->id); peer >= 0) state.record.peer = peer;
+}
+
+std::vector<SliceRecord> SharedMemory::underWay() const {
+  std::vector<SliceRecord> records;
+  for (const auto& [id, state] : slices_) {
+    if (state.record.began != 0 && state.record.ready == 0) records.push_back(state.record);
+  }
+  return records;
+}
+
 std::set<int> SharedMemory::missing() const {
   std::set<int> peers;
   for (const auto& [id, state] : slices_) {

@@ -55,6 +55,9 @@ class Group {
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
+  std::string trace() const;           // of its last calls, as trace.h has it; waits for the loop
+  // Puts that into the settings' directory, if there is one. Throws Failure(System) where it can't be written.
+  void writeTrace() const;
 
  private:
   void carryOn(std::function<void()> task);
@@ -64,6 +67,7 @@ class Group {
   const std::string deviceObstacle_;
   std::shared_ptr<class Member> member_;
   GatedChain& chainOn(int device, std::chrono::milliseconds timeout);
+  void writeTraceAtEnd() const noexcept;
   void joinAll(Accelerator::Stream joined) noexcept;
 
   std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered

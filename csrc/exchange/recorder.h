@@ -1,0 +1,79 @@
+// What one rank remembers of its last calls and slices in one group: when each step began, whom it waited for last,
+// when it was over. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go
+// first. The exchanges fill a record as they go and hand it over when the step is over, so a step costs some reads of
+// the clock and one copy of 72 bytes. On the loop only, but for now().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/loop.h"
+#include "base/text.h"
+#include "exchange/slice.h"
+
+namespace fairring {
+
+// Times are nanoseconds of this machine's steady clock; 0: it has not happened.
+struct SliceRecord {
+  enum class Kind : std::uint8_t {
+    Step,     // of a plan
+    Send,     // of large messages: wanted to go at `began`, went at `offered`, and at `ready` their memory was free
+    Receive,  // of a large message: its header came at `began`, all of it was there at `ready`
+    Staging,  // from `began` to `ready` the slice waited for memory, or for the mark of an older slice
+  };
+  Kind kind = Kind::Step;
+  Verb verb = Verb::AllReduce;
+  std::uint16_t level = 0;
+  std::int32_t peer = -1;       // Step: who was waited for last, if anybody was; else the other end
+  std::uint64_t signature = 0;  // of the call (CallRecord)
+  std::uint64_t slice = 0;      // SliceId::onWire()
+  std::uint64_t bytes = 0;      // of the message, or of staging
+  std::int64_t began = 0;
+  std::int64_t offered = 0;   // own work before that is done: the peers may have what this rank has
+  std::int64_t heard = 0;     // the last of the peers' data was there
+  std::int64_t ready = 0;     // the result is there
+  std::int64_t released = 0;  // nobody needs the slice's memory for this step any more
+};
+static_assert(sizeof(SliceRecord) == 72);
+
+struct CallRecord {
+  std::uint64_t number = 0;     // the same on all ranks
+  std::uint64_t signature = 0;  // likewise
+  Text text;
+  std::int64_t submitted = 0;  // by its caller
+  std::int64_t begun = 0;      // the loop has it
+  std::int64_t ended = 0;
+  bool failed = false;
+};
+
+class Recorder {
+ public:
+  struct Capacity {
+    std::size_t slices = std::size_t{1} << 15;  // 2.4 MB
+    std::size_t calls = std::size_t{1} << 12;
+  };
+
+  Recorder(Loop& loop, Capacity capacity) : loop_(loop), capacity_(capacity) {}
+
+  static std::int64_t now();
+  // Of a step that has not begun.
+  static SliceRecord recordOf(const Slice& slice, std::size_t step);
+
+  void submitted(CallRecord call);  // begun now
+  void ended(std::uint64_t number, bool failed);
+  void add(const SliceRecord& record);
+
+  std::vector<SliceRecord> slices() const;  // that are over, in the order in which they were
+  const std::deque<CallRecord>& calls() const { return calls_; }
+
+ private:
+  Loop& loop_;
+  const Capacity capacity_;
+  std::vector<SliceRecord> slices_;  // a ring: record n stands at n mod capacity
+  std::uint64_t added_ = 0;
+  std::deque<CallRecord> calls_;  // in order, with those that have not ended
+};
+
+}  // namespace fairring
