@@ -17,6 +17,7 @@ class MembershipOptions:
     total_memory: int  # bytes
     slice_size: int  # bytes
     heartbeat_timeout: timedelta
+    trace_directory: str  # that gets the group's trace when it ends; empty: none
     secret: bytes  # 32, or none: drawn by the group
     tls: tuple[str, str, str]  # files in PEM: certificate, key, authority; RuntimeError says why they can't be used
     machine: str
@@ -52,6 +53,12 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
 
     The sends are those in which the messages went out, several in one. None: not ours.
     """
+
+def trace(backend: Any) -> str | None:
+    """Of this rank's last calls, in Chrome's trace event format; empty before the first one. None: not ours."""
+
+def write_traces() -> None:
+    """Writes the traces of this process's groups that have a directory for it. RuntimeError where one can't be."""
 
 def merged_rows(tensor: Tensor) -> Tensor:
     """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""

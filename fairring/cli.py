@@ -17,6 +17,8 @@ COMMANDS = {
     "check": "fairring.check.command",
     "doctor": "fairring.doctor.command",
     "plan": "fairring.plan",
+    "trace": "fairring.trace.command",
+    "why": "fairring.trace.why",
     "bench": "fairring.bench.command",
 }
 

@@ -97,6 +97,19 @@ void FairringBackend::endAll() {
   }
 }
 
+void FairringBackend::writeTraces() {
+  std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
+  {
+    const std::lock_guard lock(liveMutex);
+    groups = live;
+  }
+  for (const auto& group : groups) {
+    const auto backend = group.lock();
+    const std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
+    if (membership) membership->writeTrace();
+  }
+}
+
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
                                  std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
@@ -200,6 +213,12 @@ TrafficByLevel FairringBackend::traffic() const {
   if (isForked()) return {};
   const std::shared_ptr<Membership> membership = this->membership();
   return membership ? membership->traffic() : TrafficByLevel();
+}
+
+std::string FairringBackend::trace() const {
+  if (isForked()) return "";
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->trace() : "";
 }
 
 void FairringBackend::shutdown() {

@@ -44,6 +44,8 @@ class FairringBackend : public Fallback {
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
   static void endAll();
+  // Has the groups that are traced write what they have recorded so far. Throws what Group::writeTrace() throws.
+  static void writeTraces();
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
   // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
@@ -102,6 +104,8 @@ class FairringBackend : public Fallback {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
+  // What this rank remembers of its last calls (group/trace.h). Empty before the first use, in a group of one rank.
+  std::string trace() const;
 
  protected:
   std::int64_t meet() override;

@@ -79,6 +79,17 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return levels;
 }
 
+py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return py::none();
+  std::string text;
+  {
+    const py::gil_scoped_release unlocked;
+    text = ours->trace();
+  }
+  return py::str(text);
+}
+
 py::list rdmaDevicesHere() {
   py::list devices;
   for (const RdmaDevice& one : rdmaDevices()) {

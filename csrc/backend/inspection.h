@@ -1,6 +1,6 @@
 // What a group and the planner know, for people: the answers of `fairring check` and `fairring plan`, as Python's
-// dicts. Callers hold Python's lock; inspect() and traffic() let go of it while they wait, for the other ranks or the
-// loop.
+// dicts. Callers hold Python's lock; inspect(), traffic() and trace() let go of it while they wait, for the other ranks
+// or the loop.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -26,6 +26,9 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 // What this rank has moved in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+// What this rank remembers of its last calls (group/trace.h). None where the backend is not ours.
+pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 pybind11::list rdmaDevicesHere();         // each with its obstacle
 std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be used at all

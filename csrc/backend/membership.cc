@@ -102,6 +102,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .sliceBytes = options_.sliceBytes,
                          .rows = options_.rows,
                          .heartbeatTimeout = options_.heartbeatTimeout,
+                         .traceDirectory = options_.traceDirectory,
                          .failed = [this](const Error& error) { announce(error); }};
   equip(settings);
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), bootstrap_.facts());
@@ -252,13 +253,23 @@ Error Membership::error() const {
   return group_ ? group_->error() : Error();
 }
 
+std::shared_ptr<Group> Membership::groupIfMade() const {
+  const std::lock_guard lock(mutex_);
+  return group_;
+}
+
 TrafficByLevel Membership::traffic() const {
-  std::shared_ptr<Group> group;
-  {
-    const std::lock_guard lock(mutex_);
-    group = group_;
-  }
+  const std::shared_ptr<Group> group = groupIfMade();
   return group ? group->traffic() : TrafficByLevel();
+}
+
+std::string Membership::trace() const {
+  const std::shared_ptr<Group> group = groupIfMade();
+  return group ? group->trace() : "";
+}
+
+void Membership::writeTrace() const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->writeTrace();
 }
 
 }  // namespace fairring

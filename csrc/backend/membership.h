@@ -43,7 +43,8 @@ struct MembershipOptions : BootstrapOptions {
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
-  bool devices = false;  // all-reduces of CUDA tensors are the engine's
+  std::string traceDirectory;  // as GroupSettings has it
+  bool devices = false;        // all-reduces of CUDA tensors are the engine's
 };
 
 class Membership {
@@ -72,6 +73,8 @@ class Membership {
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
+  std::string trace() const;       // empty before the first use
+  void writeTrace() const;         // as Group has it; nothing before the first use
   Completion& completion() { return runtime_->completion(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
@@ -85,6 +88,7 @@ class Membership {
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
   Error died(const std::vector<int>& dead);
+  std::shared_ptr<Group> groupIfMade() const;
   struct Waiting {
     std::chrono::milliseconds timeout;
     std::chrono::nanoseconds forDead;  // once all have come

@@ -1,0 +1,196 @@
+"""What the calls of a job waited for, by rank and link, in seconds, and what would be without it.
+
+The time from the first call's end to the last one's is cut up by the oldest call that is not over. Until some rank
+makes it, nobody waits. Until all have made it, whoever comes last is waited for. Then its critical path says who is
+(path.py). A rank that is late for several calls at once is counted once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairring.trace.clock import offsets
+from fairring.trace.path import CallPaths, Cause, Piece
+from fairring.trace.records import Call, RankTrace, TraceError
+
+
+@dataclass(frozen=True)
+class Link:
+    """From one rank to another, above the machine, over the large messages seen."""
+
+    source: int
+    target: int
+    bytes_per_second: float  # the median
+    best: float  # the best of the medians of its quarters of the time
+
+
+@dataclass
+class Blame:
+    """Seconds by cause and by who it is; ranks as the group counts them.
+
+    span: from the first call's end to the last one's. late: exclusively this rank was waited for. late_machine: this
+    machine's ranks alone were. late_calls: for how many calls. links: by (source, target).
+    """
+
+    ranks: list[RankTrace]
+    calls: int
+    period: int  # calls of a step, as their titles repeat
+    span: float
+    clock_error: float | None
+    computing: float = 0.0  # no rank had made the next call, or several had not
+    late: Counter[int] = field(default_factory=Counter)
+    late_machine: Counter[str] = field(default_factory=Counter)
+    late_calls: Counter[int] = field(default_factory=Counter)
+    wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    machine: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    sums: Counter[int] = field(default_factory=Counter)
+    grants: Counter[int] = field(default_factory=Counter)
+    loop: Counter[int] = field(default_factory=Counter)
+    own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
+    staging_waits: int = 0
+    slice_bytes: float = 0.0  # of staging, of slices that waited for it: the median
+    links: dict[tuple[int, int], Link] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> float:
+        return max(self.calls / self.period, 1e-9)
+
+    def machine_of(self, rank: int) -> str:
+        return self.ranks[0].machines[rank]
+
+    def title(self, machine: str) -> str:
+        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
+        one = self.ranks[0]
+        hosts = dict(zip(one.machines, one.hosts, strict=True))
+        if list(hosts.values()).count(hosts[machine]) == 1:
+            return f"machine {hosts[machine]}"
+        return f"machine {list(hosts).index(machine)}"
+
+    def who(self, rank: int) -> str:
+        return f"rank {rank} ({self.ranks[0].hosts[rank]})"
+
+
+def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
+    """ranks: of one group, each on its own clock. last: of so many calls only. Raises TraceError."""
+    moves = offsets(ranks)
+    there = [one.shifted(moves[one.rank].seconds) for one in ranks]
+    numbers = sorted(set.intersection(*(_ended(one) for one in there)))
+    numbers = numbers[-(last + 1) :] if last else numbers
+    if len(numbers) < 2:
+        raise TraceError("the traces have not two calls that all of these ranks have ended; let the job run on")
+    calls = [{one.rank: one.calls[number] for one in there} for number in numbers]
+    errors = [move.error for move in moves.values()]
+    found = Blame(
+        ranks=there,
+        calls=len(calls) - 1,
+        period=_period([min(call.items())[1].title for call in calls[1:]]),
+        span=_end(calls[-1]) - _end(calls[0]),
+        clock_error=max((error for error in errors if error is not None), default=0.0) if None not in errors else None,
+    )
+    paths = CallPaths(there)
+    before = _end(calls[0])
+    for call in calls[1:]:
+        before = _add_call(found, call, before, paths)
+    window = (_end(calls[0]), before)
+    found.own_sums = {one.rank: _own_sums(one, window) for one in there}
+    found.links = _links(there, window)
+    waits = [wait.bytes for one in there for wait in one.staging if window[0] <= wait.ended <= window[1]]
+    found.slice_bytes = statistics.median(waits) if waits else 0.0
+    return found
+
+
+def _ended(one: RankTrace) -> set[int]:
+    return {number for number, call in one.calls.items() if call.ended is not None and not call.failed}
+
+
+def _end(call: dict[int, Call]) -> float:
+    return max(one.ended or 0.0 for one in call.values())
+
+
+def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
+    """before: when the last call was over. Returns when this one was."""
+    submitted = {rank: one.submitted for rank, one in call.items()}
+    start = max(before, min(submitted.values()))
+    end = max(_end(call), start)
+    found.computing += start - before
+    latest = max(submitted, key=lambda rank: submitted[rank])
+    _add_late(found, submitted, latest, start)
+    arrived = max(start, submitted[latest])
+    pieces, waits = paths.of(call)
+    found.staging_waits += waits
+    left = end - arrived
+    for piece in pieces:
+        taken = min(piece.seconds, left)  # of what lies behind the last submission
+        left -= taken
+        if taken > 0:
+            _add_piece(found, piece, taken)
+    return end
+
+
+def _add_late(found: Blame, submitted: dict[int, float], latest: int, start: float) -> None:
+    others = [time for rank, time in submitted.items() if rank != latest]
+    alone = submitted[latest] - max([start, *others])
+    found.computing += max([start, *others]) - start
+    if alone > 0:
+        found.late[latest] += alone
+        found.late_calls[latest] += 1
+    machine = found.machine_of(latest)
+    elsewhere = [time for rank, time in submitted.items() if found.machine_of(rank) != machine]
+    alone = submitted[latest] - max([start, *elsewhere])
+    if elsewhere and alone > 0:
+        found.late_machine[machine] += alone
+
+
+def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
+    match piece.cause:
+        case Cause.WIRE:
+            found.wire[piece.rank, piece.to or 0] += seconds
+        case Cause.MACHINE:
+            found.machine[piece.rank, piece.to or 0] += seconds
+        case Cause.SUMS:
+            found.sums[piece.rank] += seconds
+        case Cause.GRANT:
+            found.grants[piece.rank] += seconds
+        case Cause.LOOP | Cause.LATE:
+            found.loop[piece.rank] += seconds
+
+
+def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
+    steps = [step for step in one.steps if step.ready is not None and window[0] <= step.ready <= window[1]]
+    return sum(
+        step.offered - step.began + (step.ready or 0.0) - max(step.heard if step.waited else 0.0, step.offered)
+        for step in steps
+    )
+
+
+def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
+    went = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
+    rates: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for one in ranks:
+        before: dict[int, float] = defaultdict(
+            float
+        )  # by peer: when its last message was here, behind which others stood
+        for message in sorted(one.receives, key=lambda message: message.arrived):
+            left = went.get((message.peer, one.rank, message.slice, message.verb))
+            if left is not None and window[0] <= message.arrived <= window[1]:
+                took = max(message.arrived - max(left, before[message.peer]), 1e-6)
+                rates[message.peer, one.rank].append((message.arrived, message.bytes / took))
+            before[message.peer] = message.arrived
+    links = {}
+    for (source, target), seen in rates.items():
+        quarter = max(len(seen) // 4, 1)
+        values = [rate for _, rate in sorted(seen)]
+        medians = [statistics.median(values[first : first + quarter]) for first in range(0, len(values), quarter)]
+        links[source, target] = Link(source, target, statistics.median(values), max(medians))
+    return links
+
+
+def _period(titles: Sequence[str]) -> int:
+    """The calls after which the titles repeat; all of them where they do not."""
+    for period in range(1, len(titles) // 2 + 1):
+        if all(title == titles[index - period] for index, title in enumerate(titles) if index >= period):
+            return period
+    return len(titles)

@@ -1,0 +1,185 @@
+"""Who made a job slow, and why: the few causes that cost a tenth of its time or more, the dearest first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fairring.trace.blame import Blame, Link
+
+LEAST_SHARE = 0.1  # of the time, of a cause that is named
+_SLOW = 0.6  # of its siblings' rate, or its own best
+_MUCH_LOST = 0.003  # share of packets
+_TIMES_LOST = 3.0  # as many as others lose
+_QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
+_TWICE = 2.0
+_MANY_WAITS = 8  # for staging, on a call's critical path
+_SMALL_SLICE = 2 << 20  # bytes of staging
+
+
+@dataclass(frozen=True)
+class Finding:
+    """seconds: of the whole time, that would be gained without it. who: "rank 5", "machine b" or "all ranks"."""
+
+    kind: str  # late, processor, link, sums, staging
+    who: str
+    seconds: float
+    text: str
+    advice: str
+
+
+def findings(found: Blame) -> list[Finding]:
+    """Nothing where nobody and nothing costs a tenth of the time."""
+    every = [*_late(found), *_links(found), *_sums(found), *_staging(found)]
+    return sorted(
+        (one for one in every if one.seconds >= LEAST_SHARE * found.span), key=lambda one: one.seconds, reverse=True
+    )
+
+
+def _late(found: Blame) -> Iterator[Finding]:
+    machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
+    mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
+    if len(mates) > 1 and of_machine > _TWICE * max(found.late[rank] for rank in mates):
+        yield Finding(
+            "late",
+            found.title(machine),
+            of_machine,
+            f"its ranks {', '.join(map(str, mates))} make their calls after all others",
+            "look at what that machine does between calls: its processors' clock, other jobs, its disks",
+        )
+        return
+    if not found.late:
+        return
+    (rank, seconds), *others = found.late.most_common(2)
+    if others and seconds < _TWICE * others[0][1]:
+        return
+    many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
+    if _is_queued(found, rank):
+        yield Finding(
+            "processor",
+            f"rank {rank}",
+            seconds,
+            f"{many}, and its threads stood in line for a processor for {_queued(found, rank):.0%} of the time they "
+            "wanted one",
+            f"find what else runs on its cores on {_host(found, rank)} (top, taskset, the number of threads)",
+        )
+        return
+    yield Finding(
+        "late",
+        f"rank {rank}",
+        seconds,
+        f"{many}: it computes longer, or waits for its input",
+        "profile that rank's step (torch.profiler) beside another's: data loading, forward, backward",
+    )
+
+
+def _links(found: Blame) -> Iterator[Finding]:
+    machines = list(dict.fromkeys(found.ranks[0].machines))
+    best: Finding | None = None
+    for machine in machines:
+        touching = [link for link in found.links.values() if _touches(found, link, machine)]
+        others = [link for link in found.links.values() if not _touches(found, link, machine)]
+        if not touching or not others:
+            continue
+        rate, usual = _median(touching), _median(others)
+        wire = sum(
+            seconds
+            for (source, target), seconds in found.wire.items()
+            if machine in (found.machine_of(source), found.machine_of(target))
+        )
+        if rate < _SLOW * usual:
+            title = found.title(machine)
+            lost, usually = _lost(found, touching), _lost(found, others)
+            lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
+            again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
+            finding = Finding(
+                "link",
+                title,
+                wire * (1 - rate / usual),
+                f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
+                f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
+            )
+            best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
+    if best is not None:
+        yield best
+        return
+    for link in found.links.values():
+        if link.bytes_per_second < _SLOW * link.best:
+            wire = found.wire.get((link.source, link.target), 0.0)
+            yield Finding(
+                "link",
+                f"from rank {link.source} to rank {link.target}",
+                wire * (1 - link.bytes_per_second / link.best),
+                f"messages go at {_rate(link.bytes_per_second)}, and at times went at {_rate(link.best)}",
+                "look at who else uses the network between them",
+            )
+
+
+def _sums(found: Blame) -> Iterator[Finding]:
+    if len(found.own_sums) < 2:
+        return
+    rank = max(found.own_sums, key=lambda one: found.own_sums[one])
+    own = found.own_sums[rank]
+    usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
+    if own < _TWICE * usual:
+        return
+    yield Finding(
+        "processor" if _is_queued(found, rank) else "sums",
+        f"rank {rank}",
+        (found.sums[rank] + found.loop[rank]) * (1 - usual / own),
+        f"its sums and copies take {own / usual:.1f} times as long as others'",
+        f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
+    )
+
+
+def _staging(found: Blame) -> Iterator[Finding]:
+    waits = found.staging_waits / found.calls
+    if waits < _MANY_WAITS or found.slice_bytes > _SMALL_SLICE:
+        return
+    transport = found.span - found.computing - sum(found.late.values())
+    yield Finding(
+        "staging",
+        "all ranks",
+        transport / 2,
+        f"a call's slices waited for staging {waits:.0f} times in a row, each of {found.slice_bytes / 1024:.0f} KiB",
+        f"give FAIRRING_TOTAL_MEMORY more than {found.ranks[0].staging_bytes / (1 << 20):.3g} MiB",
+    )
+
+
+def _touches(found: Blame, link: Link, machine: str) -> bool:
+    return machine in (found.machine_of(link.source), found.machine_of(link.target))
+
+
+def _lost(found: Blame, links: Sequence[Link]) -> float:
+    """Share of the packets that went again."""
+    counts = [
+        found.ranks[index].packets.get(link.target, (0, 0)) for link in links for index in _of(found, link.source)
+    ]
+    return sum(again for _, again in counts) / max(sum(sent for sent, _ in counts), 1)
+
+
+def _of(found: Blame, rank: int) -> list[int]:
+    return [index for index, one in enumerate(found.ranks) if one.rank == rank]
+
+
+def _median(links: Sequence[Link]) -> float:
+    return statistics.median(link.bytes_per_second for link in links)
+
+
+def _queued(found: Blame, rank: int) -> float:
+    return next(one.queued for one in found.ranks if one.rank == rank)
+
+
+def _is_queued(found: Blame, rank: int) -> bool:
+    others = [one.queued for one in found.ranks if one.rank != rank]
+    own = _queued(found, rank)
+    return own > _QUEUED and own > _TWICE * statistics.median(others or [0.0])
+
+
+def _host(found: Blame, rank: int) -> str:
+    return found.ranks[0].hosts[rank]
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:.3g} MB/s"
