@@ -7,14 +7,18 @@ makes it, nobody waits. Until all have made it, whoever comes last is waited for
 
 from __future__ import annotations
 
+import heapq
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fairring.trace.clock import offsets
 from fairring.trace.path import CallPaths, Cause, Piece
 from fairring.trace.records import Call, RankTrace, TraceError
+
+Who = TypeVar("Who")
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,14 @@ class Blame:
     span: float
     clock_error: float | None
     computing: float = 0.0  # no rank had made the next call, or several had not
-    late: Counter[int] = field(default_factory=Counter)
-    late_machine: Counter[str] = field(default_factory=Counter)
+    late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    late_machine: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     late_calls: Counter[int] = field(default_factory=Counter)
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     machine: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
-    sums: Counter[int] = field(default_factory=Counter)
-    grants: Counter[int] = field(default_factory=Counter)
-    loop: Counter[int] = field(default_factory=Counter)
+    sums: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
     staging_waits: int = 0
     slice_bytes: float = 0.0  # of staging, of slices that waited for it: the median
@@ -71,6 +75,11 @@ class Blame:
 
     def who(self, rank: int) -> str:
         return f"rank {rank} ({self.ranks[0].hosts[rank]})"
+
+
+def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
+    """The largest, with the largest first."""
+    return heapq.nlargest(count, seconds.items(), key=lambda entry: entry[1])
 
 
 def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:

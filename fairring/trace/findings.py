@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fairring.trace.blame import Blame, Link
+from fairring.trace.blame import Blame, Link, dearest
 
 LEAST_SHARE = 0.1  # of the time, of a cause that is named
 _SLOW = 0.6  # of its siblings' rate, or its own best
@@ -51,7 +51,7 @@ def _late(found: Blame) -> Iterator[Finding]:
         return
     if not found.late:
         return
-    (rank, seconds), *others = found.late.most_common(2)
+    (rank, seconds), *others = dearest(found.late, 2)
     if others and seconds < _TWICE * others[0][1]:
         return
     many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"

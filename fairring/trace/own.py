@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -12,9 +10,9 @@ from fairring.trace.records import TraceError, parse
 from fairring.trace.words import explain
 
 
-def explain_own(group: Any, last: int | None) -> str:
+def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
     """As fairring.why() has it."""
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
     text = _core.trace(backend)
     if text is None:
         raise ValueError("only groups of the backend fairring record what they wait for")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fairring.trace.blame import Blame, blame
+from fairring.trace.blame import Blame, blame, dearest
 from fairring.trace.findings import LEAST_SHARE, findings
 from fairring.trace.records import RankTrace, TraceError
 
@@ -65,10 +65,10 @@ def _worst(found: Blame) -> Iterator[str]:
     if len(found.ranks) == 1:
         yield from _seen_by_one(found)
         return
-    late = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in found.late.most_common(_SHOWN)]
+    late = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in dearest(found.late, _SHOWN)]
     if late:
         yield f"Last to come, by step: {', '.join(late)}."
-    wires = sorted(found.wire.items(), key=lambda entry: entry[1], reverse=True)[:_SHOWN]
+    wires = dearest(found.wire, _SHOWN)
     shown = [
         f"{source} to {target} {_ms(seconds / found.steps)}{_speed(found, source, target)}"
         for (source, target), seconds in wires
@@ -79,9 +79,10 @@ def _worst(found: Blame) -> Iterator[str]:
 
 def _seen_by_one(found: Blame) -> Iterator[str]:
     """Without the others' traces a rank that came late can't be told from a slow wire."""
-    waits = Counter({peer: seconds for (peer, _), seconds in found.wire.items()})
-    waits.update({peer: seconds for (peer, _), seconds in found.machine.items()})
-    whom = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in waits.most_common(_SHOWN)]
+    waits: dict[int, float] = defaultdict(float)
+    for (peer, _), seconds in [*found.wire.items(), *found.machine.items()]:
+        waits[peer] += seconds
+    whom = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in dearest(waits, _SHOWN)]
     if whom:
         yield f"This rank waited, by step, for {', '.join(whom)}: they, the way from them, or whom they waited for."
 
