@@ -28,7 +28,6 @@ class Link:
     source: int
     target: int
     bytes_per_second: float  # the median
-    best: float  # the best of the medians of its quarters of the time
 
 
 @dataclass
@@ -54,8 +53,6 @@ class Blame:
     grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
-    staging_waits: int = 0
-    slice_bytes: float = 0.0  # of staging, of slices that waited for it: the median
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
 
     @property
@@ -106,8 +103,6 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     window = (_end(calls[0]), before)
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
     found.links = _links(there, window)
-    waits = [wait.bytes for one in there for wait in one.staging if window[0] <= wait.ended <= window[1]]
-    found.slice_bytes = statistics.median(waits) if waits else 0.0
     return found
 
 
@@ -128,8 +123,7 @@ def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPat
     latest = max(submitted, key=lambda rank: submitted[rank])
     _add_late(found, submitted, latest, start)
     arrived = max(start, submitted[latest])
-    pieces, waits = paths.of(call)
-    found.staging_waits += waits
+    pieces = paths.of(call)
     left = end - arrived
     for piece in pieces:
         taken = min(piece.seconds, left)  # of what lies behind the last submission
@@ -177,7 +171,7 @@ def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
 
 def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
     went = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
-    rates: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    rates: dict[tuple[int, int], list[float]] = defaultdict(list)
     for one in ranks:
         before: dict[int, float] = defaultdict(
             float
@@ -186,14 +180,11 @@ def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tupl
             left = went.get((message.peer, one.rank, message.slice, message.verb))
             if left is not None and window[0] <= message.arrived <= window[1]:
                 took = max(message.arrived - max(left, before[message.peer]), 1e-6)
-                rates[message.peer, one.rank].append((message.arrived, message.bytes / took))
+                rates[message.peer, one.rank].append(message.bytes / took)
             before[message.peer] = message.arrived
     links = {}
     for (source, target), seen in rates.items():
-        quarter = max(len(seen) // 4, 1)
-        values = [rate for _, rate in sorted(seen)]
-        medians = [statistics.median(values[first : first + quarter]) for first in range(0, len(values), quarter)]
-        links[source, target] = Link(source, target, statistics.median(values), max(medians))
+        links[source, target] = Link(source, target, statistics.median(seen))
     return links
 
 

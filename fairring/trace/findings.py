@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from fairring.trace.blame import Blame, Link, dearest
 
 LEAST_SHARE = 0.1  # of the time, of a cause that is named
-_SLOW = 0.6  # of its siblings' rate, or its own best
+_SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
 _TIMES_LOST = 3.0  # as many as others lose
 _QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
 _TWICE = 2.0
-_MANY_WAITS = 8  # for staging, on a call's critical path
-_SMALL_SLICE = 2 << 20  # bytes of staging
+_MORE = 1.5  # is lost by all ranks of a machine than by any of them alone
+_OFTEN = 0.5  # of the calls
 
 
 @dataclass(frozen=True)
 class Finding:
     """seconds: of the whole time, that would be gained without it. who: "rank 5", "machine b" or "all ranks"."""
 
-    kind: str  # late, processor, link, sums, staging
+    kind: str  # late, processor, link, sums
     who: str
     seconds: float
     text: str
@@ -31,7 +31,7 @@ class Finding:
 
 def findings(found: Blame) -> list[Finding]:
     """Nothing where nobody and nothing costs a tenth of the time."""
-    every = [*_late(found), *_links(found), *_sums(found), *_staging(found)]
+    every = [*_late(found), *_links(found), *_sums(found)]
     return sorted(
         (one for one in every if one.seconds >= LEAST_SHARE * found.span), key=lambda one: one.seconds, reverse=True
     )
@@ -40,7 +40,7 @@ def findings(found: Blame) -> list[Finding]:
 def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
     mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
-    if len(mates) > 1 and of_machine > _TWICE * max(found.late[rank] for rank in mates):
+    if len(mates) > 1 and of_machine > _MORE * max(found.late[rank] for rank in mates):
         yield Finding(
             "late",
             found.title(machine),
@@ -52,7 +52,7 @@ def _late(found: Blame) -> Iterator[Finding]:
     if not found.late:
         return
     (rank, seconds), *others = dearest(found.late, 2)
-    if others and seconds < _TWICE * others[0][1]:
+    if found.late_calls[rank] < _OFTEN * found.calls or (others and seconds < _TWICE * others[0][1]):
         return
     many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
     if _is_queued(found, rank):
@@ -103,17 +103,6 @@ def _links(found: Blame) -> Iterator[Finding]:
             best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
     if best is not None:
         yield best
-        return
-    for link in found.links.values():
-        if link.bytes_per_second < _SLOW * link.best:
-            wire = found.wire.get((link.source, link.target), 0.0)
-            yield Finding(
-                "link",
-                f"from rank {link.source} to rank {link.target}",
-                wire * (1 - link.bytes_per_second / link.best),
-                f"messages go at {_rate(link.bytes_per_second)}, and at times went at {_rate(link.best)}",
-                "look at who else uses the network between them",
-            )
 
 
 def _sums(found: Blame) -> Iterator[Finding]:
@@ -130,20 +119,6 @@ def _sums(found: Blame) -> Iterator[Finding]:
         (found.sums[rank] + found.loop[rank]) * (1 - usual / own),
         f"its sums and copies take {own / usual:.1f} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
-    )
-
-
-def _staging(found: Blame) -> Iterator[Finding]:
-    waits = found.staging_waits / found.calls
-    if waits < _MANY_WAITS or found.slice_bytes > _SMALL_SLICE:
-        return
-    transport = found.span - found.computing - sum(found.late.values())
-    yield Finding(
-        "staging",
-        "all ranks",
-        transport / 2,
-        f"a call's slices waited for staging {waits:.0f} times in a row, each of {found.slice_bytes / 1024:.0f} KiB",
-        f"give FAIRRING_TOTAL_MEMORY more than {found.ranks[0].staging_bytes / (1 << 20):.3g} MiB",
     )
 
 

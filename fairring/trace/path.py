@@ -52,14 +52,13 @@ class CallPaths:
             for wait in one.staging:
                 self._staging[one.rank, wait.slice] = wait
 
-    def of(self, call: Mapping[int, Call]) -> tuple[list[Piece], int]:
-        """call: by rank. The pieces from the last of all submissions on, the latest first, and waits for staging."""
+    def of(self, call: Mapping[int, Call]) -> list[Piece]:
+        """call: by rank. The pieces from the last of all submissions on, the latest first."""
         ends = {rank: one.ended for rank, one in call.items() if one.ended is not None}
         rank = max(ends, key=lambda one: ends[one])
         time = ends[rank]
         number = call[rank].number
         pieces: list[Piece] = []
-        waits = 0
         step = self._before(self._steps[rank, number], time)
         while step is not None and len(pieces) < _MOST_PIECES:
             assert step.ready is not None
@@ -69,12 +68,11 @@ class CallPaths:
             previous = self._before((other for other in earlier if other.slice == step.slice), time)
             wait = self._staging.get((rank, step.slice))
             if previous is None and wait is not None:  # an older slice had what this one needed
-                waits += 1
                 time = min(time, wait.ended)
                 previous = self._before((other for other in earlier if other.slice < step.slice), time)
             step = previous
         pieces.append(Piece(Cause.LOOP, rank, max(0.0, time - call[rank].submitted)))
-        return [piece for piece in pieces if piece.seconds > 0], waits
+        return [piece for piece in pieces if piece.seconds > 0]
 
     def _through(self, step: Step, rank: int, pieces: list[Piece]) -> tuple[int, float]:
         """Adds the pieces of one step; returns the rank and the time at which the path goes on."""

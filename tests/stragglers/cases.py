@@ -11,7 +11,7 @@ MACHINES = (2, 2, 2)
 
 @dataclass(frozen=True)
 class Planted:
-    """kinds: any of these will do; none: nobody is to be named. run: of tests/programs/stragglers.py."""
+    """kinds: any of these will do; none: nobody is to be named. run: of tests/programs/straggling.py."""
 
     title: str
     kinds: tuple[str, ...] = ()
@@ -40,8 +40,7 @@ def clusters(rounds: int) -> Iterator[Cluster]:
         Planted("slow machine", ("late",), f"machine {number}", {"slow": [2 * number, 2 * number + 1]})
         for number in range(len(MACHINES))
     ]
-    staging = [Planted("small staging", ("staging",), "all ranks", {"memory": "64KiB", "pause": 0.0})]
-    yield Cluster("", rounds * [*sound, *slow, *crowded, *machine, *staging])
+    yield Cluster("", rounds * [*sound, *slow, *crowded, *machine])
     for number in range(len(MACHINES)):
         named = Planted("slow link", ("link",), f"machine {number}", {"pause": 0.001})
         yield Cluster(f"{number}=100mbit", rounds * 2 * [named])

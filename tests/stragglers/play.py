@@ -16,7 +16,7 @@ from fairring.trace.records import load
 from fairring.trace.words import explain
 from stragglers.cases import MACHINES, Cluster, Planted
 
-_PROGRAM = Path(__file__).parent.parent / "programs" / "stragglers.py"
+_PROGRAM = Path(__file__).parent.parent / "programs" / "straggling.py"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ class Run:
     slow_pause: float = 0.02
     crowded: list[int] = field(default_factory=list)  # ranks that share their core with busy processes
     busy: int = 3
-    memory: str = ""  # FAIRRING_TOTAL_MEMORY
 
 
 class Pause(torch.autograd.Function):
@@ -63,8 +62,8 @@ class Net(nn.Module):
 
 
 def play(run: Run, rank: int) -> None:
-    os.environ["FAIRRING_TOTAL_MEMORY"] = run.memory
     group = dist.new_group()
+    assert isinstance(group, dist.ProcessGroup)
     crowd = []
     cores = os.sched_getaffinity(0)
     if rank in run.crowded:
