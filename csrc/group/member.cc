@@ -27,8 +27,11 @@ std::vector<CostRow> rowsOf(const GroupSettings& settings) {
 
 std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
   if (!settings.makeAccelerator) return std::nullopt;
-  return Planner(Topology(devicePlacesOf(facts)),
-                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings))});
+  Topology topology(devicePlacesOf(facts));
+  // NCCL has one call for equal shards, which is quicker than one for each owner.
+  const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
+  return Planner(std::move(topology),
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings)), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
