@@ -86,14 +86,17 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   return backend;
 }
 
-void FairringBackend::endAll() {
+void FairringBackend::endAll(bool failed) {
   std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
   {
     const std::lock_guard lock(liveMutex);
     groups.swap(live);
   }
   for (const auto& group : std::views::reverse(groups)) {
-    if (const auto backend = group.lock()) backend->shutdown();
+    const auto backend = group.lock();
+    if (!backend) continue;
+    if (failed && backend->origin_.options.devices) backend->abort();
+    backend->shutdown();
   }
 }
 

@@ -43,7 +43,9 @@ class FairringBackend : public Fallback {
                                                 std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
-  static void endAll();
+  // failed: by an exception that nobody caught. Calls on a device are broken off then; what they wait for may never
+  // come, and their timeouts are long.
+  static void endAll(bool failed);
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
   // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,

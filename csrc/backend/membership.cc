@@ -1,9 +1,12 @@
 #include "backend/membership.h"
 
+#include <c10/util/Logging.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "transport/socket.h"
@@ -185,14 +188,21 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
+  // No host waits for calls on a device: what it enqueues next reads their results, which are garbage by now.
+  if (options_.devices) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
+  // Another rank's abort() is no error of its own.
+  const bool endsProcess = options_.endsProcess && error.kind() != ErrorKind::Aborted;
   completion().post([store, shared = store_, key = bootstrap_.errorKey(), text = error.text(), onFailed = onFailed_,
-                     &completion = completion()] {
+                     &completion = completion(), endsProcess] {
     onFailed(completion);
     try {
       (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }
+    if (!endsProcess) return;
+    std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=exit says\n", text.c_str());
+    std::_Exit(EXIT_FAILURE);
   });
 }
 

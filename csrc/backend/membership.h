@@ -43,7 +43,8 @@ struct MembershipOptions : BootstrapOptions {
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
-  bool devices = false;  // all-reduces of CUDA tensors are the engine's
+  bool devices = false;      // all-reduces of CUDA tensors are the engine's
+  bool endsProcess = false;  // an error of the group, once the other ranks can read of it
 };
 
 class Membership {
