@@ -9,7 +9,8 @@
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
-#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
+#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
+#                  RUN=A, B or C: each in ten minutes
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
@@ -187,7 +188,7 @@ test-cuda: build
 	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
 	@if $(BIN)/ninja -C build/torch-$(NEWEST_TORCH)/cmake -t targets all | grep '^fairring_cuda_tests:' >/dev/null; then \
 	  $(STAGE) "build CUDA code" $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake \
-	    --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench; \
+	    --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench fairring_cuda_probe; \
 	  $(STAGE) "C++ tests of CUDA" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex 'cuda|level_zero'; \
 	else \
 	  echo "skipped: CUDA code, for want of what CMake says above"; \
@@ -208,7 +209,7 @@ test-emulated-cuda: build
 	fi
 
 test-gpu:
-	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run
+	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(RUN)
 
 # BENCH takes its options: BENCH='--layouts 2x1 --json rows.json'
 bench-gpu:
