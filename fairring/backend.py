@@ -18,7 +18,6 @@ from fairring import _core, facts, hardware_queues
 from fairring.config import Config, ConfigError
 
 
-
 @atexit.register
 def _end_all() -> None:
     """Groups that were not destroyed end before Python does."""
