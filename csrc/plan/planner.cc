@@ -277,8 +277,8 @@ std::uint64_t Planner::largestSliceBytes(const Candidate& candidate) const {
       (worstStagingBytes(candidate.plan, candidate.loads, middle * kGrainBytes) <= budget ? fits : above) = middle;
     }
     const std::uint64_t largest = fits * kGrainBytes;
-    const std::uint64_t grain = settings_.sliceGrainBytes;
-    if (fits >= fewest) return largest < grain ? largest : largest / grain * grain;
+    const std::uint64_t whole = largest / settings_.sliceGrainBytes * settings_.sliceGrainBytes;
+    if (fits >= fewest) return whole > 0 ? whole : largest;
   }
   return 0;
 }
