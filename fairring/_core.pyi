@@ -29,6 +29,7 @@ class MembershipOptions:
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones
     transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
+    reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # all-reduces of CUDA tensors are the engine's
     ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same

@@ -49,6 +49,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.lanes = config.lanes
     membership.devices = config.cuda
     membership.ends_process = config.on_error == "exit"
+    membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()

@@ -55,6 +55,7 @@ PYBIND11_MODULE(_core, module) {
                     })
       .def_readwrite("devices", &MembershipOptions::devices)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
+      .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)
       .def_property("device_machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.machine = text; })
       .def_property("device_obstacle", nullptr,

@@ -59,12 +59,13 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   const auto makeNccl = [make = origin.makeNccl, options, timeout](std::int64_t generation, StorePtr on) {
     return (*make)(options, timeout, generation, std::move(on));
   };
-  Parts parts{std::make_shared<Meeting>(store), std::make_shared<StockNccl>(store, makeNccl),
+  const bool meets = !options.reconfigurable;
+  Parts parts{std::make_shared<Meeting>(meets ? store : nullptr), std::make_shared<StockNccl>(store, makeNccl),
               std::make_shared<Hooks>()};
   // A group of one rank meets nobody, but an NCCL of its own may find the keys of an earlier one.
-  const std::int64_t alone = options.size == 1 ? store->add("fairring/alone", 1) : 0;
+  const std::int64_t alone = meets && options.size == 1 ? store->add("fairring/alone", 1) : 0;
   std::shared_ptr<Membership> membership;
-  if (options.size > 1) {
+  if (meets && options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
     membership = std::make_shared<Membership>(store, std::move(options), [parts](Completion& completion) {
       parts.meeting->breakOff();
@@ -80,10 +81,14 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   }
   auto backend =
       c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));
+  remember(backend);
+  return backend;
+}
+
+void FairringBackend::remember(const c10::intrusive_ptr<FairringBackend>& backend) {
   const std::lock_guard lock(liveMutex);
   std::erase_if(live, [](const auto& group) { return group.expired(); });
   live.emplace_back(backend);
-  return backend;
 }
 
 void FairringBackend::endAll(bool failed) {
@@ -104,13 +109,17 @@ FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::in
                                  std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
       alone_(alone),
+      reconfigurer_(origin.options.reconfigurable ? std::make_unique<Reconfigurer>(origin.options) : nullptr),
       membership_(std::move(membership)),
-      origin_(std::move(origin)) {}
+      origin_(std::move(origin)) {
+  setConfigured(!reconfigurer_);
+}
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
   Fallback::shutdown();
   membership_.reset();
+  if (reconfigurer_) reconfigurer_->end();
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() {
@@ -129,7 +138,7 @@ bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
 c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                                          const c10::intrusive_ptr<Options>& options) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   const auto mine = std::ranges::find(ranks, getRank());
   if (mine == ranks.end()) return nullptr;
   Origin origin;
@@ -142,6 +151,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
   }
   MembershipOptions& child = origin.options;
   child.name = options->group_name;
+  child.reconfigurable = false;
   child.rank = static_cast<int>(mine - ranks.begin());
   child.size = static_cast<int>(ranks.size());
   const std::vector<int> parents = std::exchange(child.globalRanks, {});
@@ -157,9 +167,20 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
+void FairringBackend::loseMembers() {
+  setConfigured(false);
+  std::shared_ptr<Membership> ending;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(membership_);
+  }
+  reconfigurer_->retire(std::move(ending));
+}
+
 std::int64_t FairringBackend::meet() {
   const std::shared_ptr<Membership> membership = this->membership();
   try {
+    check(membership || alone_ > 0, ErrorKind::Usage, kNcclNeedsStore);
     return membership ? membership->generation(timeout()) : alone_;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
@@ -186,6 +207,7 @@ void FairringBackend::abort() {
     membership->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " aborted its process group ", getGroupUid(),
                                 ": its calls ended where they were"));
   }
+  if (reconfigurer_) loseMembers();
   Fallback::abort();
 }
 
@@ -211,9 +233,13 @@ void FairringBackend::shutdown() {
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;
   std::shared_ptr<const MakeNccl> make;  // the last reference takes Python's lock
-  const std::lock_guard lock(mutex_);
-  ending.swap(membership_);
-  make.swap(origin_.makeNccl);
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(membership_);
+    make.swap(origin_.makeNccl);
+  }
+  ending.reset();
+  if (reconfigurer_) reconfigurer_->end();
 }
 
 }  // namespace fairring

@@ -26,6 +26,7 @@ struct GroupSettings {
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{60'000};
+  std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
   // each of which it waits for no longer than the call may take.

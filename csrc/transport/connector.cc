@@ -7,7 +7,9 @@ namespace fairring {
 
 namespace {
 
-constexpr std::chrono::milliseconds kRetryAfter{100};
+// Between attempts: at first little, for the other side may be about to make the group; then twice as long each time.
+constexpr std::chrono::milliseconds kFirstRetry{2};
+constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
 // Of the other machine's network, in an attempt to make a connection anew: it may come back just after a packet was
 // lost. A process there that is stopped is waited for: it would find all attempts at once when it goes on.
@@ -99,7 +101,7 @@ void Connector::tryConnecting(const Key& key) {
 }
 
 bool Connector::retry(const Attempt& attempt, const Error& error) const {
-  if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
+  if (!error || Loop::Clock::now() + kLongestRetry >= attempt.deadline) return false;
   const bool isClosed = error.kind() == ErrorKind::Connection && Loop::Clock::now() < attempt.crowdedUntil;
   return isClosed || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
@@ -107,7 +109,8 @@ bool Connector::retry(const Attempt& attempt, const Error& error) const {
 void Connector::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
   if (retry(attempt, error)) {
-    attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { tryConnecting(key); });
+    attempt.pause = std::clamp(2 * attempt.pause, kFirstRetry, kLongestRetry);
+    attempt.retry = loop_.at(Loop::Clock::now() + attempt.pause, [this, key] { tryConnecting(key); });
     return;
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
