@@ -62,6 +62,7 @@ Topology::Topology(const std::vector<Place>& places) {
                               place.site, "'; give all ranks of a machine the same site"));
     }
     machineOf_.push_back(machine->second);
+    localIndexOf_.push_back(static_cast<int>(ranks.size()));
     ranks.push_back(rank);
   }
   if (machinesOf_.size() == 1) groups_ = groupsOf(static_cast<int>(ranksOf_.size()));

@@ -30,6 +30,7 @@ class Topology {
   int sites() const { return static_cast<int>(machinesOf_.size()); }
 
   int machineOf(int rank) const { return machineOf_[rank]; }
+  int localIndexOf(int rank) const { return localIndexOf_[rank]; }
   bool inOneSite(int rank, int other) const { return siteOf_[machineOf_[rank]] == siteOf_[machineOf_[other]]; }
   int siteOf(int machine) const { return siteOf_[machine]; }
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
@@ -46,6 +47,7 @@ class Topology {
 
  private:
   std::vector<int> machineOf_;
+  std::vector<int> localIndexOf_;
   std::vector<int> siteOf_;
   std::vector<std::vector<int>> ranksOf_;
   std::vector<std::vector<int>> machinesOf_;

@@ -20,10 +20,11 @@ TEST(Topology, OrdersMachinesAndSitesByTheirLowestRank) {
   EXPECT_EQ(topology.machinesOf(1), (std::vector<int>{1}));
 }
 
-TEST(Topology, KnowsEachRanksMachine) {
+TEST(Topology, KnowsEachRanksPlaceOnItsMachine) {
   const Topology topology({{"a", ""}, {"b", ""}, {"a", ""}});
   EXPECT_EQ(topology.machineOf(2), 0);
-  EXPECT_EQ(topology.machineOf(1), 1);
+  EXPECT_EQ(topology.localIndexOf(2), 1);
+  EXPECT_EQ(topology.localIndexOf(1), 0);
 }
 
 TEST(Topology, LeavesOutLevelsWithoutPeersButNeverTheMachine) {
