@@ -40,7 +40,7 @@ class Rank:
 
     def init(self, name: str, backend: str | None = None, timeout: timedelta = GROUP_TIMEOUT, **options: Any) -> None:
         """The default group; a name may be used again once the last such group is destroyed."""
-        place = {"store": self.store(name), "rank": self.number, "world_size": self.size}
+        place: dict[str, Any] = {"store": self.store(name), "rank": self.number, "world_size": self.size}
         dist.init_process_group(backend or self.backend, timeout=timeout, **place, **options)
 
     def part(self, tensor: torch.Tensor) -> torch.Tensor:
