@@ -111,10 +111,10 @@ def fresh() -> Iterator[Trio]:
 
 def _expect_no_members(rank: int) -> None:
     other = (rank + 1) % 3
-    calls = [lambda: dist.all_reduce(torch.ones(1)), lambda: dist.send(torch.ones(1), other), dist.barrier]
+    calls: list[Any] = [lambda: dist.all_reduce(torch.ones(1)), lambda: dist.send(torch.ones(1), other), dist.barrier]
     for call in calls:
         with pytest.raises(dist.DistBackendError, match=r"has no members now.*give it members by reconfigure"):
-            call()  # type: ignore[no-untyped-call]
+            call()
 
 
 def test_calls_before_the_first_reconfiguration_are_refused(fresh: Trio) -> None:
@@ -247,7 +247,8 @@ def _reconfigure_over_a_call(rank: int, uuid: int, handles: list[str]) -> Member
     under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank == 1 else None
     members = _join(rank, uuid, handles)
     if under_way is not None:
-        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished"):
+        # Or its peer leaves before it does.
+        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d has left"):
             under_way.wait()
     return members
 

@@ -53,7 +53,7 @@ Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipO
       runtime_(runtimeFor(options_)),
       onFailed_(std::move(onFailed)),
       sharedKeys_(store_) {
-  bootstrap_.emplace(*sharedKeys_, options_, bootstrapSteps(), departuresOfProcess());
+  bootstrap_ = std::make_unique<Bootstrap>(*sharedKeys_, options_, bootstrapSteps(), departuresOfProcess());
 }
 
 Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFailed)
@@ -149,7 +149,7 @@ std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  check(bootstrap_.has_value(), ErrorKind::Usage, kNcclNeedsStore);
+  check(bootstrap_ != nullptr, ErrorKind::Usage, kNcclNeedsStore);
   return bootstrap_->generation();
 }
 

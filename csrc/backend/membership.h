@@ -126,7 +126,7 @@ class Membership {
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;
-  std::optional<Bootstrap> bootstrap_;  // where there is a store
+  std::unique_ptr<Bootstrap> bootstrap_;  // null where there is no store
 
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;
