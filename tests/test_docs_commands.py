@@ -177,7 +177,7 @@ def test_programs_understand_the_commands_in_the_text(document: Path) -> None:
     outside = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     for text in code(outside):
         words = text.split()
-        mentioned = len(words) < (3 if words[0] == "fairring" else 2) or words[-1].startswith("--")
+        mentioned = len(words) < (4 if words[0] == "fairring" else 2) or words[-1].startswith("--")
         if words[0] in UNDERSTANDING and not mentioned and not ELLIPSES.search(text):
             understand(shlex.split(text))
 
