@@ -11,7 +11,6 @@ import pytest
 
 from fairring import cli, config
 from fairring.bench.command import BENCHMARKS
-from fairring.lab import command as lab_command
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
@@ -136,34 +135,6 @@ def test_members_that_are_named_exist(document: Path) -> None:
         if match := re.fullmatch(r"([A-Z]\w+)::(\w+)", words):
             owner, member = (re.compile(rf"\b{name}\b") for name in match.groups())
             assert any(owner.search(text) and member.search(text) for text in headers), words
-
-
-@each_document
-def test_targets_of_make_exist(document: Path) -> None:
-    makefile = (REPOSITORY / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
-    assert phony
-    for words in code(document.read_text()):
-        if match := re.match(r"make (\w[\w-]*)", words):
-            assert match[1] in phony[1].split(), words
-
-
-@each_document
-def test_the_lab_understands_the_command_lines(document: Path) -> None:
-    for line in code(document.read_text()):
-        words = line.split()
-        if words[:2] == ["fairring", "lab"] and "--" in words:
-            assert cli._parser().parse_args(words[1 : words.index("--")]).module is lab_command
-
-
-@each_document
-def test_benchmarks_understand_the_command_lines(document: Path) -> None:
-    for line in code(document.read_text()):
-        words = line.split()
-        bench = next((at for at in range(len(words)) if words[at : at + 2] == ["fairring", "bench"]), None)
-        if bench is not None and len(words) > bench + 2 and "…" not in line:
-            module = cli._parser().parse_args(words[bench + 1 :]).module
-            assert module.__name__.startswith("fairring.bench."), module
 
 
 @pytest.mark.parametrize(("document", "heading"), [(README, "When something fails"), (TROUBLESHOOTING, "Errors")])
