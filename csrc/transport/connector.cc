@@ -132,15 +132,12 @@ bool Connector::goesToListener(const Key& key) const {
 void Connector::take(AuthenticatedConnection connection) {
   const Key key{connection.peer, connection.purpose, connection.lane};
   const bool isExpected = wanted_.contains(key) || connection.purpose != Purpose::Lane;
-  if (connection.error) {
-    if (isExpected) events_.failed(connection.peer, connection.error);
-    return;
-  }
-  const bool isLane = connection.purpose != Purpose::Control;
   if (!isExpected) {  // where it is none of those that are wanted, it is closed by going out of scope
     if (!hasWanted_) early_.insert_or_assign(key, std::move(connection));
     return;
   }
+  if (connection.error) return events_.failed(connection.peer, connection.error);
+  const bool isLane = connection.purpose != Purpose::Control;
   // A lane may come again before this rank has seen it break. A second control connection is closed.
   const bool isNew = linked_.insert(key).second;
   missing_.erase(key);

@@ -76,7 +76,7 @@ class Connector {
   std::set<Key> missing_;
   std::set<Key> linked_;
   bool hasWanted_ = false;
-  std::map<Key, AuthenticatedConnection> early_;  // lanes that came before that
+  std::map<Key, AuthenticatedConnection> early_;  // lanes that came, or failed, before that
   std::map<Key, Attempt> attempts_;
 };
 

@@ -168,6 +168,22 @@ TEST_F(SecureAcceptorTest, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndT
   EXPECT_EQ(reports(), 0U);
 }
 
+// The other side may have ended by then, and nothing but this tells why.
+TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
+  std::vector<Error> errors;
+  loop_.runAndWait([&] {
+    Connector connector(loop_.loop(), endpoint_,
+                        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                                          [&](int, const Error& error) { errors.push_back(error); }});
+    connector.open();
+    endpoint_->put({1, Purpose::Lane, 0, Stream(), makeError(ErrorKind::Configuration, "another's certificate")});
+    EXPECT_TRUE(errors.empty());
+    connector.want({{1, Purpose::Lane, address()}}, milliseconds(20'000));
+  });
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].text(), "another's certificate");
+}
+
 // TLS would accept him, but he does not get so far: whatever he says first is no greeting.
 TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
   const auto certified = issue("stranger");
