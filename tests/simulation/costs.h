@@ -16,7 +16,7 @@ struct NetworkCosts {
 
 struct CoreCosts {                       // of one rank's thread
   int cores = 0;                         // that all ranks of the world share; 0: each rank has its own
-  double wakeSeconds = 12e-6;            // from what a waiting rank waits for until it runs
+  double wakeSeconds = 12e-6;            // of the core, when a rank that had nothing to do goes on
   double turnSeconds = 1.5e-6;           // of the loop, where something was due
   double callSeconds = 12e-6;            // from the user's call until the pipeline has it, and back
   double sendSeconds = 6e-6;             // of messages that go to one peer together

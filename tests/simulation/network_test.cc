@@ -71,7 +71,7 @@ TEST(Network, ConnectionsShareTheLinkOfTheirSender) {
   Wires wires({0, 0, 1, 2});
   wires.send(0, 2, 10'000);
   wires.send(1, 3, 5'000);
-  EXPECT_EQ(wires.arrivals(), (Micros{16'000, 11'000}));
+  EXPECT_EQ(wires.arrivals(), (Micros{16'000, 12'000}));
 }
 
 TEST(Network, ConnectionsShareTheLinkOfTheirReceiver) {

@@ -127,13 +127,14 @@ Script drawn(std::uint64_t seed) {
   script.creditKiB = script.eagerKiB * (1 + random() % 3);
   script.copiedKiB = random() % 2 == 0 ? 0 : 512;
   script.waits = random() % 2 == 0;
-  const std::uint64_t calls = 1 + random() % 6;
+  const bool areMany = random() % 16 == 0;  // small ones: more than flags of a queue have lines
+  const std::uint64_t calls = areMany ? 70 + random() % 60 : 1 + random() % 6;
   for (std::uint64_t c = 0; c < calls; ++c) {
     ScriptedCall call{.pattern = static_cast<Pattern>(random() % kPatternNames.size())};
     if (random() % 2 == 0) call.pattern = Pattern::AllReduce;
     if (hasRoot(call.pattern)) call.root = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
     const std::uint64_t most = call.pattern == Pattern::AllReduce ? 60'000 : 6'000;
-    call.elements = random() % (random() % 2 == 0 ? 64 : most);
+    call.elements = random() % (areMany || random() % 2 == 0 ? 64 : most);
     script.calls.push_back(call);
   }
   const std::uint64_t faults = random() % 2 == 0 ? 0 : 1 + random() % 3;

@@ -52,6 +52,7 @@ class SimulatedRank {
 
   // When the world is to step it again.
   Time nextTurn = kNever;
+  bool asleep = true;  // its last turn had nothing to do
   Time pausedUntil{0};
   bool boardHasChanged = false;
   MachineStandIn* standIn = nullptr;  // where there is one

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "plan/cost_rows.h"
@@ -323,9 +324,12 @@ class Play {
 Verdict play(const Script& script) { return Play(script).run(); }
 
 Script shrunk(Script script, const std::function<Verdict(const Script&)>& player, int mostPlays) {
-  // In the same way: the text up to its first number.
+  // In the same way: the beginning of the text, but for its numbers.
   const auto manner = [](const Verdict& verdict) {
-    return verdict.broken.substr(0, verdict.broken.find_first_of("0123456789"));
+    std::string text = verdict.broken;
+    std::erase_if(text,
+                  [](char letter) { return std::string_view("0123456789.- ").find(letter) != std::string_view::npos; });
+    return text.substr(0, 30);
   };
   const std::string first = manner(player(script));
   for (bool shorter = true; shorter;) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fairring::simulation {
 
@@ -140,9 +141,8 @@ bool World::step() {
 void World::notify(int rank) {
   SimulatedRank& self = this->rank(rank);
   if (self.dead) return;
-  const Time when = present();
-  const bool isAwake = self.core.time() >= when;
-  schedule(rank, isAwake ? self.core.time() : when + ofSeconds(costs_.wakeSeconds) + someTime(kShuffledSeconds));
+  const Time when = std::max(present(), self.core.time());
+  schedule(rank, self.asleep ? when + someTime(kShuffledSeconds) : when);
 }
 
 void World::schedule(int rank, Time when) {
@@ -168,6 +168,7 @@ void World::turn(int rank, Time when) {
 void World::run(int rank) {
   SimulatedRank& self = this->rank(rank);
   self.core.begin(now());
+  if (std::exchange(self.asleep, false)) self.core.charge(costs_.wakeSeconds);
   acting_ = &self.core;
   const bool served = self.loop.runOnce(std::chrono::milliseconds(0));
   if (served) {
@@ -175,6 +176,7 @@ void World::run(int rank) {
     ringDoorbells(rank);
     schedule(rank, self.core.time());
   }
+  self.asleep = !served;
   acting_ = nullptr;
 }
 

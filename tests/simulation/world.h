@@ -21,12 +21,14 @@ namespace fairring::simulation {
 struct WorldSettings {
   std::vector<Place> places;  // by rank
   PlannerSettings planner;
+  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
   Costs costs = {};
   EagerLimits limits = {};
   bool moves = true;                      // bytes; else only time passes, and memory is not looked at
   bool sharedMemory = true;               // the real exchange of level 0; needs `moves` where ranks are to be compared
   std::uint64_t copiedBytes = 512 << 10;  // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
+  // NOLINTEND(readability-redundant-member-init)
 };
 
 class World {

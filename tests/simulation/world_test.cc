@@ -23,6 +23,7 @@ Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {})
 simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes, bool sharedMemory) {
   simulation::Experiment experiment{.places = {},
                                     .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                                    .costs = {},
                                     .bytes = bytes,
                                     .sharedMemory = sharedMemory};
   for (int m = 0; m < machines; ++m) {
@@ -105,7 +106,7 @@ TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
   for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
     const double real = simulation::carriedOut(experimentOf(2, 4, bytes, true)).seconds;
     const double standIn = simulation::carriedOut(experimentOf(2, 4, bytes, false)).seconds;
-    EXPECT_NEAR(standIn, real, 0.05 * real) << bytes << " bytes";
+    EXPECT_NEAR(standIn, real, 0.1 * real) << bytes << " bytes";
   }
 }
 
