@@ -34,7 +34,7 @@ int report(const Script& script, const Verdict& verdict) {
               << (verdict.failed ? ", with typed errors" : "") << "; bits " << std::hex << verdict.bits << "\n";
     return 0;
   }
-  std::cout << "FAILED: " << verdict.broken << "\n  seed " << script.seed << ": " << script.text() << "\n";
+  std::cout << "FAILED: " << verdict.broken << "\n  seed " << script.seed << ": " << script.text() << std::endl;
   const Script shorter = fairring::testing::shrunk(script);
   std::cout << "  shorter: " << fairring::testing::play(shorter).broken << "\n  again: simulate --script '"
             << shorter.text() << "'\n";

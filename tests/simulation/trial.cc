@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -204,7 +203,8 @@ class Play {
         continue;
       }
       const auto [first, isNew] = results_.try_emplace({index, resultOf(rank, index, block)}, values);
-      if (!isNew && std::memcmp(first->second.data(), values.data(), values.size() * sizeof(float)) != 0)
+      const auto bitsOf = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+      if (!std::ranges::equal(first->second, values, {}, bitsOf, bitsOf))
         broke("rank ", rank, ", call ", index, ", block ", block, " has other bits than another rank");
       if (isNew) checkValues(rank, index, block, values);
     }
