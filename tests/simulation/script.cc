@@ -127,7 +127,8 @@ Script drawn(std::uint64_t seed) {
   script.creditKiB = script.eagerKiB * (1 + random() % 3);
   script.copiedKiB = random() % 2 == 0 ? 0 : 512;
   script.waits = random() % 2 == 0;
-  const bool areMany = random() % 16 == 0;  // small ones: more than flags of a queue have lines
+  const bool areMany = random() % 16 == 0;  // small ones, and room for them: more than a queue has lines of flags
+  if (areMany) script.stagingKiB = 4096;
   const std::uint64_t calls = areMany ? 70 + random() % 60 : 1 + random() % 6;
   for (std::uint64_t c = 0; c < calls; ++c) {
     ScriptedCall call{.pattern = static_cast<Pattern>(random() % kPatternNames.size())};
