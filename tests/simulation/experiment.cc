@@ -82,6 +82,7 @@ class Course {
 
   std::vector<std::uint64_t> sent() const {
     std::vector<std::uint64_t> bytes;
+    bytes.reserve(static_cast<std::size_t>(world_.planner().topology().machines()));
     for (int machine = 0; machine < world_.planner().topology().machines(); ++machine)
       bytes.push_back(world_.network().bytesOf(machine));
     return bytes;

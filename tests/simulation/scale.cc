@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -28,20 +29,17 @@ constexpr const char* kUsage =
 std::vector<double> numbers(const std::string& text) {
   std::vector<double> list;
   std::istringstream in(text);
-  for (std::string one; std::getline(in, one, ',');) list.push_back(std::atof(one.c_str()));
+  for (std::string one; std::getline(in, one, ',');) list.push_back(std::strtod(one.c_str(), nullptr));
   return list;
 }
 
 // VmHWM: the most that the process has had so far.
-std::string memoryMiB() {
-  std::ostringstream text;
-  std::FILE* const file = std::fopen("/proc/self/status", "r");
-  char line[256];
-  double kib = 0;
-  while (file != nullptr && std::fgets(line, sizeof line, file) != nullptr) std::sscanf(line, "VmHWM: %lf", &kib);
-  if (file != nullptr) std::fclose(file);
-  text << kib / 1024;
-  return text.str();
+double memoryMiB() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) / 1024;
+  }
+  return 0;
 }
 
 Pattern patternOf(const std::string& name) {
@@ -63,7 +61,8 @@ void show(const Experiment& experiment, double machines, double ranks, double gb
             << ", \"seconds\": " << outcome.seconds << ", \"messages\": " << outcome.messages
             << ", \"link_bytes\": " << outcome.linkBytes << ", \"connections\": " << outcome.mostConnections
             << ", \"events\": " << outcome.events << ", \"real_seconds\": " << real
-            << ", \"memory_mib\": " << memoryMiB() << "}" << std::endl;
+            << ", \"memory_mib\": " << memoryMiB() << "}\n"
+            << std::flush;
 }
 
 int run(std::map<std::string, std::string> options) {
@@ -76,11 +75,11 @@ int run(std::map<std::string, std::string> options) {
                                 .costs = {},
                                 .pattern = patternOf(options["--collective"]),
                                 .bytes = static_cast<std::uint64_t>(bytes),
-                                .calls = std::atoi(options["--calls"].c_str()),
+                                .calls = static_cast<int>(std::strtol(options["--calls"].c_str(), nullptr, 10)),
                                 .sharedMemory = options["--shared-memory"] == "yes"};
-          experiment.costs.core.cores = std::atoi(options["--cores"].c_str());
+          experiment.costs.core.cores = static_cast<int>(std::strtol(options["--cores"].c_str(), nullptr, 10));
           experiment.costs.network.bytesPerSecond = gbit * 1e9 / 8 * NetworkCosts::kPayload;
-          experiment.costs.network.oversubscription = std::atof(options["--oversubscription"].c_str());
+          experiment.costs.network.oversubscription = std::strtod(options["--oversubscription"].c_str(), nullptr);
           experiment.planner.rows[1].bytesPerSecond = gbit * 1e9 / 8 / ranks;
           for (int machine = 0; machine < static_cast<int>(machines); ++machine) {
             for (int rank = 0; rank < static_cast<int>(ranks); ++rank)

@@ -16,9 +16,11 @@ constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce
                                    "all-gather", "scatter", "gather",    "all-to-all"};
 constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever"};
 
-const std::vector<std::vector<int>> kLayouts{{2},       {4},       {2, 2},   {3, 1},       {1, 1, 1},
-                                             {2, 2, 2}, {1, 3, 2}, {4, 4},   {2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1},
-                                             {1, 1},    {3, 2, 1}, {2, 1, 1}};
+std::vector<std::vector<int>> layouts() {
+  return {{2},       {4},       {2, 2},   {3, 1},       {1, 1, 1},
+          {2, 2, 2}, {1, 3, 2}, {4, 4},   {2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1},
+          {1, 1},    {3, 2, 1}, {2, 1, 1}};
+}
 
 template <class Names>
 std::optional<std::size_t> indexOf(const Names& names, const std::string& name) {
@@ -26,6 +28,8 @@ std::optional<std::size_t> indexOf(const Names& names, const std::string& name) 
   if (found == names.end()) return std::nullopt;
   return static_cast<std::size_t>(found - names.begin());
 }
+
+std::int64_t numberIn(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts;
@@ -60,7 +64,7 @@ std::optional<ScriptedCall> parsedCall(const std::string& text) {
   if (parts.size() < 2) return std::nullopt;
   const auto pattern = indexOf(kPatternNames, parts[0]);
   if (!pattern) return std::nullopt;
-  return ScriptedCall{static_cast<Pattern>(*pattern), parts.size() > 2 ? std::atoi(parts[2].c_str()) : -1,
+  return ScriptedCall{static_cast<Pattern>(*pattern), parts.size() > 2 ? static_cast<int>(numberIn(parts[2])) : -1,
                       std::strtoull(parts[1].c_str(), nullptr, 10)};
 }
 
@@ -69,8 +73,8 @@ std::optional<Fault> parsedFault(const std::string& text) {
   if (parts.size() != 5) return std::nullopt;
   const auto kind = indexOf(kFaultNames, parts[0]);
   if (!kind) return std::nullopt;
-  return Fault{static_cast<Fault::Kind>(*kind), std::atoi(parts[1].c_str()), std::atoi(parts[2].c_str()),
-               std::atoll(parts[3].c_str()), std::atoll(parts[4].c_str())};
+  return Fault{static_cast<Fault::Kind>(*kind), static_cast<int>(numberIn(parts[1])),
+               static_cast<int>(numberIn(parts[2])), numberIn(parts[3]), numberIn(parts[4])};
 }
 
 // As it would be on fewer machines or ranks.
@@ -117,7 +121,8 @@ Script drawn(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Script script;
   script.seed = seed;
-  script.machines = kLayouts[random() % kLayouts.size()];
+  const auto worlds = layouts();
+  script.machines = worlds[random() % worlds.size()];
   script.interleaved = random() % 4 == 0;
   const auto machines = static_cast<int>(script.machines.size());
   if (machines > 2 && random() % 4 == 0) script.sites = 2;
@@ -165,7 +170,7 @@ std::optional<Script> parsed(const std::string& text) {
     } else if (key == "waits") {
       script.waits = number != 0;
     } else if (key == "machines") {
-      for (const std::string& ranks : split(value, ',')) script.machines.push_back(std::atoi(ranks.c_str()));
+      for (const std::string& ranks : split(value, ',')) script.machines.push_back(static_cast<int>(numberIn(ranks)));
     } else if (key == "calls") {
       for (const std::string& one : split(value, ',')) {
         const auto call = parsedCall(one);

@@ -34,7 +34,8 @@ int report(const Script& script, const Verdict& verdict) {
               << (verdict.failed ? ", with typed errors" : "") << "; bits " << std::hex << verdict.bits << "\n";
     return 0;
   }
-  std::cout << "FAILED: " << verdict.broken << "\n  seed " << script.seed << ": " << script.text() << std::endl;
+  std::cout << "FAILED: " << verdict.broken << "\n  seed " << script.seed << ": " << script.text() << "\n"
+            << std::flush;
   const Script shorter = fairring::testing::shrunk(script);
   std::cout << "  shorter: " << fairring::testing::play(shorter).broken << "\n  again: simulate --script '"
             << shorter.text() << "'\n";
@@ -64,7 +65,7 @@ int playMany(std::uint64_t from, std::uint64_t seeds, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  std::cout << "from seed " << from << std::endl;
+  std::cout << "from seed " << from << "\n" << std::flush;
   Totals totals;
   for (std::uint64_t seed = from; seeds > 0 ? seed < from + seeds : passed() < seconds; ++seed) {
     const Script script = fairring::testing::drawn(seed);
@@ -107,6 +108,6 @@ int main(int count, char** arguments) {
     return report(script, fairring::testing::play(script));
   }
   const std::uint64_t from = options.contains("--from") ? number("--from") : std::random_device{}();
-  const double seconds = options.contains("--seconds") ? std::atof(options["--seconds"].c_str()) : 10;
+  const double seconds = options.contains("--seconds") ? std::strtod(options["--seconds"].c_str(), nullptr) : 10;
   return playMany(from, options.contains("--seeds") ? number("--seeds") : 0, seconds);
 }

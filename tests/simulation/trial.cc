@@ -256,9 +256,10 @@ class Play {
       ahead[slice.sequence] += message.header.bytes;
       std::uint64_t bytes = 0;
       for (const auto& [sequence, count] : ahead) bytes += count;
-      if (bytes > script_.creditKiB << 10)
+      if (bytes > script_.creditKiB << 10) {
         broke("rank ", from, " has ", bytes, " bytes on their way to rank ", to,
-              ", which has not begun with them: ", "the credit is ", script_.creditKiB, " KiB");
+              ", which has not begun with them: the credit is ", script_.creditKiB, " KiB");
+      }
     }
   }
 

@@ -14,6 +14,7 @@ constexpr std::chrono::seconds kLastWord{2};  // after which the end of a channe
 
 std::vector<int> machinesOf(const Topology& topology) {
   std::vector<int> machines;
+  machines.reserve(static_cast<std::size_t>(topology.world()));
   for (int rank = 0; rank < topology.world(); ++rank) machines.push_back(topology.machineOf(rank));
   return machines;
 }
@@ -186,6 +187,7 @@ void World::ringDoorbells(int rank) {
   const Topology& topology = planner_.topology();
   std::vector<pollfd> bells;
   const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank));
+  bells.reserve(local.size());
   for (const int peer : local) bells.push_back({this->rank(peer).flags()->doorbell(), POLLIN, 0});
   if (::poll(bells.data(), bells.size(), 0) <= 0) return;
   for (std::size_t i = 0; i < local.size(); ++i) {
