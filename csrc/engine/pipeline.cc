@@ -26,7 +26,7 @@ Error refusedBy(std::uint32_t rank, const Call& call) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
+Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),

@@ -44,7 +44,7 @@ class Pipeline {
     std::shared_ptr<const SliceBody> dense = denseBody();
   };
 
-  Pipeline(const Planner& planner, int rank, Levels levels);
+  Pipeline(const Planner& planner, int rank, const Levels& levels);
 
   // Staging of small calls, beside so much for the others.
   static std::uint64_t expressBytesBeside(std::uint64_t stagingBytes);

@@ -34,6 +34,7 @@ class Wires {
   std::vector<std::int64_t> arrivals() {
     while (!events.empty()) events.runNext();
     std::vector<std::int64_t> micros;
+    micros.reserve(arrived_.size());
     for (const Time time : arrived_) micros.push_back(time.count() / 1000);
     return micros;
   }
