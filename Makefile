@@ -9,11 +9,13 @@
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
-#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along
+#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
+#                  RUN=A, B or C: each in ten minutes
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target
+#   make simulate  the engine in virtual time, with faults, from fresh seeds for SIMULATE_SECONDS: docs/simulation.md
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
 #   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
@@ -34,6 +36,7 @@ TORCH ?= $(TORCHES)
 GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
+SIMULATE_SECONDS ?= 3600
 # Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory. Those of
 # a file stay together: they share ranks, and some look at what the others left.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
@@ -52,7 +55,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -187,7 +190,7 @@ test-cuda: build
 	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
 	@if $(BIN)/ninja -C build/torch-$(NEWEST_TORCH)/cmake -t targets all | grep '^fairring_cuda_tests:' >/dev/null; then \
 	  $(STAGE) "build CUDA code" $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake \
-	    --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench; \
+	    --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench fairring_cuda_probe; \
 	  $(STAGE) "C++ tests of CUDA" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex 'cuda|level_zero'; \
 	else \
 	  echo "skipped: CUDA code, for want of what CMake says above"; \
@@ -208,7 +211,7 @@ test-emulated-cuda: build
 	fi
 
 test-gpu:
-	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run
+	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(RUN)
 
 # BENCH takes its options: BENCH='--layouts 2x1 --json rows.json'
 bench-gpu:
@@ -226,6 +229,11 @@ fuzz: build/asan/build.ninja
 	    -verbosity=0 -print_funcs=0 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
 	    build/fuzz/$$target tests/fuzz/corpus/$$target; \
 	done
+
+# Fresh seeds, for so many seconds; SIMULATE='--seed 7' plays one again, and what a failure prints can be given here too.
+simulate: build/asan/build.ninja
+	@$(STAGE) "build the simulation" $(BIN)/cmake --build build/asan --target fairring_simulate
+	build/asan/tests/simulation/fairring_simulate $(or $(SIMULATE),--seconds $(SIMULATE_SECONDS))
 
 test-python: build
 	$(PYTEST) -m 'not rdma and not slow'
@@ -278,7 +286,7 @@ docs: .venv-docs/.docs
 
 # --- lint
 
-CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz tests/simulation benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PYTHON_DIRS = setup.py fairring examples tests benchmarks docs/site
 
 build/lint/compile_commands.json: .venv/.tools

@@ -10,6 +10,7 @@ further arguments for CMake.
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,14 +18,22 @@ import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
+import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 OLDEST_TORCH, FIRST_TOO_NEW_TORCH = (2, 11), (2, 16)
 SUPPORTED = f"torch>={'.'.join(map(str, OLDEST_TORCH))},<{'.'.join(map(str, FIRST_TOO_NEW_TORCH))}"
-FIX = f"run: {sys.executable} -m pip install '{SUPPORTED}', then install Fairring with --no-build-isolation"
 ROOT = Path(__file__).parent.resolve()
+NEEDED = [SUPPORTED, *re.findall(r"^[^#\n]+$", (ROOT / "requirements" / "build.txt").read_text(), re.MULTILINE)]
+FIX = (
+    f"run: {sys.executable} -m pip install {shlex.join(NEEDED)}, then install Fairring with --no-build-isolation:"
+    " otherwise pip hides the installed torch from the build"
+)
 INTERPRETER = str(sys.implementation.cache_tag)  # cpython-311
+OLDEST_SETUPTOOLS = 77
+COMPILERS = ("c++", "g++", "clang++")
+PACKAGES = "on Debian and Ubuntu run: apt-get install g++ libssl-dev python3-dev"
 DIRECTORIES = os.environ.get("TORCH_DIRECTORIES", "").split()
 
 
@@ -45,7 +54,7 @@ def installed_torch() -> Torch:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        sys.exit(f"Fairring is built against the torch of its Python, and {sys.executable} has none; {FIX}")
+        sys.exit(f"Fairring is built against the torch of its Python, and finds none in {sys.executable}; {FIX}")
     minor = supported_minor(version, sys.executable)
     return Torch(minor, ROOT / "build" / f"torch-{minor}" / "cmake", ())
 
@@ -76,10 +85,27 @@ def program(name: str) -> str:
     return found
 
 
+def check_compiler() -> None:
+    """CMake's own words for it are twenty lines. SystemExit where there is none."""
+    named = "CXX" in os.environ or "CMAKE_CXX_COMPILER" in os.environ.get("CMAKE_ARGS", "")
+    if not named and not any(map(shutil.which, COMPILERS)):
+        sys.exit(f"Fairring is built with a C++20 compiler, and there is no {' or '.join(COMPILERS)}; {PACKAGES}")
+
+
+def check_setuptools() -> None:
+    """An older one refuses pyproject.toml without a word of its own version. SystemExit where it is too old."""
+    if int(setuptools.__version__.partition(".")[0]) < OLDEST_SETUPTOOLS:
+        sys.exit(
+            f"Fairring is built with setuptools {OLDEST_SETUPTOOLS} or later, and {sys.executable} has"
+            f" {setuptools.__version__}; {FIX}"
+        )
+
+
 class CMakeBuild(build_ext):
     """Builds each module with CMake and Ninja, incrementally."""
 
     def build_extension(self, ext: Extension) -> None:
+        check_compiler()
         torch = TORCHES[ext.name]
         cmake = program("cmake")
         configure = [cmake, "-S", str(ROOT), "-B", str(torch.build), "-G", "Ninja", *torch.arguments]
@@ -93,6 +119,7 @@ class CMakeBuild(build_ext):
         self.copy_file(str(torch.build / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"), str(module))
 
 
+check_setuptools()
 TORCHES = {torch.extension: torch for torch in map(unpacked_torch, DIRECTORIES)}
 if not TORCHES:
     installed = installed_torch()

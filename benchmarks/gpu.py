@@ -145,6 +145,7 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layouts", default="2x1,3x1,4x1", help="machines x ranks, with commas")
+    parser.add_argument("--backends", default=",".join(BACKENDS), help="with commas")
     parser.add_argument("--json", type=Path, help="file to write all rows to")
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -154,7 +155,7 @@ def main() -> None:
         f"# {torch.cuda.get_device_name()} x {torch.cuda.device_count()}, torch {torch.__version__}, median of {ROUNDS}"
     )
     rows, failures = [], 0
-    for layout, backend in itertools.product(options.layouts.split(","), BACKENDS):
+    for layout, backend in itertools.product(options.layouts.split(","), options.backends.split(",")):
         try:
             for row in measure(layout, backend):
                 print(line(row), flush=True)

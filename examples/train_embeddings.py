@@ -32,6 +32,7 @@ from train_transformer import disagreement, in_group, parameter_hash, progress_r
 
 WORD = re.compile(rb"[A-Za-z_]\w*")
 PAIR_FACTOR = 1_000_003  # a prime that spreads pairs over their table
+PAIR_WEIGHT = 0.5
 REACH = 4  # words around the middle one that are predicted
 NEGATIVES = 5  # drawn at random for each of them
 
@@ -71,7 +72,8 @@ class WordModel(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """The loss. Middle words and pairs: (batch,); near ones and negatives: (batch, any)."""
         middle, pair, near, negatives = batch
-        features = self.mix(self.words(middle) + self.pairs(pair)).unsqueeze(2)
+        # Weighted, for the gradients of a plain sum's terms lie in one memory, and DDP divides each of them in place.
+        features = self.mix(self.words(middle) + PAIR_WEIGHT * self.pairs(pair)).unsqueeze(2)
         likely, unlikely = self.around(near) @ features, self.around(negatives) @ features
         return -functional.logsigmoid(likely).mean() - functional.logsigmoid(-unlikely).mean()
 

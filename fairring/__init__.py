@@ -24,12 +24,14 @@ def register() -> None:
     import torch
     import torch.distributed as dist
 
+    from fairring import hardware_queues
     from fairring._modules import file_for
 
     if not dist.is_available():
         raise ImportError("this torch was built without torch.distributed, which Fairring is a backend of")
     file_for(torch.__version__)  # an error here rather than at the first group
     if "fairring" not in dist.Backend.backend_list:
+        hardware_queues.raise_their_number()
         dist.Backend.register_backend("fairring", _create, extended_api=True, devices=["cpu", "cuda"])
 
 

@@ -30,7 +30,9 @@ class MembershipOptions:
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones
     transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
+    reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # all-reduces of CUDA tensors are the engine's
+    ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
 
@@ -92,5 +94,8 @@ def why_no_cuda() -> str:
 def device_obstacle() -> str:
     """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
 
-def end_all() -> None:
-    """Ends the groups of this process that have not been destroyed. Waits for what their peers still need."""
+def end_all(failed: bool) -> None:
+    """Ends the groups of this process that have not been destroyed. Waits for what their peers still need.
+
+    failed: calls on CUDA tensors are broken off.
+    """

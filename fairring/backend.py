@@ -7,17 +7,23 @@ import copy
 import hashlib
 import importlib.metadata
 import socket
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, facts
+from fairring import _core, facts, hardware_queues
 from fairring.config import Config, ConfigError
 from fairring.trace.live import serve
 
-atexit.register(_core.end_all)  # groups that were not destroyed end in good order, before Python does
+
+@atexit.register
+def _end_all() -> None:
+    """Groups that were not destroyed end before Python does."""
+    _core.end_all(failed=hasattr(sys, "last_value"))  # an exception that nobody caught
+
 
 NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
 
@@ -44,6 +50,8 @@ def create(options: Any, pg_options: object) -> Any:
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
     membership.devices = config.cuda
+    membership.ends_process = config.on_error == "exit"
+    membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()
@@ -69,6 +77,7 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
             f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; build it anew where that is there "
             "(docs/cuda.md), or unset it on all ranks"
         )
+    hardware_queues.warn_of_few()
     membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
     membership.device_obstacle = _core.device_obstacle()
 

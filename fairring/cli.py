@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from fairring.extra import MissingPackageError, require
 from fairring.subcommands import add_subcommands
 
 COMMANDS = {
@@ -21,6 +22,7 @@ COMMANDS = {
     "why": "fairring.trace.why",
     "bench": "fairring.bench.command",
 }
+OF_THE_EXTRA = {"check", "plan", "bench"}  # and lab, which says so itself, for programs that start labs too
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Split here and not in argparse: its treatment of `--` before a sub-parser differs between Python versions.
     cut = words.index("--") if "--" in words else len(words)
     arguments = _parser().parse_args(words[:cut])
+    if words[0] in OF_THE_EXTRA:
+        try:
+            require(f"fairring {words[0]}")
+        except MissingPackageError as error:
+            print(error, file=sys.stderr)
+            return 1
     arguments.words, arguments.command = words[:cut], words[cut + 1 :]
     return int(arguments.module.run(arguments))
 

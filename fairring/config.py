@@ -55,6 +55,7 @@ VARIABLES = (
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
     Variable("FAIRRING_CUDA", "off", "on: all-reduces of CUDA tensors go over the rails too; never tried on a GPU."),
+    Variable("FAIRRING_ON_ERROR", "raise", "exit: a group's first error ends the process, whatever it is doing."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SITE", "one for all", "Name of the site (data centre) that this rank's machine stands in."),
     Variable("FAIRRING_SITE_IFNAME", "as TP_SOCKET_IFNAME", "Network interfaces towards other sites, as a list."),
@@ -90,6 +91,7 @@ class Config:
     site: str = ""
     site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
     cuda: bool = False
+    on_error: str = "raise"  # or "exit"
     secret_file: Path | None = None
     tls: bool = False
     tls_certificate: Path | None = None
@@ -249,6 +251,12 @@ def _switch(name: str, text: str) -> bool:
     return text.strip() == "on"
 
 
+def _reaction(name: str, text: str) -> str:
+    if text.strip() not in ("raise", "exit"):
+        raise ConfigError(f"{name}={text!r} is neither raise nor exit; give one of them")
+    return text.strip()
+
+
 def _pem_file(name: str, text: str) -> Path:
     path = Path(text)
     try:
@@ -297,6 +305,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_CUDA": ("cuda", _switch),
+    "FAIRRING_ON_ERROR": ("on_error", _reaction),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),
     "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),

@@ -15,6 +15,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -30,6 +31,18 @@ _STACKS_SECONDS = 3  # for a rank to write more of its stacks
 
 class RankError(AssertionError):
     """A function raised on a rank, or did not come back; the text holds the rank's traceback."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a function ended on a rank: its result, or a text that says why there is none."""
+
+    word: str  # ok, wrong (an assertion), error (another exception), hang, or died (the process)
+    text: str = ""
+    result: Any = None
+
+    def __str__(self) -> str:
+        return self.word if not self.text else f"{self.word}: {self.text}"
 
 
 class Ranks:
@@ -78,32 +91,37 @@ class Ranks:
             self._pipes[rank].send((function, arguments))
         return ranks
 
-    def finish(self, ranks: list[int]) -> list[Any]:
-        """The results of a call that was begun. Raises RankError."""
-        answers: dict[int, tuple[str | None, Any]] = {}
+    def outcomes(self, ranks: list[int]) -> list[Outcome]:
+        """Of a call that was begun, in the order of `ranks`. A rank that does not come back ends all processes."""
+        answers: dict[int, Outcome] = {}
         pipes: dict[Any, int] = {self._pipes[rank]: rank for rank in ranks}
         until = time.monotonic() + self._patience_seconds
         while pipes and (ready := wait(pipes, max(until - time.monotonic(), 0))):
             for pipe in ready:
                 rank = pipes.pop(pipe)
                 answers[rank] = self._heard(rank)
-                if answers[rank][0] and self._grace_seconds is not None:
+                if answers[rank].word != "ok" and self._grace_seconds is not None:
                     until = min(until, time.monotonic() + self._grace_seconds)
         for rank in pipes.values():
-            answers[rank] = (f"did not come back. Its threads:\n{self._stacks(rank)}", None)
+            answers[rank] = Outcome("hang", f"did not come back. Its threads:\n{self._stacks(rank)}")
         if pipes:
             self.kill()
-        errors = [f"rank {rank} of {self.size}:\n{answers[rank][0]}" for rank in ranks if answers[rank][0]]
-        if errors:  # all of them: the first may only say that it waited for another
-            raise RankError("\n".join(errors))
-        return [answers[rank][1] for rank in ranks]
+        return [answers[rank] for rank in ranks]
 
-    def _heard(self, rank: int) -> tuple[str | None, Any]:
+    def finish(self, ranks: list[int]) -> list[Any]:
+        """The results of a call that was begun. Raises RankError."""
+        answers = self.outcomes(ranks)
+        failed = [(rank, answer) for rank, answer in zip(ranks, answers, strict=True) if answer.word != "ok"]
+        if failed:  # all of them: the first may only say that it waited for another
+            raise RankError("\n".join(f"rank {rank} of {self.size}:\n{answer.text}" for rank, answer in failed))
+        return [answer.result for answer in answers]
+
+    def _heard(self, rank: int) -> Outcome:
         try:
-            answer: tuple[str | None, Any] = self._pipes[rank].recv()
+            answer: Outcome = self._pipes[rank].recv()
         except (EOFError, ConnectionError):
             self._processes[rank].join(TIMEOUT_SECONDS)
-            return f"its process has ended, with code {self._processes[rank].exitcode}", None
+            return Outcome("died", f"its process has ended, with code {self._processes[rank].exitcode}")
         return answer
 
     def _stacks(self, rank: int) -> str:
@@ -161,7 +179,9 @@ def _serve(rank: int, pipe: Connection, stacks: Connection, environment: Mapping
         except EOFError:
             return
         try:
-            answer: tuple[str | None, Any] = (None, function(rank, *arguments))
+            answer = Outcome("ok", result=function(rank, *arguments))
+        except AssertionError:
+            answer = Outcome("wrong", traceback.format_exc())
         except BaseException:
-            answer = (traceback.format_exc(), None)
+            answer = Outcome("error", traceback.format_exc())
         pipe.send(answer)

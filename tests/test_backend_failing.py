@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from lab_programs import TIMEOUT_SECONDS, program
 from ranks import RankError, Ranks, all_reduce_ones, init_group
 
+from fairring import lab
 from fairring.config import ConfigError
 
 
@@ -162,3 +164,11 @@ def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
         assert ranks.run(all_reduce_ones, 3) == [6, 6]
     finally:
         ranks.kill()
+
+
+def test_an_error_ends_a_process_that_never_asks_where_it_is_told_to() -> None:
+    with lab.Lab(program("outlived"), [2], network="none", env={"FAIRRING_ON_ERROR": "exit"}) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [1, 7], result.output
+    assert "rank 1" in result.stderr[0]
+    assert "FAIRRING_ON_ERROR=exit" in result.stderr[0]

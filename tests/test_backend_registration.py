@@ -25,7 +25,7 @@ def test_the_backend_is_registered_for_cpu_and_cuda() -> None:
 
 
 @pytest.mark.smoke
-def test_a_script_needs_one_line() -> None:
+def test_a_script_needs_one_line_and_torch_alone() -> None:
     needs_import = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
     script = f"""
 import torch, torch.distributed as dist
@@ -35,6 +35,9 @@ tensor = torch.arange(4.)
 dist.all_reduce(tensor)
 assert dist.get_backend() == "fairring" and tensor.tolist() == [0, 1, 2, 3]
 dist.destroy_process_group()
+import sys
+of_the_commands = {{"rich", "pyroute2", "matplotlib", "fairring.cli", "fairring.extra", "fairring.lab"}}
+assert not of_the_commands & set(sys.modules), of_the_commands & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tempfile.gettempdir())
 

@@ -11,10 +11,10 @@ import pytest
 
 from fairring import cli, config
 from fairring.bench.command import BENCHMARKS
-from fairring.lab import command as lab_command
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
+import simulated
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
@@ -138,34 +138,6 @@ def test_members_that_are_named_exist(document: Path) -> None:
             assert any(owner.search(text) and member.search(text) for text in headers), words
 
 
-@each_document
-def test_targets_of_make_exist(document: Path) -> None:
-    makefile = (REPOSITORY / "Makefile").read_text()
-    phony = re.search(r"^\.PHONY:(.*)$", makefile, re.MULTILINE)
-    assert phony
-    for words in code(document.read_text()):
-        if match := re.match(r"make (\w[\w-]*)", words):
-            assert match[1] in phony[1].split(), words
-
-
-@each_document
-def test_the_lab_understands_the_command_lines(document: Path) -> None:
-    for line in code(document.read_text()):
-        words = line.split()
-        if words[:2] == ["fairring", "lab"] and "--" in words:
-            assert cli._parser().parse_args(words[1 : words.index("--")]).module is lab_command
-
-
-@each_document
-def test_benchmarks_understand_the_command_lines(document: Path) -> None:
-    for line in code(document.read_text()):
-        words = line.split()
-        bench = next((at for at in range(len(words)) if words[at : at + 2] == ["fairring", "bench"]), None)
-        if bench is not None and len(words) > bench + 2 and "…" not in line:
-            module = cli._parser().parse_args(words[bench + 1 :]).module
-            assert module.__name__.startswith("fairring.bench."), module
-
-
 @pytest.mark.parametrize(("document", "heading"), [(README, "When something fails"), (TROUBLESHOOTING, "Errors")])
 def test_error_texts_are_those_of_the_code(document: Path, heading: str) -> None:
     written = sources()
@@ -204,6 +176,10 @@ def test_the_figures_are_pictures_and_shown() -> None:
 
 def test_the_picture_of_the_gain_is_drawn_from_the_table() -> None:
     assert (DOCS / "figures" / "gain.svg").read_text() == gain.draw()
+
+
+def test_the_picture_of_simulated_calls_is_drawn_from_the_table() -> None:
+    assert (DOCS / "figures" / "simulated.svg").read_text() == simulated.draw()
 
 
 def test_the_page_of_commands_has_the_help_of_all() -> None:

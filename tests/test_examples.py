@@ -1,13 +1,15 @@
-"""The example trains alike by DDP and by every form of FSDP2: only the order of summation differs."""
+"""The examples: one trains alike by DDP and by every form of FSDP2, one goes on as its members die and join."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from lab_programs import REPOSITORY
+from torch.distributed import distributed_c10d
 
 from fairring import lab
 
@@ -32,3 +34,13 @@ def test_the_example_has_the_same_losses_in_every_form_of_parallel_training(tmp_
     expected = losses("ddp", tmp_path / "ddp.json")
     for form in ("fsdp", "fsdp-machine", "hsdp"):
         assert losses(form, tmp_path / f"{form}.json") == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(distributed_c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure")
+def test_the_elastic_example_goes_on_as_members_die_and_join() -> None:
+    command = [sys.executable, str(REPOSITORY / "examples" / "elastic_membership.py"), "--kills", "1", "--steps", "5"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    assert ended.returncode == 0, ended.stderr
+    for line in ("rank 0 was killed; 3 go on", "one has joined; 4 go on", "equal on all 4 members: True"):
+        assert line in ended.stdout

@@ -55,6 +55,8 @@ PYBIND11_MODULE(_core, module) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
       .def_readwrite("devices", &MembershipOptions::devices)
+      .def_readwrite("ends_process", &MembershipOptions::endsProcess)
+      .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)
       .def_property("device_machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.machine = text; })
       .def_property("device_obstacle", nullptr,
@@ -89,5 +91,5 @@ PYBIND11_MODULE(_core, module) {
   module.def("forecast", &fairring::forecast, py::arg("question"));
   module.def("why_no_cuda", &fairring::whyNoCuda);
   module.def("device_obstacle", &fairring::deviceObstacleHere);
-  module.def("end_all", &FairringBackend::endAll, py::call_guard<py::gil_scoped_release>());
+  module.def("end_all", &FairringBackend::endAll, py::arg("failed"), py::call_guard<py::gil_scoped_release>());
 }

@@ -247,7 +247,7 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
   TORCH_CHECK_WITH(ValueError, !call.common.tensors.empty(), "rank ", getRank(), ": ", call.operation.verb,
                    " without tensors");
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   const Signature signature = signatureOf(call.operation, call.common);
   countCall();
   const std::shared_ptr<Membership> membership = this->membership();

@@ -59,12 +59,13 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   const auto makeNccl = [make = origin.makeNccl, options, timeout](std::int64_t generation, StorePtr on) {
     return (*make)(options, timeout, generation, std::move(on));
   };
-  Parts parts{std::make_shared<Meeting>(store), std::make_shared<StockNccl>(store, makeNccl),
+  const bool meets = !options.reconfigurable;
+  Parts parts{std::make_shared<Meeting>(meets ? store : nullptr), std::make_shared<StockNccl>(store, makeNccl),
               std::make_shared<Hooks>()};
   // A group of one rank meets nobody, but an NCCL of its own may find the keys of an earlier one.
-  const std::int64_t alone = options.size == 1 ? store->add("fairring/alone", 1) : 0;
+  const std::int64_t alone = meets && options.size == 1 ? store->add("fairring/alone", 1) : 0;
   std::shared_ptr<Membership> membership;
-  if (options.size > 1) {
+  if (meets && options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
     membership = std::make_shared<Membership>(store, std::move(options), [parts](Completion& completion) {
       parts.meeting->breakOff();
@@ -80,20 +81,27 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   }
   auto backend =
       c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));
-  const std::lock_guard lock(liveMutex);
-  std::erase_if(live, [](const auto& group) { return group.expired(); });
-  live.emplace_back(backend);
+  remember(backend);
   return backend;
 }
 
-void FairringBackend::endAll() {
+void FairringBackend::remember(const c10::intrusive_ptr<FairringBackend>& backend) {
+  const std::lock_guard lock(liveMutex);
+  std::erase_if(live, [](const auto& group) { return group.expired(); });
+  live.emplace_back(backend);
+}
+
+void FairringBackend::endAll(bool failed) {
   std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
   {
     const std::lock_guard lock(liveMutex);
     groups.swap(live);
   }
   for (const auto& group : std::views::reverse(groups)) {
-    if (const auto backend = group.lock()) backend->shutdown();
+    const auto backend = group.lock();
+    if (!backend) continue;
+    if (failed && backend->origin_.options.devices) backend->abort();
+    backend->shutdown();
   }
 }
 
@@ -114,13 +122,17 @@ FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::in
                                  std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
       alone_(alone),
+      reconfigurer_(origin.options.reconfigurable ? std::make_unique<Reconfigurer>(origin.options) : nullptr),
       membership_(std::move(membership)),
-      origin_(std::move(origin)) {}
+      origin_(std::move(origin)) {
+  setConfigured(!reconfigurer_);
+}
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
   Fallback::shutdown();
   membership_.reset();
+  if (reconfigurer_) reconfigurer_->end();
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() {
@@ -139,7 +151,7 @@ bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
 c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                                          const c10::intrusive_ptr<Options>& options) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   const auto mine = std::ranges::find(ranks, getRank());
   if (mine == ranks.end()) return nullptr;
   Origin origin;
@@ -152,6 +164,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
   }
   MembershipOptions& child = origin.options;
   child.name = options->group_name;
+  child.reconfigurable = false;
   child.rank = static_cast<int>(mine - ranks.begin());
   child.size = static_cast<int>(ranks.size());
   const std::vector<int> parents = std::exchange(child.globalRanks, {});
@@ -167,9 +180,20 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
+void FairringBackend::loseMembers() {
+  setConfigured(false);
+  std::shared_ptr<Membership> ending;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(membership_);
+  }
+  reconfigurer_->retire(std::move(ending));
+}
+
 std::int64_t FairringBackend::meet() {
   const std::shared_ptr<Membership> membership = this->membership();
   try {
+    check(membership || alone_ > 0, ErrorKind::Usage, kNcclNeedsStore);
     return membership ? membership->generation(timeout()) : alone_;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
@@ -196,6 +220,7 @@ void FairringBackend::abort() {
     membership->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " aborted its process group ", getGroupUid(),
                                 ": its calls ended where they were"));
   }
+  if (reconfigurer_) loseMembers();
   Fallback::abort();
 }
 
@@ -227,9 +252,13 @@ void FairringBackend::shutdown() {
   Fallback::shutdown();
   std::shared_ptr<Membership> ending;
   std::shared_ptr<const MakeNccl> make;  // the last reference takes Python's lock
-  const std::lock_guard lock(mutex_);
-  ending.swap(membership_);
-  make.swap(origin_.makeNccl);
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(membership_);
+    make.swap(origin_.makeNccl);
+  }
+  ending.reset();
+  if (reconfigurer_) reconfigurer_->end();
 }
 
 }  // namespace fairring

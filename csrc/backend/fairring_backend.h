@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "backend/blocks_work.h"
 #include "backend/fallback.h"
 #include "backend/membership.h"
+#include "backend/reconfigurer.h"
 #include "backend/reduction.h"
 #include "backend/work.h"
 
@@ -43,7 +45,9 @@ class FairringBackend : public Fallback {
                                                 std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
-  static void endAll();
+  // failed: by an exception that nobody caught. Calls on a device are broken off then; what they wait for may never
+  // come, and their timeouts are long.
+  static void endAll(bool failed);
   // Has the groups that are traced write what they have recorded so far. Throws what Group::writeTrace() throws.
   static void writeTraces();
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
@@ -94,6 +98,23 @@ class FairringBackend : public Fallback {
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) override;
+
+  // A new group of this one's ranks but for these, which need not live: without the store, even where this group has
+  // failed. Waits until all of its members have come; throws where one does not in time, or dies. With SHRINK_ABORT the
+  // calls under way here end first, with an error. Each attempt to exclude the same ranks is to be made by all others.
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& excluded, int flags,
+                                           const c10::intrusive_ptr<Options>& options) override;
+
+#ifdef FAIRRING_TORCH_2_15  // reconfiguring.cc
+  // A group that was made to be reconfigured has no members until it is, and none after abort(): calls are refused, and
+  // there is no error. Each reconfiguration makes a group of its own, of the members whose handles it is given, without
+  // the store. The old one is left as destroy_process_group leaves it, in the background; calls under way in it end
+  // with an error. No other thread may make calls meanwhile. The Work ends once all members have reconfigured.
+  bool supportsReconfigure() const override { return reconfigurer_ != nullptr; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
 
   c10d::ErrorType getError() override;
   void abort() override;
@@ -175,9 +196,19 @@ class FairringBackend : public Fallback {
   using WorkRef = c10::intrusive_ptr<FairringWork>;
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
   WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
-  std::shared_ptr<Membership> membership() const;  // null once ended, and in a group of one rank
+  std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
+  static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
+  void loseMembers();                                                        // until the next reconfiguration
+  // A membership of those in the roster; null where this rank is alone. limit: of the call that meets them.
+  std::shared_ptr<Membership> membersOf(Roster roster, MembershipOptions options, std::chrono::milliseconds limit,
+                                        std::shared_ptr<Hooks> hooks) const;
+#ifdef FAIRRING_TORCH_2_15
+  MembershipOptions optionsFor(int rank, int size);
+#endif
+  WorkPtr meetMembers(std::chrono::milliseconds limit);  // ends on no rank before all have come
 
   const std::int64_t alone_;
+  const std::unique_ptr<Reconfigurer> reconfigurer_;  // null where the group keeps its members
   std::atomic<bool> deviceWayTold_ = false;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
@@ -186,6 +217,7 @@ class FairringBackend : public Fallback {
   Origin origin_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
+  std::map<std::vector<std::int64_t>, int> shrinks_;  // attempts so far to exclude these
 };
 
 }  // namespace fairring

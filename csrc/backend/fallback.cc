@@ -27,6 +27,14 @@ void Fallback::refuseIfEnded() const {
                    ": this process group has ended; make a new one with init_process_group() or new_group()");
 }
 
+void Fallback::refuseUnlessUsable() const {
+  refuseIfEnded();
+  TORCH_CHECK_WITH(
+      DistBackendError, isConfigured_, "rank ", getRank(), ": this process group was made with ",
+      "enable_reconfigure=True and has no members now: it has yet to be reconfigured, or was aborted since; ",
+      "give it members by reconfigure()");
+}
+
 Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, const Begin& begin) {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
   const at::Tensor& first = tensors.front();
@@ -38,7 +46,7 @@ Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& 
 
 Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   countCall();
   const BackendPtr there = nccl();
   coalescing_.add(there);
@@ -178,7 +186,7 @@ std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() { return nccl()->get
 
 Fallback::BackendPtr Fallback::nccl() {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   return parts_.nccl->get([this] { return meet(); },
                           [this](c10d::Backend& backend) {
                             backend.setGroupUid(getGroupUid());

@@ -103,7 +103,13 @@ class Fallback : public c10d::Backend {
   virtual std::int64_t meet() = 0;
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
-  void refuseIfEnded() const;
+  void refuseIfEnded() const;                     // or in a forked child
+  void refuseUnlessUsable() const;                // the same, or while there are no members
+  // Whether the group has members: not before the first reconfiguration, nor after an abort of such a group.
+  void setConfigured(bool isConfigured) { isConfigured_ = isConfigured; }
+  bool isConfigured() const { return isConfigured_; }
+  const std::shared_ptr<Hooks>& hooks() const { return parts_.hooks; }
+  void restartCounting() { calls_ = 0; }
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   Coalescing& coalescing() { return coalescing_; }
@@ -121,6 +127,7 @@ class Fallback : public c10d::Backend {
   const Parts parts_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
+  std::atomic<bool> isConfigured_{true};
   Coalescing coalescing_;
 };
 

@@ -1,9 +1,12 @@
 #include "backend/membership.h"
 
+#include <c10/util/Logging.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "transport/socket.h"
@@ -47,19 +50,32 @@ bool refusesConnection(const std::string& address, int port) {
 Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
     : store_(store),
       options_(std::move(options)),
-      runtime_(Runtime::acquire({options_.facts.addresses, options_.facts.siteAddresses}, options_.ports)),
+      runtime_(runtimeFor(options_)),
       onFailed_(std::move(onFailed)),
-      sharedKeys_(store_),
-      bootstrap_(sharedKeys_, options_, bootstrapSteps(), departuresOfProcess()) {}
+      sharedKeys_(store_) {
+  bootstrap_ = std::make_unique<Bootstrap>(*sharedKeys_, options_, bootstrapSteps(), departuresOfProcess());
+}
+
+Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFailed)
+    : options_(std::move(options)),
+      runtime_(runtimeFor(options_)),
+      onFailed_(std::move(onFailed)),
+      rosterFacts_(std::move(roster.facts)) {
+  listen(options_.name, roster.secret);
+}
 
 Membership::~Membership() {
-  if (!error() && !missed_) bootstrap_.leave();
+  if (bootstrap_ && !error() && !missed_) bootstrap_->leave();
   group_.reset();
   stopListening();
 }
 
 BootstrapSteps Membership::bootstrapSteps() {
-  return {.listen = [this](std::int64_t generation, const Secret& secret) { return listen(generation, secret); },
+  return {.listen =
+              [this](std::int64_t generation, const Secret& secret) {
+                listen(concat(options_.name, "/", generation), secret);
+                return factsHere(options_, *runtime_);
+              },
           .stopListening = [this] { stopListening(); },
           .checkFacts =
               [this](const std::vector<RankFacts>& facts) {
@@ -73,16 +89,13 @@ BootstrapSteps Membership::bootstrapSteps() {
               }};
 }
 
-RankFacts Membership::listen(std::int64_t generation, const Secret& secret) {
-  const GroupId id = makeGroupId(secret, concat(options_.name, "/", generation));
-  endpoint_ = std::make_shared<GroupEndpoint>(id, secret, options_.rank, options_.tls);
+void Membership::listen(const std::string& name, const Secret& secret) {
+  endpoint_ = std::make_shared<GroupEndpoint>(makeGroupId(secret, name), secret, options_.rank, options_.tls);
   runtime_->acceptor().add(endpoint_);
-  RankFacts facts = options_.facts;
-  facts.addresses = runtime_->interfaces().rail;
-  facts.siteAddresses = runtime_->interfaces().site;
-  facts.port = runtime_->acceptor().port();
-  describeRdma(facts);
-  return facts;
+}
+
+std::shared_ptr<Runtime> Membership::runtimeFor(const MembershipOptions& options) {
+  return Runtime::acquire({options.facts.addresses, options.facts.siteAddresses}, options.ports);
 }
 
 void Membership::stopListening() { runtime_->acceptor().remove(endpoint_); }
@@ -96,16 +109,17 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
-                         .transports = transportFor(bootstrap_.facts()).transports,
+                         .transports = transportFor(facts()).transports,
                          .makeTensorPipe = makeTensorPipeChannels,
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
                          .rows = options_.rows,
                          .heartbeatTimeout = options_.heartbeatTimeout,
+                         .connectTimeout = options_.connectTimeout,
                          .traceDirectory = options_.traceDirectory,
                          .failed = [this](const Error& error) { announce(error); }};
-  equip(settings);
-  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), bootstrap_.facts());
+  if (store_) equip(settings);
+  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
@@ -116,21 +130,35 @@ std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout)
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  return bootstrap_.facts();
+  return facts();
+}
+
+Roster Membership::rosterOf(const std::vector<int>& ranks, const std::string& purpose,
+                            std::chrono::milliseconds timeout) {
+  std::unique_lock making(making_);
+  if (facts().empty()) refuseIfAborted();
+  meet(making, {timeout, options_.heartbeatTimeout});
+  Roster roster{.facts = {}, .secret = derivedSecret(endpoint_->secret, "members", purpose)};
+  for (const int rank : ranks) {
+    if (rank == options_.rank) roster.rank = static_cast<int>(roster.facts.size());
+    roster.facts.push_back(facts().at(static_cast<std::size_t>(rank)));
+  }
+  return roster;
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  return bootstrap_.generation();
+  check(bootstrap_ != nullptr, ErrorKind::Usage, kNcclNeedsStore);
+  return bootstrap_->generation();
 }
 
 std::string Membership::meetInBackground(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, Clock::duration::max()});
-  return bootstrap_.allMetKey();
+  return bootstrap_->allMetKey();
 }
 
 void Membership::refuseIfAborted() const {
@@ -141,7 +169,7 @@ void Membership::refuseIfAborted() const {
 // Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
 // generation that has been closed, nor of a rank whose facts are there but whose listener is not: one that has died.
 void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
-  if (!bootstrap_.facts().empty()) return;
+  if (!facts().empty()) return;
   try {
     awaitFacts(making, waiting);
   } catch (const c10::DistError& error) {
@@ -164,11 +192,11 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
   const auto end = Clock::now() + timeout;
   std::chrono::milliseconds pause = kFirstWait;
   auto allAlive = Clock::now();  // as far as is known
-  for (std::int64_t generation = bootstrap_.generation();;) {
-    const Bootstrap::Look look = bootstrap_.look(keys);
+  for (std::int64_t generation = bootstrap_->generation();;) {
+    const Bootstrap::Look look = bootstrap_->look(keys);
     if (look.state == Bootstrap::State::Met) return;
     if (look.state == Bootstrap::State::MovedOn) continue;
-    const bool another = std::exchange(generation, bootstrap_.generation()) != generation;
+    const bool another = std::exchange(generation, bootstrap_->generation()) != generation;
     if (look.state == Bootstrap::State::Missing || another) allAlive = Clock::now();
     if (Clock::now() - allAlive >= waiting.forDead) throw Failure(died(look.ranks));
     if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(look.ranks, timeout));
@@ -186,14 +214,21 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
-  completion().post([store, shared = store_, key = bootstrap_.errorKey(), text = error.text(), onFailed = onFailed_,
-                     &completion = completion()] {
+  // No host waits for calls on a device: what it enqueues next reads their results, which are garbage by now.
+  if (options_.devices) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
+  // Another rank's abort() is no error of its own.
+  const bool endsProcess = options_.endsProcess && error.kind() != ErrorKind::Aborted;
+  completion().post([store, shared = store_, key = bootstrap_ ? bootstrap_->errorKey() : "", text = error.text(),
+                     onFailed = onFailed_, &completion = completion(), endsProcess] {
     onFailed(completion);
     try {
-      (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
+      if (shared) (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }
+    if (!endsProcess) return;
+    std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=exit says\n", text.c_str());
+    std::_Exit(EXIT_FAILURE);
   });
 }
 
@@ -215,7 +250,7 @@ Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::mill
   missed_ = true;
   return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
                    " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
-                   bootstrap_.generation(), "): did they start, do they live, and can they reach the store?");
+                   bootstrap_->generation(), "): did they start, do they live, and can they reach the store?");
 }
 
 Error Membership::died(const std::vector<int>& dead) {

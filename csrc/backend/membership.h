@@ -5,6 +5,9 @@
 // that waits for ranks that have not made the group yet, and moves on to a later generation where an accident closed
 // this one.
 //
+// Where the ranks of all are known beforehand (group/roster.h) there is no store, and nobody is waited for: the engine
+// can be made at once.
+//
 // The first error of the group is announced, once, on the completion thread: to whoever made the membership, and to the
 // store, where ranks look that still wait for others.
 //
@@ -26,6 +29,7 @@
 #include "backend/torch_key_value.h"
 #include "group/bootstrap.h"
 #include "group/group.h"
+#include "group/roster.h"
 #include "group/transport_choice.h"
 #include "transport/tls.h"
 
@@ -43,25 +47,41 @@ struct MembershipOptions : BootstrapOptions {
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
-  std::string traceDirectory;  // as GroupSettings has it
-  bool devices = false;        // all-reduces of CUDA tensors are the engine's
+  std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
+  std::string traceDirectory;                        // as GroupSettings has it
+  bool devices = false;                              // all-reduces of CUDA tensors are the engine's
+  bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
+  bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 };
+
+inline constexpr const char* kNcclNeedsStore =
+    "CUDA tensors are NCCL's, whose ranks meet in the store: a process group that was shrunk, or made with "
+    "enable_reconfigure=True, has no NCCL; make another group for them, or move them to the CPU";
 
 class Membership {
  public:
   using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
 
   Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
+  // Without a store; rank and size are the roster's. Its group id is the name's and the secret's.
+  Membership(Roster roster, MembershipOptions options, OnFailed onFailed);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();  // leaves in good order; waits for what peers still need from here
+
+  static std::shared_ptr<Runtime> runtimeFor(const MembershipOptions& options);
+  // This rank's facts, with where that runtime listens; looks for RDMA devices where the options want them.
+  static RankFacts factsHere(const MembershipOptions& options, Runtime& runtime);
 
   // The engine; the first call makes it. Throws Failure: a rank that is not there in time, settings that differ.
   Group& group(std::chrono::milliseconds timeout);
   // What all ranks have said of themselves; waits as group() does.
   std::vector<RankFacts> factsOfAll(std::chrono::milliseconds timeout);
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // The generation in which all ranks have met; waits for that as group() does.
+  // Some of this group's ranks as the members of another one, this rank among them; `purpose`: what no other group of
+  // the same ranks has. Waits as group() does, but a group whose ranks have met may have failed since.
+  Roster rosterOf(const std::vector<int>& ranks, const std::string& purpose, std::chrono::milliseconds timeout);
+  // The generation in which all ranks have met; waits for that as group() does. Throws Failure where there is no store.
   std::int64_t generation(std::chrono::milliseconds timeout);
   // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the
   // key in the store that is there once all ranks have fetched the facts.
@@ -80,8 +100,8 @@ class Membership {
 
  private:
   BootstrapSteps bootstrapSteps();
-  RankFacts listen(std::int64_t generation, const Secret& secret);
-  void describeRdma(RankFacts& facts) const;
+  void listen(const std::string& name, const Secret& secret);
+  const std::vector<RankFacts>& facts() const { return bootstrap_ ? bootstrap_->facts() : rosterFacts_; }
   void stopListening();
   void tellTransport() const;
   void equip(GroupSettings& settings);  // for calls on a device
@@ -100,16 +120,17 @@ class Membership {
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
   void refuseIfAborted() const;
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<c10d::Store> store_;  // null where there is a roster
   const MembershipOptions options_;
   const std::shared_ptr<Runtime> runtime_;
   const OnFailed onFailed_;
 
-  TorchKeyValue sharedKeys_;  // while the group is made; later looks have a connection of their own
+  std::optional<TorchKeyValue> sharedKeys_;  // while the group is made; later looks have a connection of their own
+  const std::vector<RankFacts> rosterFacts_;
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;
-  Bootstrap bootstrap_;
+  std::unique_ptr<Bootstrap> bootstrap_;  // null where there is no store
 
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;

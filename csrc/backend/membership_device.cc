@@ -29,7 +29,7 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
                          .fromFirst = nullptr,
                          .timeout = timeout};
   place.fromFirst = [&](const std::string& mine) {
-    const std::string where = bootstrap_.key(concat("device/", machineRanks.front(), "/", texts++));
+    const std::string where = bootstrap_->key(concat("device/", machineRanks.front(), "/", texts++));
     try {
       if (first) store->set(where, mine);
       return first ? mine : store->get_to_str(where);

@@ -11,12 +11,21 @@
 namespace fairring {
 
 // TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
-void Membership::describeRdma(RankFacts& facts) const {
+RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime) {
+  RankFacts facts = options.facts;
+  facts.addresses = runtime.interfaces().rail;
+  facts.siteAddresses = runtime.interfaces().site;
+  facts.port = runtime.acceptor().port();
   const auto wants = [](const std::string& setting) { return setting == "auto" || setting == "ibv"; };
-  if (!wants(options_.transport.rail) && options_.transport.site != "ibv") return;
-  const int mostPeers = options_.size - 1;
+  if (!wants(options.transport.rail) && options.transport.site != "ibv") return facts;
+  if (options.reconfigurable) {
+    facts.rdmaObstacle = "the group's members change, and what of RDMA a rank needs depends on how many they are";
+    return facts;
+  }
+  const int mostPeers = options.size - 1;
   facts.rdmaFabric = rdmaOffer(mostPeers).fabric;
   facts.rdmaObstacle = tensorPipeObstacle("ibv", mostPeers);
+  return facts;
 }
 
 TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) const {
@@ -28,7 +37,7 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
 
 // A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
 void Membership::tellTransport() const {
-  const TransportChoice choice = transportFor(bootstrap_.facts());
+  const TransportChoice choice = transportFor(facts());
   if (choice.rdmaRefused.empty() || options_.rank != 0) return;
   if (choice.rdmaIsThere) {
     TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);

@@ -85,7 +85,7 @@ Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
 
 Fallback::WorkPtr FairringBackend::runMessage(MessageCall call) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   const std::shared_ptr<Membership> membership = this->membership();
   TORCH_CHECK_WITH(DistBackendError, membership, "this process group has ended");
   const bool isSent = call.operation.type == op::kSend.type;

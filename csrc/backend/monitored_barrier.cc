@@ -97,7 +97,7 @@ void MonitoredBarrier::pass(const Limit& limit) {
 
 void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   countCall();
   RECORD_FUNCTION(operation::kMonitoredBarrier.title, c10::ArrayRef<const c10::IValue>());
   const std::uint32_t number = monitoredBarriers_++;

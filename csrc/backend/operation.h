@@ -52,6 +52,7 @@ inline constexpr Operation kSend{Type::SEND, "send", "fairring:send"};
 inline constexpr Operation kReceive{Type::RECV, "recv", "fairring:recv"};
 inline constexpr Operation kReceiveAnySource{Type::RECVANYSOURCE, "recv from any rank", "fairring:recvAnySource"};
 inline constexpr Operation kBarrier{Type::BARRIER, "barrier", "fairring:barrier"};
+inline constexpr Operation kReconfigure{Type::BARRIER, "reconfigure", "fairring:reconfigure"};
 inline constexpr Operation kMonitoredBarrier{Type::BARRIER, "monitored_barrier", "fairring:monitored_barrier"};
 
 }  // namespace operation

@@ -109,7 +109,7 @@ Fallback::WorkPtr FairringBackend::reduceInPlace(const Operation& operation, con
 Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vector<Reduced> all,
                                              const Tensors& outputs) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   std::vector<Contribution> contributions;
   contributions.reserve(all.size());
   for (const Reduced& one : all) contributions.push_back(contributionTo(call.operation, call.reduction, one.buffer));

@@ -89,7 +89,7 @@ Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, co
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return nullptr;
   const std::chrono::milliseconds timeout = limitOf(options.timeout);
-  refuseIfEnded();
+  refuseUnlessUsable();
   try {
     const std::string whyNccls = whyNcclsWhole(*membership, timeout);
     if (!deviceWayTold_.exchange(true)) tellOnce(wayOf(*membership, whyNccls, timeout));

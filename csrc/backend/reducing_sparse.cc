@@ -65,7 +65,7 @@ c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor,
 // A rank whose rows are not in order says so to the others, as with any tensor.
 Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
-  refuseIfEnded();
+  refuseUnlessUsable();
   refuseCapture(tensor);
   const Contribution contribution = contributionOfRows(options.reduceOp, tensor, getSize());
   const std::shared_ptr<Membership> membership = this->membership();

@@ -48,20 +48,40 @@ void CudaStream::synchronize() const {
   checkCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize", device_);
 }
 
-CudaEvent::CudaEvent(cudaStream_t stream, int device) : device_(device) {
+CudaEvent::CudaEvent(int device) : device_(device) {
   const CurrentDevice current(device);  // events belong to the device that is current when they are made
   checkCuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
-  const cudaError_t result = cudaEventRecord(event_, stream);
-  if (result != cudaSuccess) cudaEventDestroy(event_);
-  checkCuda(result, "cudaEventRecord", device);
 }
 
 CudaEvent::~CudaEvent() {
   dropOn(device_, [this] { cudaEventDestroy(event_); });
 }
 
+void CudaEvent::record(cudaStream_t stream) {
+  const CurrentDevice current(device_);
+  checkCuda(cudaEventRecord(event_, stream), "cudaEventRecord", device_);
+}
+
 void CudaEvent::holdBack(cudaStream_t stream) const {
   checkCuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent", device_);
+}
+
+std::shared_ptr<CudaEvent> CudaEventPool::record(cudaStream_t stream) {
+  std::unique_ptr<CudaEvent> event;
+  {
+    const std::lock_guard lock(idle_->mutex);
+    if (!idle_->events.empty()) {
+      event = std::move(idle_->events.back());
+      idle_->events.pop_back();
+    }
+  }
+  if (!event) event = std::make_unique<CudaEvent>(device_);
+  event->record(stream);
+  return {event.release(), [idle = idle_](CudaEvent* done) {
+            std::unique_ptr<CudaEvent> owned(done);
+            const std::lock_guard lock(idle->mutex);
+            idle->events.push_back(std::move(owned));
+          }};
 }
 
 void callFrom(cudaStream_t stream, std::function<void()> function, int device) {

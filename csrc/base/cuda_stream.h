@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 namespace fairring {
 
@@ -45,16 +47,34 @@ class CudaStream {
 // A point in a stream, for other streams to wait for. It takes no time.
 class CudaEvent {
  public:
-  CudaEvent(cudaStream_t stream, int device);  // as the stream stands now
+  explicit CudaEvent(int device);
   ~CudaEvent();
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
+  void record(cudaStream_t stream);          // as the stream stands now; who waits already, waits for the point before
   void holdBack(cudaStream_t stream) const;  // until the point is reached
 
  private:
   int device_;
   cudaEvent_t event_ = nullptr;
+};
+
+// Events that are used again once nobody holds them: to make and to destroy one takes the lock of the context.
+class CudaEventPool {
+ public:
+  explicit CudaEventPool(int device) : device_(device), idle_(std::make_shared<Idle>()) {}
+
+  std::shared_ptr<CudaEvent> record(cudaStream_t stream);
+
+ private:
+  struct Idle {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<CudaEvent>> events;  // guarded by mutex
+  };
+
+  const int device_;
+  const std::shared_ptr<Idle> idle_;  // outlives the pool where an event does
 };
 
 // Calls the function, and drops it, on a thread of CUDA's when all that was enqueued before is complete. It must not

@@ -29,6 +29,7 @@ class CudaAccelerator final : public Accelerator {
   CudaAccelerator(const NcclPlace& place, const MachineRanks& machine)
       : device_(place.device),
         words_(device_),
+        events_(device_),
         reductions_(device_),
         streams_(makeStreams(device_)),
         levelZero_(place, machine.fromFirst, reductions_) {}
@@ -47,7 +48,7 @@ class CudaAccelerator final : public Accelerator {
   Memory pinned(std::uint64_t bytes) override { return pinnedMemory(bytes, device_); }
   Memory device(std::uint64_t bytes) override { return deviceMemory(bytes, device_); }
 
-  Event record(Stream stream) override { return std::make_shared<CudaEvent>(cudaStreamOf(stream), device_); }
+  Event record(Stream stream) override { return events_.record(cudaStreamOf(stream)); }
   void wait(Stream stream, const Event& event) override {
     static_cast<const CudaEvent*>(event.get())->holdBack(cudaStreamOf(stream));
   }
@@ -86,6 +87,7 @@ class CudaAccelerator final : public Accelerator {
 
   const int device_;
   const StreamWords words_;
+  CudaEventPool events_;
   const DeviceReductions reductions_;
   const std::vector<CudaStream> streams_;
   LevelZero levelZero_;

@@ -24,6 +24,10 @@ std::string toText(const Secret& secret) {
 
 }  // namespace
 
+Secret givenSecret(const BootstrapOptions& options) {
+  return options.secret.empty() ? Secret{} : toSecret(options.secret, options.name);
+}
+
 Bootstrap::Bootstrap(KeyValue& store, BootstrapOptions options, BootstrapSteps steps, Departures& departures)
     : options_(std::move(options)), steps_(std::move(steps)), seating_(store, options_.rank, departures) {
   publish(store);
@@ -39,7 +43,7 @@ void Bootstrap::publish(KeyValue& store) {
 }
 
 Secret Bootstrap::agreeOnSecret(KeyValue& store) const {
-  if (!options_.secret.empty()) return toSecret(options_.secret, options_.name);
+  if (!options_.secret.empty()) return givenSecret(options_);
   return toSecret(store.compareSet(key("secret"), "", toText(randomSecret())), options_.name);
 }
 

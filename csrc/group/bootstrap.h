@@ -31,6 +31,9 @@ struct BootstrapOptions {
   std::string secret;  // 32 bytes, or empty: drawn, and shared through the store
 };
 
+// The secret that the options give; zeros where they give none.
+Secret givenSecret(const BootstrapOptions& options);
+
 // What a rank does on the way, in the order of the calls.
 struct BootstrapSteps {
   std::function<RankFacts(std::int64_t generation, const Secret& secret)> listen;  // returns what to publish

@@ -12,7 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kConnectTimeout{60'000};
 constexpr milliseconds kProbeListeners{1'000};
 // A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
 // so.
@@ -31,8 +30,11 @@ std::vector<CostRow> rowsOf(const GroupSettings& settings) {
 
 std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
   if (!settings.makeAccelerator) return std::nullopt;
-  return Planner(Topology(devicePlacesOf(facts)),
-                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings))});
+  Topology topology(devicePlacesOf(facts));
+  // NCCL has one call for equal shards, which is quicker than one for each owner.
+  const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
+  return Planner(std::move(topology),
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings)), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -81,7 +83,7 @@ void Member::open() {
   probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { onGone(peer); });
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
-      Messages::Ways{*connector_, *control_, *probe_, kConnectTimeout, settings_.heartbeatTimeout},
+      Messages::Ways{*connector_, *control_, *probe_, settings_.connectTimeout, settings_.heartbeatTimeout},
       Messages::Events{[this](int peer, const Error& error) { onMessagesEnded(peer, error); },
                        [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
   connector_->open();
@@ -127,7 +129,7 @@ void Member::prepare() {
 
 void Member::linkNeighbours() {
   probeListeners();
-  connector_->want(neighbours_.wanted(settings_.transports), kConnectTimeout);
+  connector_->want(neighbours_.wanted(settings_.transports), settings_.connectTimeout);
 }
 
 // Until a peer's control connection is there, which tells more.

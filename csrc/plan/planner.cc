@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -27,17 +28,18 @@ constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that onl
 constexpr std::uint64_t kMostOverlappedSlices = 16;
 
 // Of so many nearly equal slices.
-std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices) {
-  return std::max(kGrainBytes, roundUp(ceilOf(bytes, slices), kGrainBytes));
+std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
+  return std::max(grainBytes, roundUp(ceilOf(bytes, slices), grainBytes));
 }
 
 // The slice sizes worth comparing for a call: in nearly equal slices, as few as possible or somewhat more.
-std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, std::uint64_t cuts) {
+std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, std::uint64_t cuts,
+                                      std::uint64_t grainBytes) {
   const std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, largestSliceBytes));
   const std::uint64_t most = std::max(fewest, cuts);
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t count = fewest; count <= most; ++count) {
-    sizes.push_back(sizeOf(bytes, count));
+    sizes.push_back(std::min(largestSliceBytes, sizeOf(bytes, count, grainBytes)));
   }
   return sizes;
 }
@@ -101,6 +103,13 @@ StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t
 }
 
 }  // namespace
+
+std::uint64_t equalShardsGrainBytes(const Topology& topology) {
+  std::uint64_t ranks = 1;
+  for (int machine = 0; machine < topology.machines(); ++machine)
+    ranks = std::lcm(ranks, static_cast<std::uint64_t>(topology.ranksOf(machine).size()));
+  return ranks * kGrainBytes;
+}
 
 Planner::Planner(Topology topology, PlannerSettings settings)
     : topology_(std::move(topology)), levels_(topology_.levels()), settings_(std::move(settings)), blocks_(topology_) {
@@ -267,7 +276,9 @@ std::uint64_t Planner::largestSliceBytes(const Candidate& candidate) const {
       const std::uint64_t middle = fits + (above - fits) / 2;
       (worstStagingBytes(candidate.plan, candidate.loads, middle * kGrainBytes) <= budget ? fits : above) = middle;
     }
-    if (fits >= fewest) return fits * kGrainBytes;
+    const std::uint64_t largest = fits * kGrainBytes;
+    const std::uint64_t whole = largest / settings_.sliceGrainBytes * settings_.sliceGrainBytes;
+    if (fits >= fewest) return whole > 0 ? whole : largest;
   }
   return 0;
 }
@@ -340,11 +351,13 @@ std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t byt
 
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
   Sized best{0, std::numeric_limits<double>::infinity()};
-  for (const std::uint64_t sliceBytes : sliceSizes(bytes, candidate.largestSliceBytes, cutsOf(candidate, bytes))) {
+  const std::uint64_t grain = settings_.sliceGrainBytes;
+  for (const std::uint64_t sliceBytes :
+       sliceSizes(bytes, candidate.largestSliceBytes, cutsOf(candidate, bytes), grain)) {
     const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
-  best.sliceBytes = std::min(best.sliceBytes, sizeOf(bytes, leastCutsOf(candidate, bytes)));
+  best.sliceBytes = std::min(best.sliceBytes, sizeOf(bytes, leastCutsOf(candidate, bytes), grain));
   return best;
 }
 

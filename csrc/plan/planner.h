@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "plan/blocks.h"
+#include "plan/grain.h"
 #include "plan/layout.h"
 #include "plan/load.h"
 #include "plan/plan.h"
@@ -40,11 +41,16 @@ struct PlannerSettings {
   std::uint64_t totalMemoryBytes;  // FAIRRING_TOTAL_MEMORY: staging of one rank and group
   std::uint64_t sliceBytes;        // FAIRRING_SLICE_SIZE: upper bound of a slice
   std::vector<CostRow> rows;       // by level
+  std::uint64_t sliceGrainBytes =
+      kGrainBytes;  // slices are multiples of it, but for a call's last, if the memory allows
 };
+
+// The grain with which the ranks of every machine have equal shards of a slice.
+std::uint64_t equalShardsGrainBytes(const Topology& topology);
 
 struct PlanChoice {
   Plan plan;
-  std::uint64_t sliceElements;      // of every slice but the last, a multiple of 64 bytes
+  std::uint64_t sliceElements;      // of every slice but the last, a multiple of the grain
   std::uint64_t stagingBytes;       // of the ring, that its slices use in turn
   std::uint64_t sliceStagingBytes;  // of one slice, on the rank that needs most
 };

@@ -143,6 +143,8 @@ void Acceptor::finish(std::uint64_t halfOpen, const Error& error) {
 
 // Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
 void Acceptor::refuse(const Handshake& handshake, const Error& error) {
+  const GroupId& group = handshake.greeting().group;
+  if (expectsEarlyRanks_ && group != GroupId{} && !endpoints_.contains(group)) return;
   ++strangers_;
   if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
   report_(concat("a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_,
@@ -165,6 +167,10 @@ std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
 
 void Acceptor::add(const std::shared_ptr<GroupEndpoint>& endpoint) {
   loop_.runAndWait([&] { endpoints_[endpoint->id] = endpoint; });
+}
+
+void Acceptor::expectEarlyRanks() {
+  loop_.runAndWait([this] { expectsEarlyRanks_ = true; });
 }
 
 void Acceptor::remove(const std::shared_ptr<GroupEndpoint>& endpoint) {

@@ -76,6 +76,9 @@ class Acceptor {
   // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
   void add(const std::shared_ptr<GroupEndpoint>& endpoint);
   void remove(const std::shared_ptr<GroupEndpoint>& endpoint);
+  // From now on a rank may come for a group that this process is only about to make: it is still turned away, and tries
+  // again, but it is no stranger to be reported.
+  void expectEarlyRanks();
 
  private:
   void listenWithin(ListenPorts ports);
@@ -105,6 +108,7 @@ class Acceptor {
   std::map<std::uint64_t, HalfOpen> halfOpen_;  // half-open, the oldest first
   std::uint64_t nextHalfOpen_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
+  bool expectsEarlyRanks_ = false;
   const Report report_;
   bool reported_ = false;        // the first
   std::uint64_t strangers_ = 0;  // connections dropped so far

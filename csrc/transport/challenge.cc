@@ -95,6 +95,10 @@ GroupId makeGroupId(const Secret& secret, const std::string& groupName) {
   return id;
 }
 
+Secret derivedSecret(const Secret& secret, const std::string& label, const std::string& message) {
+  return mac(secret, label, bytesOf(message));
+}
+
 std::string keyedName(const Secret& secret, const std::string& label, const std::string& message) {
   static constexpr std::string_view digits = "0123456789abcdef";
   std::string text;

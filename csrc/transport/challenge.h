@@ -33,7 +33,9 @@ enum class Purpose : std::uint32_t { Control = 1, Lane = 2, MessageLane = 3 };
 // Of the group's name and its secret: unguessable, and different for each generation of a job that draws a new secret.
 GroupId makeGroupId(const Secret& secret, const std::string& groupName);
 Secret randomSecret();
-// HMAC-SHA256(secret, label | message) as lower-case hexadecimal: names that only holders of the secret can know.
+// HMAC-SHA256(secret, label | message): a secret that follows from another, and from what its holders agree on.
+Secret derivedSecret(const Secret& secret, const std::string& label, const std::string& message);
+// The same as lower-case hexadecimal: names that only holders of the secret can know.
 std::string keyedName(const Secret& secret, const std::string& label, const std::string& message);
 
 struct Greeting {
@@ -59,7 +61,7 @@ class Challenge {
   std::size_t wanted() const { return wanted_ - input_.size(); }
   State feed(std::span<const std::byte> bytes);
   std::vector<std::byte> takeOutput();
-  const Greeting& greeting() const { return greeting_; }  // of the connector; valid once Done
+  const Greeting& greeting() const { return greeting_; }  // of the connector; what it says of itself until Done
 
   using Bytes32 = std::array<std::byte, 32>;
   struct ChannelBinding {

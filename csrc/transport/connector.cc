@@ -7,7 +7,9 @@ namespace fairring {
 
 namespace {
 
-constexpr std::chrono::milliseconds kRetryAfter{100};
+// Between attempts: at first little, for the other side may be about to make the group; then twice as long each time.
+constexpr std::chrono::milliseconds kFirstRetry{2};
+constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
 // Of the other machine's network, in an attempt to make a connection anew: it may come back just after a packet was
 // lost. A process there that is stopped is waited for: it would find all attempts at once when it goes on.
@@ -99,7 +101,7 @@ void Connector::tryConnecting(const Key& key) {
 }
 
 bool Connector::retry(const Attempt& attempt, const Error& error) const {
-  if (!error || Loop::Clock::now() + kRetryAfter >= attempt.deadline) return false;
+  if (!error || Loop::Clock::now() + kLongestRetry >= attempt.deadline) return false;
   const bool isClosed = error.kind() == ErrorKind::Connection && Loop::Clock::now() < attempt.crowdedUntil;
   return isClosed || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
@@ -107,7 +109,8 @@ bool Connector::retry(const Attempt& attempt, const Error& error) const {
 void Connector::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
   if (retry(attempt, error)) {
-    attempt.retry = loop_.at(Loop::Clock::now() + kRetryAfter, [this, key] { tryConnecting(key); });
+    attempt.pause = std::clamp(2 * attempt.pause, kFirstRetry, kLongestRetry);
+    attempt.retry = loop_.at(Loop::Clock::now() + attempt.pause, [this, key] { tryConnecting(key); });
     return;
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
@@ -129,15 +132,12 @@ bool Connector::goesToListener(const Key& key) const {
 void Connector::take(AuthenticatedConnection connection) {
   const Key key{connection.peer, connection.purpose, connection.lane};
   const bool isExpected = wanted_.contains(key) || connection.purpose != Purpose::Lane;
-  if (connection.error) {
-    if (isExpected) events_.failed(connection.peer, connection.error);
-    return;
-  }
-  const bool isLane = connection.purpose != Purpose::Control;
   if (!isExpected) {  // where it is none of those that are wanted, it is closed by going out of scope
     if (!hasWanted_) early_.insert_or_assign(key, std::move(connection));
     return;
   }
+  if (connection.error) return events_.failed(connection.peer, connection.error);
+  const bool isLane = connection.purpose != Purpose::Control;
   // A lane may come again before this rank has seen it break. A second control connection is closed.
   const bool isNew = linked_.insert(key).second;
   missing_.erase(key);

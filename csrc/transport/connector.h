@@ -55,6 +55,7 @@ class Connector {
     bool again;
     Loop::Clock::time_point deadline;
     Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
+    std::chrono::milliseconds pause{0};    // before this one
     std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };
@@ -75,7 +76,7 @@ class Connector {
   std::set<Key> missing_;
   std::set<Key> linked_;
   bool hasWanted_ = false;
-  std::map<Key, AuthenticatedConnection> early_;  // lanes that came before that
+  std::map<Key, AuthenticatedConnection> early_;  // lanes that came, or failed, before that
   std::map<Key, Attempt> attempts_;
 };
 

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from fairring.bench.figures import draw
     except ImportError as error:
-        print(f"fairring bench plot: {error}; run: pip install 'fairring[plot]'", file=sys.stderr)
+        print(f"fairring bench plot: {error}; run: {sys.executable} -m pip install 'fairring[plot]'", file=sys.stderr)
         return 1
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)

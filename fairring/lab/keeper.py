@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fairring.extra import MissingPackageError, require
 from fairring.lab.child import Machine, lab_python
 from fairring.lab.cluster import LabError, Link, host_lines
 from fairring.lab.sites import Uplink
@@ -37,6 +38,10 @@ class Keeper:
     """cables: None for a keeper that only guards. Raises NoNetworkError if they can't be made here."""
 
     def __init__(self, machines: int, cables: Cables | None) -> None:
+        try:
+            require("fairring lab")
+        except MissingPackageError as error:
+            raise LabError(str(error)) from error
         self.channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.machines = [Machine()] * machines
         described = json.dumps(None if cables is None else asdict(cables))

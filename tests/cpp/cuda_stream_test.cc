@@ -90,9 +90,29 @@ TEST_F(CudaStreams, HoldBackOneAnotherByEvents) {
   const CudaStream first(kDevice);
   const CudaStream second(kDevice);
   words().holdUntil(first.get(), word(), 1);
-  const CudaEvent event(first.get(), kDevice);
+  CudaEvent event(kDevice);
+  event.record(first.get());
   event.holdBack(second.get());
   const auto behind = reached(second);
+  EXPECT_FALSE(isDone(behind));
+  open(1);
+  behind.wait();
+}
+
+TEST_F(CudaStreams, AnEventIsUsedAgainWhenNobodyHoldsItAndWhoWaitsAlreadyWaitsOn) {
+  const CudaStream first(kDevice);
+  const CudaStream second(kDevice);
+  const CudaStream free(kDevice);
+  CudaEventPool pool(kDevice);
+  words().holdUntil(first.get(), word(), 1);
+  auto event = pool.record(first.get());
+  const CudaEvent* const used = event.get();
+  EXPECT_NE(pool.record(free.get()).get(), used) << "it is held";
+  event->holdBack(second.get());
+  event.reset();
+  EXPECT_EQ(pool.record(free.get()).get(), used);
+  const auto behind = reached(second);
+  free.synchronize();
   EXPECT_FALSE(isDone(behind));
   open(1);
   behind.wait();
@@ -134,7 +154,8 @@ TEST_F(CudaStreams, AreMadeAndUsedWhileAnotherThreadCapturesAGraph) {
     const CudaStream stream(kDevice);
     const auto memory = deviceMemory(64, kDevice);
     words().holdUntil(stream.get(), word(), 1);
-    const CudaEvent event(stream.get(), kDevice);
+    CudaEvent event(kDevice);
+    event.record(stream.get());
     const auto done = reached(stream);
     open(1);
     done.wait();

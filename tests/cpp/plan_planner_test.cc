@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "plan/cost_rows.h"
 #include "plan_machines.h"
 
 namespace fairring {
@@ -216,6 +217,46 @@ TEST(SliceSize, FillsLinksWithOtherSlicesWhereMachinesHaveOneRank) {
   EXPECT_EQ(sliceBytes({1, 1}, kMiB), kMiB);
   EXPECT_EQ(sliceBytes({1}, kMiB / 4), kMiB / 4);
   EXPECT_EQ(sliceBytes({2, 2, 2}, kMiB), kMiB);
+}
+
+struct EqualSlices {
+  std::uint64_t equal;
+  std::uint64_t slices;
+  bool operator==(const EqualSlices&) const = default;
+};
+
+// How many slices of a call have shards of one size on every machine.
+EqualSlices equalSlices(const Topology& topology, std::uint64_t grainBytes, std::uint64_t bytes) {
+  const Planner planner(topology, {50 * kMiB, 25 * kMiB, rowsOnDevice(builtInRows("tcp")), grainBytes});
+  const PlanChoice choice = planner.choose(bytes, 1);
+  EqualSlices counts{0, 0};
+  for (std::uint64_t from = 0; from < bytes; from += choice.sliceElements, ++counts.slices) {
+    bool equal = true;
+    for (int machine = 0; machine < topology.machines(); ++machine) {
+      const int rank = topology.ranksOf(machine).front();
+      const std::uint64_t size = std::min(choice.sliceElements, bytes - from);
+      const Layout layout = planner.layoutOf(choice.plan, rank, counts.slices, size, 1);
+      for (const Range& shard : layout.at(0).rails.front().shards)
+        equal = equal && shard.size() == layout.at(0).rails.front().shards.front().size();
+    }
+    counts.equal += equal ? 1 : 0;
+  }
+  return counts;
+}
+
+TEST(SliceSize, OfADeviceGivesTheRanksOfAMachineEqualShardsButForACallsLastSlice) {
+  const std::uint64_t embedding = 50257ULL * 768 * 4;
+  const std::uint64_t matrix = 4096ULL * 4096 * 2;
+  const std::uint64_t firstOfResNet = 8'196'000;
+  const std::uint64_t otherOfResNet = 31'522'816;
+  for (const std::vector<int>& ranks : {std::vector{8, 8}, std::vector{8, 8, 8, 8}, std::vector{4, 3, 2}}) {
+    const Topology topology = onOneSite(ranks);
+    const std::uint64_t grain = equalShardsGrainBytes(topology);
+    for (const std::uint64_t bytes : {25 * kMiB, embedding, matrix, firstOfResNet, otherOfResNet}) {
+      const EqualSlices counts = equalSlices(topology, grain, bytes);
+      EXPECT_GE(counts.equal + 1, counts.slices) << topology.describe() << ", " << bytes << " bytes";
+    }
+  }
 }
 
 TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {

@@ -124,6 +124,24 @@ TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   loop.runAndWait([&] { stranger.reset(); });
 }
 
+TEST_F(AcceptorTest, ARankOfAGroupThatIsYetToBeMadeIsTurnedAwayAndNotReported) {
+  const auto closesAfter = [this](std::span<const std::byte> bytes) {
+    const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+    const SocketAddress there = address();
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    char byte = 0;
+    EXPECT_LE(::recv(socket.get(), &byte, 1, 0), 0);
+  };
+  const Secret later = randomSecret();
+  const Greeting greeting{.from = 1, .to = kSelf, .group = makeGroupId(later, "group")};
+  acceptor_.expectEarlyRanks();
+  closesAfter(Challenge(greeting, later).takeOutput());
+  EXPECT_EQ(reports(), 0U);
+  closesAfter(std::vector<std::byte>(76));  // no greeting of ours
+  EXPECT_EQ(reports(), 1U);
+}
+
 // TLS's handshake over a socket that blocks before it and after it.
 Error shake(TlsStream& stream, const Descriptor& socket) {
   ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
@@ -148,6 +166,22 @@ TEST_F(SecureAcceptorTest, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndT
   EXPECT_EQ(connection.peer, 1);
   EXPECT_EQ(connection.error.kind(), ErrorKind::Configuration) << connection.error.text();
   EXPECT_EQ(reports(), 0U);
+}
+
+// The other side may have ended by then, and nothing but this tells why.
+TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
+  std::vector<Error> errors;
+  loop_.runAndWait([&] {
+    Connector connector(loop_.loop(), endpoint_,
+                        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                                          [&](int, const Error& error) { errors.push_back(error); }});
+    connector.open();
+    endpoint_->put({1, Purpose::Lane, 0, Stream(), makeError(ErrorKind::Configuration, "another's certificate")});
+    EXPECT_TRUE(errors.empty());
+    connector.want({{1, Purpose::Lane, address()}}, milliseconds(20'000));
+  });
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].text(), "another's certificate");
 }
 
 // TLS would accept him, but he does not get so far: whatever he says first is no greeting.

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from torch.distributed import distributed_c10d
+
 from failures.play import Case, Play
 
 Expected = Mapping[int, tuple[str, ...] | None]
@@ -33,6 +35,15 @@ def killed(rank: int, word: str | None = None) -> Callable[[Play], None]:
         if word is not None:
             play.hear(word)
         play.kill(rank)
+
+    return event
+
+
+def killed_together(*ranks: int) -> Callable[[Play], None]:
+    def event(play: Play) -> None:
+        play.go()
+        for rank in ranks:
+            play.kill(rank)
 
     return event
 
@@ -319,7 +330,24 @@ _OWN = [
     Case("unknown", "unknown FAIRRING_ variable", "sets_unknown", all_(r"did you mean FAIRRING_SLICE_SIZE\?")),
 ]
 
+
+def _survives(name: str, title: str, body: str, *dead: int) -> Case:
+    expected = {rank: None if rank in dead else () for rank in range(4)}
+    return Case(name, title, body, expected, killed_together(*dead), module="failures.survivors")
+
+
+_SURVIVAL = [
+    _survives("go-on", "kill -9 during all_reduce, then reconfigure()", "reconfigure_without_the_last", 3),
+    _survives("go-on-without-store", "kill -9 of rank 0, then reconfigure()", "reconfigure_without_the_first", 0),
+    _survives(
+        "go-on-machine", "kill -9 of a machine's ranks, then reconfigure()", "reconfigure_without_a_machine", 2, 3
+    ),
+    _survives("shrink", "kill -9 during all_reduce, then shrink_group()", "shrink_without_the_last", 3),
+]
+
 CASES = [*_DEATHS, *_SILENCE, *_MISMATCHES, *_OWN]
+if hasattr(distributed_c10d, "_reconfigure"):  # PyTorch 2.15 on
+    CASES += _SURVIVAL
 
 
 def as_in_the_table() -> list[Case]:

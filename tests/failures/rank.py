@@ -36,9 +36,9 @@ class Rank:
         heard = self.stage.recv()
         assert heard == word, f"rank {self.number} was told {heard!r} and not {word!r}"
 
-    def init(self) -> None:
+    def init(self, **options: Any) -> None:
         dist.init_process_group(
-            "fairring", rank=self.number, world_size=self.size, timeout=timedelta(seconds=self.timeout)
+            "fairring", rank=self.number, world_size=self.size, timeout=timedelta(seconds=self.timeout), **options
         )
 
     def join(self) -> None:

@@ -198,3 +198,49 @@ def uninitialised(rank: Rank) -> None:
     with pytest.raises(ValueError, match="not been initialized"):
         dist.all_reduce(torch.ones(rank.size))
     assert dist.is_backend_available(rank.backend)
+
+
+def _reconfigure(rank: Rank, name: str, uuid: int, members: list[int]) -> None:
+    """The members, in the order of their new ranks."""
+    store, c10d = rank.store(name), dist.distributed_c10d
+    store.set(f"handle {uuid} {rank.number}", c10d._get_reconfigure_handle())
+    handles = [store.get(f"handle {uuid} {member}").decode() for member in members]
+    if rank.number in members:
+        c10d._reconfigure(uuid, handles).wait()
+        assert (dist.get_rank(), dist.get_world_size()) == (members.index(rank.number), len(members))
+        total = made(members.index(rank.number), 50)
+        dist.all_reduce(total)
+        same(total, torch.stack(all_made(len(members), 50)).sum(0))
+        dist.barrier()
+
+
+def members_that_change(rank: Rank) -> None:
+    """reconfigure: ranks leave and come back"""
+    rank.init("members", enable_reconfigure=True)
+    for uuid, members in enumerate(([0, 1, 2, 3], [0, 1, 3], [0, 1, 2, 3], [1, 2])):
+        _reconfigure(rank, "members", uuid, members)
+    dist.destroy_process_group()
+
+
+def members_in_another_order(rank: Rank) -> None:
+    """reconfigure: ranks in another order"""
+    rank.init("order", enable_reconfigure=True)
+    for uuid, members in enumerate(([0, 1, 2, 3], [3, 1, 0, 2])):
+        _reconfigure(rank, "order", uuid, members)
+    dist.destroy_process_group()
+
+
+def shrunk(rank: Rank) -> None:
+    """shrink_group"""
+    rank.init("shrunk")
+    _sums(rank)
+    if rank.number == 1:
+        rank.store("shrunk").wait(["shrunk"])
+    else:
+        dist.shrink_group([1])
+        total = torch.ones(3)
+        dist.all_reduce(total)
+        same(total, torch.full((3,), 3.0))
+        assert dist.get_rank() == [0, None, 1, 2][rank.number]
+        rank.store("shrunk").set("shrunk", "")
+    dist.destroy_process_group()

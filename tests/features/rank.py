@@ -38,11 +38,10 @@ class Rank:
     def store(self, name: str) -> dist.Store:
         return dist.PrefixStore(name, dist.TCPStore("127.0.0.1", self.port, is_master=False))
 
-    def init(self, name: str, backend: str | None = None, timeout: timedelta = GROUP_TIMEOUT) -> None:
+    def init(self, name: str, backend: str | None = None, timeout: timedelta = GROUP_TIMEOUT, **options: Any) -> None:
         """The default group; a name may be used again once the last such group is destroyed."""
-        dist.init_process_group(
-            backend or self.backend, store=self.store(name), rank=self.number, world_size=self.size, timeout=timeout
-        )
+        place: dict[str, Any] = {"store": self.store(name), "rank": self.number, "world_size": self.size}
+        dist.init_process_group(backend or self.backend, timeout=timeout, **place, **options)
 
     def part(self, tensor: torch.Tensor) -> torch.Tensor:
         """This rank's rows of a batch."""

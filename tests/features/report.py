@@ -12,12 +12,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from ranks import Outcome
 from rich.console import Console
 from rich.table import Table
 
 from features import compatibility, shortcomings
 from features.table import BACKENDS, Feature, features
-from features.world import Outcome, Worlds
+from features.world import Worlds
 
 _COLOURS = {"ok": "green", "wrong": "red", "error": "yellow", "hang": "red", "died": "red"}
 

@@ -32,6 +32,7 @@ GLOO = {
     "works.futures_of_reduce_scatters": "Gloo's works of these calls have no future",
     "works.future_result": "Gloo's works have none",
     "lifecycles.again_on_the_same_store": "Gloo finds the last group's addresses",
+    "lifecycles.shrunk": "Gloo can't shrink",
     "lifecycles.training_with_debug_detail": "torch's DDP ends in a segmentation fault there",
     "observers.flight_recorder": "the recorder does not see calls of Gloo end",
     "data_parallel.synchronous_batch_norm": _GPUS_ALONE,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
+from ranks import Outcome
+
 from features import (
     checkpoints,
     coalesced,
@@ -26,7 +28,7 @@ from features import (
     works,
 )
 from features.rank import Rank
-from features.world import Outcome, Worlds
+from features.world import Worlds
 
 BACKENDS = ("gloo", "fairring")
 

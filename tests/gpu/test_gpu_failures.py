@@ -8,6 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
+from lab_programs import program
+from ranks import TIMEOUT_SECONDS
+
+from fairring import lab
 
 pytestmark = pytest.mark.gpu
 
@@ -71,3 +75,12 @@ def test_the_device_is_usable_after_an_error() -> None:
     assert ranks.run(_call_late)[0]
     assert ranks.run(_device_is_usable) == [10.0, 10.0]
     ranks.kill()
+
+
+def test_an_exception_ends_the_process_though_the_device_waits() -> None:
+    environment = {"FAIRRING_CUDA": "on", "NCCL_IB_DISABLE": "1"}
+    with lab.Lab(program("unfinished"), [1, 1], network="none", env=environment) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [1, 0], result.output
+    assert "a batch without labels" in result.stderr[0]
+    assert "rank 0 aborted its process group" in result.stdout[1]

@@ -1,0 +1,293 @@
+// What this driver and this device do with streams that stand at a gate (base/cuda_stream.h): all that Fairring relies
+// on there and that no documentation settles. Needs neither torch nor NCCL. Each question is asked in a child process
+// with a time limit, so that one which never ends costs that limit and says so. Ends with 1 if one has failed or not
+// ended.
+//   fairring_cuda_probe          all questions, in about a minute
+//   fairring_cuda_probe NAME     one of them, in this process
+#include <cuda_runtime_api.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/cuda_driver.h"
+#include "base/cuda_error.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kDevice = 0;
+constexpr unsigned kLimitSeconds = 20;  // of a question
+constexpr std::uint64_t kBytes = 4 << 10;
+constexpr int kRounds = 300;
+constexpr int kProgramStreams = 32;                  // what torch's pool has of a priority
+constexpr std::chrono::milliseconds kPatience{500};  // with what does not wait for a gate
+
+double microsecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+// Words and bytes that streams and the host share, and a gate's stream.
+class Bench {
+ public:
+  std::atomic_ref<std::uint64_t> word(int index) const {
+    return std::atomic_ref(reinterpret_cast<std::uint64_t*>(pinned_.get())[8 * index]);
+  }
+  void hold(const CudaStream& stream, int index, std::uint64_t value) const {
+    words_.holdUntil(stream.get(), &reinterpret_cast<const std::uint64_t*>(pinned_.get())[8 * index], value);
+  }
+  // A word that the stream writes when it comes there; false where the driver has no such call.
+  bool mark(const CudaStream& stream, int index, std::uint64_t value) const {
+    const auto write = reinterpret_cast<PFN_cuStreamWriteValue64_v11070>(driverCall("cuStreamWriteValue64", 11070));
+    if (write == nullptr) return false;
+    const auto address = reinterpret_cast<CUdeviceptr>(pinned_.get() + 64 * index);
+    return write(stream.get(), address, value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+  }
+  void out(const CudaStream& stream) const { copy(stream, pinned_.get() + kBytes, device_.get()); }
+  void in(const CudaStream& stream) const { copy(stream, device_.get(), pinned_.get() + kBytes); }
+
+ private:
+  static void copy(const CudaStream& stream, void* to, const void* from) {
+    checkCuda(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync", kDevice);
+  }
+
+  const std::shared_ptr<std::byte> pinned_ = pinnedMemory(2 * kBytes, kDevice);
+  const std::shared_ptr<std::byte> device_ = deviceMemory(kBytes, kDevice);
+  const StreamWords words_{kDevice};
+};
+
+bool within(std::chrono::milliseconds limit, const std::function<bool()>& isSo) {
+  for (const auto begin = Clock::now(); Clock::now() - begin < limit;) {
+    if (isSo()) return true;
+  }
+  return isSo();
+}
+
+void attributes() {
+  const std::pair<const char*, cudaDeviceAttr> wanted[] = {
+      {"generation", cudaDevAttrComputeCapabilityMajor},
+      {"multiprocessors", cudaDevAttrMultiProcessorCount},
+      {"copy engines", cudaDevAttrAsyncEngineCount},
+      {"preempts compute", cudaDevAttrComputePreemptionSupported},
+      {"host memory has the same addresses", cudaDevAttrUnifiedAddressing},
+      {"GPUDirect RDMA", cudaDevAttrGPUDirectRDMASupported},
+      {"GPUDirect RDMA orders writes (0: none, 100: its own, 200: all)", cudaDevAttrGPUDirectRDMAWritesOrdering},
+      {"GPUDirect RDMA flushes (1: host, 2: stream)", cudaDevAttrGPUDirectRDMAFlushWritesOptions},
+  };
+  for (const auto& [name, attribute] : wanted) {
+    int value = -1;
+    checkCuda(cudaDeviceGetAttribute(&value, attribute, kDevice), "cudaDeviceGetAttribute", kDevice);
+    std::printf("  %s: %d\n", name, value);
+  }
+  const std::string unusable = StreamWords::unusable(kDevice);
+  std::printf("  waits for words of 64 bits: %s\n", unusable.empty() ? "yes" : unusable.c_str());
+}
+
+// From when the host opens a gate until it sees what stands behind: what a slice pays at each step on the rails.
+void latencies() {
+  const Bench bench;
+  const CudaStream stream(kDevice);
+  std::uint64_t turn = 0;
+  const auto measure = [&](const char* what, const std::function<void()>& behind, const std::function<bool()>& isSeen) {
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round) {
+      bench.hold(stream, 0, ++turn);
+      behind();
+      const auto begin = Clock::now();
+      bench.word(0) = turn;
+      while (!isSeen()) {
+      }
+      times.push_back(microsecondsSince(begin));
+      stream.synchronize();
+    }
+    std::ranges::sort(times);
+    std::printf("  %s: median %.1f us, p99 %.1f us\n", what, times[times.size() / 2], times[times.size() * 99 / 100]);
+  };
+  std::atomic<std::uint64_t> told{0};
+  const auto tell = [&] { callFrom(stream.get(), [&told, turn] { told = turn; }, kDevice); };
+  const auto isTold = [&] { return told == turn; };
+  measure("a function", tell, isTold);
+  measure("4 KiB out, a function", [&] { bench.out(stream), tell(); }, isTold);
+  measure("4 KiB in, 4 KiB out, a function", [&] { bench.in(stream), bench.out(stream), tell(); }, isTold);
+  if (!bench.mark(stream, 1, 1)) {
+    std::printf("  the driver has no cuStreamWriteValue64\n");
+    return;
+  }
+  const auto isMarked = [&] { return bench.word(1) == turn; };
+  measure("a written word", [&] { bench.mark(stream, 1, turn); }, isMarked);
+  measure("4 KiB out, a written word", [&] { bench.out(stream), bench.mark(stream, 1, turn); }, isMarked);
+}
+
+// How many of a program's streams stand still behind gates that are none of theirs.
+void queues() {
+  const Bench bench;
+  const auto memory = deviceMemory(kBytes, kDevice);  // while no gate is shut: to get it may wait for the device
+  std::vector<CudaStream> gated;
+  std::vector<CudaStream> others;
+  while (gated.size() < 4) gated.emplace_back(kDevice);
+  while (others.size() < kProgramStreams) others.emplace_back(kDevice);
+  for (const CudaStream& stream : gated) {
+    bench.out(stream);
+    bench.hold(stream, 0, 1);
+    bench.in(stream);
+  }
+  const auto stuck = [&](const char* what, const std::function<void(const CudaStream&)>& enqueue) {
+    std::vector<std::shared_ptr<std::atomic<bool>>> done;
+    for (const CudaStream& stream : others) {
+      const auto flag = done.emplace_back(std::make_shared<std::atomic<bool>>(false));
+      enqueue(stream);
+      callFrom(stream.get(), [flag] { *flag = true; }, kDevice);
+    }
+    const auto isDone = [](const auto& flag) { return flag->load(); };
+    within(kPatience, [&] { return std::ranges::all_of(done, isDone); });
+    std::printf("  %s: %td of %d streams stand still\n", what, kProgramStreams - std::ranges::count_if(done, isDone),
+                kProgramStreams);
+  };
+  stuck("kernels", [&](const CudaStream& stream) {
+    checkCuda(cudaMemsetAsync(memory.get(), 1, kBytes, stream.get()), "cudaMemsetAsync", kDevice);
+  });
+  stuck("copies out", [&](const CudaStream& stream) { bench.out(stream); });
+  stuck("copies in", [&](const CudaStream& stream) { bench.in(stream); });
+  bench.word(0) = 1;
+  for (const CudaStream& stream : others) stream.synchronize();
+}
+
+// A gate that opens only when the host has been told of something behind the same stream's work, while another thread
+// is in a call that may wait for the device. Where the call keeps the host from being told, neither ever ends.
+void locks(const char* name, const std::function<void()>& call) {
+  for (const bool byWord : {false, true}) {
+    const Bench bench;
+    const CudaStream stream(kDevice);
+    const CudaStream other(kDevice);
+    std::atomic<bool> told{false};
+    if (byWord && !bench.mark(other, 2, 1)) return;
+    bench.hold(stream, 0, 1);  // keeps the device busy, so that the call waits
+    std::thread calling(call);
+    std::this_thread::sleep_for(kPatience);  // for the call to be inside the driver; a probe of times, not a test
+    byWord ? static_cast<void>(bench.mark(other, 1, 1)) : callFrom(other.get(), [&told] { told = true; }, kDevice);
+    const bool seen = within(kPatience, [&] { return byWord ? bench.word(1) == 1 : told.load(); });
+    bench.word(0) = 1;
+    calling.join();
+    stream.synchronize();
+    std::printf("  during %s, %s: %s\n", name, byWord ? "a written word" : "a function",
+                seen ? "comes" : "does not come before the gate opens");
+  }
+}
+
+void locksOfFree() {
+  locks("cudaMalloc and cudaFree", [] { deviceMemory(1 << 20, kDevice).reset(); });
+}
+void locksOfPinned() {
+  locks("cudaHostAlloc and cudaFreeHost", [] { pinnedMemory(1 << 20, kDevice).reset(); });
+}
+void locksOfStreams() {
+  locks("cudaStreamCreate", [] { const CudaStream stream(kDevice); });
+}
+void locksOfSynchronize() {
+  locks("cudaDeviceSynchronize", [] { checkCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize", kDevice); });
+}
+
+// Copies between pinned memory and the device's, alone and both ways at once.
+void bandwidth() {
+  constexpr std::uint64_t kLarge = 64 << 20;
+  constexpr int kTimes = 10;
+  const auto host = pinnedMemory(2 * kLarge, kDevice);
+  const auto device = deviceMemory(2 * kLarge, kDevice);
+  const CudaStream outward(kDevice);
+  const CudaStream inward(kDevice);
+  const auto measure = [&](const char* what, bool out, bool in) {
+    const auto begin = Clock::now();
+    for (int time = 0; time < kTimes; ++time) {
+      if (out)
+        checkCuda(cudaMemcpyAsync(host.get(), device.get(), kLarge, cudaMemcpyDeviceToHost, outward.get()),
+                  "cudaMemcpyAsync", kDevice);
+      if (in)
+        checkCuda(
+            cudaMemcpyAsync(device.get() + kLarge, host.get() + kLarge, kLarge, cudaMemcpyHostToDevice, inward.get()),
+            "cudaMemcpyAsync", kDevice);
+    }
+    outward.synchronize();
+    inward.synchronize();
+    const double bytes = static_cast<double>(kLarge) * kTimes;
+    std::printf("  %s: %.1f GB/s each way\n", what, bytes / microsecondsSince(begin) / 1e3);
+  };
+  measure("warm-up", true, true);
+  measure("out", true, false);
+  measure("in", false, true);
+  measure("out and in", true, true);
+}
+
+struct Question {
+  const char* name;
+  void (*ask)();
+};
+
+constexpr Question kQuestions[] = {
+    {"attributes", attributes},
+    {"latencies", latencies},
+    {"queues", queues},
+    {"locks-of-free", locksOfFree},
+    {"locks-of-pinned", locksOfPinned},
+    {"locks-of-streams", locksOfStreams},
+    {"locks-of-synchronize", locksOfSynchronize},
+    {"bandwidth", bandwidth},
+};
+
+int ask(const Question& question) {
+  try {
+    question.ask();
+    return 0;
+  } catch (const Failure& failure) {
+    std::printf("  failed: %s\n", failure.error().text().c_str());
+    return 1;
+  }
+}
+
+// In a child, for CUDA can't be used in a process that was forked after it had used it.
+bool askApart(const Question& question) {
+  std::printf("%s\n", question.name);
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(kLimitSeconds);
+    const int result = ask(question);
+    std::fflush(stdout);
+    ::_exit(result);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+    std::printf("  did not end within %u s\n", kLimitSeconds);
+  else if (WIFSIGNALED(status))
+    std::printf("  ended by signal %d\n", WTERMSIG(status));
+  return status == 0;
+}
+
+}  // namespace
+}  // namespace fairring
+
+int main(int arguments, char** words) {
+  using namespace fairring;
+  if (arguments > 1) {
+    const auto* found =
+        std::ranges::find_if(kQuestions, [&](const Question& q) { return !std::strcmp(q.name, words[1]); });
+    return found == std::end(kQuestions) ? 2 : ask(*found);
+  }
+  bool allWell = true;
+  for (const Question& question : kQuestions) allWell = askApart(question) && allWell;
+  return allWell ? 0 : 1;
+}

@@ -1,0 +1,54 @@
+#include "backend/reconfigurer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+namespace fairring {
+
+Reconfigurer::Reconfigurer(MembershipOptions options) : options_(std::move(options)), token_(newToken()) {}
+
+std::string Reconfigurer::handle(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (!runtime_) {
+    runtime_ = Membership::runtimeFor(options_);
+    runtime_->acceptor().expectEarlyRanks();
+    facts_ = Membership::factsHere(options_, *runtime_);
+  }
+  return encode(Handle{token_, rank, facts_});
+}
+
+Roster Reconfigurer::roster(std::int64_t uuid, const std::vector<std::string>& handles) {
+  const std::lock_guard lock(mutex_);
+  check(!usedUuids_.contains(uuid), ErrorKind::Usage, "uuid ", uuid, " was already used to reconfigure this group: ",
+        "give each reconfiguration a fresh one, the same on all of its members");
+  Roster roster = rosterOf(handles, token_, uuid, givenSecret(options_));
+  usedUuids_.insert(uuid);
+  return roster;
+}
+
+void Reconfigurer::retire(std::shared_ptr<Membership> membership) {
+  if (!membership) return;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(retiring_,
+                [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  try {
+    retiring_.push_back(std::async(std::launch::async, [ending = std::move(membership)]() mutable { ending.reset(); }));
+    // NOLINTNEXTLINE(bugprone-empty-catch): no threads left; it has ended here
+  } catch (const std::system_error&) {
+  }
+}
+
+void Reconfigurer::end() {
+  std::vector<std::future<void>> retiring;
+  std::shared_ptr<Runtime> runtime;
+  {
+    const std::lock_guard lock(mutex_);
+    retiring.swap(retiring_);
+    runtime.swap(runtime_);
+  }
+  retiring.clear();  // each waits for its membership's end
+}
+
+}  // namespace fairring

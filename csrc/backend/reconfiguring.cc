@@ -1,0 +1,166 @@
+// Groups of members that are known beforehand and need no store to meet: c10d's reconfigure, by which the members of a
+// group change (PyTorch 2.15 on), and shrink, which makes a group of those that are left.
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "backend/fairring_backend.h"
+#include "backend/gil.h"
+
+namespace fairring {
+
+namespace op = operation;
+
+namespace {
+
+// For a neighbour to be connected beyond the call's own time: the call's timer says more of who is missing.
+constexpr std::chrono::seconds kAfterTheTimer{10};
+
+}  // namespace
+
+std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, MembershipOptions options,
+                                                       std::chrono::milliseconds limit,
+                                                       std::shared_ptr<Hooks> hooks) const {
+  if (roster.facts.size() == 1) return nullptr;
+  options.rank = roster.rank;
+  options.size = static_cast<int>(roster.facts.size());
+  options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout());
+  if (limit > std::chrono::milliseconds(0)) options.connectTimeout = limit + kAfterTheTimer;
+  options.devices = false;
+  return std::make_shared<Membership>(
+      std::move(roster), std::move(options),
+      [hooks = std::move(hooks)](Completion& completion) { completion.post([hooks] { hooks->aborting(); }); });
+}
+
+Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) {
+  return reduceAll({op::kReconfigure, {}, c10d::ReduceOp::SUM, limit, false},
+                   {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
+}
+
+namespace {
+
+constexpr int kShrinkAbort = 1;  // torch's SHRINK_ABORT
+
+std::vector<int> without(int size, const std::vector<std::int64_t>& excluded) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    if (std::ranges::find(excluded, rank) == excluded.end()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std::int64_t>& excluded, int flags,
+                                                          const c10::intrusive_ptr<Options>& options) {
+  const GilReleased withoutLock;
+  refuseUnlessUsable();
+  const std::vector<int> ranks = without(getSize(), excluded);
+  TORCH_CHECK_WITH(ValueError, std::ranges::find(ranks, getRank()) != ranks.end(), "rank ", getRank(),
+                   " is to be excluded: the others alone shrink the group");
+  const std::shared_ptr<Membership> parent = membership();
+  TORCH_CHECK_WITH(DistBackendError, parent, "a process group of one rank can't be shrunk");
+  if ((flags & kShrinkAbort) != 0) {
+    parent->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " shrank its process group ", getGroupUid(),
+                            " with SHRINK_ABORT: its calls ended where they were"));
+  }
+  const std::chrono::milliseconds limit = options ? options->timeout : timeout();
+  Origin origin;
+  int attempt = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    origin = origin_;
+    attempt = ++shrinks_[excluded];
+  }
+  MembershipOptions& own = origin.options;
+  const std::vector<int> parents = std::exchange(own.globalRanks, {});
+  for (const int rank : ranks) own.globalRanks.push_back(parents.at(static_cast<std::size_t>(rank)));
+  own.name = concat(own.name, " (shrunk to ", ranks.size(), " ranks)");
+  own.reconfigurable = false;
+  Parts parts{std::make_shared<Meeting>(nullptr), std::make_shared<StockNccl>(nullptr, nullptr),
+              std::make_shared<Hooks>()};
+  c10::intrusive_ptr<FairringBackend> made;
+  try {
+    std::string purpose = concat("attempt ", attempt, " of ranks");
+    for (const int rank : ranks) purpose += concat(" ", rank);
+    Roster roster = parent->rosterOf(ranks, purpose, limit);
+    own.rank = roster.rank;
+    own.size = static_cast<int>(ranks.size());
+    auto members = membersOf(std::move(roster), own, limit, parts.hooks);
+    made = c10::make_intrusive<FairringBackend>(std::move(members), 0, std::move(origin), timeout(), std::move(parts));
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+  remember(made);
+  made->meetMembers(limit)->wait();
+  return made;
+}
+
+#ifdef FAIRRING_TORCH_2_15
+namespace {
+
+std::vector<std::string> ordered(const c10d::ReconfigureOptions& options) {
+  if (const auto* list = std::get_if<std::vector<std::string>>(&options.handles)) return *list;
+  const auto& set = std::get<std::unordered_set<std::string>>(options.handles);
+  return inOrder({set.begin(), set.end()});
+}
+
+Reconfigurer& required(const std::unique_ptr<Reconfigurer>& reconfigurer) {
+  TORCH_CHECK_WITH(DistBackendError, reconfigurer, "this process group keeps its members: make it by ",
+                   "init_process_group(..., enable_reconfigure=True)");
+  return *reconfigurer;
+}
+
+}  // namespace
+
+c10d::ReconfigureHandle FairringBackend::get_reconfigure_handle() const {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  Reconfigurer& reconfigurer = required(reconfigurer_);
+  try {
+    return reconfigurer.handle(isConfigured() ? getRank() : Handle::kNewcomer);
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
+
+// From now on groups that are split from this one inherit these.
+MembershipOptions FairringBackend::optionsFor(int rank, int size) {
+  const std::lock_guard lock(mutex_);
+  MembershipOptions& own = origin_.options;
+  own.rank = rank;
+  own.size = size;
+  own.globalRanks.resize(static_cast<std::size_t>(size));
+  std::iota(own.globalRanks.begin(), own.globalRanks.end(), 0);
+  return own;
+}
+
+Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& options) {
+  const GilReleased withoutLock;
+  refuseIfEnded();
+  Reconfigurer& reconfigurer = required(reconfigurer_);
+  const std::chrono::milliseconds limit = options.timeout.value_or(timeout());
+  try {
+    Roster roster = reconfigurer.roster(options.uuid, ordered(options));
+    loseMembers();
+    rank_ = roster.rank;
+    size_ = static_cast<int>(roster.facts.size());
+    MembershipOptions named = optionsFor(rank_, size_);
+    named.name = concat(named.name, " (uuid ", options.uuid, ")");
+    auto members = membersOf(std::move(roster), std::move(named), limit, hooks());
+    const std::lock_guard lock(mutex_);
+    membership_ = std::move(members);
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+  monitoredBarriers_ = 0;
+  restartCounting();
+  setConfigured(true);
+  return meetMembers(limit);
+}
+#endif
+
+}  // namespace fairring

@@ -1,0 +1,46 @@
+// The members of a group that need no store to meet, for each has been given the handles of all: c10d's reconfigure. A
+// handle is what a rank says of itself to whoever may become its peer: the facts that it would publish in the store,
+// its rank in the group that it is in, and a token. The token is drawn with the rank's backend and is its name; those
+// of all members are what the group's secret follows from, with the uuid that the members agree on. So handles are to
+// be kept from strangers as the store is, unless FAIRRING_SECRET_FILE gives a secret besides, and a group has a secret
+// and an id that no other has. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "group/rank_facts.h"
+#include "transport/challenge.h"
+
+namespace fairring {
+
+struct Handle {
+  static constexpr int kNewcomer = 1 << 30;  // in no group yet
+
+  std::string token;  // 64 hexadecimal digits
+  int rank = kNewcomer;
+  RankFacts facts;
+};
+
+std::string newToken();
+
+// Text each way; decodeHandle throws Failure(Usage) on text that is not a handle of this version.
+std::string encode(const Handle& handle);
+Handle decodeHandle(const std::string& text);
+
+struct Roster {
+  std::vector<RankFacts> facts;  // facts[r] is rank r's
+  int rank = 0;                  // this rank
+  Secret secret{};
+};
+
+// Handles that have no order, in the one that all members choose: by the ranks that they had, newcomers last.
+std::vector<std::string> inOrder(std::vector<std::string> handles);
+
+// handles[r] becomes rank r. `token`: this rank's own; `base`: the secret that all have besides, or zeros. Throws
+// Failure(Usage) where this rank is not among them, or one is there twice.
+Roster rosterOf(const std::vector<std::string>& handles, const std::string& token, std::int64_t uuid,
+                const Secret& base);
+
+}  // namespace fairring

@@ -1,0 +1,22 @@
+"""What the commands need and the process group does not: the packages of the extra `tools`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+PACKAGES = ("pyroute2", "rich")
+
+
+class MissingPackageError(ImportError):
+    """A package of the extra is not installed; the text says what to run."""
+
+
+def require(what: str) -> None:
+    """what: as the error names it, "fairring bench". Raises MissingPackageError. Imports nothing."""
+    missing = [name for name in PACKAGES if not find_spec(name)]
+    if missing:
+        raise MissingPackageError(
+            f"{what} needs {' and '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
+            " 'fairring[tools]'"
+        )

@@ -1,0 +1,116 @@
+// Handles as text, the order of members, and what their secret depends on.
+#include "group/roster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace fairring {
+namespace {
+
+Handle handleOf(int rank, int port) {
+  Handle handle{.token = newToken(), .rank = rank, .facts = {}};
+  handle.facts.place = {"machine", "site"};
+  handle.facts.hostname = "host";
+  handle.facts.addresses = {"10.0.0.1", "10.1.0.1"};
+  handle.facts.port = port;
+  handle.facts.settings = "slices of 25 MiB";
+  return handle;
+}
+
+ErrorKind kindOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    return failure.error().kind();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return ErrorKind::System;
+}
+
+TEST(Roster, AHandleComesBackFromItsText) {
+  const Handle handle = handleOf(3, 4711);
+  const Handle back = decodeHandle(encode(handle));
+  EXPECT_EQ(back.token, handle.token);
+  EXPECT_EQ(back.rank, 3);
+  EXPECT_EQ(encode(back.facts), encode(handle.facts));
+  EXPECT_EQ(encode(back), encode(handle));
+}
+
+TEST(Roster, NoPartOfAHandleIsAHandle) {
+  const std::string text = encode(handleOf(3, 4711));
+  const std::size_t facts = text.rfind('\n');  // its last fact, the settings, is free text
+  for (std::size_t length = 0; length <= facts; ++length) {
+    EXPECT_EQ(kindOf([&] { decodeHandle(text.substr(0, length)); }), ErrorKind::Usage) << length;
+  }
+  for (std::size_t i = 0; i < std::string("fairring handle 1 ").size() + 64; ++i) {
+    std::string changed = text;
+    changed[i] = '~';
+    EXPECT_EQ(kindOf([&] { decodeHandle(changed); }), ErrorKind::Usage) << i;
+  }
+}
+
+TEST(Roster, ANegativeOrHugeRankIsRefused) {
+  const std::string text = encode(handleOf(3, 4711));
+  for (const std::string rank : {"-1", "99999999999999", "x", "3x", ""}) {
+    std::string changed = text;
+    changed.replace(text.find(" 3 "), 3, " " + rank + " ");
+    EXPECT_EQ(kindOf([&] { decodeHandle(changed); }), ErrorKind::Usage) << rank;
+  }
+}
+
+TEST(Roster, HandlesWithoutAnOrderKeepThatOfTheirRanksAndNewcomersComeLast) {
+  const std::vector<std::string> sorted{encode(handleOf(0, 1)), encode(handleOf(2, 1)), encode(handleOf(5, 1)),
+                                        encode(handleOf(Handle::kNewcomer, 1))};
+  std::vector<std::string> handles = sorted;
+  std::ranges::sort(handles);
+  do {
+    EXPECT_EQ(inOrder(handles), sorted);
+  } while (std::ranges::next_permutation(handles).found);
+}
+
+TEST(Roster, AllMembersHaveTheSameSecretAndEachItsOwnRank) {
+  const std::vector<Handle> members{handleOf(0, 1), handleOf(1, 2), handleOf(2, 3)};
+  std::vector<std::string> handles;
+  for (const Handle& one : members) handles.push_back(encode(one));
+  const Roster first = rosterOf(handles, members[0].token, 7, {});
+  for (int rank = 0; rank < 3; ++rank) {
+    const Roster roster = rosterOf(handles, members[static_cast<std::size_t>(rank)].token, 7, {});
+    EXPECT_EQ(roster.rank, rank);
+    EXPECT_EQ(roster.secret, first.secret);
+    EXPECT_EQ(roster.facts.at(2).port, 3);
+  }
+}
+
+TEST(Roster, AnotherUuidMemberOrderOrBaseGivesAnotherSecret) {
+  const std::vector<Handle> members{handleOf(0, 1), handleOf(1, 2), handleOf(2, 3)};
+  const std::string a = encode(members[0]);
+  const std::string b = encode(members[1]);
+  const std::string c = encode(members[2]);
+  const std::string& token = members[0].token;
+  std::vector<Secret> secrets{rosterOf({a, b}, token, 7, {}).secret,
+                              rosterOf({a, b}, token, 8, {}).secret,
+                              rosterOf({b, a}, token, 7, {}).secret,
+                              rosterOf({a, b, c}, token, 7, {}).secret,
+                              rosterOf({a, c}, token, 7, {}).secret,
+                              rosterOf({a}, token, 7, {}).secret,
+                              rosterOf({a, b}, token, 7, randomSecret()).secret};
+  std::ranges::sort(secrets);
+  EXPECT_TRUE(std::ranges::adjacent_find(secrets) == secrets.end());
+}
+
+TEST(Roster, WhoIsNotThereOrThereTwiceIsRefused) {
+  const Handle own = handleOf(0, 1);
+  const std::string other = encode(handleOf(1, 2));
+  EXPECT_EQ(kindOf([&] { rosterOf({other}, own.token, 7, {}); }), ErrorKind::Usage);
+  EXPECT_EQ(kindOf([&] { rosterOf({}, own.token, 7, {}); }), ErrorKind::Usage);
+  EXPECT_EQ(kindOf([&] { rosterOf({encode(own), other, other}, own.token, 7, {}); }), ErrorKind::Usage);
+}
+
+}  // namespace
+}  // namespace fairring

@@ -1,0 +1,310 @@
+"""Groups whose members change in place: handles instead of a store, deaths, joins, aborts, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from failures import holdings
+from failures.holdings import Holdings
+from ranks import Ranks, all_reduce_ones
+
+if not hasattr(dist.distributed_c10d, "_reconfigure"):
+    pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
+
+from torch._C._distributed_c10d import ErrorType
+
+c10d: Any = dist.distributed_c10d
+CPU = torch.device("cpu")
+Members = tuple[int, int]  # rank, size
+
+
+def _begin(rank: int, size: int, port: int, timeout_seconds: float = 60) -> str:
+    """A group without members; this rank's handle."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group(
+        "fairring", store=store, rank=rank, world_size=size, timeout=timeout, enable_reconfigure=True
+    )
+    return _handle(rank)
+
+
+def _handle(_rank: int) -> str:
+    handle: str = c10d._get_reconfigure_handle()
+    return handle
+
+
+def _backend() -> Any:
+    group: Any = dist.group.WORLD
+    return group._get_backend(CPU)
+
+
+def _join(_rank: int, uuid: int, handles: Sequence[str] | set[str], seconds: float = 60) -> Members:
+    c10d._reconfigure(uuid, handles, timeout=timedelta(seconds=seconds)).wait()
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _use(_rank: int) -> list[int]:
+    """Calls of several kinds; the sum of all ranks' numbers, and who is before this rank."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = torch.full((5,), rank + 1.0)
+    dist.all_reduce(total)
+    parts = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(parts, torch.tensor([rank]))
+    assert [part.item() for part in parts] == list(range(size))
+    before = torch.tensor([rank])
+    if size > 1:
+        works: list[Any] = [dist.isend(torch.tensor([rank]), (rank + 1) % size), dist.irecv(before, (rank - 1) % size)]
+        for work in works:
+            work.wait()
+    dist.barrier()
+    return [int(total[0].item()), int(before.item())]
+
+
+class Trio:
+    """Three ranks that are given members by the test: nothing goes by way of the store."""
+
+    def __init__(self, timeout_seconds: float = 60) -> None:
+        self.ranks = Ranks(3)
+        self._uuid = 0
+        self.ranks.run(_begin, 3, self.ranks.store.port, timeout_seconds)
+
+    def uuid(self) -> int:
+        self._uuid += 1
+        return self._uuid
+
+    def handles(self, members: list[int]) -> list[str]:
+        handles: list[str] = self.ranks.run(_handle, on=sorted(members))
+        return [handles[sorted(members).index(member)] for member in members]
+
+    def join(self, members: list[int]) -> None:
+        """The list's order is that of the ranks."""
+        found = self.ranks.run(_join, self.uuid(), self.handles(members), on=sorted(members))
+        assert found == [(members.index(member), len(members)) for member in sorted(members)]
+        used = self.ranks.run(_use, on=sorted(members))
+        total = sum(range(1, len(members) + 1))
+        assert used == [[total, (members.index(member) - 1) % len(members)] for member in sorted(members)]
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[Trio]:
+    trio = Trio()
+    yield trio
+    assert trio.ranks.close() == [0] * 3
+
+
+@pytest.fixture
+def fresh() -> Iterator[Trio]:
+    """For one test alone: ranks that die, or are left in the middle of something."""
+    trio = Trio()
+    yield trio
+    trio.ranks.kill()
+
+
+def _expect_no_members(rank: int) -> None:
+    other = (rank + 1) % 3
+    calls: list[Any] = [lambda: dist.all_reduce(torch.ones(1)), lambda: dist.send(torch.ones(1), other), dist.barrier]
+    for call in calls:
+        with pytest.raises(dist.DistBackendError, match=r"has no members now.*give it members by reconfigure"):
+            call()
+
+
+def test_calls_before_the_first_reconfiguration_are_refused(fresh: Trio) -> None:
+    fresh.ranks.run(_expect_no_members)
+    fresh.join([0, 1, 2])
+
+
+def test_members_leave_come_back_change_places_and_stand_alone(trio: Trio) -> None:
+    for members in ([0, 1, 2], [0, 1], [0, 2], [2, 0, 1], [1], [1, 2], [0, 1, 2], [0, 1, 2]):
+        trio.join(members)
+
+
+def _join_as_a_set(rank: int, uuid: int, handles: list[str]) -> Members:
+    return _join(rank, uuid, set(handles))
+
+
+def test_a_set_of_handles_keeps_the_ranks_order_and_puts_newcomers_last(fresh: Trio) -> None:
+    fresh.join([2, 1])
+    handles = fresh.handles([0, 1, 2])
+    assert fresh.ranks.run(_join_as_a_set, fresh.uuid(), handles) == [(2, 3), (1, 3), (0, 3)]
+    fresh.ranks.run(_use)
+
+
+def test_two_halves_may_be_groups_at_once_and_join_again(trio: Trio) -> None:
+    for uuid, members in ((101, [0]), (102, [1, 2])):
+        trio.ranks.run(_join, uuid, trio.handles(members), on=members)
+    started = trio.ranks.start(_use, on=[1, 2])
+    assert trio.ranks.run(_use, on=[0]) == [[1, 0]]
+    assert trio.ranks.finish(started) == [[3, 1], [3, 0]]
+    trio.join([0, 1, 2])
+
+
+def _refused(rank: int, handles: list[str]) -> None:
+    own, other, third = handles[rank], handles[(rank + 1) % 3], handles[(rank + 2) % 3]
+    for members, text in (
+        ([other, third], "own handle is not among the 2 handles"),
+        ([own, other, other], "handles 1 and 2 are of the same rank"),
+        ([own, "a stranger's"], "'a stranger's' is no handle of this version"),
+        ([own, other.replace("fairring facts", "fairring words")], "is no handle of this version"),
+    ):
+        with pytest.raises(dist.DistBackendError, match=text):
+            c10d._reconfigure(500, members)
+    _join(rank, 501 + rank, [own])
+    with pytest.raises(dist.DistBackendError, match=f"uuid {501 + rank} was already used"):
+        c10d._reconfigure(501 + rank, [own])
+    assert _use(rank) == [1, 0]  # what was refused has changed nothing
+
+
+def test_what_can_not_be_a_group_is_refused_and_changes_nothing(trio: Trio) -> None:
+    trio.ranks.run(_refused, trio.handles([0, 1, 2]))
+    trio.join([0, 1, 2])
+
+
+TOLD = threading.Event()
+
+
+def _register_a_hook(_rank: int) -> None:
+    TOLD.clear()
+    _backend().register_abort_hook(7, TOLD.set)
+
+
+def _abort(rank: int) -> None:
+    backend = _backend()
+    under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank > 0 else None
+    backend.abort()
+    if under_way is not None:
+        with pytest.raises(dist.DistBackendError, match="aborted its process group"):
+            under_way.wait()
+    assert TOLD.wait(60)
+    backend.unregister_abort_hook(7)
+    assert backend.get_error() == ErrorType.SUCCESS
+    _expect_no_members(rank)
+
+
+def test_an_abort_is_over_with_the_next_reconfiguration(trio: Trio) -> None:
+    trio.join([0, 1, 2])
+    trio.ranks.run(_register_a_hook)  # of all, before one of them aborts: the others learn of that
+    trio.ranks.run(_abort)
+    trio.join([0, 1, 2])
+
+
+def _expect_missing(rank: int, uuid: int, handles: list[str], text: str, seconds: float = 1) -> None:
+    with pytest.raises(dist.DistBackendError, match=text):
+        _join(rank, uuid, handles, seconds)
+    assert _backend().get_error() != ErrorType.SUCCESS
+
+
+def test_who_does_not_come_is_named_and_the_others_go_on(trio: Trio) -> None:
+    handles = trio.handles([0, 1, 2])
+    text = r"Timed out: reconfigure.* in group .* \(uuid \d+\) did not finish within 1 s.* rank 2 "
+    trio.ranks.run(_expect_missing, trio.uuid(), handles, text, on=[0, 1])
+    trio.join([0, 1])
+    trio.join([0, 1, 2])
+
+
+def _die(_rank: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_handle_of_a_process_that_has_died_ends_the_wait_at_once(fresh: Trio) -> None:
+    handles = fresh.handles([0, 1, 2])
+    fresh.ranks.start(_die, on=[2])
+    fresh.ranks._processes[2].join()
+    text = r"rank 2 \(.*\) died, or ended, before group .* \(uuid \d+\) was connected"
+    fresh.ranks.run(_expect_missing, fresh.uuid(), handles, text, 60, on=[0, 1])
+    fresh.join([0, 1])
+
+
+def _sum_for_ever() -> None:
+    tensor = torch.ones(1 << 16)
+    while True:
+        dist.all_reduce(tensor)
+
+
+def _until_death(_rank: int) -> None:
+    with pytest.raises(dist.DistBackendError, match=r"rank 0 \(.*\) died"):
+        _sum_for_ever()
+
+
+def test_survivors_of_the_one_that_held_the_store_go_on_without_it(fresh: Trio) -> None:
+    fresh.join([0, 1, 2])
+    fresh.ranks.store = None  # type: ignore[assignment]
+    working = fresh.ranks.start(_until_death, on=[1, 2])
+    os.kill(fresh.ranks._processes[0].pid or 0, signal.SIGKILL)
+    fresh.ranks.finish(working)
+    fresh.join([1, 2])
+
+
+def _reconfigure_over_a_call(rank: int, uuid: int, handles: list[str]) -> Members:
+    under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank == 1 else None
+    members = _join(rank, uuid, handles)
+    if under_way is not None:
+        # Or its peer leaves before it does.
+        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d has left"):
+            under_way.wait()
+    return members
+
+
+def test_a_call_under_way_ends_with_an_error_when_its_rank_goes_on(trio: Trio) -> None:
+    trio.join([0, 1, 2])
+    handles = trio.handles([1, 2])
+    assert trio.ranks.run(_reconfigure_over_a_call, trio.uuid(), handles, on=[1, 2]) == [(0, 2), (1, 2)]
+    trio.join([0, 1, 2])
+
+
+def _expect_plain(_rank: int) -> None:
+    assert not c10d._supports_reconfigure()
+    for call in (lambda: c10d._get_reconfigure_handle(), lambda: c10d._reconfigure(1, [])):
+        with pytest.raises(dist.DistBackendError, match="enable_reconfigure=True"):
+            call()
+
+
+def test_a_group_that_was_not_made_for_it_says_so(pair: Ranks) -> None:
+    pair.run(_expect_plain)
+
+
+def test_handles_let_nobody_in_who_lacks_the_secret_of_the_job(tmp_path: Any) -> None:
+    """One of two ranks has all handles, but another secret file."""
+    files = []
+    for name in ("ours", "theirs"):
+        files.append({"FAIRRING_SECRET_FILE": str(tmp_path / name)})
+        (tmp_path / name).write_text(name * 8)
+    ranks = Ranks(2, of_rank=files)
+    handles = ranks.run(_begin, 2, ranks.store.port)
+    ranks.run(_expect_missing, 1, handles, "did not finish within 1 s")
+    ranks.kill()
+
+
+ROUNDS = 200
+
+
+def _churn(rank: int, handles: list[str], rounds: int) -> Holdings:
+    """As many reconfigurations, in every other of which rank 2 is left out; what is held when the group has ended."""
+    for uuid in range(rounds):
+        if uuid % 2 == 0 or rank < 2:
+            _join(rank, uuid, handles[: 3 - uuid % 2])
+            all_reduce_ones(rank, 1 << 10)
+    dist.destroy_process_group()
+    gc.collect()
+    return holdings.take()
+
+
+@pytest.mark.slow
+def test_what_a_rank_holds_does_not_grow_with_reconfigurations() -> None:
+    ranks = Ranks(3)
+    held = []
+    for rounds in (ROUNDS // 10, ROUNDS):
+        handles = ranks.run(_begin, 3, ranks.store.port)
+        held.append(ranks.run(_churn, handles, rounds))
+    for before, after in zip(*held, strict=True):
+        assert after.beyond(before) == {}
+        assert after.memory - before.memory < 8 << 20
+    assert ranks.close() == [0] * 3

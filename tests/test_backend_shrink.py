@@ -1,0 +1,70 @@
+"""shrink_group: what becomes of it when its own members die, do not come, or make calls meanwhile."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import Ranks, all_reduce_ones
+
+c10d: Any = dist.distributed_c10d
+
+
+def _init(rank: int, port: int, timeout_seconds: float) -> None:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    timeout = timedelta(seconds=timeout_seconds)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=3, timeout=timeout)
+    assert all_reduce_ones(rank, 5) == 15
+
+
+def _three(timeout_seconds: float = 60) -> Ranks:
+    ranks = Ranks(3)
+    ranks.run(_init, ranks.store.port, timeout_seconds)
+    return ranks
+
+
+def _shrink(rank: int, excluded: list[int], flags: int = 0) -> tuple[int, int, float]:
+    dist.shrink_group(excluded, shrink_flags=flags)
+    return dist.get_rank(), dist.get_world_size(), all_reduce_ones(rank, 1)
+
+
+def _expect_error(_rank: int, excluded: list[int], text: str) -> None:
+    with pytest.raises(dist.DistBackendError, match=text):
+        dist.shrink_group(excluded)
+
+
+def test_a_second_death_is_an_error_and_the_last_rank_goes_on() -> None:
+    ranks = _three()
+    for victim in (1, 2):
+        ranks._processes[victim].kill()
+        ranks._processes[victim].join()
+    text = r"rank 1 \(.*\) died, or ended, before group .* \(shrunk to 2 ranks\) was connected"
+    ranks.run(_expect_error, [2], text, on=[0])
+    assert ranks.run(_shrink, [1, 2], on=[0]) == [(0, 1, 1.0)]
+    ranks.kill()
+
+
+def test_a_member_that_does_not_come_is_named_in_time() -> None:
+    ranks = _three(timeout_seconds=1)
+    text = r"Timed out: .* in group .* \(shrunk to 2 ranks\) did not finish within 1 s.* rank 1 "
+    ranks.run(_expect_error, [1], text, on=[0])
+    ranks.kill()
+
+
+def _call_and_shrink(rank: int) -> tuple[int, int, float]:
+    under_way = dist.all_reduce(torch.ones(1), async_op=True) if rank == 0 else None
+    result = _shrink(rank, [1], c10d.SHRINK_ABORT)
+    if under_way is not None:
+        with pytest.raises(dist.DistBackendError, match=r"shrank its process group .* with SHRINK_ABORT"):
+            under_way.wait()
+    return result
+
+
+def test_calls_under_way_end_with_an_error_where_that_is_asked_for() -> None:
+    ranks = _three()
+    assert ranks.run(_call_and_shrink, on=[0, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
+    assert ranks.run(_shrink, [1], on=[0]) == [(0, 1, 1.0)]
+    ranks.kill()

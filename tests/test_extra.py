@@ -1,0 +1,41 @@
+"""The commands without the packages that they need: `fairring[tools]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fairring.extra import PACKAGES
+
+HIDDEN = f"import sys; sys.modules.update(dict.fromkeys({PACKAGES})); sys.argv[0] = 'fairring'\n"
+COMMAND = HIDDEN + "from fairring.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def without_packages(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["check"], 1),
+        (["plan", "--machines", "2"], 1),
+        (["bench", "all-reduce", "--machines", "2"], 1),
+        (["lab", "--machines", "2", "--", "true"], 125),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_command_says_in_one_line_what_to_install(words: list[str], code: int) -> None:
+    ended = without_packages(*words)
+    assert ended.returncode == code
+    (line,) = (ended.stdout + ended.stderr).splitlines()
+    told = f"fairring {words[0]} needs pyroute2 and rich, not installed here; run: {sys.executable} -m pip install"
+    assert line.endswith(f"{told} 'fairring[tools]'")
+
+
+def test_the_help_and_the_doctor_need_no_package() -> None:
+    assert without_packages("--help").returncode == 0
+    assert without_packages("bench", "all-reduce", "--help").returncode == 0
+    assert "usage: fairring doctor" in without_packages("doctor", "--help").stdout

@@ -1,0 +1,54 @@
+"""How many hardware queues the streams of a CUDA device have under FAIRRING_CUDA=on."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from fairring import hardware_queues
+from fairring.hardware_queues import VARIABLE
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("FAIRRING_CUDA", "on")
+    monkeypatch.setenv(VARIABLE, "8")  # so that it is put back
+    monkeypatch.delenv(VARIABLE)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("environment")
+def test_they_are_raised_where_nobody_has_chosen() -> None:
+    hardware_queues.raise_their_number()
+    assert os.environ[VARIABLE] == "32"
+
+
+def test_a_choice_stands(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv(VARIABLE, "16")
+    hardware_queues.raise_their_number()
+    assert os.environ[VARIABLE] == "16"
+
+
+@pytest.mark.parametrize("cuda", ["off", ""])
+def test_nothing_is_set_where_cuda_is_not_ours(environment: pytest.MonkeyPatch, cuda: str) -> None:
+    environment.setenv("FAIRRING_CUDA", cuda)
+    hardware_queues.raise_their_number()
+    assert VARIABLE not in os.environ
+
+
+def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr("torch.cuda.is_initialized", lambda: True)
+    hardware_queues.raise_their_number()
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(("number", "warns"), [("1", True), ("7", True), ("8", False), ("32", False)])
+def test_too_few_are_named(
+    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: str, warns: bool
+) -> None:
+    environment.setenv(VARIABLE, number)
+    with caplog.at_level(logging.WARNING):
+        hardware_queues.warn_of_few()
+    assert (f"{VARIABLE}={number}" in caplog.text) is warns
