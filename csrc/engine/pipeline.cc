@@ -160,7 +160,7 @@ bool Pipeline::cutNext(Queue& queue) {
 }
 
 bool Pipeline::waitsForStaging(Queue& queue) const {
-  if (levels_.recorder != nullptr && queue.waitsSince == 0) queue.waitsSince = Recorder::now();
+  if (levels_.recorder != nullptr && queue.waitsSince == 0) queue.waitsSince = timeBy(levels_.recorder);
   return false;
 }
 
@@ -171,7 +171,7 @@ void Pipeline::recordStaging(Queue& queue, const Slice& slice, std::uint64_t byt
                          .slice = slice.id.onWire(),
                          .bytes = bytes,
                          .began = std::exchange(queue.waitsSince, 0),
-                         .ready = Recorder::now()});
+                         .ready = timeBy(levels_.recorder)});
 }
 
 // All of it but its memory.

@@ -98,7 +98,7 @@ void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events 
   const Key key{slice->id, step};
   InFlight& state = steps_.at(key);
   state.events = std::move(events);
-  state.record.began = Recorder::now();
+  state.record.began = timeBy(recorder_);
   slice->body->beforeSending(*slice, step).run(loop_, this, urgencyOf(key.slice), [this, key] { begin(key); });
 }
 
@@ -112,7 +112,7 @@ void Rails::begin(const Key& key) {
 void Rails::offer(const Key& key) {
   InFlight& state = steps_.at(key);
   state.offered = true;
-  state.record.offered = Recorder::now();
+  state.record.offered = timeBy(recorder_);
   for (const int peer : inTurn(state.unsent)) {
     if (maySend(peer, key)) {
       sendTo(peer, key);
@@ -163,24 +163,23 @@ void Rails::sendTo(int peer, const Key& key) {
   send(peer, messages, [this, peer, key] { onReleased(peer, key); });
 }
 
-// A small message is a copy, which is let go of at once.
 void Rails::recordSend(int peer, const Key& key, InFlight& state) {
   const std::uint64_t bytes = state.unsent.at(peer);
-  if (bytes <= limits_.messageBytes) return;
+  if (recorder_ == nullptr || bytes < Recorder::kLeastBytes) return;
   SliceRecord& record = state.sends[peer] = state.record;
   record.kind = SliceRecord::Kind::Send;
   record.peer = peer;
   record.slice = key.slice.onWire();
   record.bytes = bytes;
   record.began = state.record.offered;
-  record.offered = Recorder::now();
+  record.offered = timeBy(recorder_);
   record.heard = 0;
 }
 
 void Rails::recordArrival(int peer, const Transfer& transfer, InFlight& state) {
   state.record.peer = peer;
-  state.record.heard = Recorder::now();
-  if (recorder_ == nullptr || transfer.receiveBytes <= limits_.messageBytes || transfer.placedAt == 0) return;
+  state.record.heard = timeBy(recorder_);
+  if (recorder_ == nullptr || transfer.receiveBytes < Recorder::kLeastBytes || transfer.placedAt == 0) return;
   SliceRecord record = state.record;
   record.kind = SliceRecord::Kind::Receive;
   record.bytes = transfer.receiveBytes;
@@ -194,8 +193,8 @@ void Rails::onReleased(int peer, const Key& key) {
   if (stopped_) return;
   InFlight& state = steps_.at(key);
   if (auto sent = state.sends.extract(peer)) {
-    sent.mapped().ready = Recorder::now();
-    if (recorder_ != nullptr) recorder_->add(sent.mapped());
+    sent.mapped().ready = timeBy(recorder_);
+    recorder_->add(sent.mapped());
   }
   state.unreleased.erase(peer);
   if (!state.unreleased.empty() || !state.unsent.empty()) return;
@@ -231,7 +230,7 @@ void Rails::becomeReady(const Key& key) {
   InFlight& state = steps_.at(key);
   state.computing = false;
   state.ready = true;
-  state.record.ready = Recorder::now();
+  state.record.ready = timeBy(recorder_);
   const auto ready = std::move(state.events.ready);
   ready();
   if (!stopped_) finishIfReleased(key);
@@ -243,7 +242,7 @@ void Rails::finishIfReleased(const Key& key) {
   InFlight& state = found->second;
   if (!state.ready || !state.unreleased.empty() || !state.unsent.empty()) return;
   if (recorder_ != nullptr) {
-    state.record.released = Recorder::now();
+    state.record.released = timeBy(recorder_);
     recorder_->add(state.record);
   }
   const auto released = std::move(found->second.events.released);

@@ -75,7 +75,7 @@ class Rails final : public Exchange, public MessageReceiver {
     bool computing = false;
     bool ready = false;
     SliceRecord record;
-    std::map<int, SliceRecord> sends;  // of large messages that are not acknowledged, by peer
+    std::map<int, SliceRecord> sends;  // of messages that are not acknowledged, by peer
   };
 
   struct Neighbour {

@@ -8,9 +8,17 @@
 
 namespace fairring {
 
-std::int64_t Recorder::now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Loop::Clock::now().time_since_epoch()).count();
+namespace {
+
+std::int64_t nanoseconds(Loop::Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
+
+}  // namespace
+
+std::int64_t Recorder::now() { return nanoseconds(Loop::Clock::now()); }
+
+std::int64_t Recorder::time() const { return nanoseconds(loop_.now()); }
 
 SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
   const Step& one = (*slice.plan)[step];
@@ -22,7 +30,7 @@ SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
 
 void Recorder::submitted(CallRecord call) {
   assert(loop_.isCurrent());
-  call.begun = now();
+  call.begun = time();
   if (calls_.size() == capacity_.calls) calls_.pop_front();
   calls_.push_back(std::move(call));
 }
@@ -32,7 +40,7 @@ void Recorder::ended(std::uint64_t number, bool failed) {
   const auto newest = calls_ | std::views::reverse;
   const auto found = std::ranges::find(newest, number, &CallRecord::number);
   if (found == newest.end()) return;  // so old that it is not kept
-  found->ended = now();
+  found->ended = time();
   found->failed = failed;
 }
 

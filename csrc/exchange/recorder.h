@@ -15,12 +15,12 @@
 
 namespace fairring {
 
-// Times are nanoseconds of this machine's steady clock; 0: it has not happened.
+// Times are nanoseconds of the loop's clock, this machine's steady one; 0: it has not happened.
 struct SliceRecord {
   enum class Kind : std::uint8_t {
     Step,     // of a plan
-    Send,     // of large messages: wanted to go at `began`, went at `offered`, and at `ready` their memory was free
-    Receive,  // of a large message: its header came at `began`, all of it was there at `ready`
+    Send,     // of messages to a peer: wanted to go at `began`, went at `offered`, and at `ready` their memory was free
+    Receive,  // of a message: its header came at `began`, all of it was there at `ready`
     Staging,  // from `began` to `ready` the slice waited for memory, or for the mark of an older slice
   };
   Kind kind = Kind::Step;
@@ -55,9 +55,13 @@ class Recorder {
     std::size_t calls = std::size_t{1} << 12;
   };
 
+  // Of what goes to a peer in a step: less says nothing of a link's rate, and is not recorded as Send or Receive.
+  static constexpr std::uint64_t kLeastBytes = 16 << 10;
+
   Recorder(Loop& loop, Capacity capacity) : loop_(loop), capacity_(capacity) {}
 
-  static std::int64_t now();
+  static std::int64_t now();  // the steady clock; any thread
+  std::int64_t time() const;  // by the loop's clock, which in a simulation is another
   // Of a step that has not begun.
   static SliceRecord recordOf(const Slice& slice, std::size_t step);
 
@@ -75,5 +79,8 @@ class Recorder {
   std::uint64_t added_ = 0;
   std::deque<CallRecord> calls_;  // in order, with those that have not ended
 };
+
+// By the recorder's clock. Without one nothing is recorded, and no clock is read: 0.
+inline std::int64_t timeBy(const Recorder* recorder) { return recorder == nullptr ? 0 : recorder->time(); }
 
 }  // namespace fairring

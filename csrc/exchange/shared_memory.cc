@@ -57,7 +57,7 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   state.step = step;
   state.events = std::move(events);
   state.record = Recorder::recordOf(*slice, step);
-  state.record.began = Recorder::now();
+  state.record.began = timeBy(recorder_);
   switch ((*slice->plan)[step].verb) {
     case Verb::ReduceScatter:
     case Verb::Scatter:
@@ -106,7 +106,7 @@ void SharedMemory::fill(InFlight& state) {
 void SharedMemory::filled(InFlight& state) {
   const SliceId id = state.slice->id;
   enter(state, Phase::Filled);
-  state.record.offered = Recorder::now();
+  state.record.offered = timeBy(recorder_);
   publish(*state.slice);
   signal(&ProgressFlags::Line::filled, id);
   advance(id);
@@ -114,7 +114,7 @@ void SharedMemory::filled(InFlight& state) {
 
 void SharedMemory::combine(InFlight& state) {
   enter(state, Phase::Combining);
-  state.record.heard = Recorder::now();
+  state.record.heard = timeBy(recorder_);
   const Slice& slice = *state.slice;
   for (const auto& [peer, image] : state.images) {
     const std::uint64_t bytes = slice.body->bytesCombined(slice, state.step, peer);
@@ -165,7 +165,7 @@ void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
 // Before anybody is told, for then the next step may begin.
 void SharedMemory::recordEnd(InFlight& state) {
   if (recorder_ == nullptr) return;
-  state.record.ready = state.record.released = Recorder::now();
+  state.record.ready = state.record.released = timeBy(recorder_);
   recorder_->add(state.record);
 }
 
@@ -237,7 +237,7 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
     gatherFrom(rank, state, copies);
   }
   state.ungathered.erase(there.begin(), there.end());
-  if (!there.empty()) state.record.heard = Recorder::now();
+  if (!there.empty()) state.record.heard = timeBy(recorder_);
   if (copies.empty()) return false;
   ++state.copies;
   run(state, jobOf(std::move(copies)), &SharedMemory::copied);

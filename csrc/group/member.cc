@@ -265,6 +265,8 @@ std::pair<TraceFacts, TraceRecords> Member::trace() const {
   facts.group = settings_.name;
   facts.rank = rank_;
   facts.stagingBytes = settings_.totalMemoryBytes;
+  facts.now = recorder_.time();
+  facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {
     facts.machines.push_back(neighbours_.facts(rank).place.machine);
     facts.hosts.push_back(neighbours_.facts(rank).hostname);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -88,7 +87,7 @@ Event eventOf(const SliceRecord& record, const std::map<std::uint64_t, std::uint
   if (record.peer >= 0) args += concat(",\"peer\":", record.peer);
   if (record.bytes > 0) args += concat(",\"bytes\":", record.bytes);
   if (record.kind == SliceRecord::Kind::Send || record.kind == SliceRecord::Kind::Receive)
-    args += concat(",\"of\":\"", describe({{record.verb, record.level}}), '"');
+    args += concat(R"(,"of":")", describe({{record.verb, record.level}}), '"');
   add("offered", record.offered);
   add("heard", record.heard);
   add("released", record.released);
@@ -98,7 +97,7 @@ Event eventOf(const SliceRecord& record, const std::map<std::uint64_t, std::uint
 
 Event eventOf(const CallRecord& call, std::int64_t now) {
   std::string args =
-      concat("\"call\":", call.number, ",\"signature\":\"", call.signature, "\",\"begun\":", micros(call.begun));
+      concat("\"call\":", call.number, R"(,"signature":")", call.signature, R"(","begun":)", micros(call.begun));
   if (call.ended == 0) args += ",\"open\":true";
   if (call.failed) args += ",\"failed\":true";
   return {0, call.text.str().substr(0, 240), call.submitted, call.ended == 0 ? now : call.ended, std::move(args)};
@@ -137,26 +136,24 @@ class Lanes {
 };
 
 std::string metadata(const char* what, int rank, int thread, const std::string& name) {
-  return concat("{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", rank, ",\"tid\":", thread,
-                ",\"args\":{\"name\":", quoted(name), "}}");
+  return concat(R"({"ph":"M","name":")", what, R"(","pid":)", rank, ",\"tid\":", thread, R"(,"args":{"name":)",
+                quoted(name), "}}");
 }
 
-std::string otherData(const TraceFacts& facts, std::int64_t now) {
+std::string otherData(const TraceFacts& facts) {
   std::string leads;
   for (const auto& [peer, lead] : facts.clockLeads) leads += concat(leads.empty() ? "" : ",", '"', peer, "\":", lead);
   std::string packets;
   for (const auto& [peer, count] : facts.packets) {
     packets +=
-        concat(packets.empty() ? "" : ",", '"', peer, "\":{\"sent\":", count.sent, ",\"again\":", count.again, '}');
+        concat(packets.empty() ? "" : ",", '"', peer, R"(":{"sent":)", count.sent, ",\"again\":", count.again, '}');
   }
-  const auto unixNow =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return concat("{\"producer\":\"fairring\",\"group\":", quoted(facts.group), ",\"rank\":", facts.rank,
+  return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
                 ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
-                ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", now, ",\"unix_ns\":", unixNow,
-                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets,
-                "},\"processor\":{\"ran_ns\":", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
-                "},\"error\":", quoted(facts.error), "}");
+                ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
+                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, R"(},"processor":{"ran_ns":)",
+                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
+                "}");
 }
 
 }  // namespace
@@ -175,13 +172,11 @@ ProcessorTime ProcessorTime::now() {
 }
 
 std::string chromeTrace(const TraceFacts& facts, const TraceRecords& records) {
-  const std::int64_t now = Recorder::now();
   const std::string host = facts.hosts.at(static_cast<std::size_t>(facts.rank));
-  std::string out =
-      concat("{\"displayTimeUnit\":\"ms\",\"otherData\":", otherData(facts, now), ",\n\"traceEvents\":[\n");
+  std::string out = concat(R"({"displayTimeUnit":"ms","otherData":)", otherData(facts), ",\n\"traceEvents\":[\n");
   out += metadata("process_name", facts.rank, 0, concat("rank ", facts.rank, " (", host, ")"));
   Lanes lanes;
-  for (const Event& event : eventsOf(records, now)) {
+  for (const Event& event : eventsOf(records, facts.now)) {
     out += concat(",\n{\"ph\":\"X\",\"name\":", quoted(event.name), ",\"pid\":", facts.rank,
                   ",\"tid\":", lanes.take(event), ",\"ts\":", micros(event.began),
                   ",\"dur\":", micros(event.ended - event.began), ",\"args\":{", event.args, "}}");

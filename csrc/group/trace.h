@@ -28,6 +28,8 @@ struct TraceFacts {
   std::vector<std::string> machines;  // of each rank
   std::vector<std::string> hosts;     // likewise
   std::uint64_t stagingBytes = 0;
+  std::int64_t now = 0;      // when these facts were taken, by the recorder's clock
+  std::int64_t unixNow = 0;  // the date then, in nanoseconds
   std::map<int, Packets> packets;          // to each rail peer
   std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
   ProcessorTime processor;                 // since the group was made, of threads that still run
