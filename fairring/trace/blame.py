@@ -17,6 +17,7 @@ from typing import TypeVar
 from fairring.trace.clock import offsets
 from fairring.trace.path import CallPaths, Cause, Piece
 from fairring.trace.records import Call, RankTrace, TraceError
+from fairring.trace.replay import Replay
 
 Who = TypeVar("Who")
 
@@ -31,14 +32,25 @@ class Link:
 
 
 @dataclass
+class CallBlame:
+    """Of one call alone, as Blame has it of all."""
+
+    late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    own: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # sums, copies and its loop
+
+
+@dataclass
 class Blame:
     """Seconds by cause and by who it is; ranks as the group counts them.
 
     span: from the first call's end to the last one's. late: exclusively this rank was waited for. late_machine: this
     machine's ranks alone were. late_calls: for how many calls. links: by (source, target).
+    by_call: of each but the first, with whose end the span begins.
     """
 
     ranks: list[RankTrace]
+    replay: Replay
     calls: int
     period: int  # calls of a step, as their titles repeat
     span: float
@@ -54,6 +66,7 @@ class Blame:
     loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
+    by_call: list[CallBlame] = field(default_factory=list)
 
     @property
     def steps(self) -> float:
@@ -91,6 +104,7 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     errors = [move.error for move in moves.values()]
     found = Blame(
         ranks=there,
+        replay=Replay(calls),
         calls=len(calls) - 1,
         period=_period([min(call.items())[1].title for call in calls[1:]]),
         span=_end(calls[-1]) - _end(calls[0]),
@@ -116,6 +130,7 @@ def _end(call: dict[int, Call]) -> float:
 
 def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
     """before: when the last call was over. Returns when this one was."""
+    found.by_call.append(CallBlame())
     submitted = {rank: one.submitted for rank, one in call.items()}
     start = max(before, min(submitted.values()))
     end = max(_end(call), start)
@@ -140,6 +155,7 @@ def _add_late(found: Blame, submitted: dict[int, float], latest: int, start: flo
     if alone > 0:
         found.late[latest] += alone
         found.late_calls[latest] += 1
+        found.by_call[-1].late[latest] += alone
     machine = found.machine_of(latest)
     elsewhere = [time for rank, time in submitted.items() if found.machine_of(rank) != machine]
     alone = submitted[latest] - max([start, *elsewhere])
@@ -148,25 +164,32 @@ def _add_late(found: Blame, submitted: dict[int, float], latest: int, start: flo
 
 
 def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
+    of_call = found.by_call[-1]
     match piece.cause:
         case Cause.WIRE:
             found.wire[piece.rank, piece.to or 0] += seconds
+            of_call.wire[piece.rank, piece.to or 0] += seconds
         case Cause.MACHINE:
             found.machine[piece.rank, piece.to or 0] += seconds
         case Cause.SUMS:
             found.sums[piece.rank] += seconds
+            of_call.own[piece.rank] += seconds
         case Cause.GRANT:
             found.grants[piece.rank] += seconds
         case Cause.LOOP | Cause.LATE:
             found.loop[piece.rank] += seconds
+            of_call.own[piece.rank] += seconds
 
 
 def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
-    steps = [step for step in one.steps if step.ready is not None and window[0] <= step.ready <= window[1]]
-    return sum(
-        step.offered - step.began + (step.ready or 0.0) - max(step.heard if step.waited else 0.0, step.offered)
-        for step in steps
-    )
+    """As long as all of them would take if they went as quickly as the quickest tenth: messages and other slices hold
+    up the others, on any core."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for step in one.steps:
+        if step.ready is not None and window[0] <= step.ready <= window[1]:
+            there = max(step.heard if step.waited else 0.0, step.offered)
+            taken[step.verb].append(step.offered - step.began + step.ready - there)
+    return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
 
 
 def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:

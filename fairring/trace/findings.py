@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairring.trace.blame import Blame, Link, dearest
+from fairring.trace.blame import Blame, CallBlame, Link, dearest
 
 LEAST_SHARE = 0.1  # of the time, of a cause that is named
 _SLOW = 0.6  # of its siblings' rate
@@ -15,7 +16,7 @@ _TIMES_LOST = 3.0  # as many as others lose
 _QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
 _TWICE = 2.0
 _MORE = 1.5  # is lost by all ranks of a machine than by any of them alone
-_OFTEN = 0.5  # of the calls
+_PARTS = 8  # of the calls, in order: who is late is so in more than half of them
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,15 @@ class Finding:
 
 def findings(found: Blame) -> list[Finding]:
     """Nothing where nobody and nothing costs a tenth of the time."""
-    every = [*_late(found), *_links(found), *_sums(found)]
-    return sorted(
-        (one for one in every if one.seconds >= LEAST_SHARE * found.span), key=lambda one: one.seconds, reverse=True
-    )
+    late = _dear(found, _late(found))
+    # Of a rank that comes late the others' data come all at once, and its sums stand in line behind them.
+    sums = [one for one in _sums(found) if one.who not in {other.who for other in late}]
+    every = _dear(found, [*late, *_links(found), *sums])
+    return sorted(every, key=lambda one: one.seconds, reverse=True)
+
+
+def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
+    return [one for one in every if one.seconds >= LEAST_SHARE * found.span]
 
 
 def _late(found: Blame) -> Iterator[Finding]:
@@ -44,7 +50,7 @@ def _late(found: Blame) -> Iterator[Finding]:
         yield Finding(
             "late",
             found.title(machine),
-            of_machine,
+            found.replay.gained(without=mates),
             f"its ranks {', '.join(map(str, mates))} make their calls after all others",
             "look at what that machine does between calls: its processors' clock, other jobs, its disks",
         )
@@ -52,8 +58,9 @@ def _late(found: Blame) -> Iterator[Finding]:
     if not found.late:
         return
     (rank, seconds), *others = dearest(found.late, 2)
-    if found.late_calls[rank] < _OFTEN * found.calls or (others and seconds < _TWICE * others[0][1]):
+    if not _is_throughout(found, rank) or (others and seconds < _TWICE * others[0][1]):
         return
+    seconds = found.replay.gained(without=[rank])
     many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
     if _is_queued(found, rank):
         yield Finding(
@@ -83,11 +90,6 @@ def _links(found: Blame) -> Iterator[Finding]:
         if not touching or not others:
             continue
         rate, usual = _median(touching), _median(others)
-        wire = sum(
-            seconds
-            for (source, target), seconds in found.wire.items()
-            if machine in (found.machine_of(source), found.machine_of(target))
-        )
         if rate < _SLOW * usual:
             title = found.title(machine)
             lost, usually = _lost(found, touching), _lost(found, others)
@@ -96,7 +98,7 @@ def _links(found: Blame) -> Iterator[Finding]:
             finding = Finding(
                 "link",
                 title,
-                wire * (1 - rate / usual),
+                found.replay.gained(saved=[(1 - rate / usual) * _wire(found, call, machine) for call in found.by_call]),
                 f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
                 f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
             )
@@ -111,14 +113,35 @@ def _sums(found: Blame) -> Iterator[Finding]:
     rank = max(found.own_sums, key=lambda one: found.own_sums[one])
     own = found.own_sums[rank]
     usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
-    if own < _TWICE * usual:
+    if own <= _TWICE * usual:
         return
     yield Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        (found.sums[rank] + found.loop[rank]) * (1 - usual / own),
+        found.replay.gained(saved=[(1 - usual / own) * call.own[rank] for call in found.by_call]),
         f"its sums and copies take {own / usual:.1f} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
+    )
+
+
+def _is_throughout(found: Blame, rank: int) -> bool:
+    """Whether it is waited for most in more than half of the parts, and not just once."""
+    parts = min(_PARTS, found.calls)
+    most = 0
+    for part in range(parts):
+        late: dict[int, float] = defaultdict(float)
+        for call in found.by_call[part * found.calls // parts : (part + 1) * found.calls // parts]:
+            for who, seconds in call.late.items():
+                late[who] += seconds
+        most += rank in late and late[rank] == max(late.values())
+    return most > parts / 2
+
+
+def _wire(found: Blame, call: CallBlame, machine: str) -> float:
+    return sum(
+        seconds
+        for (source, target), seconds in call.wire.items()
+        if machine in (found.machine_of(source), found.machine_of(target))
     )
 
 
