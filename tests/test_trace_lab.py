@@ -45,7 +45,7 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
     os.mkfifo(pipe)
     with Lab(program("stuck", str(pipe)), [1, 1], env={"FAIRRING_TRACE": str(traces)}) as lab:
         for rank in range(2):
-            lab.wait_for_output(rank, "ready")
+            lab.wait_for_output(rank, "ready", TIMEOUT_SECONDS)
         ranks = look_until(
             traces, lambda ranks: "waiting for rank 1" in explain(ranks) and offsets(ranks)[1].error is not None
         )
