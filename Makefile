@@ -15,6 +15,7 @@
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target
+#   make simulate  the engine in virtual time, with faults, from fresh seeds for SIMULATE_SECONDS: docs/simulation.md
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
 #   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
@@ -35,6 +36,7 @@ TORCH ?= $(TORCHES)
 GPU_PYTHON ?= python3
 VMS ?= 2
 FUZZ_SECONDS ?= 15
+SIMULATE_SECONDS ?= 3600
 # Python tests at once. Many of them wait more than they compute, so there is one more than cores, within memory. Those of
 # a file stay together: they share ranks, and some look at what the others left.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 8 ? cores + 1 : 8)))
@@ -53,7 +55,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -228,6 +230,11 @@ fuzz: build/asan/build.ninja
 	    build/fuzz/$$target tests/fuzz/corpus/$$target; \
 	done
 
+# Fresh seeds, for so many seconds; SIMULATE='--seed 7' plays one again, and what a failure prints can be given here too.
+simulate: build/asan/build.ninja
+	@$(STAGE) "build the simulation" $(BIN)/cmake --build build/asan --target fairring_simulate
+	build/asan/tests/simulation/fairring_simulate $(or $(SIMULATE),--seconds $(SIMULATE_SECONDS))
+
 test-python: build
 	$(PYTEST) -m 'not rdma and not slow'
 
@@ -279,7 +286,7 @@ docs: .venv-docs/.docs
 
 # --- lint
 
-CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
+CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz tests/simulation benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
 PYTHON_DIRS = setup.py fairring examples tests benchmarks docs/site
 
 build/lint/compile_commands.json: .venv/.tools

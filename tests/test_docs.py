@@ -14,6 +14,7 @@ from fairring.bench.command import BENCHMARKS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
+import simulated
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
@@ -175,6 +176,10 @@ def test_the_figures_are_pictures_and_shown() -> None:
 
 def test_the_picture_of_the_gain_is_drawn_from_the_table() -> None:
     assert (DOCS / "figures" / "gain.svg").read_text() == gain.draw()
+
+
+def test_the_picture_of_simulated_calls_is_drawn_from_the_table() -> None:
+    assert (DOCS / "figures" / "simulated.svg").read_text() == simulated.draw()
 
 
 def test_the_page_of_commands_has_the_help_of_all() -> None:

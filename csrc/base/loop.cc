@@ -23,8 +23,7 @@ struct Idle {  // a caller with nothing to serve
 };
 
 // For poll() and epoll_wait(): in milliseconds, rounded up.
-int untilMs(Loop::Clock::time_point when) {
-  const auto now = Loop::Clock::now();
+int untilMs(Loop::Clock::time_point now, Loop::Clock::time_point when) {
   if (when <= now) return 0;
   const auto sleep = std::min<Loop::Clock::duration>(when - now, kLongestSleep);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(sleep).count());
@@ -34,10 +33,12 @@ int untilMs(Loop::Clock::time_point when) {
 
 Loop::~Loop() = default;
 
-void Loop::runOnce(std::chrono::milliseconds maxWait) {
-  if (!ownership_.take()) return;
-  if (!serve() && maxWait.count() > 0) sleepUntil(Clock::now() + maxWait);
+bool Loop::runOnce(std::chrono::milliseconds maxWait) {
+  if (!ownership_.take()) return false;
+  const bool served = serve();
+  if (!served && maxWait.count() > 0) sleepUntil(now_() + maxWait);
   ownership_.give({});
+  return served;
 }
 
 bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point deadline) {
@@ -45,7 +46,7 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
   setPolling(true);
   std::optional<Idle> idle;
   const auto busy = [&](bool slept) {
-    if (idle) spin_.ended(Clock::now() - idle->since, slept);
+    if (idle) spin_.ended(now_() - idle->since, slept);
     idle.reset();
   };
   while (!over()) {
@@ -53,7 +54,7 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
       busy(false);
       continue;
     }
-    const auto now = Clock::now();
+    const auto now = now_();
     if (now >= deadline) break;
     if (!idle) idle = {now, now + spin_.next()};
     if (now < idle->sleepAt) {
@@ -79,11 +80,11 @@ void Loop::runPostedAndGive() {
 
 void Loop::progressAndGive() {
   assert(isCurrent());
-  const auto end = Clock::now() + kShortJobs;
+  const auto end = now_() + kShortJobs;
   do {  // descriptors last: looking at them is a system call, and what was posted rarely brings one about at once
-    while ((runPosted() || runDueTimers() || runPieces()) && Clock::now() < end) {
+    while ((runPosted() || runDueTimers() || runPieces()) && now_() < end) {
     }
-  } while (Clock::now() < end && serveDescriptors(0));
+  } while (now_() < end && serveDescriptors(0));
   endTurn();
   ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
 }
@@ -94,7 +95,7 @@ void Loop::progressInBackground() {
   const auto next = firstTimer();
   if (!ownership_.stepAside(next)) return ownership_.give({});
   pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
-  ::poll(&events, 1, untilMs(next));
+  ::poll(&events, 1, untilMs(now_(), next));
   ownership_.comeBack();
 }
 
@@ -109,7 +110,7 @@ bool Loop::serve() {
 
 void Loop::sleepUntil(Clock::time_point until) {
   if (!ownership_.fallAsleep()) return;
-  serveDescriptors(untilMs(std::min(until, firstTimer())));
+  serveDescriptors(untilMs(now_(), std::min(until, firstTimer())));
   endTurn();
 }
 
@@ -157,7 +158,7 @@ bool Loop::runPosted() {
 
 bool Loop::runDueTimers() {
   if (timers_.empty()) return false;
-  const auto now = Clock::now();
+  const auto now = now_();
   bool served = false;
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto due = timers_.extract(timers_.begin());
@@ -177,7 +178,7 @@ Loop::Jobs::iterator Loop::nextJob() {
 
 bool Loop::runPieces() {
   if (jobs_.empty()) return false;
-  const auto end = Clock::now() + kShortJobs;
+  const auto end = now_() + kShortJobs;
   bool more = false;
   do {
     const auto next = nextJob();
@@ -186,7 +187,7 @@ bool Loop::runPieces() {
     more = false;
     invoke([&] { more = (*piece)(); });
     if (!more) jobs_.erase(key);
-  } while (!more && !jobs_.empty() && Clock::now() < end);
+  } while (!more && !jobs_.empty() && now_() < end);
   return true;
 }
 

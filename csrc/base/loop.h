@@ -26,21 +26,25 @@ class Loop {
   using Piece = std::function<bool()>;  // does a part of a long job; false when there is no more to do
   using Ready = std::function<void(std::uint32_t epollEvents)>;
   using TimerId = std::uint64_t;
+  using Now = std::function<Clock::time_point()>;
 
-  Loop();
+  // now: what time it is. A simulation that steps the loop by runOnce(0) gives it a time of its own.
+  explicit Loop(Now now = Clock::now);
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   ~Loop();
 
   void post(Task task) { ownership_.post(std::move(task)); }
   bool isCurrent() const { return ownership_.isMine(); }
+  Clock::time_point now() const { return now_(); }
 
   // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
   void forgetUncaught(const void* owner);
 
-  // Takes ownership for one turn: serves what is due; where nothing is, waits for it for at most maxWait.
-  void runOnce(std::chrono::milliseconds maxWait);
+  // Takes ownership for one turn: serves what is due; where nothing is, waits for it for at most maxWait. True where
+  // something was due at once.
+  bool runOnce(std::chrono::milliseconds maxWait);
   // Takes ownership, from the progress thread too, and serves until `over`, or until then: at first without sleeping,
   // for as long as the spin policy says (spin_policy.h). False where another caller owns progress.
   bool progressUntil(const std::function<bool()>& over, Clock::time_point deadline);
@@ -109,6 +113,7 @@ class Loop {
   void sleepUntil(Clock::time_point until);
   Clock::time_point firstTimer() const;
 
+  const Now now_;
   ProgressOwnership ownership_;
   Descriptor epoll_;
   std::uint64_t nextId_ = 1;

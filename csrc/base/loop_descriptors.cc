@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cassert>
+#include <utility>
 
 #include "base/error.h"
 #include "base/loop.h"
@@ -20,7 +21,7 @@ Descriptor opened(int fd, const char* call) {
 
 }  // namespace
 
-Loop::Loop() : epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
+Loop::Loop(Now now) : now_(std::move(now)), epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kAlarmToken;

@@ -26,7 +26,7 @@ Error refusedBy(std::uint32_t rank, const Call& call) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Planner& planner, int rank, Levels levels)
+Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),
@@ -51,6 +51,14 @@ bool Pipeline::hasBegun(const Watermarks& slicesBelow) const {
   return std::ranges::all_of(std::array{&bulk_, &express_}, [&](const Queue* queue) {
     return queue->next.sequence >= slicesBelow[queue->next.queue];
   });
+}
+
+bool Pipeline::isAtRest() const {
+  const bool begun = std::ranges::all_of(notBegun_, [](const auto& turn) { return turn.second.empty(); });
+  return calls_.empty() && due_.empty() && begun &&
+         std::ranges::all_of(std::array{&bulk_, &express_}, [](const Queue* queue) {
+           return queue->ring.empty() && queue->uncut.empty() && queue->inFlight.empty();
+         });
 }
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
@@ -97,7 +105,8 @@ std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing,
                                                      .bytes = bytes,
                                                      .signature = signature,
                                                      .chosen = std::move(chosen),
-                                                     .sized = sized}));
+                                                     .sized = sized,
+                                                     .body = levels_.dense}));
   queue.uncut.push_back(calls_.back());
   return calls_.back();
 }
@@ -181,7 +190,7 @@ Range Pipeline::stretchOf(const Pending& pending) {
 // Null: the slice needs an image of its own. A small call's does not pay, for its end would wait for a round trip.
 std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) const {
   if (!levels_.tensorsMayBeImages || pending.chosen.queue == SliceQueue::HostExpress) return nullptr;
-  if (pending.call.pattern != Pattern::AllReduce || slice.body != denseBody() || slice.portions.size() != 1)
+  if (pending.call.pattern != Pattern::AllReduce || slice.body != levels_.dense || slice.portions.size() != 1)
     return nullptr;
   const Portion& portion = slice.portions.front();
   const DType dtype = portion.reduction.dtype;

@@ -40,9 +40,11 @@ class Pipeline {
     // The machine has this rank alone, and what the rails move they move on the loop: so when a call has ended, nobody
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
+    // What slices of dense tensors compute. A simulation has another, which counts what it would cost.
+    std::shared_ptr<const SliceBody> dense = denseBody();
   };
 
-  Pipeline(const Planner& planner, int rank, Levels levels);
+  Pipeline(const Planner& planner, int rank, const Levels& levels);
 
   // Staging of small calls, beside so much for the others.
   static std::uint64_t expressBytesBeside(std::uint64_t stagingBytes);
@@ -55,6 +57,7 @@ class Pipeline {
   void fail(const Error& error);
 
   bool hasCalls() const { return !calls_.empty(); }
+  bool isAtRest() const;  // no call, no slice, and no staging taken
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }

@@ -31,6 +31,12 @@ void Rails::stop() {
   earlyGrants_.clear();
 }
 
+bool Rails::isAtRest() const {
+  return steps_.empty() && earlyGrants_.empty() && unexpected_.empty() &&
+         std::ranges::all_of(neighbours_,
+                             [](const auto& entry) { return entry.second.held.empty() && entry.second.asked.empty(); });
+}
+
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
   assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->id));
   const auto [queue, sequence] = slice->id;

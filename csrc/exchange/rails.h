@@ -43,6 +43,7 @@ class Rails final : public Exchange, public MessageReceiver {
   bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
+  bool isAtRest() const;  // no step, no grant, no message aside, and nothing asked for or held back
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
 
   std::byte* place(int peer, const MessageHeader& header) override;

@@ -42,6 +42,7 @@ class SharedMemory final : public Exchange {
   bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
+  bool isAtRest() const { return slices_.empty(); }
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
 
  private:

@@ -1,0 +1,56 @@
+// What a trial of the engine in virtual time does: who stands where, which calls are made, what goes wrong and when.
+// Drawn from a seed, or read from a text, so that a failing one can be shortened by hand or by machine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace fairring::testing {
+
+struct ScriptedCall {
+  Pattern pattern = Pattern::AllReduce;
+  int root = -1;               // where the pattern has one
+  std::uint64_t elements = 0;  // of the tensor, or of each rank's block
+};
+
+struct Fault {
+  enum class Kind { Kill, Pause, Slow, Cut, Sever };
+  Kind kind = Kind::Kill;
+  int who = 0;    // a rank; of Cut and Sever a machine
+  int other = 0;  // of those: the machine at which nothing arrives
+  std::int64_t atMicros = 0;
+  std::int64_t amount = 0;  // Pause, Cut: microseconds; Slow: so many times; Sever is for ever
+
+  bool isFatal() const { return kind == Kind::Kill || kind == Kind::Sever; }
+};
+
+struct Script {
+  std::uint64_t seed = 0;     // of delays, values, and of when a rank waits
+  std::vector<int> machines;  // ranks of each
+  bool interleaved = false;   // ranks dealt to the machines in turn
+  int sites = 1;
+  std::uint64_t stagingKiB = 512;
+  std::uint64_t sliceKiB = 16;
+  std::uint64_t eagerKiB = 4;
+  std::uint64_t creditKiB = 8;
+  std::uint64_t copiedKiB = 0;  // messages up to these are copied as they are sent
+  bool waits = false;           // ranks wait for earlier calls before some later ones
+  std::vector<ScriptedCall> calls;
+  std::vector<Fault> faults;
+
+  int world() const;
+  bool mayFail() const;  // some fault is fatal
+  std::string text() const;
+};
+
+Script drawn(std::uint64_t seed);
+// What text() wrote. Nothing where it is no such text.
+std::optional<Script> parsed(const std::string& text);
+// Scripts that are a little shorter, the boldest first.
+std::vector<Script> shortened(const Script& script);
+
+}  // namespace fairring::testing

@@ -1,0 +1,91 @@
+#include "simulation/simulated_rank.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace fairring::simulation {
+
+SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& settings, Post& post)
+    : core(settings.costs),
+      loop([this] { return core.clock(); }),
+      channels(post, settings.rank),
+      rank_(settings.rank),
+      body_(std::make_shared<const TimedBody>(core, settings.moves)) {
+  const Troubles troubles{
+      [this](const Error& trouble) { fail(trouble); },
+      [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); }};
+  const Topology& topology = planner.topology();
+  const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank_));
+  const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);
+  rails = std::make_unique<Rails>(loop, rank_, troubles, settings.limits);
+  rails->use(channels);
+  onLoop([&] {
+    loop.onUncaught(this, [this](const Error& trouble) { fail(trouble); });
+    if (settings.board == nullptr) {
+      sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
+    } else {
+      const auto index = static_cast<std::size_t>(std::ranges::find(local, rank_) - local.begin());
+      standIn_ = std::make_unique<MachineStandIn>(loop, *settings.board, local, index);
+      standIn = standIn_.get();
+    }
+  });
+  Exchange* const machine = sharedMemory_ ? static_cast<Exchange*>(sharedMemory_.get()) : standIn_.get();
+  std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.sharedStaging;
+  pipeline = std::make_unique<Pipeline>(planner, rank_,
+                                        Pipeline::Levels{.machine = machine,
+                                                         .rails = rails.get(),
+                                                         .mostSlices = SharedMemory::kMostSlices,
+                                                         .staging = staging,
+                                                         .stagingBytes = settings.stagingBytes,
+                                                         .expressBytes = express,
+                                                         .tensorsMayBeImages = local.size() == 1,
+                                                         .dense = body_});
+}
+
+SimulatedRank::~SimulatedRank() {
+  dead = true;  // what its loop still has to do is left undone
+  channels.close();
+  onLoop([this] {
+    loop.forgetUncaught(this);
+    pipeline.reset();
+    rails.reset();
+    sharedMemory_.reset();
+    standIn_.reset();
+  });
+}
+
+void SimulatedRank::onLoop(const Loop::Task& task) {
+  loop.post(task);
+  loop.runOnce(std::chrono::milliseconds(0));
+}
+
+void SimulatedRank::attach(int peer, SimulatedRank& other) {
+  std::vector<Descriptor> descriptors;
+  for (const int fd : other.sharedMemory_->flags().descriptors()) descriptors.emplace_back(::dup(fd));
+  sharedMemory_->flags().attach(peer, std::move(descriptors));
+}
+
+void SimulatedRank::fail(const Error& trouble) {
+  if (error) return;
+  error = trouble;
+  if (sharedMemory_) sharedMemory_->stop();
+  if (standIn_) standIn_->stop();
+  rails->stop();
+  channels.close();
+  pipeline->fail(error);
+  if (failed) failed(error);
+}
+
+bool SimulatedRank::isAtRest() const {
+  return pipeline->isAtRest() && rails->isAtRest() && (!sharedMemory_ || sharedMemory_->isAtRest()) &&
+         (!standIn_ || standIn_->isAtRest());
+}
+
+std::set<int> SimulatedRank::missing() const {
+  std::set<int> ranks = rails->missing();
+  ranks.merge(sharedMemory_ ? sharedMemory_->missing() : standIn_->missing());
+  return ranks;
+}
+
+}  // namespace fairring::simulation

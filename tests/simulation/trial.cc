@@ -1,0 +1,350 @@
+#include "simulation/trial.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "plan/cost_rows.h"
+#include "simulation/world.h"
+
+namespace fairring::testing {
+
+namespace {
+
+using simulation::ofSeconds;
+using simulation::Time;
+using simulation::World;
+
+constexpr float kUntouched = -1000.0F;
+constexpr float kAfterwards = -1e6F;
+constexpr std::uint64_t kMostEvents = 20'000'000;
+
+std::uint64_t mixed(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15ULL;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31);
+}
+
+std::vector<Place> placesOf(const Script& script) {
+  std::vector<Place> places;
+  const auto add = [&](std::size_t machine) {
+    const auto site = machine % static_cast<std::size_t>(script.sites);
+    places.push_back({"machine" + std::to_string(machine), "site" + std::to_string(site)});
+  };
+  const int most = *std::ranges::max_element(script.machines);
+  for (int i = 0; i < (script.interleaved ? most : 1); ++i) {
+    for (std::size_t m = 0; m < script.machines.size(); ++m) {
+      for (int r = 0; r < (script.interleaved ? (i < script.machines[m] ? 1 : 0) : script.machines[m]); ++r) add(m);
+    }
+  }
+  return places;
+}
+
+simulation::WorldSettings settingsOf(const Script& script) {
+  simulation::WorldSettings settings{
+      .places = placesOf(script),
+      .planner = {script.stagingKiB << 10, script.sliceKiB << 10, builtInRows("tcp", "tcp")}};
+  settings.limits = {script.eagerKiB << 10, script.creditKiB << 10};
+  settings.copiedBytes = script.copiedKiB << 10;
+  settings.shuffle = script.seed;
+  return settings;
+}
+
+// One call on one rank: what it has, and what it gets, by block.
+struct Held {
+  std::vector<std::vector<float>> from;
+  std::vector<std::vector<float>> to;
+};
+
+class Play {
+ public:
+  explicit Play(const Script& script) : script_(script), world_(settingsOf(script)) {
+    const auto ranks = static_cast<std::size_t>(world_.size());
+    held_.resize(ranks);
+    made_.resize(ranks);
+    ended_.resize(ranks);
+    isOver_.assign(ranks, std::vector<bool>(script.calls.size()));
+    for (auto& ofRank : held_) ofRank.resize(script.calls.size());
+    for (int rank = 0; rank < world_.size(); ++rank) peers_.push_back(world_.planner().peersOf(rank));
+    world_.post().onSend = [this](int from, int to, std::span<const Message> messages) { watch(from, to, messages); };
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const auto late = static_cast<double>(mixed(script.seed * 131 + static_cast<std::uint64_t>(rank)) % 3000);
+      world_.at(ofSeconds(late * 1e-6), [this, rank] { makeCalls(rank); });
+    }
+    for (const Fault& fault : script.faults)
+      world_.at(ofSeconds(static_cast<double>(fault.atMicros) * 1e-6), [this, fault] { strike(fault); });
+  }
+
+  Verdict run() {
+    while (broken_.empty() && world_.events() < kMostEvents && world_.step()) {
+    }
+    if (broken_.empty()) checkTheEnd();
+    Verdict verdict{.broken = broken_, .events = world_.events(), .seconds = simulation::secondsOf(world_.now())};
+    for (const auto& [of, values] : results_) {
+      for (const float value : values) verdict.bits = mixed(verdict.bits ^ std::bit_cast<std::uint32_t>(value));
+    }
+    for (int rank = 0; rank < world_.size(); ++rank)
+      verdict.failed = verdict.failed || world_.rank(rank).dead || world_.rank(rank).error;
+    return verdict;
+  }
+
+ private:
+  template <class... Parts>
+  void broke(const Parts&... parts) {
+    if (broken_.empty()) broken_ = concat(parts...);
+  }
+
+  int ranks() const { return script_.world(); }
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  float valueOf(int rank, std::size_t call, int block, std::uint64_t element) const {
+    const std::uint64_t all = mixed(script_.seed ^ mixed((static_cast<std::uint64_t>(rank) << 40) + (call << 32) +
+                                                         (static_cast<std::uint64_t>(block) << 24) + element));
+    return static_cast<float>(all >> 40) / 16777216.0F - 0.5F;
+  }
+  bool isOfOneTensor(std::size_t call) const { return !isByRank(script_.calls[call].pattern) && !isToAll(call); }
+  bool isToAll(std::size_t call) const { return script_.calls[call].pattern == Pattern::AllToAll; }
+  int blocksOf(std::size_t call) const { return isOfOneTensor(call) ? 1 : ranks(); }
+
+  bool reads(int rank, std::size_t call, int block) const {
+    const int root = script_.calls[call].root;
+    switch (script_.calls[call].pattern) {
+      case Pattern::AllGather:
+      case Pattern::Gather: return block == rank;
+      case Pattern::Broadcast:
+      case Pattern::Scatter: return rank == root;
+      default: return true;
+    }
+  }
+  bool writes(int rank, std::size_t call, int block) const {
+    const int root = script_.calls[call].root;
+    switch (script_.calls[call].pattern) {
+      case Pattern::Broadcast: return rank != root;
+      case Pattern::Reduce:
+      case Pattern::Gather: return rank == root;
+      case Pattern::ReduceScatter:
+      case Pattern::Scatter: return block == rank;
+      default: return true;
+    }
+  }
+
+  void makeCalls(int rank) {
+    std::size_t& made = made_[at(rank)];
+    while (made < script_.calls.size() && !world_.rank(rank).dead) {
+      const std::uint64_t chance = mixed(script_.seed * 31 + static_cast<std::uint64_t>(rank) * 1009 + made);
+      const std::size_t before = script_.waits ? chance % (made + 1) : 0;
+      if (ended_[at(rank)] < before) return;
+      makeCall(rank, made++);
+    }
+  }
+
+  void makeCall(int rank, std::size_t index) {
+    const ScriptedCall& scripted = script_.calls[index];
+    Held& held = held_[at(rank)][index];
+    for (int block = 0; block < blocksOf(index); ++block) {
+      auto& from = held.from.emplace_back(scripted.elements);
+      for (std::uint64_t i = 0; i < scripted.elements; ++i) from[i] = valueOf(rank, index, block, i);
+      held.to.emplace_back(scripted.elements, kUntouched);
+    }
+    Call call{.pattern = scripted.pattern,
+              .root = scripted.root,
+              .signature = {},
+              .done = [this, rank, index](const Error& error) { onDone(rank, index, error); }};
+    for (std::size_t block = 0; block < held.from.size(); ++block) {
+      std::vector<float>& from = held.from[block];
+      std::vector<float>& to = held.to[block];
+      const Reduction reduction{.dtype = DType::Float32};
+      if (scripted.pattern == Pattern::AllReduce) {
+        to = from;
+        call.operands.push_back({to.data(), to.size(), reduction});
+      } else if (isToAll(index)) {
+        call.cells.push_back({from.data(), from.size() * sizeof(float), to.data(), to.size() * sizeof(float)});
+      } else {
+        const int number = static_cast<int>(block);
+        call.blocks.push_back({{.from = reads(rank, index, number) ? from.data() : nullptr,
+                                .to = writes(rank, index, number) ? to.data() : nullptr,
+                                .elements = from.size(),
+                                .reduction = reduction}});
+      }
+    }
+    world_.submit(rank, std::move(call), index + 1);
+  }
+
+  void onDone(int rank, std::size_t index, const Error& error) {
+    Held& held = held_[at(rank)][index];
+    ++ended_[at(rank)];
+    if (isOver_[at(rank)][index]) broke("rank ", rank, ", call ", index, " ended twice");
+    isOver_[at(rank)][index] = true;
+    if (!error) check(rank, index);
+    if (error && !struck_) broke("rank ", rank, ", call ", index, " ended with an error: ", error.text());
+    if (error && error.kind() != ErrorKind::PeerDied)
+      broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text());
+    for (auto* blocks : {&held.from, &held.to}) {
+      for (auto& block : *blocks) std::ranges::fill(block, kAfterwards);
+    }
+    const Time soon = world_.timeOf(rank) + Time(mixed(script_.seed + index) % 50'000);
+    world_.at(soon, [this, rank] { makeCalls(rank); });
+  }
+
+  void check(int rank, std::size_t index) {
+    const Held& held = held_[at(rank)][index];
+    for (int block = 0; block < blocksOf(index); ++block) {
+      const auto& values = held.to[at(block)];
+      if (!writes(rank, index, block)) {
+        if (std::ranges::any_of(values, [](float value) { return value != kUntouched; }))
+          broke("rank ", rank, ", call ", index, ": block ", block, " was written, which is not its own");
+        continue;
+      }
+      const auto [first, isNew] = results_.try_emplace({index, resultOf(rank, index, block)}, values);
+      const auto bitsOf = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+      if (!std::ranges::equal(first->second, values, {}, bitsOf, bitsOf))
+        broke("rank ", rank, ", call ", index, ", block ", block, " has other bits than another rank");
+      if (isNew) checkValues(rank, index, block, values);
+    }
+  }
+
+  // Blocks of different ranks that must be alike have equal numbers.
+  int resultOf(int rank, std::size_t index, int block) const { return isToAll(index) ? rank * ranks() + block : block; }
+
+  void checkValues(int rank, std::size_t index, int block, const std::vector<float>& values) {
+    for (std::uint64_t i = 0; i < values.size(); ++i) {
+      const double expected = expectedOf(rank, index, block, i);
+      if (!(std::abs(values[i] - expected) <= 1e-5 * ranks())) {
+        return broke("rank ", rank, ", call ", index, ", block ", block, ", element ", i, " is ", values[i],
+                     ", expected is ", expected);
+      }
+    }
+  }
+
+  double expectedOf(int rank, std::size_t index, int block, std::uint64_t i) const {
+    switch (script_.calls[index].pattern) {
+      case Pattern::AllToAll: return valueOf(block, index, rank, i);
+      case Pattern::AllGather:
+      case Pattern::Gather: return valueOf(block, index, block, i);
+      case Pattern::Broadcast:
+      case Pattern::Scatter: return valueOf(script_.calls[index].root, index, block, i);
+      default: break;
+    }
+    double sum = 0;
+    for (int from = 0; from < ranks(); ++from) sum += valueOf(from, index, block, i);
+    return sum;
+  }
+
+  // What a message may be when it is given to the channels.
+  void watch(int from, int to, std::span<const Message> messages) {
+    if (!peers_[at(from)].contains(to)) broke("rank ", from, " sends to rank ", to, " without a connection");
+    const Pipeline& there = *world_.rank(to).pipeline;
+    for (const Message& message : messages) {
+      if (message.header.kind != MessageKind::Data) continue;
+      const SliceId slice = SliceId::fromWire(message.header.slice);
+      auto& ahead = ahead_[{from, to, slice.queue}];
+      std::erase_if(ahead, [&](const auto& entry) {
+        Watermarks below;
+        below[slice.queue] = entry.first + 1;
+        return there.hasBegun(below);
+      });
+      Watermarks below;
+      below[slice.queue] = slice.sequence + 1;
+      if (there.hasBegun(below)) continue;
+      ahead[slice.sequence] += message.header.bytes;
+      std::uint64_t bytes = 0;
+      for (const auto& [sequence, count] : ahead) bytes += count;
+      if (bytes > script_.creditKiB << 10) {
+        broke("rank ", from, " has ", bytes, " bytes on their way to rank ", to,
+              ", which has not begun with them: the credit is ", script_.creditKiB, " KiB");
+      }
+    }
+  }
+
+  void strike(const Fault& fault) {
+    const Time until = world_.now() + ofSeconds(static_cast<double>(fault.amount) * 1e-6);
+    struck_ = struck_ || fault.isFatal();
+    switch (fault.kind) {
+      case Fault::Kind::Kill: return world_.kill(fault.who);
+      case Fault::Kind::Pause: return world_.pause(fault.who, until);
+      case Fault::Kind::Slow: return world_.slow(fault.who, static_cast<double>(fault.amount));
+      case Fault::Kind::Cut: return world_.cut(fault.who, fault.other, until);
+      case Fault::Kind::Sever: return world_.cut(fault.who, fault.other, simulation::kNever);
+    }
+  }
+
+  void checkTheEnd() {
+    if (world_.events() >= kMostEvents) return broke("after ", kMostEvents, " events there is no end");
+    for (int rank = 0; rank < ranks(); ++rank) {
+      simulation::SimulatedRank& self = world_.rank(rank);
+      if (self.dead) continue;
+      if (ended_[at(rank)] < script_.calls.size()) stalled(rank);
+      if (!struck_ && !self.isAtRest()) broke("rank ", rank, " is not at rest when all calls have ended");
+    }
+    for (int rank = 0; rank < ranks(); ++rank) {
+      for (std::size_t call = 0; call < script_.calls.size() && !world_.rank(rank).dead; ++call) {
+        if (isOver_[at(rank)][call]) checkUntouched(rank, call);
+      }
+    }
+  }
+
+  void stalled(int rank) {
+    std::string peers;
+    for (const int peer : world_.rank(rank).missing()) peers += " " + std::to_string(peer);
+    broke("rank ", rank, " waits for ever: ", ended_[at(rank)], " of ", script_.calls.size(),
+          " calls have ended, and nothing will happen any more; it waits for ranks:", peers);
+  }
+
+  void checkUntouched(int rank, std::size_t call) {
+    const Held& held = held_[at(rank)][call];
+    for (const auto* blocks : {&held.from, &held.to}) {
+      for (const auto& block : *blocks) {
+        if (std::ranges::any_of(block, [](float value) { return value != kAfterwards; }))
+          broke("rank ", rank, ", call ", call, ": a tensor was written after the call had ended");
+      }
+    }
+  }
+
+  const Script script_;
+  World world_;
+  std::vector<std::vector<Held>> held_;  // [rank][call]
+  std::vector<std::size_t> made_;
+  std::vector<std::size_t> ended_;         // calls, by rank
+  std::vector<std::vector<bool>> isOver_;  // [rank][call]: not in order, since small ones overtake
+  std::vector<std::set<int>> peers_;
+  std::map<std::pair<std::size_t, int>, std::vector<float>> results_;
+  std::map<std::tuple<int, int, SliceQueue>, std::map<std::uint64_t, std::uint64_t>> ahead_;  // bytes by slice
+  bool struck_ = false;
+  std::string broken_;
+};
+
+}  // namespace
+
+Verdict play(const Script& script) { return Play(script).run(); }
+
+Script shrunk(Script script, const std::function<Verdict(const Script&)>& player, int mostPlays) {
+  // In the same way: the beginning of the text, but for its numbers.
+  const auto manner = [](const Verdict& verdict) {
+    std::string text = verdict.broken;
+    std::erase_if(text,
+                  [](char letter) { return std::string_view("0123456789.- ").find(letter) != std::string_view::npos; });
+    return text.substr(0, 30);
+  };
+  const std::string first = manner(player(script));
+  for (bool shorter = true; shorter;) {
+    shorter = false;
+    for (const Script& candidate : shortened(script)) {
+      if (mostPlays-- <= 0) return script;
+      const Verdict verdict = player(candidate);
+      if (verdict || manner(verdict) != first) continue;
+      script = candidate;
+      shorter = true;
+      break;
+    }
+  }
+  return script;
+}
+
+}  // namespace fairring::testing

@@ -1,0 +1,125 @@
+// The engine in virtual time: repeatable, right under faults, and able to say what a call takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/cost_rows.h"
+#include "simulation/experiment.h"
+#include "simulation/trial.h"
+
+namespace fairring {
+namespace {
+
+using testing::Fault;
+using testing::play;
+using testing::Script;
+using testing::ScriptedCall;
+using testing::Verdict;
+
+Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
+  return {.seed = 1, .machines = {2, 2}, .calls = std::move(calls), .faults = std::move(faults)};
+}
+
+simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes, bool sharedMemory) {
+  simulation::Experiment experiment{.places = {},
+                                    .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                                    .costs = {},
+                                    .bytes = bytes,
+                                    .sharedMemory = sharedMemory};
+  for (int m = 0; m < machines; ++m) {
+    for (int r = 0; r < ranks; ++r) experiment.places.push_back({"machine" + std::to_string(m), "site"});
+  }
+  return experiment;
+}
+
+TEST(Simulation, ScriptsOfManySeedsHold) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Verdict verdict = play(testing::drawn(seed));
+    EXPECT_TRUE(verdict) << "seed " << seed << ": " << verdict.broken << "\n" << testing::drawn(seed).text();
+  }
+}
+
+TEST(Simulation, TheSameSeedTakesTheSameCourse) {
+  for (std::uint64_t seed = 100; seed < 110; ++seed) {
+    const Verdict once = play(testing::drawn(seed));
+    const Verdict again = play(testing::drawn(seed));
+    EXPECT_EQ(once.events, again.events);
+    EXPECT_EQ(once.seconds, again.seconds);
+    EXPECT_EQ(once.bits, again.bits);
+  }
+}
+
+TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
+  const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 3, 0, 2'000, 0}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
+  const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
+  const Verdict whole = play(twoByTwo(calls));
+  const Verdict cut = play(twoByTwo(calls, {{Fault::Kind::Cut, 0, 1, 1'000, 900'000}}));
+  EXPECT_TRUE(whole) << whole.broken;
+  EXPECT_TRUE(cut) << cut.broken;
+  EXPECT_FALSE(cut.failed);
+  EXPECT_GT(cut.seconds, 0.9);
+  EXPECT_LT(whole.seconds, 0.9);
+  EXPECT_EQ(cut.bits, whole.bits);
+}
+
+TEST(Simulation, ALinkThatStaysAwayIsATypedError) {
+  const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 1'000, 0}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(Simulation, AScriptIsReadAsItWasWritten) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const std::string text = testing::drawn(seed).text();
+    const auto script = testing::parsed(text);
+    ASSERT_TRUE(script) << text;
+    EXPECT_EQ(script->text(), text);
+  }
+  EXPECT_FALSE(testing::parsed("seed=1 machines=2 calls=tea:2"));
+  EXPECT_FALSE(testing::parsed("calls=all-reduce:2"));
+}
+
+TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
+  Script script = twoByTwo({{Pattern::AllReduce, -1, 1'000}, {Pattern::Broadcast, 0, 40}, {Pattern::AllReduce, -1, 9}},
+                           {{Fault::Kind::Pause, 0, 0, 1'000, 500}, {Fault::Kind::Slow, 1, 0, 100, 9}});
+  script.waits = true;
+  const Script shorter = testing::shrunk(script, [](const Script& one) {
+    Verdict verdict;
+    const bool pauses =
+        std::ranges::any_of(one.faults, [](const Fault& fault) { return fault.kind == Fault::Kind::Pause; });
+    const bool isLarge = std::ranges::any_of(one.calls, [](const ScriptedCall& call) { return call.elements >= 100; });
+    if (pauses && isLarge) verdict.broken = "it hangs, with " + std::to_string(one.calls.size()) + " calls";
+    if (!pauses) verdict.broken = "it breaks in another way";
+    return verdict;
+  });
+  EXPECT_EQ(shorter.text(),
+            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 "
+            "calls=all-reduce:125 faults=pause:0:0:1000:500");
+}
+
+TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
+  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
+    const double real = simulation::carriedOut(experimentOf(2, 4, bytes, true)).seconds;
+    const double standIn = simulation::carriedOut(experimentOf(2, 4, bytes, false)).seconds;
+    EXPECT_NEAR(standIn, real, 0.1 * real) << bytes << " bytes";
+  }
+}
+
+// What must cross each machine's link, and no more.
+TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
+  const simulation::Experiment experiment = experimentOf(4, 4, 25ULL << 20, false);
+  const simulation::Outcome outcome = simulation::carriedOut(experiment);
+  const double bytes = 2.0 * (25 << 20) * 3 / 4;
+  EXPECT_NEAR(outcome.linkBytes, bytes, 0.01 * bytes);
+  EXPECT_GT(outcome.seconds, bytes / experiment.costs.network.bytesPerSecond);
+  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.costs.network.bytesPerSecond);
+  EXPECT_EQ(outcome.mostConnections, 3U);
+}
+
+}  // namespace
+}  // namespace fairring
