@@ -48,6 +48,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
     membership.devices = config.cuda
+    membership.device_has_rails = config.cuda_rails == "nccl"
     membership.ends_process = config.on_error == "exit"
     membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []

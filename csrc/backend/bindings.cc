@@ -54,6 +54,7 @@ PYBIND11_MODULE(_core, module) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
       .def_readwrite("devices", &MembershipOptions::devices)
+      .def_readwrite("device_has_rails", &MembershipOptions::deviceHasRails)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
       .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)
       .def_property("device_machine", nullptr,

@@ -29,8 +29,9 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   Topology topology(devicePlacesOf(facts));
   // NCCL has one call for equal shards, which is quicker than one for each owner.
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
+  const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology),
-                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings)), grainBytes});
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings), rails), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -175,7 +176,7 @@ void Member::openIfComplete() {
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
-  if (deviceScheduler_) deviceScheduler_->open(*rails_);
+  if (deviceCalls_) deviceCalls_->open(*rails_);
   leaveIfAsked();
 }
 
@@ -227,7 +228,7 @@ void Member::fail(const Error& error) {
   if (channels_) channels_->close();
   messages_->fail(error);
   if (pipeline_) pipeline_->fail(error);
-  if (deviceScheduler_) deviceScheduler_->fail(error);
+  if (deviceCalls_) deviceCalls_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
@@ -291,7 +292,7 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   if (pipeline_) pipeline_->halt();
-  if (deviceScheduler_) deviceScheduler_->halt();
+  if (deviceCalls_) deviceCalls_->halt();
   control_->send(peer, ControlType::CallLog, callLog_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
