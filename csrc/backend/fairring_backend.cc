@@ -139,8 +139,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
                                                          const c10::intrusive_ptr<Options>& options) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
-  const auto mine = std::ranges::find(ranks, getRank());
-  if (mine == ranks.end()) return nullptr;
+  if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   Origin origin;
   {
     const std::lock_guard lock(mutex_);
@@ -149,13 +148,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
     }
     origin = origin_;
   }
-  MembershipOptions& child = origin.options;
-  child.name = options->group_name;
-  child.reconfigurable = false;
-  child.rank = static_cast<int>(mine - ranks.begin());
-  child.size = static_cast<int>(ranks.size());
-  const std::vector<int> parents = std::exchange(child.globalRanks, {});
-  for (const int rank : ranks) child.globalRanks.push_back(parents.at(static_cast<std::size_t>(rank)));
+  origin.options = origin.options.ofRanks(ranks, options->group_name);
   auto made = make(store, std::move(origin), options->timeout);
   const std::lock_guard lock(mutex_);
   lastSplit_.emplace(options->group_name, made);

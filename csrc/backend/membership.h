@@ -52,6 +52,9 @@ struct MembershipOptions : BootstrapOptions {
   bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
+
+  // Those of a group of these ranks of this one, this rank among them, in that order.
+  MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
 
 inline constexpr const char* kNcclNeedsStore =

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kProbeListeners{1'000};
 // A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
-// so.
+// so. It may also be the last of a peer's connections to come.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
@@ -327,11 +327,16 @@ void Member::onSilent(int peer, milliseconds silence) {
 
 void Member::onChannelEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
+  afterLastWord([this, peer, error] {
+    if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
+    fail(diagnostics_.channelBroke(peer, error));
+  });
+}
+
+void Member::afterLastWord(std::function<void()> action) {
+  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), action = std::move(action)] {
     const auto member = weak.lock();
-    if (!member || member->error_) return;
-    if (member->leaveProtocol_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(member->diagnostics_.channelBroke(peer, error));
+    if (member && !member->error_ && member->messages_) action();  // there are none once it is closed
   });
 }
 

@@ -76,6 +76,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void leaveIfAsked();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
+  void afterLastWord(std::function<void()> action);  // unless the group fails, or ends, before
   void onLeave(int peer, const std::string& slices);
   void acknowledgeLeaves();
   void onFailed(const std::string& text);
