@@ -23,6 +23,7 @@ FILES = (
     "reconfigure_test",
     "manager_test",
     "manager_integ_test",
+    "local_sgd_integ_test",
     "lighthouse_test",
     "parameter_server_test",
     "ddp_test",
