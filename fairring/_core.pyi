@@ -56,6 +56,9 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
     The sends are those in which the messages went out, several in one. None: not ours.
     """
 
+def first_error(backend: Any) -> str | None:
+    """What has ended the group of this backend; None: nothing has, or it is not ours."""
+
 def merged_rows(tensor: Tensor) -> Tensor:
     """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""
 

@@ -98,6 +98,8 @@ def _addresses(config: Config, store: dist.Store) -> list[str]:
     if config.interfaces:
         return [facts.address_of(name) for name in config.interfaces]
     host, port = _master(store)
+    if not host and config.lighthouse:  # torchft's MASTER_ADDR is of one replica's ranks alone
+        host, port = config.lighthouse
     if not host:
         host, port = config.master_address or "", config.master_port
     return [facts.address_towards(host, port) if host else facts.LOOPBACK]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fairring import by_level, cost_rows
 from fairring.cost_rows import CostRows
@@ -104,6 +105,7 @@ class Config:
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
     master_port: int = 0
+    lighthouse: tuple[str, int] | None = None  # TORCHFT_LIGHTHOUSE: torchft's own, host and port; replicas share it
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
@@ -288,6 +290,14 @@ def _port(name: str, text: str) -> int:
     return int(text)
 
 
+def _host_and_port(name: str, text: str) -> tuple[str, int] | None:
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        return (parts.hostname, parts.port or 0) if parts.hostname else None
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} is no address ({error}); give one as in http://10.0.0.1:29510") from error
+
+
 def _names(_name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -319,4 +329,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "NCCL_HOSTID": ("nccl_host", _name),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),
+    "TORCHFT_LIGHTHOUSE": ("lighthouse", _host_and_port),
 }

@@ -6,8 +6,9 @@ from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
-from fairring import config, facts
+from fairring import backend, config, facts
 from fairring.config import MIB, Config, ConfigError
 
 
@@ -235,6 +236,30 @@ def test_the_interface_and_the_master_are_torchs_variables() -> None:
     settings = read(TP_SOCKET_IFNAME="eth1", MASTER_ADDR="node0", MASTER_PORT="29500")
     assert settings.interfaces == ("eth1",)
     assert (settings.master_address, settings.master_port) == ("node0", 29500)
+
+
+@pytest.mark.parametrize("text", ["http://10.0.0.1:29510", "10.0.0.1:29510", "http://[fe80::1]:29510/"])
+def test_the_lighthouse_is_torchfts_variable(text: str) -> None:
+    host = "fe80::1" if "[" in text else "10.0.0.1"
+    assert read(TORCHFT_LIGHTHOUSE=text).lighthouse == (host, 29510)
+
+
+@pytest.mark.parametrize("text", ["http://10.0.0.1:port", "http://[10.0.0.1:29510"])
+def test_a_lighthouse_that_has_no_address_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"TORCHFT_LIGHTHOUSE=.* is no address \(.*\); give one as in http://"):
+        read(TORCHFT_LIGHTHOUSE=text)
+
+
+def test_the_way_is_to_the_stores_master_else_to_the_lighthouse_else_to_the_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairring.facts.address_towards", lambda host, port: f"to {host} {port}")
+    of_replica = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    with_lighthouse = read(TORCHFT_LIGHTHOUSE="http://10.0.0.1:29510", **of_replica)
+    assert backend._addresses(with_lighthouse, dist.HashStore()) == ["to 10.0.0.1 29510"]
+    assert backend._addresses(read(**of_replica), dist.HashStore()) == ["to localhost 29500"]
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    assert backend._addresses(with_lighthouse, dist.PrefixStore("p", store)) == [f"to 127.0.0.1 {store.port}"]
 
 
 def test_a_config_does_not_change() -> None:

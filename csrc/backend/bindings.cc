@@ -72,6 +72,7 @@ PYBIND11_MODULE(_core, module) {
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
+  module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));

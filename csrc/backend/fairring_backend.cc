@@ -182,8 +182,7 @@ std::int64_t FairringBackend::meet() {
 
 c10d::ErrorType FairringBackend::getError() {
   if (isForked()) return c10d::ErrorType::COMM_ERROR;
-  const std::shared_ptr<Membership> membership = this->membership();
-  const Error error = membership ? membership->error() : Error();
+  const Error error = firstError();
   if (!error) return c10d::ErrorType::SUCCESS;
   switch (error.kind()) {
     case ErrorKind::Timeout: return c10d::ErrorType::TIMEOUT;
@@ -191,6 +190,11 @@ c10d::ErrorType FairringBackend::getError() {
     case ErrorKind::PeerLeft: return c10d::ErrorType::REMOTE_ERROR;
     default: return c10d::ErrorType::COMM_ERROR;
   }
+}
+
+Error FairringBackend::firstError() const {
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->error() : Error();
 }
 
 void FairringBackend::abort() {

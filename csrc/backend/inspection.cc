@@ -79,6 +79,12 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return levels;
 }
 
+py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  const Error error = ours ? ours->firstError() : Error();
+  return error ? py::cast(error.text()) : py::none();
+}
+
 py::list rdmaDevicesHere() {
   py::list devices;
   for (const RdmaDevice& one : rdmaDevices()) {
