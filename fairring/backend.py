@@ -6,7 +6,6 @@ import atexit
 import copy
 import hashlib
 import importlib.metadata
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -17,13 +16,6 @@ import torch.distributed as dist
 
 from fairring import _core, facts, hardware_queues
 from fairring.config import Config, ConfigError
-
-
-# After so long PyTorch's flight recorder leaves the thread behind that writes its file when a group fails; if Python
-# ends before that thread does, the process is aborted instead of ending with its own exit code. The thread imports much
-# of torch first, which on a busy machine takes longer than the 15 s that are the default.
-_DUMP_MS = 120_000
-os.environ.setdefault("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", str(_DUMP_MS))
 
 
 @atexit.register
