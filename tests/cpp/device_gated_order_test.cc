@@ -146,7 +146,8 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   second.allGather(second.stream(1), slices[1]);
   run();
   EXPECT_FALSE(first.idle() || second.idle()) << "the ways back met in different orders";
-  machine.abort();
+  machine.abort(0);
+  machine.abort(1);
   run();
 }
 

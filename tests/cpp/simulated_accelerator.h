@@ -179,8 +179,8 @@ class SimulatedAccelerator final : public Accelerator {
   }
   void abort() noexcept override {
     const std::lock_guard lock(*settings_.mutex);
-    machine_.abort();
-    if (settings_.rails) settings_.rails->abort();
+    machine_.abort(localRank_);
+    if (settings_.rails) settings_.rails->abort(settings_.rank);
   }
 
   std::function<void()> ended = [] {};  // told at its end
@@ -259,13 +259,13 @@ class SimulatedAccelerator final : public Accelerator {
   void together(Stream stream, Together kind, const Slice& slice, const std::vector<Delivery>& deliveries) {
     const std::lock_guard lock(*settings_.mutex);
     const std::size_t which = machine_.book(kind, localRank_);
-    enqueue(stream, {.may = [this, kind, which] { return machine_.mayCome(kind, which); },
+    enqueue(stream, {.may = [this, kind, which] { return machine_.mayCome(kind, which, localRank_); },
                      .begin =
                          [this, kind, slice, which, deliveries] {
                            for (const auto& [from, to] : deliveries) std::ranges::fill(to, std::byte{kPoison});
                            machine_.come(kind, which, localRank_, slice);
                          },
-                     .isOver = [this, kind, which] { return machine_.isOver(kind, which); },
+                     .isOver = [this, kind, which] { return machine_.isOver(kind, which, localRank_); },
                      .end =
                          [this, kind, which, deliveries] {
                            const std::vector<std::byte> result = machine_.take(kind, which, localRank_);

@@ -1,11 +1,13 @@
 // The rails of simulated devices that have their own: what one sends to another in one way meets what that one receives
 // in that way, in the order of their launches, as in a communicator. A rank's calls in a way follow one another,
-// whatever their streams. What is sent is read at some time while both are at it.
+// whatever their streams. What is sent is read at some time while both are at it. An abort ends the exchanges of its
+// own rank; those who have to do with it wait for ever, as in a communicator, until they abort too.
 #pragma once
 
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,8 +43,9 @@ class SimulatedRails {
     exchange->received.resize(exchange->transfers.size());
     return exchange;
   }
-  bool mayBegin(const Exchange& one) { return aborted_ || over_[{one.rank, one.way}] == one.number; }
+  bool mayBegin(const Exchange& one) { return isAborted(one) || over_[{one.rank, one.way}] == one.number; }
   void begin(const Exchange& one) {
+    if (isAborted(one)) return;
     for (std::size_t i = 0; i < one.transfers.size(); ++i) {
       const Transfer& transfer = one.transfers[i];
       if (transfer.sendBytes == 0) continue;
@@ -50,7 +53,7 @@ class SimulatedRails {
     }
   }
   bool isOver(Exchange& one) {
-    if (aborted_) return true;
+    if (isAborted(one)) return true;
     bool over = true;
     for (std::size_t i = 0; i < one.transfers.size(); ++i) {
       const Transfer& transfer = one.transfers[i];
@@ -60,7 +63,11 @@ class SimulatedRails {
     return over;
   }
   void end(const Exchange& one) { ++over_[{one.rank, one.way}]; }
-  void abort() { aborted_ = true; }
+  void abort(int rank) {
+    aborted_.insert(rank);
+    std::erase_if(offers_,
+                  [rank](const auto& offer) { return std::get<0>(offer.first.first) == rank; });  // of its memory
+  }
 
  private:
   using Pair = std::tuple<int, int, Way>;  // from, to
@@ -70,6 +77,7 @@ class SimulatedRails {
     bool taken = false;
   };
 
+  bool isAborted(const Exchange& one) const { return aborted_.contains(one.rank); }
   bool isTaken(const Pair& pair, std::size_t number) { return offers_.at({pair, number}).taken; }
   bool take(Exchange& one, std::size_t i) {
     const Transfer& transfer = one.transfers[i];
@@ -86,7 +94,7 @@ class SimulatedRails {
   std::map<Pair, std::size_t> sends_;
   std::map<Pair, std::size_t> receives_;
   std::map<std::pair<Pair, std::size_t>, Offer> offers_;
-  bool aborted_ = false;
+  std::set<int> aborted_;  // ranks
 };
 
 }  // namespace fairring::testing
