@@ -24,7 +24,7 @@ def register() -> None:
     import torch
     import torch.distributed as dist
 
-    from fairring import hardware_queues
+    from fairring import flight_recorder, hardware_queues
     from fairring._modules import file_for
 
     if not dist.is_available():
@@ -32,6 +32,7 @@ def register() -> None:
     file_for(torch.__version__)  # an error here rather than at the first group
     if "fairring" not in dist.Backend.backend_list:
         hardware_queues.raise_their_number()
+        flight_recorder.wait_until_it_has_written()
         dist.Backend.register_backend("fairring", _create, extended_api=True, devices=["cpu", "cuda"])
 
 

@@ -32,6 +32,7 @@ class MembershipOptions:
     lanes: tuple[int, int]  # likewise
     reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # all-reduces of CUDA tensors are the engine's
+    device_has_rails: bool  # and exchanges by itself what goes between machines
     ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
@@ -61,6 +62,9 @@ def trace(backend: Any) -> str | None:
 
 def write_traces() -> None:
     """Writes the traces of this process's groups that have a directory for it. RuntimeError where one can't be."""
+
+def first_error(backend: Any) -> str | None:
+    """What has ended the group of this backend; None: nothing has, or it is not ours."""
 
 def merged_rows(tensor: Tensor) -> Tensor:
     """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""

@@ -50,6 +50,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
     membership.devices = config.cuda
+    membership.device_has_rails = config.cuda_rails == "nccl"
     membership.ends_process = config.on_error == "exit"
     membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
@@ -93,6 +94,8 @@ def _addresses(config: Config, store: dist.Store) -> list[str]:
     if config.interfaces:
         return [facts.address_of(name) for name in config.interfaces]
     host, port = _master(store)
+    if not host and config.lighthouse:  # torchft's MASTER_ADDR is of one replica's ranks alone
+        host, port = config.lighthouse
     if not host:
         host, port = config.master_address or "", config.master_port
     return [facts.address_towards(host, port) if host else facts.LOOPBACK]

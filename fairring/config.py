@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fairring import by_level, cost_rows
 from fairring.cost_rows import CostRows
@@ -55,6 +56,11 @@ VARIABLES = (
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
     Variable("FAIRRING_CUDA", "off", "on: all-reduces of CUDA tensors go over the rails too; never tried on a GPU."),
+    Variable(
+        "FAIRRING_CUDA_RAILS",
+        "pinned",
+        "How they go between machines: pinned, from the host's memory over FAIRRING_TRANSPORT; or nccl, by its sends.",
+    ),
     Variable("FAIRRING_ON_ERROR", "raise", "exit: a group's first error ends the process, whatever it is doing."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SITE", "one for all", "Name of the site (data centre) that this rank's machine stands in."),
@@ -91,6 +97,7 @@ class Config:
     site: str = ""
     site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
     cuda: bool = False
+    cuda_rails: str = "pinned"  # or "nccl"
     on_error: str = "raise"  # or "exit"
     secret_file: Path | None = None
     tls: bool = False
@@ -103,6 +110,7 @@ class Config:
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
     master_port: int = 0
+    lighthouse: tuple[str, int] | None = None  # TORCHFT_LIGHTHOUSE: torchft's own, host and port; replicas share it
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
@@ -116,6 +124,11 @@ class Config:
                 values[field] = parse(name, text)
         config = cls(**values)  # type: ignore[arg-type]
         config._check_tls()
+        if config.cuda_rails != "pinned" and not config.cuda:
+            raise ConfigError(
+                f"FAIRRING_CUDA_RAILS={config.cuda_rails} without FAIRRING_CUDA=on, which has no effect; "
+                "unset or set both"
+            )
         return config
 
     def _check_tls(self) -> None:
@@ -144,6 +157,7 @@ class Config:
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
             f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
             f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={'on' if self.cuda else 'off'} "
+            f"FAIRRING_CUDA_RAILS={self.cuda_rails} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
@@ -251,10 +265,13 @@ def _switch(name: str, text: str) -> bool:
     return text.strip() == "on"
 
 
-def _reaction(name: str, text: str) -> str:
-    if text.strip() not in ("raise", "exit"):
-        raise ConfigError(f"{name}={text!r} is neither raise nor exit; give one of them")
-    return text.strip()
+def _either(one: str, other: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text.strip() not in (one, other):
+            raise ConfigError(f"{name}={text!r} is neither {one} nor {other}; give one of them")
+        return text.strip()
+
+    return parse
 
 
 def _pem_file(name: str, text: str) -> Path:
@@ -289,6 +306,14 @@ def _port(name: str, text: str) -> int:
     return int(text)
 
 
+def _host_and_port(name: str, text: str) -> tuple[str, int] | None:
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        return (parts.hostname, parts.port or 0) if parts.hostname else None
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} is no address ({error}); give one as in http://10.0.0.1:29510") from error
+
+
 def _names(_name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -305,7 +330,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_CUDA": ("cuda", _switch),
-    "FAIRRING_ON_ERROR": ("on_error", _reaction),
+    "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
+    "FAIRRING_ON_ERROR": ("on_error", _either("raise", "exit")),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),
     "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),
@@ -320,4 +346,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "NCCL_HOSTID": ("nccl_host", _name),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),
+    "TORCHFT_LIGHTHOUSE": ("lighthouse", _host_and_port),
 }

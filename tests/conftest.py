@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from gpu_machines import start
 from ranks import Ranks
 
 WORLDS = [1, 2, 3, 4]
+# A rank whose group fails has PyTorch's flight recorder write a file, for which it imports much of torch: seconds of
+# every rank's processor in every test of an error. Tests of what the recorder sees turn it on again.
+os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -54,7 +58,7 @@ def two_gpu_machines() -> Iterator[Ranks]:
 def _emulated(layout: str) -> Iterator[Ranks]:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
-    ranks = start(layout)
+    ranks = start(layout, environment={"TORCH_FR_BUFFER_SIZE": "100"})
     yield ranks
     assert ranks.close() == [0] * ranks.size, "ranks that did not destroy their group did not end well"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from ranks import Ranks
 from torch.profiler import ProfilerActivity, profile
 
+from fairring import flight_recorder
 from fairring.traffic import Moved, counting, traffic
 
 kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
@@ -122,6 +124,15 @@ def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
         assert ranks.run(_recorded) == [after] * 2
     finally:
         ranks.kill()
+
+
+def test_the_flight_recorder_is_waited_for_unless_somebody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(flight_recorder.VARIABLE, raising=False)
+    flight_recorder.wait_until_it_has_written()
+    assert os.environ[flight_recorder.VARIABLE] == "120000"
+    monkeypatch.setenv(flight_recorder.VARIABLE, "5")
+    flight_recorder.wait_until_it_has_written()
+    assert os.environ[flight_recorder.VARIABLE] == "5"
 
 
 _seen: list[str] = []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +19,13 @@ from failures import holdings
 from failures.holdings import Holdings
 from ranks import Ranks, all_reduce_ones
 
+from fairring import _core
+from fairring.backend import create
+
 if not hasattr(dist.distributed_c10d, "_reconfigure"):
     pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
 
-from torch._C._distributed_c10d import ErrorType
+from torch._C._distributed_c10d import ErrorType, ReconfigureOptions
 
 c10d: Any = dist.distributed_c10d
 CPU = torch.device("cpu")
@@ -230,8 +235,10 @@ def _sum_for_ever() -> None:
 
 
 def _until_death(_rank: int) -> None:
+    assert _core.first_error(_backend()) is None
     with pytest.raises(dist.DistBackendError, match=r"rank 0 \(.*\) died"):
         _sum_for_ever()
+    assert re.search(r"rank 0 \(.*\) died", _core.first_error(_backend()) or "")
 
 
 def test_survivors_of_the_one_that_held_the_store_go_on_without_it(fresh: Trio) -> None:
@@ -258,6 +265,39 @@ def test_a_call_under_way_ends_with_an_error_when_its_rank_goes_on(trio: Trio) -
     handles = trio.handles([1, 2])
     assert trio.ranks.run(_reconfigure_over_a_call, trio.uuid(), handles, on=[1, 2]) == [(0, 2), (1, 2)]
     trio.join([0, 1, 2])
+
+
+def _sum_of_threads(_rank: int) -> list[int]:
+    """Three ranks in this process: what each has as the sum of two groups' calls."""
+    made = []
+    for _ in range(3):
+        options = c10d._DistributedBackendOptions()
+        options.store, options.group_rank, options.group_size = dist.HashStore(), 0, 1
+        options.timeout, options.group_id, options.enable_reconfigure = timedelta(seconds=60), "threads", True
+        made.append(create(options, None))
+    sums = [torch.zeros(1 << 10) for _ in made]
+
+    def take_part(rank: int) -> None:
+        for uuid in range(2):
+            members = ReconfigureOptions()
+            members.uuid, members.handles = uuid, handles
+            made[rank].reconfigure(members).wait()
+            tensor = torch.full((1 << 10,), rank + 1.0)
+            made[rank].allreduce([tensor]).wait()
+            sums[rank] += tensor
+
+    handles = [backend.get_reconfigure_handle() for backend in made]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(take_part, range(3)))
+        list(threads.map(lambda backend: backend.shutdown(), made))
+    assert all((each == each[0]).all() for each in sums)
+    return [int(each[0].item()) for each in sums]
+
+
+def test_ranks_of_a_group_may_be_threads_of_one_process() -> None:
+    ranks = Ranks(1)
+    assert ranks.run(_sum_of_threads) == [[12, 12, 12]]
+    assert ranks.close() == [0]
 
 
 def _expect_plain(_rank: int) -> None:

@@ -169,6 +169,7 @@ def test_the_floor_is_the_network_or_c10ds_own_time() -> None:
     assert (many.vs_floor(slow[0], slow), many.vs_floor(slow[1], slow)) == (2.0, None)
 
 
+@pytest.mark.slow
 def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
     file = tmp_path / "many.json"
     command = [*BENCH, "many", "--tensors", "20", "--sizes", "8,4KiB", "--iterations", "2", "--json", str(file)]

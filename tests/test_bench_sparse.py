@@ -90,6 +90,7 @@ def test_other_densities_are_refused(text: str) -> None:
         sparse.density(text)
 
 
+@pytest.mark.slow
 def test_a_tiny_run_writes_every_figure(tmp_path: Path) -> None:
     file = tmp_path / "sparse.json"
     command = [sys.executable, "-m", "fairring", "bench", "sparse", "--rows", "500", "--width", "8"]

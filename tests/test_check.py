@@ -130,6 +130,7 @@ def test_alone_it_describes_this_machine() -> None:
     assert report["ranks"][0]["versions"]["fairring"]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_between_machines_it_measures_every_level_and_saves_rows_that_ranks_take(tmp_path: Path) -> None:
     saved = tmp_path / "rows.json"

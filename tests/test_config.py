@@ -6,8 +6,9 @@ from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
-from fairring import config, facts
+from fairring import backend, config, facts
 from fairring.config import MIB, Config, ConfigError
 
 
@@ -145,6 +146,15 @@ def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
         read(FAIRRING_CUDA="yes")
 
 
+def test_rails_of_cuda_tensors_are_pinned_or_nccls() -> None:
+    assert read(FAIRRING_CUDA="on", FAIRRING_CUDA_RAILS="nccl").cuda_rails == "nccl"
+    assert "FAIRRING_CUDA_RAILS=pinned" in read().agreement("1")
+    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_RAILS='gdr' is neither pinned nor nccl"):
+        read(FAIRRING_CUDA="on", FAIRRING_CUDA_RAILS="gdr")
+    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_RAILS=nccl without FAIRRING_CUDA=on"):
+        read(FAIRRING_CUDA_RAILS="nccl")
+
+
 def test_an_error_is_raised_or_ends_the_process() -> None:
     assert read().on_error == "raise"
     assert read(FAIRRING_ON_ERROR="exit").on_error == "exit"
@@ -238,6 +248,30 @@ def test_the_interface_and_the_master_are_torchs_variables() -> None:
     assert (settings.master_address, settings.master_port) == ("node0", 29500)
 
 
+@pytest.mark.parametrize("text", ["http://10.0.0.1:29510", "10.0.0.1:29510", "http://[fe80::1]:29510/"])
+def test_the_lighthouse_is_torchfts_variable(text: str) -> None:
+    host = "fe80::1" if "[" in text else "10.0.0.1"
+    assert read(TORCHFT_LIGHTHOUSE=text).lighthouse == (host, 29510)
+
+
+@pytest.mark.parametrize("text", ["http://10.0.0.1:port", "http://[10.0.0.1:29510"])
+def test_a_lighthouse_that_has_no_address_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"TORCHFT_LIGHTHOUSE=.* is no address \(.*\); give one as in http://"):
+        read(TORCHFT_LIGHTHOUSE=text)
+
+
+def test_the_way_is_to_the_stores_master_else_to_the_lighthouse_else_to_the_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairring.facts.address_towards", lambda host, port: f"to {host} {port}")
+    of_replica = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    with_lighthouse = read(TORCHFT_LIGHTHOUSE="http://10.0.0.1:29510", **of_replica)
+    assert backend._addresses(with_lighthouse, dist.HashStore()) == ["to 10.0.0.1 29510"]
+    assert backend._addresses(read(**of_replica), dist.HashStore()) == ["to localhost 29500"]
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    assert backend._addresses(with_lighthouse, dist.PrefixStore("p", store)) == [f"to 127.0.0.1 {store.port}"]
+
+
 def test_a_config_does_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         read().total_memory = 1  # type: ignore[misc]
@@ -264,11 +298,13 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
 def test_only_config_reads_the_environment() -> None:
     """Of what runs in a job: the lab, the benchmarks and the doctor pass variables on to the processes they start.
 
-    CUDA's hardware queues have to be settled before there is a group, and so before there is a config.
+    CUDA's hardware queues have to be settled before there is a group, and so before there is a config; the flight
+    recorder's variable is torch's alone.
     """
+    others = ("config.py", "hardware_queues.py", "flight_recorder.py")
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
-        if path.name not in ("config.py", "hardware_queues.py") and not {"lab", "bench", "doctor"} & set(path.parts):
+        if path.name not in others and not {"lab", "bench", "doctor"} & set(path.parts):
             assert "os.environ" not in path.read_text(), path
     for path in (package.parent / "csrc").rglob("*.cc"):
         assert "getenv" not in path.read_text(), path

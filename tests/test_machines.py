@@ -120,6 +120,7 @@ def test_a_hundred_runs_with_ranks_held_up_at_random_give_the_same_bits() -> Non
     assert said.startswith("runs 100 results 1 ")
 
 
+@pytest.mark.slow
 def test_ddp_trains_to_the_same_parameters_on_all_ranks_and_as_on_gloo() -> None:
     ours, stock = (run(program("ddp", backend), [2, 2]) for backend in ("fairring", "gloo"))
     assert len({line.split()[0] for line in ours}) == 1

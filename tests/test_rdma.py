@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rdma import capture, image, machines
@@ -32,7 +33,7 @@ class Run:
     def said(self, case: str, rank: int) -> str:
         return (self.out / f"{case}.{rank}.txt").read_text()
 
-    def reports(self, case: str) -> list[dict[str, dict[str, int]]]:
+    def reports(self, case: str) -> list[dict[str, Any]]:
         return [json.loads((self.out / f"{case}.{machine}.json").read_text()) for machine in range(MACHINES)]
 
     def codes(self, case: str) -> list[int]:
@@ -42,6 +43,9 @@ class Run:
     def sent(self, case: str) -> int:
         """Packets of all devices."""
         return sum(report["counters"]["sent_pkts"] for report in self.reports(case))
+
+    def was_played_again(self, case: str) -> bool:
+        return any(report["again"] for report in self.reports(case))
 
     def wires(self) -> list[dict[str, capture.Traffic]]:
         return [capture.read(self.out / f"wire{wire}.pcap") for wire in range(2)]
@@ -67,13 +71,20 @@ def _print_summary(run: Run) -> None:
         seen = [wire.get(case.name, capture.Traffic()) for wire in wires]
         frames, written = (sum(getattr(one, name) for one in seen) for name in ("write_frames", "write_bytes"))
         tcp = sum(one.tcp_bytes for one in seen)
-        print(f"{case.name:22} {run.sent(case.name):8} {frames:12} {written / 1e6:9.2f} {tcp / 1e6:7.2f}")
+        again = "  played again" if run.was_played_again(case.name) else ""
+        print(f"{case.name:22} {run.sent(case.name):8} {frames:12} {written / 1e6:9.2f} {tcp / 1e6:7.2f}{again}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_every_rank_comes_to_its_end(run: Run, case: Case) -> None:
     expected = [-9 if rank == case.killed else 0 for rank in range(case.ranks)]
     assert run.codes(case.name) == expected, [run.said(case.name, rank) for rank in range(case.ranks)]
+
+
+@pytest.mark.parametrize("case", [case.name for case in CASES])
+def test_no_case_is_played_again_but_where_a_device_had_to_repeat_itself(run: Run, case: str) -> None:
+    repeated = sum(report["counters"]["completer_retry_err"] for report in run.reports(case))
+    assert repeated > 0 or not run.was_played_again(case)
 
 
 def test_sums_of_all_dtypes_and_of_sizes_around_slices_and_shards_are_exact(run: Run) -> None:

@@ -55,6 +55,7 @@ PYBIND11_MODULE(_core, module) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
       .def_readwrite("devices", &MembershipOptions::devices)
+      .def_readwrite("device_has_rails", &MembershipOptions::deviceHasRails)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
       .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)
       .def_property("device_machine", nullptr,
@@ -74,6 +75,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("trace", &fairring::trace, py::arg("backend"));
   module.def("write_traces", &FairringBackend::writeTraces, py::call_guard<py::gil_scoped_release>());
+  module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));

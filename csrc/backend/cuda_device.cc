@@ -40,7 +40,10 @@ std::string deviceObstacleHere() {
 }
 
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
-  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, place.timeout);
+  std::optional<NcclRanks> railsAmong;
+  if (place.fromFirstOfAll) railsAmong = {place.rank, place.world, place.fromFirstOfAll};
+  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, railsAmong,
+                             place.timeout);
 }
 
 bool machineReduces(const Reduction& reduction, int device) {

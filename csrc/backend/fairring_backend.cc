@@ -152,8 +152,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
                                                          const c10::intrusive_ptr<Options>& options) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
-  const auto mine = std::ranges::find(ranks, getRank());
-  if (mine == ranks.end()) return nullptr;
+  if (std::ranges::find(ranks, getRank()) == ranks.end()) return nullptr;
   Origin origin;
   {
     const std::lock_guard lock(mutex_);
@@ -162,13 +161,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, 
     }
     origin = origin_;
   }
-  MembershipOptions& child = origin.options;
-  child.name = options->group_name;
-  child.reconfigurable = false;
-  child.rank = static_cast<int>(mine - ranks.begin());
-  child.size = static_cast<int>(ranks.size());
-  const std::vector<int> parents = std::exchange(child.globalRanks, {});
-  for (const int rank : ranks) child.globalRanks.push_back(parents.at(static_cast<std::size_t>(rank)));
+  origin.options = origin.options.ofRanks(ranks, options->group_name);
   auto made = make(store, std::move(origin), options->timeout);
   const std::lock_guard lock(mutex_);
   lastSplit_.emplace(options->group_name, made);
@@ -202,8 +195,7 @@ std::int64_t FairringBackend::meet() {
 
 c10d::ErrorType FairringBackend::getError() {
   if (isForked()) return c10d::ErrorType::COMM_ERROR;
-  const std::shared_ptr<Membership> membership = this->membership();
-  const Error error = membership ? membership->error() : Error();
+  const Error error = firstError();
   if (!error) return c10d::ErrorType::SUCCESS;
   switch (error.kind()) {
     case ErrorKind::Timeout: return c10d::ErrorType::TIMEOUT;
@@ -211,6 +203,11 @@ c10d::ErrorType FairringBackend::getError() {
     case ErrorKind::PeerLeft: return c10d::ErrorType::REMOTE_ERROR;
     default: return c10d::ErrorType::COMM_ERROR;
   }
+}
+
+Error FairringBackend::firstError() const {
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->error() : Error();
 }
 
 void FairringBackend::abort() {

@@ -117,6 +117,7 @@ class FairringBackend : public Fallback {
 #endif
 
   c10d::ErrorType getError() override;
+  Error firstError() const;  // what getError() is of; none: the group has not failed
   void abort() override;
   void shutdown() override;
 

@@ -90,6 +90,12 @@ py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return py::str(text);
 }
 
+py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  const Error error = ours ? ours->firstError() : Error();
+  return error ? py::cast(error.text()) : py::none();
+}
+
 py::list rdmaDevicesHere() {
   py::list devices;
   for (const RdmaDevice& one : rdmaDevices()) {

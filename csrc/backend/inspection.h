@@ -30,6 +30,9 @@ pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 // What this rank remembers of its last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend);
 
+// The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
+pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
+
 pybind11::list rdmaDevicesHere();         // each with its obstacle
 std::string rdmaObstacleHere(int peers);  // of this process: why RDMA can't be used at all
 

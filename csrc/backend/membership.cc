@@ -47,6 +47,17 @@ bool refusesConnection(const std::string& address, int port) {
 
 }  // namespace
 
+MembershipOptions MembershipOptions::ofRanks(const std::vector<int>& ranks, std::string groupName) const {
+  MembershipOptions options = *this;
+  options.name = std::move(groupName);
+  options.rank = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
+  options.size = static_cast<int>(ranks.size());
+  options.globalRanks.clear();
+  for (const int parents : ranks) options.globalRanks.push_back(globalRanks.at(static_cast<std::size_t>(parents)));
+  options.reconfigurable = false;
+  return options;
+}
+
 Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
     : store_(store),
       options_(std::move(options)),

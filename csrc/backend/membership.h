@@ -50,8 +50,12 @@ struct MembershipOptions : BootstrapOptions {
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
   bool devices = false;                              // all-reduces of CUDA tensors are the engine's
+  bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
+
+  // Those of a group of these ranks of this one, this rank among them, in that order.
+  MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
 
 inline constexpr const char* kNcclNeedsStore =
@@ -89,6 +93,7 @@ class Membership {
   // As Group has it; nothing where there is no engine.
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
   bool usesDevices() const { return options_.devices; }
+  bool deviceHasRails() const { return options_.deviceHasRails; }
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;

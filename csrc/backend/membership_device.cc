@@ -1,6 +1,8 @@
-// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and find
-// each other through the store, under "device/<the machine's first rank>/<how many texts there were before>".
+// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
+// the device has rails of its own all ranks of the group those. They find each other through the store, under
+// "device/<the first of them>/<how many texts there were before>", or "device/all/...".
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "backend/cuda_device.h"
@@ -8,10 +10,30 @@
 
 namespace fairring {
 
+namespace {
+
+// Gives every rank the text of the first, of one text after another.
+AcceleratorPlace::FromFirst throughStore(const c10::intrusive_ptr<c10d::Store>& store, std::string key, bool isFirst,
+                                         std::string who) {
+  return [store, key = std::move(key), isFirst, who = std::move(who), texts = 0](const std::string& mine) mutable {
+    const std::string where = concat(key, "/", texts++);
+    try {
+      if (isFirst) store->set(where, mine);
+      return isFirst ? mine : store->get_to_str(where);
+    } catch (const std::exception& e) {
+      throw Failure(
+          makeError(ErrorKind::Connection, who, " did not meet for their first call on CUDA tensors: ", e.what()));
+    }
+  };
+}
+
+}  // namespace
+
 void Membership::equip(GroupSettings& settings) {
   settings.makeAccelerator = [this](int device, const auto& ranks, auto timeout) {
     return makeDevice(device, ranks, timeout);
   };
+  settings.deviceHasRails = options_.deviceHasRails;
   settings.offLoop = [this](auto task) { completion().post(std::move(task)); };
 }
 
@@ -20,25 +42,19 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
   const auto self = std::ranges::find(machineRanks, options_.rank);
   const auto store = store_->clone();  // waiting on a store keeps all others off that store's connection
   store->setTimeout(timeout);
-  const bool first = self == machineRanks.begin();
-  int texts = 0;
+  const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
   AcceleratorPlace place{.device = device,
                          .rank = options_.rank,
+                         .world = options_.size,
                          .index = static_cast<int>(self - machineRanks.begin()),
                          .count = static_cast<int>(machineRanks.size()),
-                         .fromFirst = nullptr,
+                         .fromFirst = throughStore(store, bootstrap_->key(concat("device/", machineRanks.front())),
+                                                   self == machineRanks.begin(), who + "its machine"),
+                         .fromFirstOfAll = nullptr,
                          .timeout = timeout};
-  place.fromFirst = [&](const std::string& mine) {
-    const std::string where = bootstrap_->key(concat("device/", machineRanks.front(), "/", texts++));
-    try {
-      if (first) store->set(where, mine);
-      return first ? mine : store->get_to_str(where);
-    } catch (const std::exception& e) {
-      throw Failure(
-          makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
-                    ": the ranks of its machine did not meet for their first call on CUDA tensors: ", e.what()));
-    }
-  };
+  if (options_.deviceHasRails) {
+    place.fromFirstOfAll = throughStore(store, bootstrap_->key("device/all"), options_.rank == 0, who + "the group");
+  }
   return makeAccelerator(place);
 }
 

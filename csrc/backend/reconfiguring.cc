@@ -76,10 +76,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
     attempt = ++shrinks_[excluded];
   }
   MembershipOptions& own = origin.options;
-  const std::vector<int> parents = std::exchange(own.globalRanks, {});
-  for (const int rank : ranks) own.globalRanks.push_back(parents.at(static_cast<std::size_t>(rank)));
-  own.name = concat(own.name, " (shrunk to ", ranks.size(), " ranks)");
-  own.reconfigurable = false;
+  own = own.ofRanks(ranks, concat(own.name, " (shrunk to ", ranks.size(), " ranks)"));
   Parts parts{std::make_shared<Meeting>(nullptr), std::make_shared<StockNccl>(nullptr, nullptr),
               std::make_shared<Hooks>()};
   c10::intrusive_ptr<FairringBackend> made;
@@ -87,8 +84,6 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
     std::string purpose = concat("attempt ", attempt, " of ranks");
     for (const int rank : ranks) purpose += concat(" ", rank);
     Roster roster = parent->rosterOf(ranks, purpose, limit);
-    own.rank = roster.rank;
-    own.size = static_cast<int>(ranks.size());
     auto members = membersOf(std::move(roster), own, limit, parts.hooks);
     made = c10::make_intrusive<FairringBackend>(std::move(members), 0, std::move(origin), timeout(), std::move(parts));
   } catch (const Failure& failure) {

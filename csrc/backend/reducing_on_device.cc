@@ -66,6 +66,7 @@ std::string whyNcclsWhole(Membership& membership, std::chrono::milliseconds time
 
 std::string wayOf(Membership& membership, const std::string& whyNccls, std::chrono::milliseconds timeout) {
   if (!whyNccls.empty()) return "NCCL's as a whole: " + whyNccls;
+  if (membership.deviceHasRails()) return "fairring's: NCCL inside machines, and NCCL's sends between them";
   const Transports over = membership.transportFor(membership.factsOfAll(timeout)).transports;
   return concat("fairring's: NCCL inside machines, ", over.rail.name(), " between them, ", over.site.name(),
                 " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");

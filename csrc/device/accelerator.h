@@ -1,6 +1,7 @@
-// The seam between the gated chain (device/gated_chain.h) and a device: streams, events, copies, sums, level 0, and the
-// two ways in which a stream and the loop wait for each other. CUDA stands behind it, and in the tests a simulation
-// whose streams run as late and in any order that this header allows: a chain that relies on more fails there.
+// The seam between the chains of slices (device/device_chain.h) and a device: streams, events, copies, sums, level 0,
+// and the two ways in which a stream and the loop wait for each other. CUDA stands behind it, and in the tests a
+// simulation whose streams run as late and in any order that this header allows: a chain that relies on more fails
+// there.
 //
 // TrafficClass. Work of one stream runs in the order in which it was enqueued. Between streams there is none but by
 // events.
@@ -28,6 +29,7 @@
 
 #include "base/error.h"
 #include "exchange/exchange.h"
+#include "exchange/transfer.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -44,6 +46,7 @@ class Accelerator {
   // Streams of its own, which slices use in turn. At least one; their number is fixed.
   virtual std::size_t streams() const = 0;
   virtual Stream stream(std::size_t index) = 0;
+  virtual Stream tellingStream() = 0;  // one more, which no slice uses
 
   // Before the first chain, for its whole life. Memory outlives the accelerator where somebody still holds it.
   virtual Memory pinned(std::uint64_t bytes) = 0;  // of the host, zeroed; the device reads and writes it
@@ -74,7 +77,15 @@ class Accelerator {
   virtual void reduceScatter(Stream stream, const Slice& slice) = 0;
   virtual void allGather(Stream stream, const Slice& slice) = 0;
 
-  // Gives up level 0: what of it is enqueued, or will be, ends at once, with any result. May take a while.
+  // The levels above, where the device has rails of its own: what a step sends to and receives from each peer, in
+  // memory of the device. All ranks of the group make the calls that match, in the same order. What is sent must not be
+  // written before, nor what is received be read or written, than the stream is through with it. Ways down, which
+  // reduce, and ways up, which gather, do not wait for each other.
+  enum class Way : std::uint8_t { Down, Up };
+  virtual void exchange(Stream stream, Way way, std::span<const Transfer> transfers) = 0;
+
+  // Gives up level 0 and the rails: what of them is enqueued, or will be, ends at once, with any result. May take a
+  // while.
   virtual void abort() noexcept = 0;
 };
 

@@ -1,6 +1,8 @@
 #include "device/cuda_accelerator.h"
 
+#include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/level_zero.h"
+#include "device/nccl_rails.h"
 #include "kernels/device_reductions.h"
 
 namespace fairring {
@@ -26,17 +29,25 @@ std::vector<CudaStream> makeStreams(int device) {
 
 class CudaAccelerator final : public Accelerator {
  public:
-  CudaAccelerator(const NcclPlace& place, const MachineRanks& machine)
-      : device_(place.device),
+  struct Ranks {
+    NcclPlace place;
+    std::function<std::string(const std::string&)> fromFirst;
+  };
+  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong)
+      : device_(machine.place.device),
         words_(device_),
         events_(device_),
         reductions_(device_),
         streams_(makeStreams(device_)),
-        levelZero_(place, machine.fromFirst, reductions_) {}
+        tells_(device_),
+        levelZero_(machine.place, machine.fromFirst, reductions_) {
+    if (railsAmong) rails_.emplace(railsAmong->place, railsAmong->fromFirst);
+  }
 
   ~CudaAccelerator() override {
     try {
       for (const CudaStream& stream : streams_) stream.synchronize();
+      tells_.synchronize();
     } catch (const Failure&) {
       return;  // the device has an error, which every call of the process reports: nothing runs there any more
     }
@@ -44,6 +55,7 @@ class CudaAccelerator final : public Accelerator {
 
   std::size_t streams() const override { return streams_.size(); }
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
+  Stream tellingStream() override { return tells_.get(); }
 
   Memory pinned(std::uint64_t bytes) override { return pinnedMemory(bytes, device_); }
   Memory device(std::uint64_t bytes) override { return deviceMemory(bytes, device_); }
@@ -76,7 +88,16 @@ class CudaAccelerator final : public Accelerator {
   }
   void allGather(Stream stream, const Slice& slice) override { levelZero_.allGather(cudaStreamOf(stream), slice); }
 
-  void abort() noexcept override { levelZero_.abort(); }
+  void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
+    assert(rails_);
+    rails_->exchange(cudaStreamOf(stream), way, transfers);
+  }
+
+  void abort() noexcept override {
+    std::vector<NcclCommunicator*> all = levelZero_.communicators();
+    if (rails_) std::ranges::copy(rails_->communicators(), std::back_inserter(all));
+    NcclCommunicator::abortTogether(all);
+  }
 
  private:
   void copy(Stream stream, void* to, const void* from, std::uint64_t bytes, cudaMemcpyKind kind) const {
@@ -90,7 +111,9 @@ class CudaAccelerator final : public Accelerator {
   CudaEventPool events_;
   const DeviceReductions reductions_;
   const std::vector<CudaStream> streams_;
+  const CudaStream tells_;
   LevelZero levelZero_;
+  std::optional<NcclRails> rails_;
 };
 
 }  // namespace
@@ -109,15 +132,22 @@ std::string whyNoCudaAccelerator(int device) {
   return StreamWords::unusable(device);
 }
 
-std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const MachineRanks& machine,
+std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
+                                                 const std::optional<NcclRanks>& railsAmong,
                                                  std::chrono::milliseconds timeout) {
-  assert(machine.index >= 0 && machine.index < machine.count);
-  const NcclPlace place{.rank = machine.index,
-                        .ranks = machine.count,
-                        .device = device,
-                        .who = concat("rank ", rank, ", on CUDA device ", device),
-                        .timeout = timeout};
-  return std::make_unique<CudaAccelerator>(place, machine);
+  const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
+    assert(ranks.index >= 0 && ranks.index < ranks.count);
+    return CudaAccelerator::Ranks{{.rank = ranks.index,
+                                   .ranks = ranks.count,
+                                   .device = device,
+                                   .who = concat("rank ", rank, ", on CUDA device ", device),
+                                   .of = whose,
+                                   .timeout = timeout},
+                                  ranks.fromFirst};
+  };
+  std::optional<CudaAccelerator::Ranks> group;
+  if (railsAmong) group = ranksOf(*railsAmong, "the group");
+  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group);
 }
 
 }  // namespace fairring

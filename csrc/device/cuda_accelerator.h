@@ -5,14 +5,15 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "device/accelerator.h"
 
 namespace fairring {
 
-// The ranks of one machine, as level 0 sees them.
-struct MachineRanks {
+// Ranks that meet in NCCL: those of one machine, or of the group.
+struct NcclRanks {
   int index = 0;  // this rank's, in ascending order of ranks
   int count = 1;
   // Gives every one of them the text that the first passes. May wait for them; throws Failure.
@@ -25,9 +26,10 @@ bool levelZeroReduces(const Reduction& reduction);
 // Why the device can't be an accelerator, in words; empty where it can.
 std::string whyNoCudaAccelerator(int device);
 
-// rank: this one in the group, for errors. All ranks of the machine at once: it waits for them, each time no longer
-// than the timeout. Throws Failure.
-std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const MachineRanks& machine,
+// rank: this one in the group, for errors. railsAmong: the group, where the device has rails of its own. All of these
+// ranks at once: it waits for them, each time no longer than the timeout. Throws Failure.
+std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
+                                                 const std::optional<NcclRanks>& railsAmong,
                                                  std::chrono::milliseconds timeout);
 
 }  // namespace fairring

@@ -1,5 +1,5 @@
 // The loop's half of gated chains: moves the pinned bytes of slices whose other steps a device carries out
-// (gated_chain.h), and opens the gates that the device waits at. It makes no call of the device.
+// (gated_rails.h), and opens the gates that the device waits at. It makes no call of the device.
 // A slice is admitted, in order, when its place in the ring of staging is free; a step on the rails begins when the
 // device has told that the bytes are out; its gate opens when the rails are ready with it.
 // It owns no memory of the device's, so the loop may be the last to hold it: a task that the device had posted may be
@@ -13,33 +13,31 @@
 #include <map>
 #include <memory>
 
+#include "device/device_calls.h"
 #include "device/gates.h"
-#include "engine/call.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
 
 namespace fairring {
 
-class DeviceScheduler {
+class DeviceScheduler final : public DeviceCalls {
  public:
   DeviceScheduler(Gates gates, std::uint64_t stagingBytes) : gates_(gates), ring_(stagingBytes) {}
 
-  void open(Exchange& rails);  // from now on slices are admitted; before, they only queue
+  void open(Exchange& rails) override;  // from now on slices are admitted; before, they only queue
 
-  void begin(Call call);  // whose slices follow, in the order of their numbers
+  void begin(Call call) override;  // whose slices follow, in the order of their numbers
   // Its place in staging has been chosen; the device may be at its first gate already, or not have begun.
   void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
   // The device has done all that comes before this step of the slice; past the last: all of it.
   void reached(std::uint64_t sequence, std::size_t step);
 
-  // The rails have been stopped: nothing moves any more, until fail().
-  void halt() { rails_ = nullptr; }
-  void fail(const Error& error);  // ends all calls, then opens all gates, for ever
+  void halt() override { rails_ = nullptr; }
+  void fail(const Error& error) override;  // then opens all gates, for ever
 
-  bool hasCalls() const { return !calls_.empty(); }
-  std::uint64_t completed() const { return completed_; }  // slices
-  const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
-  std::function<void()> onProgress;  // some step became ready, or was released
+  bool hasCalls() const override { return !calls_.empty(); }
+  std::uint64_t completed() const override { return completed_; }
+  const Call* oldestCall() const override { return calls_.empty() ? nullptr : &calls_.front()->call; }
 
  private:
   struct Pending {  // a call, until the device has finished all of its slices

@@ -215,8 +215,11 @@ void LevelZero::gather(cudaStream_t stream, const Slice& slice, std::byte* to) {
   });
 }
 
-void LevelZero::abort() noexcept {
-  if (gathers_ != nullptr) NcclCommunicator::abortTogether(*scatters_, *gathers_);
+void LevelZero::abort() noexcept { NcclCommunicator::abortTogether(communicators()); }
+
+std::vector<NcclCommunicator*> LevelZero::communicators() const {
+  if (gathers_ == nullptr) return {};
+  return {scatters_.get(), gathers_.get()};
 }
 
 }  // namespace fairring

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "device/nccl_communicator.h"
 #include "exchange/exchange.h"
@@ -36,6 +37,7 @@ class LevelZero {
   void reduceScatter(cudaStream_t stream, const Slice& slice);
   void allGather(cudaStream_t stream, const Slice& slice);
   void abort() noexcept;
+  std::vector<NcclCommunicator*> communicators() const;  // none of a single rank
 
  private:
   void connect();

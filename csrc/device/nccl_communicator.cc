@@ -4,6 +4,7 @@
 #include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/cuda_error.h"
 #include "base/cuda_stream.h"
@@ -35,7 +36,7 @@ std::string NcclCommunicator::makeId() {
 NcclCommunicator::NcclCommunicator(NcclPlace place, const std::string& id) : place_(std::move(place)) {
   ncclUniqueId unique;
   check(id.size() == sizeof(unique.internal), ErrorKind::Connection, place_.who, ": an id of NCCL of ", id.size(),
-        " B came from the machine's first rank, not of ", sizeof(unique.internal),
+        " B came from the first rank of ", place_.of, ", not of ", sizeof(unique.internal),
         ": all ranks need the same version of Fairring");
   std::memcpy(unique.internal, id.data(), id.size());
   const CurrentDevice current(place_.device);
@@ -124,7 +125,7 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned, Lock& loc
     }
     check(!aborted_, ErrorKind::Aborted, place_.who, ": ", name, " was under way when the communicator was aborted");
     check(taken < place_.timeout, ErrorKind::Timeout, place_.who, ": ", name, " between the ", place_.ranks,
-          " ranks of the machine was not through after ", place_.timeout.count(),
+          " ranks of ", place_.of, " was not through after ", place_.timeout.count(),
           " ms: one of them has not come that far; look at their output, and at NCCL's with NCCL_DEBUG=INFO");
     result = stateAfter(ncclSuccess);
   }
@@ -134,7 +135,7 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned, Lock& loc
 Error NcclCommunicator::failure(const char* name, ncclResult_t result) const {
   const char* last = ncclGetLastError(comm_);
   return makeError(result == ncclRemoteError ? ErrorKind::PeerDied : ErrorKind::System, place_.who, ": ", name,
-                   " between the ", place_.ranks, " ranks of the machine: ", ncclGetErrorString(result),
+                   " between the ", place_.ranks, " ranks of ", place_.of, ": ", ncclGetErrorString(result),
                    last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "",
                    "; NCCL_DEBUG=INFO says more");
 }
@@ -145,13 +146,15 @@ void NcclCommunicator::abort() noexcept {
 }
 
 // In a group, NCCL tells each communicator's kernels to end as it is named, and waits for them at the group's end.
-void NcclCommunicator::abortTogether(NcclCommunicator& one, NcclCommunicator& other) noexcept {
-  const std::scoped_lock locks(one.mutex_, other.mutex_);
-  const CurrentDevice current(one.place_.device, std::nothrow);
+void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communicators) noexcept {
+  if (communicators.empty()) return;
+  std::vector<Lock> locks;
+  locks.reserve(communicators.size());
+  for (NcclCommunicator* one : communicators) locks.emplace_back(one->mutex_);
+  const CurrentDevice current(communicators.front()->place_.device, std::nothrow);
   const CaptureUnheeded unheeded;
   ncclGroupStart();
-  one.abandon();
-  other.abandon();
+  for (NcclCommunicator* one : communicators) one->abandon();
   ncclGroupEnd();
 }
 

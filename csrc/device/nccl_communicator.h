@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -26,6 +27,7 @@ struct NcclPlace {
   int ranks = 1;
   int device = 0;
   std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
+  std::string of;   // whose ranks they are, for errors: "the machine"
   std::chrono::milliseconds timeout{};
 };
 
@@ -51,9 +53,9 @@ class NcclCommunicator {
   void enqueue(const char* name, const Calls& calls);
 
   void abort() noexcept;
-  // Both, of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
-  // waits for those of its own communicator.
-  static void abortTogether(NcclCommunicator& one, NcclCommunicator& other) noexcept;
+  // All of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
+  // waits for those of its own communicator. In the same order each time.
+  static void abortTogether(std::span<NcclCommunicator* const> communicators) noexcept;
 
  private:
   explicit NcclCommunicator(NcclPlace place) : place_(std::move(place)) {}

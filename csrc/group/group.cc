@@ -4,6 +4,8 @@
 #include <future>
 #include <iostream>
 
+#include "device/direct_rails.h"
+#include "device/gated_rails.h"
 #include "group/member.h"
 #include "group/trace.h"
 
@@ -102,7 +104,7 @@ void Group::record(const Signature& signature) {
 void Group::submit(Call call, const OnDevice& where) {
   const std::lock_guard lock(order_);
   try {
-    GatedChain& chain = chainOn(where.device, call.timeout);
+    DeviceChain& chain = chainOn(where.device, call.timeout);
     const CallLog::Entry entry = member_->callLog().record(call.signature);
     const Packing tensors(call.operands);
     const double scale = call.scale;
@@ -114,6 +116,7 @@ void Group::submit(Call call, const OnDevice& where) {
   } catch (const Failure& failure) {
     abort(failure.error());
     joinAll(where.joined);
+    if (const Error earlier = error()) throw Failure(earlier);  // which broke the device off under this call
     throw;
   }
 }
@@ -129,20 +132,29 @@ void Group::joinAll(Accelerator::Stream joined) noexcept {
   }
 }
 
-// The ranks of the machine make it together: each at its first call, which is the same on all of them.
-GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
+std::unique_ptr<DeviceRails> Group::railsOf(Accelerator& accelerator) {
+  Loop& loop = threads_.slices.loop();
+  if (settings_.deviceHasRails) return std::make_unique<DirectRails>(loop);
+  return std::make_unique<GatedRails>(accelerator, settings_.totalMemoryBytes, loop);
+}
+
+// The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
+// them.
+DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
   check(!chain_ || device == device_, ErrorKind::Usage, "rank ", settings_.rank, " of group ", settings_.name,
         ": a tensor on device ", device, ", but its earlier calls were on device ", device_,
         ": a rank has one device in a group");
   if (chain_) return *chain_;
   const Topology& topology = member_->devicePlanner().topology();
-  auto made = std::make_unique<GatedChain>(
-      member_->devicePlanner(), settings_.rank, settings_.totalMemoryBytes, threads_.slices.loop(),
-      settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout));
+  std::unique_ptr<Accelerator> accelerator =
+      settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout);
+  std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);
+  auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.totalMemoryBytes,
+                                            std::move(accelerator), std::move(rails));
   const auto ended = std::make_shared<std::promise<void>>();
   chainEnded_ = ended->get_future();
-  chain_ = std::shared_ptr<GatedChain>(made.release(), [ended](GatedChain* chain) {
-    std::unique_ptr<GatedChain>(chain).reset();
+  chain_ = std::shared_ptr<DeviceChain>(made.release(), [ended](DeviceChain* chain) {
+    std::unique_ptr<DeviceChain>(chain).reset();
     ended->set_value();
   });
   device_ = device;
@@ -151,8 +163,8 @@ GatedChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
     if (const auto there = chain.lock()) there->accelerator().abort();
   };
   threads_.slices.loop().post(
-      [member = member_, scheduler = chain_->scheduler(), abortDevice = std::move(abortDevice)]() mutable {
-        member->guard(std::move(scheduler), std::move(abortDevice));
+      [member = member_, calls = chain_->calls(), abortDevice = std::move(abortDevice)]() mutable {
+        member->guard(std::move(calls), std::move(abortDevice));
       });
   return *chain_;
 }

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "device/accelerator.h"
-#include "device/gated_chain.h"
+#include "device/device_chain.h"
 #include "engine/call.h"
 #include "exchange/point_to_point.h"
 #include "exchange/traffic.h"
@@ -66,14 +66,15 @@ class Group {
   const GroupSettings settings_;
   const std::string deviceObstacle_;
   std::shared_ptr<class Member> member_;
-  GatedChain& chainOn(int device, std::chrono::milliseconds timeout);
+  std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
+  DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
   void writeTraceAtEnd() const noexcept;
   void joinAll(Accelerator::Stream joined) noexcept;
 
-  std::mutex order_;                   // calls reach the loop, and a device, in the order in which they are numbered
-  int device_ = -1;                    // guarded by order_, and
-  std::shared_ptr<GatedChain> chain_;  // of that device, made at the first call on it; ends after the member's part
-  std::future<void> chainEnded_;       // where there is one: before the group ends
+  std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered
+  int device_ = -1;                     // guarded by order_, and
+  std::shared_ptr<DeviceChain> chain_;  // of that device, made at the first call on it; ends after the member's part
+  std::future<void> chainEnded_;        // where there is one: before the group ends
 };
 
 }  // namespace fairring

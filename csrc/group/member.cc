@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kProbeListeners{1'000};
 // A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
-// so.
+// so. It may also be the last of a peer's connections to come.
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
@@ -33,8 +33,9 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   Topology topology(devicePlacesOf(facts));
   // NCCL has one call for equal shards, which is quicker than one for each owner.
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
+  const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology),
-                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings)), grainBytes});
+                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings), rails), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -182,7 +183,7 @@ void Member::openIfComplete() {
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
-  if (deviceScheduler_) deviceScheduler_->open(*rails_);
+  if (deviceCalls_) deviceCalls_->open(*rails_);
   leaveIfAsked();
 }
 
@@ -237,7 +238,7 @@ void Member::fail(const Error& error) {
   if (channels_) channels_->close();
   messages_->fail(error);
   if (pipeline_) pipeline_->fail(error);
-  if (deviceScheduler_) deviceScheduler_->fail(error);
+  if (deviceCalls_) deviceCalls_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
@@ -326,7 +327,7 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   if (pipeline_) pipeline_->halt();
-  if (deviceScheduler_) deviceScheduler_->halt();
+  if (deviceCalls_) deviceCalls_->halt();
   control_->send(peer, ControlType::CallLog, callLog_.encode());
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
@@ -361,11 +362,16 @@ void Member::onSilent(int peer, milliseconds silence) {
 
 void Member::onChannelEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
+  afterLastWord([this, peer, error] {
+    if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
+    fail(diagnostics_.channelBroke(peer, error));
+  });
+}
+
+void Member::afterLastWord(std::function<void()> action) {
+  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), action = std::move(action)] {
     const auto member = weak.lock();
-    if (!member || member->error_) return;
-    if (member->leaveProtocol_.hasGone(peer)) return member->rails_->leave(peer);
-    member->fail(member->diagnostics_.channelBroke(peer, error));
+    if (member && !member->error_ && member->messages_) action();  // there are none once it is closed
   });
 }
 

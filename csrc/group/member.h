@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-#include "device/device_scheduler.h"
+#include "device/device_calls.h"
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
 #include "exchange/recorder.h"
@@ -44,7 +44,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // A message that somebody waits for has been under way for too long, if it still is.
   void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
   // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
-  void guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice);
+  void guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
   void fail(const Error& error);
@@ -79,6 +79,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void leaveIfAsked();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
+  void afterLastWord(std::function<void()> action);  // unless the group fails, or ends, before
   void onLeave(int peer, const std::string& slices);
   void acknowledgeLeaves();
   void onFailed(const std::string& text);
@@ -115,7 +116,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Rails> rails_;
   std::unique_ptr<RailChannels> channels_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
-  std::shared_ptr<DeviceScheduler> deviceScheduler_;  // where there are calls on a device
+  std::shared_ptr<DeviceCalls> deviceCalls_;  // where there are calls on a device
   std::function<void()> abortDevice_;
   std::function<void()> deviceIsIdle_;  // who waits for that
   bool open_ = false;

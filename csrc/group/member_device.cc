@@ -6,17 +6,17 @@
 
 namespace fairring {
 
-void Member::guard(std::shared_ptr<DeviceScheduler> scheduler, std::function<void()> abortDevice) {
-  assert(loop_.isCurrent() && !deviceScheduler_);
+void Member::guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice) {
+  assert(loop_.isCurrent() && !deviceCalls_);
   link();
-  deviceScheduler_ = std::move(scheduler);
-  deviceScheduler_->onProgress = [this] { acknowledgeLeaves(); };
+  deviceCalls_ = std::move(calls);
+  deviceCalls_->onProgress = [this] { acknowledgeLeaves(); };
   abortDevice_ = std::move(abortDevice);
   if (error_) {
-    deviceScheduler_->fail(error_);
+    deviceCalls_->fail(error_);
     settings_.offLoop(abortDevice_);
   } else if (open_) {
-    deviceScheduler_->open(*rails_);
+    deviceCalls_->open(*rails_);
   }
 }
 
@@ -27,14 +27,14 @@ void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   Call timedCall = timed(std::move(call), entry);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
     done(error);
-    if (deviceIsIdle_ && !deviceScheduler_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();
+    if (deviceIsIdle_ && !deviceCalls_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();
   };
-  deviceScheduler_->begin(std::move(timedCall));
+  deviceCalls_->begin(std::move(timedCall));
 }
 
 void Member::whenDeviceIsIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (!deviceScheduler_->hasCalls()) return idle();
+  if (!deviceCalls_->hasCalls()) return idle();
   deviceIsIdle_ = std::move(idle);
 }
 

@@ -28,7 +28,7 @@ void Member::acknowledgeLeaves() {
 
 const Call* Member::oldestCall() const {
   if (pipeline_ && pipeline_->hasCalls()) return pipeline_->oldestCall();
-  return deviceScheduler_ ? deviceScheduler_->oldestCall() : nullptr;
+  return deviceCalls_ ? deviceCalls_->oldestCall() : nullptr;
 }
 
 void Member::leave(std::function<void()> left) {
@@ -43,7 +43,7 @@ void Member::leave(std::function<void()> left) {
     peers = control_->peers();
     Completed completed;
     if (pipeline_) completed.slicesBelow = pipeline_->completed();
-    if (deviceScheduler_) completed.slicesBelow[SliceQueue::Device] = deviceScheduler_->completed();
+    if (deviceCalls_) completed.slicesBelow[SliceQueue::Device] = deviceCalls_->completed();
     for (const int peer : peers) {
       completed.messages = messages_->sentTo(peer);
       control_->send(peer, ControlType::Leave, encodeLeave(completed));
@@ -70,8 +70,8 @@ void Member::close() {
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of
   pipeline_.reset();
-  if (deviceScheduler_) deviceScheduler_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
-  deviceScheduler_.reset();
+  if (deviceCalls_) deviceCalls_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
+  deviceCalls_.reset();
   channels_.reset();
   rails_.reset();
   machine_.reset();

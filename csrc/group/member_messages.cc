@@ -5,14 +5,6 @@
 
 namespace fairring {
 
-namespace {
-
-// As for the rails' channels: the control connection, which tells death from leave, gets this long to do so. It may
-// also be the last of a peer's connections to come.
-constexpr std::chrono::milliseconds kLastWord{2'000};
-
-}  // namespace
-
 void Member::send(Sending sending) {
   assert(loop_.isCurrent());
   error_ ? sending.done(error_) : messages_->send(std::move(sending));
@@ -46,13 +38,10 @@ void Member::onGone(int peer) {
 
 void Member::onMessagesEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, hasLeft(rank_, peer));
-  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), peer, error] {
-    const auto member = weak.lock();
-    if (!member || member->error_ || !member->messages_) return;
-    if (member->leaveProtocol_.hasGone(peer)) return member->loseMessages(peer, hasLeft(member->rank_, peer));
-    if (!member->control_->peers().contains(peer))
-      return member->loseMessages(peer, member->diagnostics_.messagesLost(peer));
-    member->fail(member->diagnostics_.channelBroke(peer, error));
+  afterLastWord([this, peer, error] {
+    if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, hasLeft(rank_, peer));
+    if (!control_->peers().contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
+    fail(diagnostics_.channelBroke(peer, error));
   });
 }
 

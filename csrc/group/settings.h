@@ -31,10 +31,12 @@ struct GroupSettings {
   std::string traceDirectory = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
-  // each of which it waits for no longer than the call may take.
+  // and where it has rails of its own with all of the group, each of which it waits for no longer than the call may
+  // take.
   std::function<std::unique_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
                                              std::chrono::milliseconds timeout)>
       makeAccelerator = nullptr;
+  bool deviceHasRails = false;  // of its own: the accelerator exchanges what goes between machines, without the loop
   std::function<void(std::function<void()>)> offLoop =
       nullptr;  // runs, on a thread that may block, what the loop must not
 };

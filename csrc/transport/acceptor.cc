@@ -135,16 +135,16 @@ void Acceptor::finish(std::uint64_t halfOpen, const Error& error) {
   if (error && !handshake.hasProven()) return refuse(handshake, error);
   if (error && error.kind() != ErrorKind::Configuration) return;  // a rank whose connection broke: it tries again
   const Greeting greeting = handshake.greeting();
-  const auto endpoint = endpoints_.find(greeting.group);
-  if (endpoint == endpoints_.end()) return;  // the group left in the meantime
-  endpoint->second->put({static_cast<int>(greeting.from), greeting.purpose, greeting.lane,
-                         error ? Stream() : handshake.takeStream(), error});
+  const std::shared_ptr<GroupEndpoint> endpoint = endpointFor(greeting);
+  if (!endpoint) return;  // the group left in the meantime
+  endpoint->put({static_cast<int>(greeting.from), greeting.purpose, greeting.lane,
+                 error ? Stream() : handshake.takeStream(), error});
 }
 
 // Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
 void Acceptor::refuse(const Handshake& handshake, const Error& error) {
-  const GroupId& group = handshake.greeting().group;
-  if (expectsEarlyRanks_ && group != GroupId{} && !endpoints_.contains(group)) return;
+  const Greeting& greeting = handshake.greeting();
+  if (expectsEarlyRanks_ && greeting.group != GroupId{} && !endpointFor(greeting)) return;
   ++strangers_;
   if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
   report_(concat("a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_,
@@ -152,21 +152,24 @@ void Acceptor::refuse(const Handshake& handshake, const Error& error) {
                  ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
 }
 
+std::shared_ptr<GroupEndpoint> Acceptor::endpointFor(const Greeting& greeting) const {
+  const auto found = endpoints_.find({greeting.group, static_cast<int>(greeting.to)});
+  return found == endpoints_.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<const Tls> Acceptor::tlsOf(const Greeting& greeting) const {
-  const auto endpoint = endpoints_.find(greeting.group);
-  return endpoint == endpoints_.end() ? nullptr : endpoint->second->tls;
+  const std::shared_ptr<GroupEndpoint> endpoint = endpointFor(greeting);
+  return endpoint ? endpoint->tls : nullptr;
 }
 
 std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
-  const auto endpoint = endpoints_.find(greeting.group);
-  if (endpoint == endpoints_.end()) return std::nullopt;
-  const auto self = static_cast<std::uint32_t>(endpoint->second->rank);
-  if (greeting.to != self || greeting.from == self) return std::nullopt;
-  return endpoint->second->secret;
+  const std::shared_ptr<GroupEndpoint> endpoint = endpointFor(greeting);
+  if (!endpoint || greeting.from == greeting.to) return std::nullopt;
+  return endpoint->secret;
 }
 
 void Acceptor::add(const std::shared_ptr<GroupEndpoint>& endpoint) {
-  loop_.runAndWait([&] { endpoints_[endpoint->id] = endpoint; });
+  loop_.runAndWait([&] { endpoints_[{endpoint->id, endpoint->rank}] = endpoint; });
 }
 
 void Acceptor::expectEarlyRanks() {
@@ -176,7 +179,7 @@ void Acceptor::expectEarlyRanks() {
 void Acceptor::remove(const std::shared_ptr<GroupEndpoint>& endpoint) {
   loop_.runAndWait([&] {
     endpoint->close();
-    endpoints_.erase(endpoint->id);
+    endpoints_.erase({endpoint->id, endpoint->rank});
   });
 }
 

@@ -1,4 +1,5 @@
-// The one listener of a process: lets in what proves that it belongs to one of the process's groups.
+// The one listener of a process: lets in what proves that it belongs to one of the process's groups. Several ranks of a
+// group may be threads of the process, each with an endpoint of its own.
 // A TCP port on the job's interfaces, the same on each, for other machines, and an abstract unix socket for ranks of
 // this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of
 // challenge.h first; what fails it, or is not through within kChallengeTimeout, is dropped and counted; the first of
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -92,6 +94,7 @@ class Acceptor {
   void greet(Descriptor socket);
   void finish(std::uint64_t halfOpen, const Error& error);
   void refuse(const Handshake& handshake, const Error& error);
+  std::shared_ptr<GroupEndpoint> endpointFor(const Greeting& greeting) const;  // null: of no rank that is here
   std::shared_ptr<const Tls> tlsOf(const Greeting& greeting) const;
   std::optional<Secret> secretOf(const Greeting& greeting) const;
 
@@ -100,7 +103,7 @@ class Acceptor {
   std::vector<Descriptor> listeners_;  // one per address, then the local one
   int port_ = 0;
   // The rest is the loop's.
-  std::map<GroupId, std::shared_ptr<GroupEndpoint>> endpoints_;
+  std::map<std::pair<GroupId, int>, std::shared_ptr<GroupEndpoint>> endpoints_;  // by group and rank
   struct HalfOpen {
     Loop::Clock::time_point since;
     std::unique_ptr<Handshake> handshake;

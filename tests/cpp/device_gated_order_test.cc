@@ -5,12 +5,12 @@
 #include <functional>
 #include <string>
 
-#include "device_gated_ranks.h"
+#include "device_ranks.h"
 
 namespace fairring::testing {
 namespace {
 
-using Settings = GatedRank::Settings;
+using Settings = DeviceRank::Settings;
 
 constexpr std::size_t kStreams = 4;
 constexpr std::size_t kCallers = kStreams;  // the index of the callers' stream
@@ -57,9 +57,9 @@ const Omission kOmissions[] = {
 
 // Whether the program computes what it should.
 bool runs(unsigned seed, const std::vector<CostRow>& rows, const Settings& settings) {
-  GatedCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, rows);
+  DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, rows);
   const std::uint64_t slice = 32 * kKiB / sizeof(float);
-  GatedProgram program(cluster, {3 * slice, 2 * slice + 5, 700, slice, 4 * slice, 9});
+  DeviceProgram program(cluster, {3 * slice, 2 * slice + 5, 700, slice, 4 * slice, 9});
   program.makeAtRandom();
   const bool over = cluster.drain();
   const bool right = over && program.wrong() == 0;
@@ -82,12 +82,12 @@ TEST(GatedOrder, WhateverIsLeftOutIsSeen) {
 }
 
 // Messages of the later call come first to this rank, of the earlier one first to all others.
-void deliverOppositely(GatedCluster& cluster, int contrary) {
+void deliverOppositely(DeviceCluster& cluster, int contrary) {
   for (const auto& [pair, queue] : cluster.network.queues) {
     const SliceId wanted{SliceQueue::Device, pair.second == contrary ? 1U : 0U};
     for (std::size_t i = 0; i < queue.size(); ++i) {
       if (queue[i].messages.front().header.slice != wanted.onWire()) continue;
-      GatedRank& receiver = *cluster.ranks[static_cast<std::size_t>(pair.second)];
+      DeviceRank& receiver = *cluster.ranks[static_cast<std::size_t>(pair.second)];
       return receiver.onLoop([&, pair = pair] { cluster.network.deliver(pair, i); });
     }
   }
@@ -99,10 +99,10 @@ TEST(GatedOrder, CollectivesBetweenTwoCallsMeetWhateverTheNetworkDoes) {
     for (unsigned seed = 0; seed < 10; ++seed) {
       Settings settings;
       settings.connections = connections;
-      GatedCluster cluster({{2, 2}}, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
+      DeviceCluster cluster({{2, 2}}, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
       std::vector<std::vector<float>> tensors(2 * cluster.world(), std::vector<float>(3000, 1.0F));
       for (std::size_t r = 0; r < cluster.world(); ++r) {
-        GatedRank& rank = *cluster.ranks[r];
+        DeviceRank& rank = *cluster.ranks[r];
         rank.call({.data = tensors[2 * r].data(), .elements = 3000, .reduction = {}}, 1);
         rank.device->meet(rank.device->callers(), 0);
         rank.call({.data = tensors[2 * r + 1].data(), .elements = 3000, .reduction = {}}, 2);
@@ -146,14 +146,15 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   second.allGather(second.stream(1), slices[1]);
   run();
   EXPECT_FALSE(first.idle() || second.idle()) << "the ways back met in different orders";
-  machine.abort();
+  machine.abort(0);
+  machine.abort(1);
   run();
 }
 
 // Whoever frees memory of the device, or waits for the device, waits for all of its streams.
 TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
-  GatedCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 3);
-  GatedProgram program(cluster, std::vector<std::uint64_t>(6, 30'000));
+  DeviceCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 3);
+  DeviceProgram program(cluster, std::vector<std::uint64_t>(6, 30'000));
   while (program.hasMore(1)) program.makeNext(1);
   while (program.hasMore(2)) program.makeNext(2);
   for (int step = 0; program.hasMore(0); ++step) {
@@ -168,8 +169,8 @@ TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
 // Once a device is full, who enqueues waits for it, and it for gates: of slices that the loop must know by then.
 TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
   for (unsigned seed = 0; seed < 10; ++seed) {
-    GatedCluster* world = nullptr;
-    GatedCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
+    DeviceCluster* world = nullptr;
+    DeviceCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
       Settings settings;
       settings.streams = 2;
       if (rank == 0) settings.capacity = 4;  // not what of a slice stands behind its first gate
@@ -177,7 +178,7 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
       return settings;
     });
     world = &cluster;
-    GatedProgram program(cluster, {60'000, 30'000});
+    DeviceProgram program(cluster, {60'000, 30'000});
     for (const std::size_t rank : {1, 2, 0}) {
       while (program.hasMore(rank)) program.makeNext(rank);
     }
@@ -188,9 +189,9 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
 
 // Who comes through a gate asks the Work.
 TEST(GatedOrder, TheErrorIsThereBeforeAnyGateOpens) {
-  GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 4);
+  DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 4);
   std::vector<float> tensor(50'000, 1.0F);
-  GatedRank& alone = *cluster.ranks[0];  // the other rank never makes its call
+  DeviceRank& alone = *cluster.ranks[0];  // the other rank never makes its call
   int told = 0;
   alone.onEnded = [&] {
     ++told;
@@ -207,9 +208,9 @@ TEST(GatedOrder, TheErrorIsThereBeforeAnyGateOpens) {
 
 TEST(GatedOrder, AFailureOpensEveryGateAndEndsEveryCall) {
   for (unsigned seed = 0; seed < 20; ++seed) {
-    GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, seed);
+    DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, seed);
     std::vector<float> tensor(200'000, 1.0F);
-    GatedRank& alone = *cluster.ranks[0];  // the other rank never makes its call
+    DeviceRank& alone = *cluster.ranks[0];  // the other rank never makes its call
     for (std::uint64_t call = 0; call < 3; ++call) {
       alone.call({.data = tensor.data(), .elements = tensor.size(), .reduction = {}}, call);
     }
@@ -224,7 +225,7 @@ TEST(GatedOrder, AFailureOpensEveryGateAndEndsEveryCall) {
 }
 
 TEST(GatedOrder, ACallThatNobodyWaitsForIsCarriedOut) {
-  GatedCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 9);
+  DeviceCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 9);
   std::vector<std::vector<float>> tensors(3, std::vector<float>(50'000, 2.0F));
   for (std::size_t r = 0; r < tensors.size(); ++r) {
     cluster.ranks[r]->call({.data = tensors[r].data(), .elements = tensors[r].size(), .reduction = {}}, 1);
@@ -237,10 +238,10 @@ constexpr float kOthers = 7e7F;  // what the next owner of some memory writes th
 
 // Whoever drops a tensor right after the call gives its memory away when the call ends for the loop.
 bool leavesFreedMemoryAlone(unsigned seed, const Settings& settings) {
-  GatedCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, kTwoShot);
+  DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, kTwoShot);
   std::vector<std::vector<float>> tensors(cluster.world(), std::vector<float>(20'000, 1.0F));
   for (std::size_t r = 0; r < cluster.world(); ++r) {
-    GatedRank& rank = *cluster.ranks[r];
+    DeviceRank& rank = *cluster.ranks[r];
     rank.onEnded = [&tensor = tensors[r]] { std::ranges::fill(tensor, kOthers); };
     rank.call({.data = tensors[r].data(), .elements = tensors[r].size(), .reduction = {}}, 1);
   }
@@ -264,9 +265,9 @@ TEST(GatedOrder, MemoryThatIsFreeAfterTheCallIsNeitherReadNorWritten) {
 
 // A task that the device has posted holds the scheduler while it runs, and the chain may end meanwhile.
 TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheScheduler) {
-  GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 2);
-  GatedRank& rank = *cluster.ranks[0];
-  std::shared_ptr<DeviceScheduler> last = rank.chain->scheduler();
+  DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 2);
+  DeviceRank& rank = *cluster.ranks[0];
+  std::shared_ptr<DeviceCalls> last = rank.chain->calls();
   rank.onLoop([&] { rank.fail(makeError(ErrorKind::Aborted, "the group ended")); });
   rank.chain.reset();
   rank.onLoop([&] { last.reset(); });
@@ -275,8 +276,8 @@ TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheScheduler) {
 
 // Lines of gates and places in staging are used again and again.
 TEST(GatedOrder, GatesCountUpOverManyCalls) {
-  GatedCluster cluster({{1, 1}}, 96 * kKiB, 32 * kKiB, 21);
-  GatedProgram program(cluster, std::vector<std::uint64_t>(5 * Gates::kLines, 33));
+  DeviceCluster cluster({{1, 1}}, 96 * kKiB, 32 * kKiB, 21);
+  DeviceProgram program(cluster, std::vector<std::uint64_t>(5 * Gates::kLines, 33));
   program.makeAll();
   ASSERT_TRUE(cluster.drain());
   EXPECT_EQ(program.wrong(), 0U);

@@ -20,7 +20,8 @@ using testing::SimulatedMachine;
 // The devices of a job's ranks, stepped in turn for as long as it lives.
 class Devices {
  public:
-  explicit Devices(const std::vector<std::string>& machines) : machines_(machines) {
+  Devices(const std::vector<std::string>& machines, bool haveRails)
+      : machines_(machines), rails_(haveRails ? std::make_shared<testing::SimulatedRails>() : nullptr) {
     for (const std::string& machine : machines) ++sizes_[machine];
     for (const auto& [machine, size] : sizes_) level0_[machine] = std::make_unique<SimulatedMachine>(size);
     runner_ = std::thread([this] { run(); });
@@ -35,6 +36,8 @@ class Devices {
     return [this, rank](int, const std::vector<int>& machineRanks, milliseconds) {
       SimulatedAccelerator::Settings settings;
       settings.mutex = mutex_;
+      settings.rails = rails_;
+      settings.rank = static_cast<int>(rank);
       settings.drains = true;
       settings.mayBeCalled = [loop = loops_.at(rank)] { return !loop->isCurrent(); };
       const auto local = std::ranges::find(machineRanks, static_cast<int>(rank)) - machineRanks.begin();
@@ -66,6 +69,7 @@ class Devices {
   }
 
   const std::vector<std::string> machines_;
+  const std::shared_ptr<testing::SimulatedRails> rails_;
   std::map<std::size_t, Loop*> loops_;  // of each rank
   std::map<std::string, std::size_t> sizes_;
   std::map<std::string, std::unique_ptr<SimulatedMachine>> level0_;
@@ -79,10 +83,12 @@ class Devices {
 std::size_t callersStream = SimulatedAccelerator::Settings{}.streams;
 
 struct Rig {
-  explicit Rig(const std::vector<std::string>& machines) : Rig(machines, machines) {}
+  explicit Rig(const std::vector<std::string>& machines, bool devicesHaveRails = false)
+      : Rig(machines, machines, devicesHaveRails) {}
   // joined: each rank's machine in calls on a device
-  Rig(const std::vector<std::string>& machines, const std::vector<std::string>& joined)
-      : devices(joined), job(machines) {
+  Rig(const std::vector<std::string>& machines, const std::vector<std::string>& joined, bool devicesHaveRails = false)
+      : devices(joined, devicesHaveRails), job(machines) {
+    job.deviceHasRails = devicesHaveRails;
     for (std::size_t r = 0; r < joined.size(); ++r) job.facts[r].device.machine = joined[r];
     job.makeAccelerator = [this](std::size_t rank) { return devices.of(rank, job.nodes[rank]->loop.loop()); };
   }
@@ -110,24 +116,29 @@ struct Rig {
   Job job;
 };
 
-TEST(DeviceGroup, SumsAcrossMachinesAndWithinThem) {
+class DeviceGroups : public ::testing::TestWithParam<bool> {};  // whether devices have rails of their own
+
+INSTANTIATE_TEST_SUITE_P(Rails, DeviceGroups, ::testing::Bool(),
+                         [](const auto& own) { return own.param ? "OfTheDevice" : "OfTheLoop"; });
+
+TEST_P(DeviceGroups, SumsAcrossMachinesAndWithinThem) {
   for (const auto& machines :
        {std::vector<std::string>{"a", "b"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}, {"a", "b", "c"}}) {
-    Rig rig(machines);
+    Rig rig(machines, GetParam());
     rig.job.joinAll();
     for (const std::size_t elements : {0U, 1U, 1000U, 300'000U}) rig.allReduceEverywhere(elements);
   }
 }
 
 // Of which one rank has rails to others than those of its tensors of the host.
-TEST(DeviceGroup, SumsOverMachinesThatAreJoinedForDevices) {
+TEST_P(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
   struct Case {
     std::vector<std::string> machines;
     std::vector<std::string> joined;
   };
   for (const Case& one : {Case{{"a", "b", "c", "d"}, {"x", "x", "y", "y"}},
                           Case{{"a", "a", "b", "b", "c", "c"}, {"x", "x", "x", "x", "y", "y"}}}) {
-    Rig rig(one.machines, one.joined);
+    Rig rig(one.machines, one.joined, GetParam());
     rig.job.joinAll();
     EXPECT_EQ(rig.job.nodes[0]->group->whyNotOnDevice(), "");
     for (const std::size_t elements : {1U, 1000U, 100'000U}) rig.allReduceEverywhere(elements);
@@ -149,8 +160,8 @@ TEST(DeviceGroup, OneMachineOrAnObstacleLeavesCallsToOthers) {
   EXPECT_EQ(lacking.job.nodes[0]->group->whyNotOnDevice(), "rank 1 (host-of-b): no words");
 }
 
-TEST(DeviceGroup, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
-  Rig rig({"a", "b", "a", "b"});
+TEST_P(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
+  Rig rig({"a", "b", "a", "b"}, GetParam());
   rig.job.joinAll();
   std::vector<std::future<std::string>> done;
   std::vector<std::vector<std::vector<float>>> tensors(4);
@@ -168,11 +179,11 @@ TEST(DeviceGroup, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
 }
 
 // Nobody waits on the host here.
-TEST(DeviceGroup, WhatTheCallersStreamDoesNextSeesTheResult) {
+TEST_P(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
   std::vector<float> one(50'000, 1.0F);
   std::vector<float> two(50'000, 2.0F);
   std::promise<std::vector<float>> seen;
-  Rig rig({"a", "b"});
+  Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   auto first = rig.allReduce(0, one);
   rig.devices.byRank.at(0)->compute(&callersStream, [&] { seen.set_value(one); });
@@ -182,10 +193,10 @@ TEST(DeviceGroup, WhatTheCallersStreamDoesNextSeesTheResult) {
 }
 
 // Tensors stand before the rig: a failed call may write to them until its group has ended.
-TEST(DeviceGroup, EndingItWaitsForWhatIsEnqueued) {
+TEST_P(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
   std::vector<float> one(200'000, 1.0F);
   std::vector<float> two(200'000, 2.0F);
-  Rig rig({"a", "b"});
+  Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   auto first = rig.allReduce(0, one);
   auto second = rig.allReduce(1, two);
@@ -197,10 +208,10 @@ TEST(DeviceGroup, EndingItWaitsForWhatIsEnqueued) {
   EXPECT_EQ(two, one);
 }
 
-TEST(DeviceGroup, APeerThatDiesWhileAGateIsShutEndsTheCallWithAnError) {
+TEST_P(DeviceGroups, APeerThatDiesWhileTheDeviceWaitsForItEndsTheCallWithAnError) {
   std::vector<float> tensor(300'000, 1.0F);
   std::vector<float> other(300'000, 1.0F);
-  Rig rig({"a", "b", "a"});
+  Rig rig({"a", "b", "a"}, GetParam());
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
   auto first = rig.allReduce(0, tensor);
@@ -217,10 +228,10 @@ TEST(DeviceGroup, APeerThatDiesWhileAGateIsShutEndsTheCallWithAnError) {
 }
 
 // Not only gates: the machine's own part of the call waits for rank 2, which never makes it.
-TEST(DeviceGroup, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
+TEST_P(DeviceGroups, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
   std::vector<float> tensor(300'000, 1.0F);
   std::promise<void> through;
-  Rig rig({"a", "b", "a"});
+  Rig rig({"a", "b", "a"}, GetParam());
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
   auto call = rig.allReduce(0, tensor);
@@ -230,18 +241,20 @@ TEST(DeviceGroup, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
   through.get_future().get();
 }
 
-TEST(DeviceGroup, ACallThatIsNotMadeElsewhereTimesOut) {
+TEST_P(DeviceGroups, ACallThatIsNotMadeElsewhereTimesOut) {
   std::vector<float> tensor(100);
-  Rig rig({"a", "b"});
+  Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
-  EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find("rank 1"), std::string::npos);
+  // Who is behind, heartbeats tell where the loop has nothing of the call.
+  const std::string who = GetParam() ? "all_reduce of 100 on a device" : "rank 1";
+  EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find(who), std::string::npos);
 }
 
-TEST(DeviceGroup, DifferentCallsAreAMismatch) {
+TEST_P(DeviceGroups, DifferentCallsAreAMismatch) {
   std::vector<float> shorter(100);
   std::vector<float> longer(200);
-  Rig rig({"a", "b"});
+  Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   auto first = rig.allReduce(0, shorter);
   auto second = rig.allReduce(1, longer);

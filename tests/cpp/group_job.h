@@ -60,6 +60,7 @@ class Job {
                            .heartbeatTimeout = heartbeatTimeout,
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
+                           .deviceHasRails = deviceHasRails,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
   }
@@ -80,6 +81,7 @@ class Job {
   milliseconds heartbeatTimeout = kLong;
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
+  bool deviceHasRails = false;
 
  private:
   void offLoop(std::function<void()> task) {

@@ -119,8 +119,8 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split() {
   return std::unique_ptr<NcclCommunicator>(new NcclCommunicator(place_));
 }
 void NcclCommunicator::enqueue(const char*, const Calls& calls) { EXPECT_EQ(calls(nullptr), ncclSuccess); }
-void NcclCommunicator::abortTogether(NcclCommunicator& one, NcclCommunicator& other) noexcept {
-  one.aborted_ = other.aborted_ = true;
+void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communicators) noexcept {
+  for (NcclCommunicator* one : communicators) one->aborted_ = true;
 }
 
 CurrentDevice::CurrentDevice(int device) : before_(device) {}
@@ -206,7 +206,8 @@ class Machine {
     std::uint64_t bytes = 0;
     for (const Tensor& tensor : tensors_) bytes += tensor.elements * kElementBytes;
     for (int rank = 0; rank < ranks; ++rank) {
-      const NcclPlace place{.rank = rank, .ranks = ranks, .who = "rank", .timeout = std::chrono::seconds(1)};
+      const NcclPlace place{
+          .rank = rank, .ranks = ranks, .who = "rank", .of = "the machine", .timeout = std::chrono::seconds(1)};
       levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
       asked.clear();  // what connects
       images_.emplace_back(bytes + 1);

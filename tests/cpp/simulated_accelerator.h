@@ -22,6 +22,7 @@
 
 #include "device/accelerator.h"
 #include "simulated_machine.h"
+#include "simulated_rails.h"
 
 namespace fairring::testing {
 
@@ -29,6 +30,8 @@ class SimulatedAccelerator final : public Accelerator {
  public:
   struct Settings {
     std::size_t streams = 4;
+    std::shared_ptr<SimulatedRails> rails = nullptr;  // of its own, and its rank there
+    int rank = 0;
     std::size_t connections =
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
     // Held by whoever touches the device, where a thread steps it.
@@ -48,7 +51,7 @@ class SimulatedAccelerator final : public Accelerator {
   SimulatedAccelerator(SimulatedMachine& machine, std::size_t localRank, unsigned seed, Settings settings)
       : settings_(std::move(settings)), machine_(machine), localRank_(localRank), random_(seed) {
     queues_.resize(settings_.connections);
-    for (std::size_t i = 0; i < settings_.streams + 1; ++i) streams_.push_back(std::make_unique<std::size_t>(i));
+    for (std::size_t i = 0; i < settings_.streams + 2; ++i) streams_.push_back(std::make_unique<std::size_t>(i));
   }
   ~SimulatedAccelerator() override {
     while (settings_.drains && !idle()) {
@@ -58,7 +61,7 @@ class SimulatedAccelerator final : public Accelerator {
     ended();
   }
 
-  Stream callers() { return streams_.back().get(); }  // of the program that makes the calls
+  Stream callers() { return streams_[settings_.streams].get(); }  // of the program that makes the calls
   bool idle() const {
     const std::lock_guard lock(*settings_.mutex);
     return std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
@@ -95,6 +98,7 @@ class SimulatedAccelerator final : public Accelerator {
 
   std::size_t streams() const override { return settings_.streams; }
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
+  Stream tellingStream() override { return streams_.back().get(); }
   Memory pinned(std::uint64_t bytes) override { return allocate(bytes, 0); }
   Memory device(std::uint64_t bytes) override { return allocate(bytes, kPoison); }
 
@@ -151,9 +155,32 @@ class SimulatedAccelerator final : public Accelerator {
     }
     together(stream, Together::AllGather, slice, users);
   }
+  void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
+    const std::lock_guard lock(*settings_.mutex);
+    SimulatedRails& rails = *settings_.rails;
+    const auto one = rails.book(settings_.rank, way, {transfers.begin(), transfers.end()});
+    enqueue(stream, {.may = [&rails, one] { return rails.mayBegin(*one); },
+                     .begin =
+                         [&rails, one] {
+                           for (const Transfer& each : one->transfers) {
+                             if (each.receiveBytes > 0) std::memset(each.receiveAt, kPoison, each.receiveBytes);
+                           }
+                           rails.begin(*one);
+                         },
+                     .isOver = [&rails, one] { return rails.isOver(*one); },
+                     .end =
+                         [&rails, one] {
+                           for (std::size_t i = 0; i < one->received.size(); ++i) {
+                             const auto& bytes = one->received[i];
+                             if (!bytes.empty()) std::memcpy(one->transfers[i].receiveAt, bytes.data(), bytes.size());
+                           }
+                           rails.end(*one);
+                         }});
+  }
   void abort() noexcept override {
     const std::lock_guard lock(*settings_.mutex);
-    machine_.abort();
+    machine_.abort(localRank_);
+    if (settings_.rails) settings_.rails->abort(settings_.rank);
   }
 
   std::function<void()> ended = [] {};  // told at its end
@@ -232,13 +259,13 @@ class SimulatedAccelerator final : public Accelerator {
   void together(Stream stream, Together kind, const Slice& slice, const std::vector<Delivery>& deliveries) {
     const std::lock_guard lock(*settings_.mutex);
     const std::size_t which = machine_.book(kind, localRank_);
-    enqueue(stream, {.may = [this, kind, which] { return machine_.mayCome(kind, which); },
+    enqueue(stream, {.may = [this, kind, which] { return machine_.mayCome(kind, which, localRank_); },
                      .begin =
                          [this, kind, slice, which, deliveries] {
                            for (const auto& [from, to] : deliveries) std::ranges::fill(to, std::byte{kPoison});
                            machine_.come(kind, which, localRank_, slice);
                          },
-                     .isOver = [this, kind, which] { return machine_.isOver(kind, which); },
+                     .isOver = [this, kind, which] { return machine_.isOver(kind, which, localRank_); },
                      .end =
                          [this, kind, which, deliveries] {
                            const std::vector<std::byte> result = machine_.take(kind, which, localRank_);

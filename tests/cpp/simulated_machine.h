@@ -1,11 +1,13 @@
 // Level 0 of simulated devices: the ranks of a machine meet in the order of their launches, as communicators do. A
-// meeting is over when all have come to it; ranks that come with different slices never meet, and wait for ever.
+// meeting is over when all have come to it; ranks that come with different slices never meet, and wait for ever. So do
+// those whose peer has broken its communicator off, until they do so too.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,9 +25,11 @@ class SimulatedMachine {
   // Which of its meetings of a kind the next is that this rank enqueues.
   std::size_t book(Together kind, std::size_t rank) { return booked_[{kind, rank}]++; }
   // Meetings of a kind follow one another, whatever their streams.
-  bool mayCome(Together kind, std::size_t which) { return which == 0 || isOver(kind, which - 1); }
+  bool mayCome(Together kind, std::size_t which, std::size_t rank) {
+    return which == 0 || isOver(kind, which - 1, rank);
+  }
   void come(Together kind, std::size_t which, std::size_t rank, const Slice& slice) {
-    if (aborted_) return;  // the others may have gone
+    if (aborted_.contains(rank)) return;
     Meeting& meeting = meetings_[{kind, which}];
     meeting.slices.emplace(rank, slice);
     const bool agree =
@@ -39,12 +43,19 @@ class SimulatedMachine {
     meeting.over = true;
   }
 
-  bool isOver(Together kind, std::size_t which) { return aborted_ || meetings_[{kind, which}].over; }
+  bool isOver(Together kind, std::size_t which, std::size_t rank) {
+    return aborted_.contains(rank) || meetings_[{kind, which}].over;
+  }
   // What this rank gets; nothing after an abort.
   std::vector<std::byte> take(Together kind, std::size_t which, std::size_t rank) {
     return std::exchange(meetings_[{kind, which}].results[rank], {});
   }
-  void abort() { aborted_ = true; }
+  void abort(std::size_t rank) {
+    aborted_.insert(rank);
+    for (auto& [which, meeting] : meetings_) {
+      if (!meeting.over) meeting.slices.erase(rank);  // its memory may go
+    }
+  }
 
  private:
   struct Meeting {
@@ -96,7 +107,7 @@ class SimulatedMachine {
   const std::size_t ranks_;
   std::map<std::pair<Together, std::size_t>, std::size_t> booked_;
   std::map<std::pair<Together, std::size_t>, Meeting> meetings_;
-  bool aborted_ = false;
+  std::set<std::size_t> aborted_;  // ranks
 };
 
 }  // namespace fairring::testing

@@ -109,6 +109,15 @@ TEST_F(AcceptorTest, APeerGetsInBehindACrowdOfSilentStrangers) {
   EXPECT_TRUE(std::ranges::any_of(crowd, isClosed));
 }
 
+TEST_F(AcceptorTest, RanksOfOneGroupThatAreThreadsOfOneProcessAreToldApart) {
+  constexpr int kOther = 1000;
+  const auto other = std::make_shared<GroupEndpoint>(endpoint_->id, secret_, kOther);
+  acceptor_.add(other);
+  EXPECT_EQ(letIn(1, secret_), 1);
+  acceptor_.remove(other);
+  EXPECT_EQ(letIn(1, secret_), 1);
+}
+
 TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   LoopThread loop;
   std::promise<std::string> failed;

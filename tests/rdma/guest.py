@@ -1,6 +1,11 @@
 """Runs all cases inside a guest: guest.py MACHINE MACHINES. Imports torch once, and forks a rank's process per case.
 
 A rank's output goes to "CASE.RANK.txt" and what the machine saw to "CASE.MACHINE.json", in /run/out.
+
+A case is played once more where soft-RoCE broke its connection. Guests that wait for the host's processor for longer
+than a request may take send it again, and now and then soft-RoCE answers such a one as invalid: after 7 of its timeouts
+and some 900 packets that came twice, in the one run where that was seen. On a wire that loses nothing, no test of ours
+can cause it.
 """
 
 from __future__ import annotations
@@ -36,18 +41,35 @@ def main(machine: int, machines: int) -> None:
             mark(case.name)
         before, start = counters(), time.monotonic()
         ranks = [rank for rank in range(case.ranks) if rank * machines // case.ranks == machine]
-        processes = [(rank, os.fork() or play(case, rank, FIRST_PORT + number)) for rank in ranks]
-        codes = {rank: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for rank, process in processes}
+        codes = play_ranks(case, ranks, FIRST_PORT + number)
+        again = case.killed is None and any(code == 1 and device_broke(case, rank) for rank, code in codes.items())
+        if again:
+            codes = play_ranks(case, ranks, FIRST_PORT + len(CASES) + number)
         seen = {name: count - before[name] for name, count in counters().items()}
-        report = {"codes": codes, "seconds": time.monotonic() - start, "counters": seen}
+        report = {"codes": codes, "seconds": time.monotonic() - start, "counters": seen, "again": again}
         (OUT / f"{case.name}.{machine}.json").write_text(json.dumps(report))
         print(f"guest: {case.name}: exit codes {codes}, {report['seconds']:.1f} s", flush=True)
         subprocess.run(["ip", "link", "set", "eth0", "up"], check=True)
 
 
+def play_ranks(case: Case, ranks: list[int], port: int) -> dict[int, int]:
+    """Their exit codes."""
+    processes = [(rank, os.fork() or play(case, rank, port)) for rank in ranks]
+    return {rank: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for rank, process in processes}
+
+
+def device_broke(case: Case, rank: int) -> bool:
+    """Whether TensorPipe says so. Every rank of a case hears of it, so all machines come to the same answer."""
+    return "tensorpipe/transport/ibv/connection_impl.cc" in output_of(case, rank).read_text()
+
+
+def output_of(case: Case, rank: int) -> Path:
+    return OUT / f"{case.name}.{rank}.txt"
+
+
 def play(case: Case, rank: int, port: int) -> int:
     """In the forked process, which ends here."""
-    output = os.open(OUT / f"{case.name}.{rank}.txt", os.O_WRONLY | os.O_CREAT)
+    output = os.open(output_of(case, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(case.ranks), "MASTER_ADDR": MASTER, "MASTER_PORT": str(port)}

@@ -1,5 +1,5 @@
 // Whole ranks with a simulated device each, in one process: real chains, scheduler and rails, over a network that
-// delivers in random order. Everything is stepped by the test, in its own thread.
+// delivers in random order, or over rails of the devices' own. Everything is stepped by the test, in its own thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,29 +14,37 @@
 #include <utility>
 #include <vector>
 
-#include "device/gated_chain.h"
+#include "device/device_chain.h"
+#include "device/direct_rails.h"
+#include "device/gated_rails.h"
 #include "engine_ranks.h"
 #include "simulated_accelerator.h"
 
 namespace fairring::testing {
 
-struct GatedRank {
+enum class WhoseRails { TheLoops, TheDevices };
+
+struct DeviceRank {
   using Settings = SimulatedAccelerator::Settings;
 
-  GatedRank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, SimulatedMachine& machine,
-            unsigned seed, Settings settings)
+  DeviceRank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, SimulatedMachine& machine,
+             unsigned seed, Settings settings)
       : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles())) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
     rails->use(channels);
     settings.mayBeCalled = [this] { return !loop.isCurrent(); };
+    settings.rank = rank;
+    const bool isDirect = settings.rails != nullptr;
     auto accelerator = std::make_unique<SimulatedAccelerator>(
         machine, static_cast<std::size_t>(planner.topology().localIndexOf(rank)), seed, std::move(settings));
     device = accelerator.get();
-    chain = std::make_unique<GatedChain>(planner, rank, staging, loop, std::move(accelerator));
-    onLoop([this] { chain->scheduler()->open(*rails); });
+    std::unique_ptr<DeviceRails> way = std::make_unique<DirectRails>(loop);
+    if (!isDirect) way = std::make_unique<GatedRails>(*accelerator, staging, loop);
+    chain = std::make_unique<DeviceChain>(planner, rank, staging, std::move(accelerator), std::move(way));
+    onLoop([this] { chain->calls()->open(*rails); });
   }
-  ~GatedRank() {
+  ~DeviceRank() {
     onLoop([this] { rails.reset(); });
   }
 
@@ -52,7 +60,7 @@ struct GatedRank {
     if (!errors.empty()) return;
     errors.push_back(error.text());
     rails->stop();
-    chain->scheduler()->fail(error);
+    chain->calls()->fail(error);
   }
 
   struct Tensor {
@@ -67,11 +75,10 @@ struct GatedRank {
   std::vector<Accelerator::Event> call(const std::vector<Operand>& operands, double scale, std::uint64_t signature) {
     loop.post([this, operands, scale] {
       if (!errors.empty()) return ended.push_back(makeError(ErrorKind::Aborted, errors.front()));
-      chain->scheduler()->begin(
-          {.operands = operands, .scale = scale, .signature = {}, .done = [this](const Error& error) {
-             ended.push_back(error);
-             if (onEnded) onEnded();
-           }});
+      chain->calls()->begin({.operands = operands, .scale = scale, .signature = {}, .done = [this](const Error& error) {
+                               ended.push_back(error);
+                               if (onEnded) onEnded();
+                             }});
     });
     return chain->enqueue(Packing(operands), scale, signature, device->callers());
   }
@@ -80,21 +87,21 @@ struct GatedRank {
   MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   SimulatedAccelerator* device;
-  std::unique_ptr<GatedChain> chain;
+  std::unique_ptr<DeviceChain> chain;
   std::vector<Error> ended;  // of each call that is over for the loop
   std::function<void()> onEnded;
   std::vector<std::string> errors;
   std::set<int> differs;
 };
 
-class GatedCluster {
+class DeviceCluster {
  public:
-  using SettingsOf = std::function<GatedRank::Settings(int rank)>;
+  using SettingsOf = std::function<DeviceRank::Settings(int rank)>;
 
-  GatedCluster(
+  DeviceCluster(
       const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
-      const SettingsOf& settings = [](int) { return GatedRank::Settings{}; },
-      std::vector<CostRow> rows = builtInRows("tcp"))
+      const SettingsOf& settings = [](int) { return DeviceRank::Settings{}; },
+      std::vector<CostRow> rows = builtInRows("tcp"), WhoseRails whose = WhoseRails::TheLoops)
       : planner(Topology(placesOf(machines)), {staging, slice, std::move(rows)}), random(seed) {
     const Topology& topology = planner.topology();
     const auto anyRank = [&] { return static_cast<int>(random() % static_cast<unsigned>(topology.world())); };
@@ -102,10 +109,13 @@ class GatedCluster {
     for (int m = 0; m < topology.machines(); ++m) {
       machines_.push_back(std::make_unique<SimulatedMachine>(topology.ranksOf(m).size()));
     }
+    const auto rails = whose == WhoseRails::TheDevices ? std::make_shared<SimulatedRails>() : nullptr;
     for (int r = 0; r < topology.world(); ++r) {
+      DeviceRank::Settings own = settings(r);
+      own.rails = rails;
       SimulatedMachine& machine = *machines_[static_cast<std::size_t>(topology.machineOf(r))];
-      ranks.push_back(std::make_unique<GatedRank>(planner, r, staging, network, machine,
-                                                  seed * 64 + 1 + static_cast<unsigned>(r), settings(r)));
+      ranks.push_back(std::make_unique<DeviceRank>(planner, r, staging, network, machine,
+                                                   seed * 64 + 1 + static_cast<unsigned>(r), own));
     }
   }
 
@@ -140,7 +150,7 @@ class GatedCluster {
   }
   // So that what waits for ever can be thrown away.
   void giveUp() {
-    for (const auto& machine : machines_) machine->abort();
+    for (const auto& rank : ranks) rank->device->abort();
     for (const auto& rank : ranks) {
       rank->onLoop([&] { rank->fail(makeError(ErrorKind::Aborted, "given up")); });
     }
@@ -156,14 +166,15 @@ class GatedCluster {
   std::vector<std::unique_ptr<SimulatedMachine>> machines_;
 
  public:
-  std::vector<std::unique_ptr<GatedRank>> ranks;  // end before their machines
+  std::vector<std::unique_ptr<DeviceRank>> ranks;  // end before their machines
 };
 
 // A program on each rank's device, which has memory for two calls: it computes an input, has it reduced, and uses the
 // result when it needs the memory again.
-class GatedProgram {
+class DeviceProgram {
  public:
-  GatedProgram(GatedCluster& cluster, std::vector<std::uint64_t> sizes) : cluster_(cluster), sizes_(std::move(sizes)) {
+  DeviceProgram(DeviceCluster& cluster, std::vector<std::uint64_t> sizes)
+      : cluster_(cluster), sizes_(std::move(sizes)) {
     const std::uint64_t largest = *std::ranges::max_element(sizes_);
     results_.resize(cluster.world(), std::vector<std::vector<float>>(sizes_.size()));
     ends_.resize(cluster.world(), std::vector<std::vector<Accelerator::Event>>(sizes_.size()));
@@ -187,7 +198,7 @@ class GatedProgram {
   void makeNext(std::size_t rank) {
     const std::size_t call = made_[rank]++;
     if (call >= kMemories) use(rank, call - kMemories);
-    GatedRank& self = *cluster_.ranks[rank];
+    DeviceRank& self = *cluster_.ranks[rank];
     std::vector<float>& tensor = memory_[rank][call % kMemories];
     const std::uint64_t elements = sizes_[call];
     self.device->compute(self.device->callers(), [&tensor, elements, rank, call] {
@@ -241,7 +252,7 @@ class GatedProgram {
     });
   }
 
-  GatedCluster& cluster_;
+  DeviceCluster& cluster_;
   const std::vector<std::uint64_t> sizes_;
   std::vector<std::size_t> made_;                                   // calls, by rank
   std::vector<std::array<std::vector<float>, kMemories>> memory_;   // by rank

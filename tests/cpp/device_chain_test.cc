@@ -1,5 +1,6 @@
-// What gated chains compute, on simulated devices, whatever the schedule, compared with sums made another way.
-#include "device/gated_chain.h"
+// What chains compute on simulated devices, by the loop's rails and by the devices' own, whatever the schedule,
+// compared with sums made another way.
+#include "device/device_chain.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "device_gated_ranks.h"
+#include "device_ranks.h"
 
 namespace fairring::testing {
 namespace {
@@ -26,20 +27,37 @@ std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double l
   return {memory, network, network};
 }
 
-GatedRank::Settings with(std::size_t streams, std::size_t connections) {
-  GatedRank::Settings settings;
+DeviceRank::Settings with(std::size_t streams, std::size_t connections) {
+  DeviceRank::Settings settings;
   settings.streams = streams;
   settings.connections = connections;
   return settings;
 }
 
-TEST(GatedChain, SumsAreExactForEverySizeAndLayout) {
+class DeviceChains : public ::testing::TestWithParam<WhoseRails> {
+ protected:
+  using SettingsOf = DeviceCluster::SettingsOf;
+  static constexpr auto kPlain = [](int) { return DeviceRank::Settings{}; };
+
+  static DeviceCluster cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
+                               const SettingsOf& settings = kPlain,
+                               const std::vector<CostRow>& rows = builtInRows("tcp")) {
+    return {machines, staging, slice, seed, settings, rows, GetParam()};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Rails, DeviceChains, ::testing::Values(WhoseRails::TheLoops, WhoseRails::TheDevices),
+                         [](const auto& whose) {
+                           return whose.param == WhoseRails::TheLoops ? "OfTheLoop" : "OfTheDevice";
+                         });
+
+TEST_P(DeviceChains, SumsAreExactForEverySizeAndLayout) {
   for (const Machines& machines : kLayouts) {
-    GatedCluster cluster(machines, 256 * kKiB, 32 * kKiB, 7);
+    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 32 * kKiB, 7);
     const std::uint64_t world = cluster.world();
     const std::uint64_t slice = 32 * kKiB / sizeof(float);
-    GatedProgram program(cluster,
-                         {0, 1, world - 1, world, world + 1, slice - 1, slice, slice + 1, 5 * slice + 17, 1, 3});
+    DeviceProgram program(cluster,
+                          {0, 1, world - 1, world, world + 1, slice - 1, slice, slice + 1, 5 * slice + 17, 1, 3});
     program.makeAll();
     EXPECT_TRUE(cluster.drain()) << "stalled: " << cluster.planner.topology().describe();
     EXPECT_EQ(program.wrong(), 0U) << cluster.planner.topology().describe();
@@ -47,28 +65,28 @@ TEST(GatedChain, SumsAreExactForEverySizeAndLayout) {
   }
 }
 
-TEST(GatedChain, SumsAreExactInEveryScheduleWithLittleStagingAndFewQueues) {
+TEST_P(DeviceChains, SumsAreExactInEveryScheduleWithLittleStagingAndFewQueues) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     const Machines& machines = kLayouts[random() % std::size(kLayouts)];
     auto settings = with(1 + random() % 4, std::array<std::size_t, 3>{1, 2, 32}[random() % 3]);
-    GatedCluster cluster(machines, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
+    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
     std::vector<std::uint64_t> sizes;
     for (std::size_t c = 2 + random() % 6; c > 0; --c) sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
-    GatedProgram program(cluster, sizes);
+    DeviceProgram program(cluster, sizes);
     program.makeAtRandom();
     ASSERT_TRUE(cluster.drain()) << "stalled: seed " << seed << ", " << cluster.planner.topology().describe();
     ASSERT_EQ(program.wrong(), 0U) << "seed " << seed << ", " << cluster.planner.topology().describe();
   }
 }
 
-TEST(GatedChain, TakesEveryKindOfPlan) {
+TEST_P(DeviceChains, TakesEveryKindOfPlan) {
   std::set<std::string> plans;
   const auto tryRows = [&](const Machines& machines, const std::vector<CostRow>& rows) {
     for (const std::uint64_t elements : {40'011, 700, 5}) {
-      GatedCluster cluster(machines, 512 * kKiB, 32 * kKiB, 3, [](int) { return GatedRank::Settings{}; }, rows);
+      DeviceCluster cluster = this->cluster(machines, 512 * kKiB, 32 * kKiB, 3, kPlain, rows);
       plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
-      GatedProgram program(cluster, {elements, 17, elements});
+      DeviceProgram program(cluster, {elements, 17, elements});
       program.makeAll();
       EXPECT_TRUE(cluster.drain()) << "stalled";
       EXPECT_EQ(program.wrong(), 0U) << cluster.planner.topology().describe();
@@ -133,8 +151,10 @@ std::vector<Memory> onTheCpu(const Machines& machines, const Case& what, std::ve
   return memories;
 }
 
-std::vector<Memory> onDevices(const Machines& machines, const Case& what, std::vector<Memory> memories, unsigned seed) {
-  GatedCluster cluster(machines, 256 * kKiB, 16 * kKiB, seed);
+std::vector<Memory> onDevices(WhoseRails whose, const Machines& machines, const Case& what,
+                              std::vector<Memory> memories, unsigned seed) {
+  DeviceCluster cluster(
+      machines, 256 * kKiB, 16 * kKiB, seed, [](int) { return DeviceRank::Settings{}; }, builtInRows("tcp"), whose);
   for (std::size_t r = 0; r < memories.size(); ++r) {
     cluster.ranks[r]->call(operandsOf(what, memories[r]), what.scale, 1);
   }
@@ -148,7 +168,7 @@ std::vector<Memory> inputsOf(const Case& what, std::size_t ranks) {
   return inputs;
 }
 
-TEST(GatedChain, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
+TEST_P(DeviceChains, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
   const Machines machines{{2, 1, 2}};
   for (int d = 0; d <= static_cast<int>(DType::Float8E5M2); ++d) {
     for (int o = 0; o <= static_cast<int>(Op::BitXor); ++o) {
@@ -158,13 +178,13 @@ TEST(GatedChain, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
       const bool scaled = reduction.op == Op::Sum && isFloat(reduction.dtype);
       const Case what{{{reduction, 5003}}, scaled ? 0.2 : 1.0};
       const auto inputs = inputsOf(what, 5);
-      ASSERT_EQ(onDevices(machines, what, inputs, 1), onTheCpu(machines, what, inputs))
+      ASSERT_EQ(onDevices(GetParam(), machines, what, inputs, 1), onTheCpu(machines, what, inputs))
           << name(reduction.dtype) << ", operation " << o;
     }
   }
 }
 
-TEST(GatedChain, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
+TEST_P(DeviceChains, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
   constexpr DType kDTypes[] = {DType::Float32, DType::BFloat16, DType::Float64, DType::UInt8,
                                DType::Int64,   DType::Float16,  DType::Bool,    DType::Float8E4M3};
   for (unsigned seed = 0; seed < 12; ++seed) {
@@ -177,12 +197,12 @@ TEST(GatedChain, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
       what.tensors.push_back({reduction, random() % (i == 7 ? 40'000 : 600)});
     }
     const auto inputs = inputsOf(what, placesOf(machines).size());
-    ASSERT_EQ(onDevices(machines, what, inputs, seed), onTheCpu(machines, what, inputs)) << "seed " << seed;
+    ASSERT_EQ(onDevices(GetParam(), machines, what, inputs, seed), onTheCpu(machines, what, inputs)) << "seed " << seed;
   }
 }
 
-TEST(GatedChain, DifferentCallsAreAMismatchNotAWrongSum) {
-  GatedCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 5);
+TEST(GatedRails, DifferentCallsAreAMismatchNotAWrongSum) {
+  DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 5);
   std::vector<float> memory(400, 1.0F);
   cluster.ranks[0]->call({.data = memory.data(), .elements = 100, .reduction = {}}, 1);
   cluster.ranks[1]->call({.data = memory.data() + 200, .elements = 200, .reduction = {}}, 2);

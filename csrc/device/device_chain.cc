@@ -1,0 +1,89 @@
+#include "device/device_chain.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "engine/staging.h"
+#include "plan/planner.h"
+
+namespace fairring {
+
+DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes,
+                         std::unique_ptr<Accelerator> accelerator, std::unique_ptr<DeviceRails> rails)
+    : stagingBytes_(stagingBytes),
+      planCache_(planner, rank),
+      device_(accelerator->device(stagingBytes)),
+      rails_(std::move(rails)),
+      accelerator_(std::move(accelerator)) {}
+
+std::vector<DeviceChain::Event> DeviceChain::enqueue(const Packing& tensors, double scale, std::uint64_t signature,
+                                                     Accelerator::Stream stream) {
+  const Event begun = accelerator_->record(stream);
+  const PlanCache::CachedPlan chosen = planCache_.of(tensors.bytes(), 1);
+  std::map<std::size_t, Event> ends;  // of each stream the last one
+  std::uint64_t done = 0;
+  do {
+    Slice slice = cut(tensors, chosen, done);
+    const Place where = place(slice);
+    slice.signature = signature;
+    slice.scale = scale;
+    done += slice.layout->elements;
+    // First: once the device is full, enqueuing waits for it, and that for the gates.
+    rails_->announce(slice, where.end - where.begin, done == tensors.bytes());
+    ends[streamOf(slice)] = launch(slice, where, begun);
+  } while (done < tensors.bytes());
+  std::vector<Event> events;
+  events.reserve(ends.size());
+  for (auto& [index, event] : ends) events.push_back(std::move(event));
+  rails_->endCall(*accelerator_, events);
+  return events;
+}
+
+// The slice as the device has it.
+Slice DeviceChain::cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from) {
+  const std::uint64_t end = std::min(from + chosen.sliceElements, tensors.bytes());
+  Slice slice;
+  slice.id = nextSlice_;
+  ++nextSlice_.sequence;
+  slice.layout = planCache_.layoutOf(chosen, slice.id.sequence, end - from, 1);
+  slice.plan = chosen.plan;
+  slice.portions = tensors.cut({from, end});
+  return slice;
+}
+
+// The next one along the ring.
+DeviceChain::Place DeviceChain::place(Slice& slice) {
+  const std::uint64_t bytes = StagingRing::rounded(stagingBytes(*slice.plan, *slice.layout));
+  slice.stagingOffset = nextPlace_ + bytes <= stagingBytes_ ? nextPlace_ : 0;
+  slice.image = device_.get() + slice.stagingOffset;
+  nextPlace_ = slice.stagingOffset + bytes;
+  return {slice.stagingOffset, nextPlace_};
+}
+
+DeviceChain::Event DeviceChain::launch(const Slice& slice, const Place& place, const Event& begun) {
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
+  accelerator_->wait(stream, begun);
+  awaitPlace(slice, place);
+  accelerator_->reduceScatter(stream, slice);
+  rails_->enqueue(*accelerator_, stream, slice);
+  accelerator_->allGather(stream, slice);
+  Event over = accelerator_->record(stream);
+  rails_->endSlice(*accelerator_, stream, slice);
+  used_.push_back({place, streamOf(slice), over});
+  return over;
+}
+
+// The events of a stream are complete in order, so of those that had this place the last of each stream is enough.
+void DeviceChain::awaitPlace(const Slice& slice, const Place& place) {
+  std::map<std::size_t, Event> before;
+  for (const Used& used : used_) {
+    if (used.place.meets(place)) before[used.stream] = used.over;
+  }
+  std::erase_if(used_, [&](const Used& used) { return used.place.meets(place) && used.place.end <= place.end; });
+  before.erase(streamOf(slice));
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
+  for (const auto& [index, over] : before) accelerator_->wait(stream, over);
+}
+
+}  // namespace fairring

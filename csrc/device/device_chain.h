@@ -1,0 +1,67 @@
+// The caller's half of all-reduces of a device's tensors: puts the whole chain of each slice on a stream, at once and
+// in program order: level 0, then what goes between machines (device_rails.h), then level 0 again. Nothing is left to
+// be enqueued later, so the host never waits for the network, and every rank launches in the order of its program.
+//
+// Slices take places in the device's staging along a ring, whoever is done first. A place is guarded by the events that
+// end the slices which had it before.
+// Callers, one at a time (the group's order). The accelerator's rules hold: no gate is shut at the end of its life.
+// All memory of the device's, pinned too, is owned here and by the rails, and ends where the chain does: never on the
+// loop. The loop's half has failed before, and its rails have been stopped, so that nothing there touches it any more.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "device/accelerator.h"
+#include "device/device_rails.h"
+#include "engine/packing.h"
+#include "engine/plan_cache.h"
+
+namespace fairring {
+
+class DeviceChain {
+ public:
+  using Event = Accelerator::Event;
+
+  // The planner outlives it. Takes its staging of the accelerator at once.
+  DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes, std::unique_ptr<Accelerator> accelerator,
+              std::unique_ptr<DeviceRails> rails);
+
+  std::shared_ptr<DeviceCalls> calls() const { return rails_->calls(); }
+  Accelerator& accelerator() { return *accelerator_; }
+
+  // Tensors of the device, behind what `stream` holds so far. The begin() of calls() has been posted before. When
+  // these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
+  // opens the gates.
+  std::vector<Event> enqueue(const Packing& tensors, double scale, std::uint64_t signature, Accelerator::Stream stream);
+
+ private:
+  struct Place {  // in the ring
+    std::uint64_t begin;
+    std::uint64_t end;
+    bool meets(const Place& other) const { return begin < other.end && other.begin < end; }
+  };
+  struct Used {
+    Place place;
+    std::size_t stream;
+    Event over;
+  };
+
+  Slice cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from);
+  Place place(Slice& slice);
+  Event launch(const Slice& slice, const Place& place, const Event& begun);
+  void awaitPlace(const Slice& slice, const Place& place);
+  std::size_t streamOf(const Slice& slice) const { return slice.id.sequence % accelerator_->streams(); }
+
+  const std::uint64_t stagingBytes_;
+  PlanCache planCache_;
+  const Accelerator::Memory device_;
+  const std::unique_ptr<DeviceRails> rails_;
+  SliceId nextSlice_{SliceQueue::Device, 0};
+  std::uint64_t nextPlace_ = 0;
+  std::deque<Used> used_;                           // in the order of slices
+  const std::unique_ptr<Accelerator> accelerator_;  // ends first: it waits for all that is enqueued
+};
+
+}  // namespace fairring

@@ -1,0 +1,99 @@
+#include "device/gated_rails.h"
+
+#include <utility>
+
+#include "exchange/dense_body.h"
+#include "exchange/transfers.h"
+#include "plan/planner.h"
+
+namespace fairring {
+
+namespace {
+
+// The body of slices as the loop has them. The device sums what the rails bring, so their step is over when it is
+// there.
+class PinnedBody final : public DenseBody {
+ public:
+  Job afterReceiving(const Slice&, std::size_t, const std::vector<Transfer>&) const override { return {}; }
+};
+
+std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
+  const Step& what = (*slice.plan)[step];
+  std::vector<Range> ranges;
+  for (const Rail& rail : slice.layout->at(what.level).rails) ranges.push_back(reducedRange(what, rail));
+  return ranges;
+}
+
+}  // namespace
+
+GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loop& loop)
+    : loop_(loop),
+      pinned_(accelerator.pinned(stagingBytes)),
+      words_(accelerator.pinned(Gates::kBytes)),
+      gates_(words_),
+      scheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes)),
+      pinnedBody_(std::make_shared<const PinnedBody>()) {}
+
+// The slice as the loop has it.
+void GatedRails::announce(const Slice& slice, std::uint64_t stagingBytes, bool last) {
+  auto pinned = std::make_shared<Slice>(slice);
+  for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
+  pinned->image = pinnedImage(slice);
+  pinned->body = pinnedBody_;
+  loop_.post([scheduler = scheduler_, pinned = std::move(pinned), stagingBytes, last]() mutable {
+    scheduler->add(std::move(pinned), stagingBytes, last);
+  });
+}
+
+void GatedRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) {
+  const At at{accelerator, stream};
+  await(at, slice, 0);
+  copyOut(at, slice, machineShard(slice));
+  tell(at, slice, 1);
+  for (std::size_t step = 1; step + 1 < slice.plan->size(); ++step) enqueueStep(at, slice, step);
+}
+
+void GatedRails::endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) {
+  tell({accelerator, stream}, slice, slice.plan->size());
+}
+
+// What the loop has brought in this step is summed, and goes out again, or to the user.
+void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step) const {
+  const Plan& plan = *slice.plan;
+  if (!isForDevice(plan, step)) return;
+  await(at, slice, step);
+  if (!reduces(plan[step].verb)) {
+    const Range shard = machineShard(slice);
+    return copyIn(at, slice, slice.byteOffset(shard.begin), slice.bytes(shard));
+  }
+  const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
+  copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
+  sum(at.accelerator, at.stream, slice, step, slice.body->transfers(slice, step));
+  if (plan[step + 1].level == 0) return;
+  for (const Range& range : reducedIn(slice, step)) copyOut(at, slice, range);
+  tell(at, slice, step + 1);
+}
+
+void GatedRails::copyOut(const At& at, const Slice& slice, const Range& range) const {
+  const std::uint64_t offset = slice.byteOffset(range.begin);
+  at.accelerator.copyOut(at.stream, pinnedImage(slice) + offset, slice.image + offset, slice.bytes(range));
+}
+
+void GatedRails::copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const {
+  at.accelerator.copyIn(at.stream, slice.image + offset, pinnedImage(slice) + offset, bytes);
+}
+
+void GatedRails::await(const At& at, const Slice& slice, std::size_t gate) const {
+  at.accelerator.gate(at.stream, gates_.word(slice.id.sequence, gate), Gates::opened(slice.id.sequence));
+}
+
+void GatedRails::tell(const At& at, const Slice& slice, std::size_t step) const {
+  std::weak_ptr<DeviceScheduler> weak = scheduler_;
+  at.accelerator.tell(at.stream, [&loop = loop_, weak = std::move(weak), sequence = slice.id.sequence, step] {
+    loop.post([weak, sequence, step] {
+      if (const auto scheduler = weak.lock()) scheduler->reached(sequence, step);
+    });
+  });
+}
+
+}  // namespace fairring
