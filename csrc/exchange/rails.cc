@@ -172,13 +172,13 @@ void Rails::recordSend(int peer, const Key& key, InFlight& state) {
   record.slice = key.slice.onWire();
   record.bytes = bytes;
   record.began = state.record.offered;
-  record.offered = timeBy(recorder_);
+  record.offered = timeBy(recorder_, bytes);
   record.heard = 0;
 }
 
 void Rails::recordArrival(int peer, const Transfer& transfer, InFlight& state) {
   state.record.peer = peer;
-  state.record.heard = timeBy(recorder_);
+  state.record.heard = timeBy(recorder_, transfer.receiveBytes);
   if (recorder_ == nullptr || transfer.receiveBytes < Recorder::kLeastBytes || transfer.placedAt == 0) return;
   SliceRecord record = state.record;
   record.kind = SliceRecord::Kind::Receive;
@@ -193,7 +193,7 @@ void Rails::onReleased(int peer, const Key& key) {
   if (stopped_) return;
   InFlight& state = steps_.at(key);
   if (auto sent = state.sends.extract(peer)) {
-    sent.mapped().ready = timeBy(recorder_);
+    sent.mapped().ready = timeBy(recorder_, sent.mapped().bytes);
     recorder_->add(sent.mapped());
   }
   state.unreleased.erase(peer);

@@ -113,7 +113,7 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
     return aside != nullptr ? aside : refuse(peer, header);
   }
   transfer->placed = true;
-  transfer->placedAt = timeBy(recorder_);
+  transfer->placedAt = timeBy(recorder_, transfer->receiveBytes);
   return transfer->receiveAt;
 }
 

@@ -18,7 +18,11 @@ std::int64_t nanoseconds(Loop::Clock::time_point time) {
 
 std::int64_t Recorder::now() { return nanoseconds(Loop::Clock::now()); }
 
-std::int64_t Recorder::time() const { return nanoseconds(loop_.now()); }
+std::int64_t Recorder::time() const { return nanoseconds(loop_.eventTime()); }
+
+std::int64_t Recorder::timeOf(std::uint64_t bytes) const {
+  return bytes < kLeastBytes ? time() : nanoseconds(loop_.eventTimeAnew());
+}
 
 SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
   const Step& one = (*slice.plan)[step];
