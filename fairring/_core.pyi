@@ -57,11 +57,17 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
     The sends are those in which the messages went out, several in one. None: not ours.
     """
 
-def trace(backend: Any) -> str | None:
-    """Of this rank's last calls, in Chrome's trace event format; empty before the first one. None: not ours."""
+def trace(backend: Any, calls: int) -> str | None:
+    """Of so many of this rank's last calls, in Chrome's trace event format.
 
-def write_traces() -> None:
-    """Writes the traces of this process's groups that have a directory for it. RuntimeError where one can't be."""
+    Empty before the first one. None: not ours.
+    """
+
+def write_traces(calls: int) -> None:
+    """Writes the traces of so many last calls of this process's groups that have a directory for it.
+
+    RuntimeError where one can't be written.
+    """
 
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""

@@ -73,8 +73,8 @@ PYBIND11_MODULE(_core, module) {
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
-  module.def("trace", &fairring::trace, py::arg("backend"));
-  module.def("write_traces", &FairringBackend::writeTraces, py::call_guard<py::gil_scoped_release>());
+  module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
+  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);

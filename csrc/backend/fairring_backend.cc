@@ -105,7 +105,7 @@ void FairringBackend::endAll(bool failed) {
   }
 }
 
-void FairringBackend::writeTraces() {
+void FairringBackend::writeTraces(std::size_t calls) {
   std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
   {
     const std::lock_guard lock(liveMutex);
@@ -114,7 +114,7 @@ void FairringBackend::writeTraces() {
   for (const auto& group : groups) {
     const auto backend = group.lock();
     const std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
-    if (membership) membership->writeTrace();
+    if (membership) membership->writeTrace(calls);
   }
 }
 
@@ -237,10 +237,10 @@ TrafficByLevel FairringBackend::traffic() const {
   return membership ? membership->traffic() : TrafficByLevel();
 }
 
-std::string FairringBackend::trace() const {
+std::string FairringBackend::trace(std::size_t calls) const {
   if (isForked()) return "";
   const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->trace() : "";
+  return membership ? membership->trace(calls) : "";
 }
 
 void FairringBackend::shutdown() {

@@ -27,8 +27,8 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 // What this rank has moved in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// What this rank remembers of its last calls (group/trace.h). None where the backend is not ours.
-pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend);
+// What this rank remembers of so many of its last calls (group/trace.h). None where the backend is not ours.
+pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
 // The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);

@@ -309,13 +309,13 @@ TrafficByLevel Membership::traffic() const {
   return group ? group->traffic() : TrafficByLevel();
 }
 
-std::string Membership::trace() const {
+std::string Membership::trace(std::size_t calls) const {
   const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->trace() : "";
+  return group ? group->trace(calls) : "";
 }
 
-void Membership::writeTrace() const {
-  if (const std::shared_ptr<Group> group = groupIfMade()) group->writeTrace();
+void Membership::writeTrace(std::size_t calls) const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->writeTrace(calls);
 }
 
 }  // namespace fairring

@@ -97,9 +97,9 @@ class Membership {
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
-  TrafficByLevel traffic() const;  // none before the first use
-  std::string trace() const;       // empty before the first use
-  void writeTrace() const;         // as Group has it; nothing before the first use
+  TrafficByLevel traffic() const;              // none before the first use
+  std::string trace(std::size_t calls) const;  // of the last ones; empty before the first use
+  void writeTrace(std::size_t calls) const;    // as Group has it; nothing before the first use
   Completion& completion() { return runtime_->completion(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 

@@ -88,7 +88,7 @@ std::set<int> ProgressFlags::behind(Progress progress, SliceId slice) const {
 
 int ProgressFlags::someBehind(Progress progress, SliceId slice) const {
   for (const auto& [rank, peer] : peers_) {
-    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_relaxed) <= slice.sequence) return rank;
+    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_seq_cst) <= slice.sequence) return rank;
   }
   return -1;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <ranges>
 #include <utility>
 
 namespace fairring {
@@ -32,38 +31,67 @@ SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
           .slice = slice.id.onWire()};
 }
 
+template <class Record>
+void Recorder::Ring<Record>::add(Record record) {
+  if (records_.empty()) records_.reserve(capacity_);
+  if (records_.size() < capacity_) {
+    records_.push_back(std::move(record));
+  } else {
+    at(added_) = std::move(record);
+  }
+  ++added_;
+  const auto* next = reinterpret_cast<const char*>(records_.data() + added_ % capacity_);
+  __builtin_prefetch(next, 1);
+  __builtin_prefetch(next + sizeof(Record) - 1, 1);
+}
+
 void Recorder::submitted(CallRecord call) {
   assert(loop_.isCurrent());
   call.begun = time();
-  if (calls_.size() == capacity_.calls) calls_.pop_front();
-  calls_.push_back(std::move(call));
+  call.text = shared(call.text);
+  calls_.add(std::move(call));
+}
+
+Text Recorder::shared(const Text& title) {
+  const auto found = titles_.find(title);
+  if (found != titles_.end()) return found->second;
+  if (titles_.size() == kTitles) titles_.clear();
+  titles_.emplace(title, title);  // a copy has the same memory, at which the key looks
+  return title;
 }
 
 void Recorder::ended(std::uint64_t number, bool failed) {
   assert(loop_.isCurrent());
-  const auto newest = calls_ | std::views::reverse;
-  const auto found = std::ranges::find(newest, number, &CallRecord::number);
-  if (found == newest.end()) return;  // so old that it is not kept
-  found->ended = time();
-  found->failed = failed;
+  for (std::uint64_t n = calls_.end(); n > calls_.first(); --n) {
+    CallRecord& call = calls_.at(n - 1);
+    if (call.number != number) continue;
+    call.ended = time();
+    call.failed = failed;
+    return;
+  }
 }
 
 void Recorder::add(const SliceRecord& record) {
   assert(loop_.isCurrent());
-  if (slices_.empty()) slices_.reserve(capacity_.slices);
-  if (slices_.size() < capacity_.slices) {
-    slices_.push_back(record);
-  } else {
-    slices_[added_ % capacity_.slices] = record;
-  }
-  ++added_;
+  slices_.add(record);
 }
 
-std::vector<SliceRecord> Recorder::slices() const {
+std::vector<SliceRecord> Recorder::slices(std::int64_t since) const {
   assert(loop_.isCurrent());
+  std::uint64_t first = slices_.end();
+  const auto over = [this](std::uint64_t n) { return std::max(slices_.at(n).ready, slices_.at(n).released); };
+  while (first > slices_.first() && over(first - 1) >= since) --first;
   std::vector<SliceRecord> kept;
-  kept.reserve(slices_.size());
-  for (std::uint64_t n = added_ - slices_.size(); n < added_; ++n) kept.push_back(slices_[n % capacity_.slices]);
+  kept.reserve(slices_.end() - first);
+  for (std::uint64_t n = first; n < slices_.end(); ++n) kept.push_back(slices_.at(n));
+  return kept;
+}
+
+std::vector<CallRecord> Recorder::calls(std::size_t last) const {
+  assert(loop_.isCurrent());
+  std::vector<CallRecord> kept;
+  const std::uint64_t first = calls_.end() - std::min<std::uint64_t>(last, calls_.end() - calls_.first());
+  for (std::uint64_t n = first; n < calls_.end(); ++n) kept.push_back(calls_.at(n));
   return kept;
 }
 

@@ -6,7 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/loop.h"
@@ -51,14 +52,14 @@ struct CallRecord {
 class Recorder {
  public:
   struct Capacity {
-    std::size_t slices = std::size_t{1} << 13;  // 0.6 MB: a second-level cache holds it beside other things
+    std::size_t slices = std::size_t{1} << 13;  // 0.6 MB
     std::size_t calls = std::size_t{1} << 12;
   };
 
   // Of what goes to a peer in a step: less says nothing of a link's rate, and is not recorded as Send or Receive.
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
-  Recorder(Loop& loop, Capacity capacity) : loop_(loop), capacity_(capacity) {}
+  Recorder(Loop& loop, Capacity capacity) : loop_(loop), slices_(capacity.slices), calls_(capacity.calls) {}
 
   static std::int64_t now();  // the steady clock; any thread
   // By the loop's clock, which in a simulation is another: of the task, handler or piece that runs.
@@ -72,15 +73,39 @@ class Recorder {
   void ended(std::uint64_t number, bool failed);
   void add(const SliceRecord& record);
 
-  std::vector<SliceRecord> slices() const;  // that are over, in the order in which they were
-  const std::deque<CallRecord>& calls() const { return calls_; }
+  // That are over, and were not before then; in that order.
+  std::vector<SliceRecord> slices(std::int64_t since = 0) const;
+  // So many last ones at most, in order, with those that have not ended.
+  std::vector<CallRecord> calls(std::size_t last) const;
 
  private:
+  // Record n stands at n mod capacity. Room for the next one is fetched into the cache ahead: a ring comes round so
+  // late that its memory has left it, and waiting for that took most of the time of recording.
+  template <class Record>
+  class Ring {
+   public:
+    explicit Ring(std::size_t capacity) : capacity_(capacity) {}
+    void add(Record record);
+    Record& at(std::uint64_t n) { return records_[n % capacity_]; }
+    const Record& at(std::uint64_t n) const { return records_[n % capacity_]; }
+    std::uint64_t first() const { return added_ - records_.size(); }
+    std::uint64_t end() const { return added_; }
+
+   private:
+    const std::size_t capacity_;
+    std::vector<Record> records_;
+    std::uint64_t added_ = 0;
+  };
+
+  static constexpr std::size_t kTitles = 1024;
+
+  Text shared(const Text& title);
+
   Loop& loop_;
-  const Capacity capacity_;
-  std::vector<SliceRecord> slices_;  // a ring: record n stands at n mod capacity
-  std::uint64_t added_ = 0;
-  std::deque<CallRecord> calls_;  // in order, with those that have not ended
+  Ring<SliceRecord> slices_;
+  Ring<CallRecord> calls_;
+  // The calls of a training have few titles: they share them, so that each call's own text lives no longer than it.
+  std::unordered_map<std::string_view, Text> titles_;
 };
 
 // By the recorder's clock. Without one nothing is recorded, and no clock is read: 0.

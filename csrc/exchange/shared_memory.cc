@@ -205,8 +205,12 @@ void SharedMemory::advance(SliceId id) {
   if (found == slices_.end()) return;
   InFlight& state = found->second;
   if (state.phase == Phase::Filled) {
-    recordMissing(state, &ProgressFlags::Line::filled);
-    if (flags_.haveAll(&ProgressFlags::Line::filled, id) && readFlags(state)) combine(state);
+    const int missing = flags_.someBehind(&ProgressFlags::Line::filled, id);
+    if (missing >= 0) {
+      state.record.peer = missing;  // as of the last look before all were there
+    } else if (readFlags(state)) {
+      combine(state);
+    }
     return;
   }
   if (state.phase == Phase::Gathering) {
@@ -228,7 +232,6 @@ void SharedMemory::advance(SliceId id) {
 // What a rank says of its image is read again where a reduce-scatter went before: it has learnt of refusals since.
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
-  if (!state.ungathered.empty()) recordMissing(state, &ProgressFlags::Line::summed);
   const auto there = std::ranges::partition(
       state.ungathered, [&](int rank) { return !flags_.has(rank, &ProgressFlags::Line::summed, slice.id); });
   std::vector<Copy> copies;
@@ -236,8 +239,9 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
     if (rank != rank_ && !readMark(rank, state)) return true;  // the slice is gone, with all others
     gatherFrom(rank, state, copies);
   }
-  state.ungathered.erase(there.begin(), there.end());
   if (!there.empty()) state.record.heard = timeBy(recorder_);
+  state.ungathered.erase(there.begin(), there.end());
+  if (!state.ungathered.empty()) state.record.peer = state.ungathered.front();
   if (copies.empty()) return false;
   ++state.copies;
   run(state, jobOf(std::move(copies)), &SharedMemory::copied);

@@ -66,7 +66,6 @@ class SharedMemory final : public Exchange {
   std::set<int> waitingFor(const InFlight& state) const;
   static ProgressFlags::Progress awaited(const InFlight& state);
   bool poll();
-  void recordMissing(InFlight& state, ProgressFlags::Progress progress) const;
   void recordEnd(InFlight& state);
 
   void run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&));

@@ -39,12 +39,6 @@ bool SharedMemory::poll() {
   return moved;
 }
 
-// The peer that was seen to be missing when this rank looked last, before all were there.
-void SharedMemory::recordMissing(InFlight& state, ProgressFlags::Progress progress) const {
-  if (recorder_ == nullptr) return;
-  if (const int peer = flags_.someBehind(progress, state.slice->id); peer >= 0) state.record.peer = peer;
-}
-
 std::vector<SliceRecord> SharedMemory::underWay() const {
   std::vector<SliceRecord> records;
   for (const auto& [id, state] : slices_) {

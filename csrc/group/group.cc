@@ -180,21 +180,21 @@ std::string Group::whyNotOnDevice() const {
   return member_->devicePlanner().topology().machines() == 1 ? "all ranks are on one machine" : "";
 }
 
-std::string Group::trace() const {
+std::string Group::trace(std::size_t calls) const {
   std::pair<TraceFacts, TraceRecords> seen;
-  threads_.slices.runAndWait([&] { seen = member_->trace(); });
+  threads_.slices.runAndWait([&] { seen = member_->trace(calls); });
   return chromeTrace(seen.first, seen.second);  // not on the loop, for it takes a while
 }
 
-void Group::writeTrace() const {
+void Group::writeTrace(std::size_t calls) const {
   if (!settings_.traceDirectory.empty())
-    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace());
+    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace(calls));
 }
 
 // A full disk must not keep a training from ending.
 void Group::writeTraceAtEnd() const noexcept {
   try {
-    writeTrace();
+    writeTrace(kAllCalls);
   } catch (const std::exception& exception) {
     std::cerr << "fairring: " << exception.what() << std::endl;  // NOLINT(performance-avoid-endl): once
   }

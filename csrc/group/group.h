@@ -55,9 +55,10 @@ class Group {
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
-  std::string trace() const;           // of its last calls, as trace.h has it; waits for the loop
+  // Of so many of its last calls, as trace.h has it; waits for the loop.
+  std::string trace(std::size_t calls) const;
   // Puts that into the settings' directory, if there is one. Throws Failure(System) where it can't be written.
-  void writeTrace() const;
+  void writeTrace(std::size_t calls) const;
 
  private:
   void carryOn(std::function<void()> task);

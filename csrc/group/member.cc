@@ -261,7 +261,7 @@ TrafficByLevel Member::traffic() const {
   return moved;
 }
 
-std::pair<TraceFacts, TraceRecords> Member::trace() const {
+std::pair<TraceFacts, TraceRecords> Member::trace(std::size_t calls) const {
   TraceFacts facts;
   facts.group = settings_.name;
   facts.rank = rank_;
@@ -280,7 +280,8 @@ std::pair<TraceFacts, TraceRecords> Member::trace() const {
   facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),
                      processor.waited - std::min(processor.waited, atFirst_.waited)};
   if (error_) facts.error = error_.text();
-  TraceRecords records{{recorder_.calls().begin(), recorder_.calls().end()}, recorder_.slices()};
+  TraceRecords records{recorder_.calls(calls), {}};
+  records.slices = recorder_.slices(records.calls.empty() ? 0 : records.calls.front().begun);
   if (machine_) std::ranges::copy(machine_->underWay(), std::back_inserter(records.slices));
   if (rails_) std::ranges::copy(rails_->underWay(), std::back_inserter(records.slices));
   return {std::move(facts), std::move(records)};

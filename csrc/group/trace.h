@@ -3,7 +3,9 @@
 // several ranks together. Values and functions; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,14 +24,16 @@ struct ProcessorTime {
   static ProcessorTime now();
 };
 
+constexpr std::size_t kAllCalls = std::numeric_limits<std::size_t>::max();  // that are kept
+
 struct TraceFacts {
   std::string group;
   int rank = 0;
   std::vector<std::string> machines;  // of each rank
   std::vector<std::string> hosts;     // likewise
   std::uint64_t stagingBytes = 0;
-  std::int64_t now = 0;      // when these facts were taken, by the recorder's clock
-  std::int64_t unixNow = 0;  // the date then, in nanoseconds
+  std::int64_t now = 0;                    // when these facts were taken, by the recorder's clock
+  std::int64_t unixNow = 0;                // the date then, in nanoseconds
   std::map<int, Packets> packets;          // to each rail peer
   std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
   ProcessorTime processor;                 // since the group was made, of threads that still run

@@ -1,7 +1,8 @@
 """Traces of a live job: each process with FAIRRING_TRACE listens in that directory and writes its ranks' when asked.
 
-A unix socket, so the directory's permissions say who may ask; nothing is read from it. One thread of Python's, which
-asks the C++ module and touches nothing else: it answers while the process's main thread is stuck in a call.
+A unix socket, so the directory's permissions say who may ask; all that is read from it is a number of calls. One
+thread of Python's, which asks the C++ module and touches nothing else: it answers while the process's main thread is
+stuck in a call.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 _SUFFIX = ".socket"
 _PATIENCE_SECONDS = 30.0
 _LONGEST_ANSWER = 65_536
+_REQUEST_BYTES = 8  # how many calls, the first byte first
 _served: dict[Path, int] = {}  # the process that serves each directory: a forked child has no such thread
 
 
@@ -35,14 +38,18 @@ def serve(directory: Path) -> None:
     threading.Thread(target=_answer, args=(listener,), name="fairring-trace", daemon=True).start()
 
 
-def ask(directory: Path) -> tuple[int, list[str]]:
-    """Has every process of this machine that listens there write its traces. How many did, and what others said."""
+def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
+    """Has every process of this machine that listens there write the traces of its last calls.
+
+    How many did, and what others said.
+    """
     answered, refused = 0, []
     for path in sorted(directory.glob(f"*{_SUFFIX}")):
         with socket.socket(socket.AF_UNIX) as asking, _Short(path) as short:
             asking.settimeout(_PATIENCE_SECONDS)
             try:
                 asking.connect(short)
+                asking.sendall(calls.to_bytes(_REQUEST_BYTES, "big"))
                 said = asking.recv(_LONGEST_ANSWER).decode(errors="replace")
             except TimeoutError:
                 said = f"no answer within {_PATIENCE_SECONDS:g} s: its process is stopped"
@@ -61,8 +68,10 @@ def _answer(listener: socket.socket) -> None:
     while True:
         asking, _ = listener.accept()
         with asking, suppress(OSError):
+            asking.settimeout(_PATIENCE_SECONDS)
+            calls = int.from_bytes(asking.recv(_REQUEST_BYTES, socket.MSG_WAITALL), "big")
             try:
-                _core.write_traces()
+                _core.write_traces(calls)
                 said = "written"
             except RuntimeError as error:
                 said = str(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 import torch.distributed as dist
 
@@ -13,7 +15,7 @@ from fairring.trace.words import explain
 def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
     """As fairring.why() has it."""
     backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-    text = _core.trace(backend)
+    text = _core.trace(backend, last + 1 if last else sys.maxsize)
     if text is None:
         raise ValueError("only groups of the backend fairring record what they wait for")
     if not text:

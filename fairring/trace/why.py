@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     from fairring.trace.records import TraceError, largest, load
     from fairring.trace.words import explain
 
-    answered, refused = ask(arguments.directory)
+    answered, refused = ask(arguments.directory, arguments.last + 1)
     for said in refused:
         print(f"fairring why: {said}", file=sys.stderr)
     if not answered:

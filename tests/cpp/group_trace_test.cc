@@ -43,15 +43,19 @@ TEST(Trace, NamesTheRankThatIsWaitedForWhileItIsAndAfterwards) {
     const std::string name = isOneMachine ? "RS0" : "AR1";
     std::string step;
     for (int look = 0; look < kLooks && !shows(step, "\"peer\":1"); ++look)
-      step = stepOf(job.nodes[0]->group->trace(), name);
+      step = stepOf(job.nodes[0]->group->trace(kAllCalls), name);
     EXPECT_TRUE(shows(step, "\"open\":true")) << step;
     EXPECT_TRUE(shows(step, "\"peer\":1")) << step;
 
     EXPECT_EQ(job.allReduce(1, tensors[1]).get(), "");
     EXPECT_EQ(waiting.get(), "");
-    step = stepOf(job.nodes[0]->group->trace(), name);
+    step = stepOf(job.nodes[0]->group->trace(kAllCalls), name);
     EXPECT_TRUE(shows(step, "\"peer\":1")) << step;
     EXPECT_FALSE(shows(step, "\"open\"")) << step;
+    const std::string last = job.nodes[0]->group->trace(1);
+    EXPECT_TRUE(shows(last, "\"call\":2,")) << last;
+    EXPECT_FALSE(shows(last, "\"call\":1,")) << last;
+    EXPECT_FALSE(shows(last, "\"call\":0,")) << last;  // a step of a call that is not there
   }
 }
 
@@ -64,7 +68,7 @@ TEST(Trace, TellsOfLargeMessages) {
   EXPECT_EQ(done.get(), "");
   std::string trace;  // has it when the peer has acknowledged it, which may be after the call
   for (int look = 0; look < kLooks && !shows(trace, R"("name":"to rank 1")"); ++look)
-    trace = job.nodes[0]->group->trace();
+    trace = job.nodes[0]->group->trace(kAllCalls);
   EXPECT_TRUE(shows(trace, "\"name\":\"to rank 1\""));
 }
 

@@ -146,7 +146,7 @@ class Course {
     TraceRecords records;
     world_.rank(rank).onLoop([&] {
       const Recorder& recorder = *world_.rank(rank).recorder;
-      records = {{recorder.calls().begin(), recorder.calls().end()}, recorder.slices()};
+      records = {recorder.calls(kAllCalls), recorder.slices()};
     });
     const auto move = [by = ahead(rank)](std::int64_t& time) {
       if (time != 0) time += by;
