@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": "fairring.plan",
     "trace": "fairring.trace.command",
     "why": "fairring.trace.why",
+    "top": "fairring.trace.top",
     "bench": "fairring.bench.command",
 }
 OF_THE_EXTRA = {"check", "plan", "bench"}  # and lab, which says so itself, for programs that start labs too

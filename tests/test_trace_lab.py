@@ -56,6 +56,8 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
         assert stat.S_IMODE(traces.stat().st_mode) == 0o700
         shown = fairring("why", str(traces))
         assert "Not in that call: rank 1" in shown.stdout
+        watched = fairring("top", str(traces), "--times", "2", "--every", "0")
+        assert (watched.returncode, watched.stdout.count("waiting for rank 1")) == (0, 2), watched
         pipe.write_text("go on")
         assert lab.wait(TIMEOUT_SECONDS).exit_code == 0
     assert not list(traces.glob("*.socket")), "they go with their processes"
