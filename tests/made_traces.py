@@ -23,7 +23,7 @@ class Job:
     slow_compute: dict[int, float] = field(default_factory=dict)
     slow_sums: dict[int, float] = field(default_factory=dict)
     slow_rate: dict[int, float] = field(default_factory=dict)  # by machine
-    queued: dict[int, float] = field(default_factory=dict)
+    queued: dict[int, float] = field(default_factory=dict)  # of a second
     again: dict[int, int] = field(default_factory=dict)  # of 10 000 packets from there, by machine
     ahead: dict[int, float] = field(default_factory=dict)  # by machine: what its clock shows too much
 
@@ -107,6 +107,8 @@ class Job:
             staging_bytes=50 << 20,
             now=100.0,
             unix_now=1e9,
+            bytes_by_level={0: 3 * self.call_bytes, 1: self.call_bytes},
+            ran=1.0 - self.queued.get(rank, 0.01),
             queued=self.queued.get(rank, 0.01),
             error="",
             calls={call.number: call for call in self._calls[rank]},

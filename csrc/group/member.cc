@@ -275,6 +275,7 @@ std::pair<TraceFacts, TraceRecords> Member::trace(std::size_t calls) const {
   for (const int peer : neighbours_.rails()) {
     if (channels_) facts.packets[peer] = channels_->packets(peer);
   }
+  facts.traffic = traffic();
   facts.clockLeads = peerProgress_.clockLeads();
   const ProcessorTime processor = ProcessorTime::now();
   facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),

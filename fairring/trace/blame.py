@@ -212,8 +212,9 @@ def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tupl
 
 
 def _period(titles: Sequence[str]) -> int:
-    """The calls after which the titles repeat; all of them where they do not."""
-    for period in range(1, len(titles) // 2 + 1):
-        if all(title == titles[index - period] for index, title in enumerate(titles) if index >= period):
+    """The calls after which the titles repeat; 1 where they do not. A first step may have others, so the later half."""
+    later = titles[len(titles) // 2 :]
+    for period in range(1, len(later) // 2 + 1):
+        if all(title == later[index - period] for index, title in enumerate(later) if index >= period):
             return period
-    return len(titles)
+    return 1

@@ -166,11 +166,11 @@ def _median(links: Sequence[Link]) -> float:
 
 
 def _queued(found: Blame, rank: int) -> float:
-    return next(one.queued for one in found.ranks if one.rank == rank)
+    return next(one.queued_share for one in found.ranks if one.rank == rank)
 
 
 def _is_queued(found: Blame, rank: int) -> bool:
-    others = [one.queued for one in found.ranks if one.rank != rank]
+    others = [one.queued_share for one in found.ranks if one.rank != rank]
     own = _queued(found, rank)
     return own > _QUEUED and own > _TWICE * statistics.median(others or [0.0])
 

@@ -92,8 +92,8 @@ class RankTrace:
     """What one rank has recorded in one group. machines, hosts: names, of each rank of the group.
 
     leads: by peer, as PeerProgress::clockLeads() has them, in seconds. packets: of TCP, to
-    each rail peer, sent and sent again. queued: share of the processor time that its
-    threads wanted for which they stood in line.
+    each rail peer, sent and sent again. bytes_by_level: sent; on the machine, read. ran,
+    queued: seconds that its threads have had of the processors, and stood in line for one.
     """
 
     rank: int
@@ -105,6 +105,8 @@ class RankTrace:
     staging_bytes: int
     now: float
     unix_now: float
+    bytes_by_level: dict[int, int]
+    ran: float
     queued: float
     error: str
     calls: dict[int, Call] = field(default_factory=dict)
@@ -112,6 +114,11 @@ class RankTrace:
     sends: tuple[Send, ...] = ()
     receives: tuple[Receive, ...] = ()
     staging: tuple[StagingWait, ...] = ()
+
+    @property
+    def queued_share(self) -> float:
+        """Of the processor time that its threads wanted."""
+        return self.queued / max(self.ran + self.queued, NANO)
 
     def shifted(self, seconds: float) -> RankTrace:
         """The same on a clock that shows so much more."""
@@ -181,7 +188,9 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         staging_bytes=other["staging_bytes"],
         now=other["now_ns"] * NANO,
         unix_now=other["unix_ns"] * NANO,
-        queued=waited / max(ran + waited, 1),
+        bytes_by_level={int(level): count for level, count in other["bytes_by_level"].items()},
+        ran=ran * NANO,
+        queued=waited * NANO,
         error=other["error"],
         calls={call.number: call for call in calls},
         steps=tuple(_steps(slices)),

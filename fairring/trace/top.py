@@ -83,7 +83,7 @@ def _ranks(ranks: Sequence[RankTrace], found: Blame | None) -> list[str]:
         under_way = [call for call in one.calls.values() if call.ended is None]
         late = f"{found.late[one.rank] / found.steps * 1e3:.3g} ms/step" if found else "-"
         row = (one.rank, one.hosts[one.rank], _made(one), len(under_way), _age(one, under_way), _whom(one.steps))
-        rows.append((*map(str, row), late, f"{one.queued:.0%}"))  # type: ignore[arg-type]
+        rows.append((*map(str, row), late, f"{one.queued_share:.0%}"))  # type: ignore[arg-type]
     return _table(rows)
 
 
