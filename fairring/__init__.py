@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["register"]
+__all__ = ["register", "why"]
 
 
 def register() -> None:
@@ -34,6 +34,18 @@ def register() -> None:
         hardware_queues.raise_their_number()
         flight_recorder.wait_until_it_has_written()
         dist.Backend.register_backend("fairring", _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def why(group: Any = None, last: int | None = 200) -> str:
+    """What this rank's last calls waited for, in words, by what this rank alone has seen.
+
+    group: one of Fairring's; the default group if none is given. last: so many calls; None: all that are kept. With
+    FAIRRING_TRACE, `fairring why` tells what all ranks have seen. Raises ValueError if the group is another backend's,
+    or has not ended two calls.
+    """
+    from fairring.trace.own import explain_own
+
+    return explain_own(group, last)
 
 
 def _create(options: Any, backend_options: object) -> Any:

@@ -17,6 +17,7 @@ class MembershipOptions:
     total_memory: int  # bytes
     slice_size: int  # bytes
     heartbeat_timeout: timedelta
+    trace_directory: str  # that gets the group's trace when it ends; empty: none
     secret: bytes  # 32, or none: drawn by the group
     tls: tuple[str, str, str]  # files in PEM: certificate, key, authority; RuntimeError says why they can't be used
     machine: str
@@ -54,6 +55,18 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
     """Of this rank, by level: messages that carried data, bytes (read at level 0, sent above), and sends.
 
     The sends are those in which the messages went out, several in one. None: not ours.
+    """
+
+def trace(backend: Any, calls: int) -> str | None:
+    """Of so many of this rank's last calls, in Chrome's trace event format.
+
+    Empty before the first one. None: not ours.
+    """
+
+def write_traces(calls: int) -> None:
+    """Writes the traces of so many last calls of this process's groups that have a directory for it.
+
+    RuntimeError where one can't be written.
     """
 
 def first_error(backend: Any) -> str | None:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from fairring import _core, facts, hardware_queues
 from fairring.config import Config, ConfigError
+from fairring.trace.live import serve
 
 
 @atexit.register
@@ -45,6 +46,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
+    membership.trace_directory = str(config.trace or "")
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
     membership.devices = config.cuda
@@ -65,6 +67,8 @@ def create(options: Any, pg_options: object) -> Any:
         _set_tls(membership, config)
     if config.cuda:
         _describe_devices(membership, config)
+    if config.trace:
+        serve(config.trace)
     return _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
 
 

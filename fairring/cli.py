@@ -18,6 +18,10 @@ COMMANDS = {
     "check": "fairring.check.command",
     "doctor": "fairring.doctor.command",
     "plan": "fairring.plan",
+    "trace": "fairring.trace.command",
+    "why": "fairring.trace.why",
+    "top": "fairring.trace.top",
+    "metrics": "fairring.trace.metrics",
     "bench": "fairring.bench.command",
 }
 OF_THE_EXTRA = {"check", "plan", "bench"}  # and lab, which says so itself, for programs that start labs too

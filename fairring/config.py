@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +74,9 @@ VARIABLES = (
         "FAIRRING_HEARTBEAT_TIMEOUT", "60 s", "How long a rank may give no sign of life before it counts as dead."
     ),
     Variable("FAIRRING_COST_ROWS", "built in", "File of `fairring check --save`: what the planner reckons with."),
+    Variable(
+        "FAIRRING_TRACE", "none", "Directory that gets a trace of each rank, for `fairring why` and `fairring trace`."
+    ),
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
     Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interfaces, as a list with commas."),
 )
@@ -100,6 +104,7 @@ class Config:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_authority: Path | None = None
+    trace: Path | None = None  # a directory
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
@@ -243,6 +248,17 @@ def _secret_file(name: str, text: str) -> Path:
     return path
 
 
+def _directory(name: str, text: str) -> Path:
+    path = Path(text).absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{name}={text!r} is no directory to write to ({error}); name one, or unset it") from error
+    return path
+
+
 def _switch(name: str, text: str) -> bool:
     if text.strip() not in ("on", "off"):
         raise ConfigError(f"{name}={text!r} is neither on nor off; give one of them")
@@ -324,6 +340,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TLS_CERTIFICATE": ("tls_certificate", _pem_file),
     "FAIRRING_TLS_KEY": ("tls_key", _pem_file),
     "FAIRRING_TLS_CA": ("tls_authority", _pem_file),
+    "FAIRRING_TRACE": ("trace", _directory),
     "FAIRRING_PORTS": ("ports", _ports),
     "TP_SOCKET_IFNAME": ("interfaces", _names),
     "NCCL_HOSTID": ("nccl_host", _name),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 PACKAGES = ("pyroute2", "rich")
@@ -12,11 +13,14 @@ class MissingPackageError(ImportError):
     """A package of the extra is not installed; the text says what to run."""
 
 
-def require(what: str) -> None:
-    """what: as the error names it, "fairring bench". Raises MissingPackageError. Imports nothing."""
-    missing = [name for name in PACKAGES if not find_spec(name)]
+def require(what: str, packages: Sequence[str] = PACKAGES, extra: str = "tools") -> None:
+    """what: as the error names it, "fairring bench". extra: it has the packages.
+
+    Raises MissingPackageError. Imports nothing.
+    """
+    missing = [name for name in packages if not find_spec(name)]
     if missing:
         raise MissingPackageError(
             f"{what} needs {' and '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
-            " 'fairring[tools]'"
+            f" 'fairring[{extra}]'"
         )

@@ -168,6 +168,16 @@ def test_ports() -> None:
     assert read(FAIRRING_PORTS="1-1").ports == (1, 1)
 
 
+def test_traces_go_to_a_directory_that_is_made_for_them(tmp_path) -> None:
+    assert read().trace is None
+    wanted = tmp_path / "a" / "b"
+    assert read(FAIRRING_TRACE=str(wanted)).trace == wanted
+    assert list(wanted.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"FAIRRING_TRACE=.*no directory to write to"):
+        read(FAIRRING_TRACE=str(tmp_path / "file"))
+
+
 @pytest.mark.parametrize("text", ["29600", "2-1", "0-10", "1-65536", "a-b", "1-2-3", "-1"])
 def test_ports_that_are_none_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match=r"FAIRRING_PORTS=.*1-65535"):

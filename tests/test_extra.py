@@ -1,4 +1,4 @@
-"""The commands without the packages that they need: `fairring[tools]`."""
+"""The commands without the packages that they need: `fairring[tools]`, `fairring[metrics]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from fairring.extra import PACKAGES
 
-HIDDEN = f"import sys; sys.modules.update(dict.fromkeys({PACKAGES})); sys.argv[0] = 'fairring'\n"
+HIDDEN = (
+    f"import sys; sys.modules.update(dict.fromkeys({(*PACKAGES, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"
+)
 COMMAND = HIDDEN + "from fairring.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -33,6 +35,13 @@ def test_a_command_says_in_one_line_what_to_install(words: list[str], code: int)
     (line,) = (ended.stdout + ended.stderr).splitlines()
     told = f"fairring {words[0]} needs pyroute2 and rich, not installed here; run: {sys.executable} -m pip install"
     assert line.endswith(f"{told} 'fairring[tools]'")
+
+
+def test_the_exporter_says_what_it_needs() -> None:
+    ended = without_packages("metrics", "nowhere")
+    assert ended.returncode == 1
+    assert "fairring metrics needs prometheus_client, not installed here" in ended.stderr
+    assert ended.stderr.strip().endswith("'fairring[metrics]'")
 
 
 def test_the_help_and_the_doctor_need_no_package() -> None:

@@ -24,6 +24,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
       .def_readwrite("heartbeat_timeout", &MembershipOptions::heartbeatTimeout)
+      .def_readwrite("trace_directory", &MembershipOptions::traceDirectory)
       .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
       .def_property("tls", nullptr,
                     [](MembershipOptions& o, const std::tuple<std::string, std::string, std::string>& files) {
@@ -72,6 +73,8 @@ PYBIND11_MODULE(_core, module) {
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
+  module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
+  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);

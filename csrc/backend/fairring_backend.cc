@@ -105,6 +105,19 @@ void FairringBackend::endAll(bool failed) {
   }
 }
 
+void FairringBackend::writeTraces(std::size_t calls) {
+  std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
+  {
+    const std::lock_guard lock(liveMutex);
+    groups = live;
+  }
+  for (const auto& group : groups) {
+    const auto backend = group.lock();
+    const std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
+    if (membership) membership->writeTrace(calls);
+  }
+}
+
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
                                  std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
@@ -222,6 +235,12 @@ TrafficByLevel FairringBackend::traffic() const {
   if (isForked()) return {};
   const std::shared_ptr<Membership> membership = this->membership();
   return membership ? membership->traffic() : TrafficByLevel();
+}
+
+std::string FairringBackend::trace(std::size_t calls) const {
+  if (isForked()) return "";
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->trace(calls) : "";
 }
 
 void FairringBackend::shutdown() {

@@ -48,6 +48,9 @@ class FairringBackend : public Fallback {
   // failed: by an exception that nobody caught. Calls on a device are broken off then; what they wait for may never
   // come, and their timeouts are long.
   static void endAll(bool failed);
+  // Has the groups that are traced write what they have recorded of so many last calls. Throws what
+  // Group::writeTrace() throws.
+  static void writeTraces(std::size_t calls);
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
   // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
@@ -124,6 +127,8 @@ class FairringBackend : public Fallback {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
+  // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
+  std::string trace(std::size_t calls) const;
 
  protected:
   std::int64_t meet() override;

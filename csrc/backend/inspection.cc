@@ -79,6 +79,17 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return levels;
 }
 
+py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return py::none();
+  std::string text;
+  {
+    const py::gil_scoped_release unlocked;
+    text = ours->trace(calls);
+  }
+  return py::str(text);
+}
+
 py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   const Error error = ours ? ours->firstError() : Error();

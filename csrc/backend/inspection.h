@@ -1,6 +1,6 @@
 // What a group and the planner know, for people: the answers of `fairring check` and `fairring plan`, as Python's
-// dicts. Callers hold Python's lock; inspect() and traffic() let go of it while they wait, for the other ranks or the
-// loop.
+// dicts. Callers hold Python's lock; inspect(), traffic() and trace() let go of it while they wait, for the other ranks
+// or the loop.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -26,6 +26,9 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 // What this rank has moved in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+// What this rank remembers of so many of its last calls (group/trace.h). None where the backend is not ours.
+pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
 // The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);

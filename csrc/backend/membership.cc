@@ -127,6 +127,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .rows = options_.rows,
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .connectTimeout = options_.connectTimeout,
+                         .traceDirectory = options_.traceDirectory,
                          .failed = [this](const Error& error) { announce(error); }};
   if (store_) equip(settings);
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
@@ -298,13 +299,23 @@ Error Membership::error() const {
   return group_ ? group_->error() : Error();
 }
 
+std::shared_ptr<Group> Membership::groupIfMade() const {
+  const std::lock_guard lock(mutex_);
+  return group_;
+}
+
 TrafficByLevel Membership::traffic() const {
-  std::shared_ptr<Group> group;
-  {
-    const std::lock_guard lock(mutex_);
-    group = group_;
-  }
+  const std::shared_ptr<Group> group = groupIfMade();
   return group ? group->traffic() : TrafficByLevel();
+}
+
+std::string Membership::trace(std::size_t calls) const {
+  const std::shared_ptr<Group> group = groupIfMade();
+  return group ? group->trace(calls) : "";
+}
+
+void Membership::writeTrace(std::size_t calls) const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->writeTrace(calls);
 }
 
 }  // namespace fairring

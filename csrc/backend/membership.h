@@ -48,6 +48,7 @@ struct MembershipOptions : BootstrapOptions {
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{0};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
+  std::string traceDirectory;                        // as GroupSettings has it
   bool devices = false;                              // all-reduces of CUDA tensors are the engine's
   bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
@@ -96,7 +97,9 @@ class Membership {
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
-  TrafficByLevel traffic() const;  // none before the first use
+  TrafficByLevel traffic() const;              // none before the first use
+  std::string trace(std::size_t calls) const;  // of the last ones; empty before the first use
+  void writeTrace(std::size_t calls) const;    // as Group has it; nothing before the first use
   Completion& completion() { return runtime_->completion(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
@@ -110,6 +113,7 @@ class Membership {
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
   Error died(const std::vector<int>& dead);
+  std::shared_ptr<Group> groupIfMade() const;
   struct Waiting {
     std::chrono::milliseconds timeout;
     std::chrono::nanoseconds forDead;  // once all have come

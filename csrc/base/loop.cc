@@ -191,7 +191,18 @@ bool Loop::runPieces() {
   return true;
 }
 
+Loop::Clock::time_point Loop::eventTime() {
+  assert(isCurrent());
+  return eventTime_ ? *eventTime_ : eventTimeAnew();
+}
+
+Loop::Clock::time_point Loop::eventTimeAnew() {
+  assert(isCurrent());
+  return *(eventTime_ = now_());
+}
+
 void Loop::invoke(const Task& task) {
+  eventTime_.reset();
   Error error;
   try {
     return task();

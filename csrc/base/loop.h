@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "base/descriptor.h"
@@ -37,6 +38,10 @@ class Loop {
   void post(Task task) { ownership_.post(std::move(task)); }
   bool isCurrent() const { return ownership_.isMine(); }
   Clock::time_point now() const { return now_(); }
+  // The same to all that the task, handler or piece does which runs now, until one part of it asks anew. For stamps of
+  // what takes less time than reading a clock.
+  Clock::time_point eventTime();
+  Clock::time_point eventTimeAnew();
 
   // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
@@ -126,6 +131,7 @@ class Loop {
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
   std::map<const void*, Poller> pollers_;
   SpinPolicy spin_{Clock::duration::zero()};
+  std::optional<Clock::time_point> eventTime_;  // of the task, handler or piece that runs; empty: it has not asked
   int pending_ = 0;
   bool polling_ = false;
 };

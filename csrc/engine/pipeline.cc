@@ -133,12 +133,14 @@ void Pipeline::run() {
 
 // The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
 bool Pipeline::cutNext(Queue& queue) {
-  if (!open_ || queue.uncut.empty() || !queue.uncut.front()->sized || !hasMark(queue)) return false;
+  if (!open_ || queue.uncut.empty() || !queue.uncut.front()->sized) return false;
+  if (!hasMark(queue)) return waitsForStaging(queue);
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
-  const auto offset =
-      queue.ring.take(queue.next.sequence, slice->body->stagingBytes(*slice), pending->chosen.stagingBytes);
-  if (!offset) return false;
+  const std::uint64_t bytes = slice->body->stagingBytes(*slice);
+  const auto offset = queue.ring.take(queue.next.sequence, bytes, pending->chosen.stagingBytes);
+  if (!offset) return waitsForStaging(queue);
+  recordStaging(queue, *slice, bytes);
 
   ++queue.next.sequence;
   slice->image = queue.staging + *offset;
@@ -155,6 +157,21 @@ bool Pipeline::cutNext(Queue& queue) {
   levels_.machine->admit(slice);
   if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
   return open_;
+}
+
+bool Pipeline::waitsForStaging(Queue& queue) const {
+  if (levels_.recorder != nullptr && queue.waitsSince == 0) queue.waitsSince = timeBy(levels_.recorder);
+  return false;
+}
+
+void Pipeline::recordStaging(Queue& queue, const Slice& slice, std::uint64_t bytes) const {
+  if (queue.waitsSince == 0) return;
+  levels_.recorder->add({.kind = SliceRecord::Kind::Staging,
+                         .signature = slice.signature,
+                         .slice = slice.id.onWire(),
+                         .bytes = bytes,
+                         .began = std::exchange(queue.waitsSince, 0),
+                         .ready = timeBy(levels_.recorder)});
 }
 
 // All of it but its memory.

@@ -20,6 +20,7 @@
 #include "engine/packing.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
+#include "exchange/recorder.h"
 #include "plan/planner.h"
 
 namespace fairring {
@@ -40,6 +41,7 @@ class Pipeline {
     // The machine has this rank alone, and what the rails move they move on the loop: so when a call has ended, nobody
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
+    Recorder* recorder = nullptr;  // of waits for staging, where there is one
     // What slices of dense tensors compute. A simulation has another, which counts what it would cost.
     std::shared_ptr<const SliceBody> dense = denseBody();
   };
@@ -104,6 +106,7 @@ class Pipeline {
     std::uint64_t completed = 0;                      // slices
     std::deque<std::shared_ptr<Pending>> uncut = {};  // calls, in order
     std::map<SliceId, InFlight> inFlight = {};
+    std::int64_t waitsSince = 0;  // the next slice, for staging or a mark; 0: it does not
     // NOLINTEND(readability-redundant-member-init)
   };
   struct Turn {  // steps that begin in slice order
@@ -128,6 +131,8 @@ class Pipeline {
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;
+  bool waitsForStaging(Queue& queue) const;
+  void recordStaging(Queue& queue, const Slice& slice, std::uint64_t bytes) const;
   Queue& queueOf(SliceQueue queue) { return queue == SliceQueue::HostExpress ? express_ : bulk_; }
   SliceQueue queueFor(std::uint64_t bytes, const PlanChoice& choice) const;
   void beginNext(SliceId id);

@@ -86,6 +86,13 @@ std::set<int> ProgressFlags::behind(Progress progress, SliceId slice) const {
   return ranks;
 }
 
+int ProgressFlags::someBehind(Progress progress, SliceId slice) const {
+  for (const auto& [rank, peer] : peers_) {
+    if ((lineOf(peer.segment, slice).*progress).load(std::memory_order_seq_cst) <= slice.sequence) return rank;
+  }
+  return -1;
+}
+
 std::size_t ProgressFlags::arrived(Progress progress, SliceId slice) const {
   std::size_t count = 0;
   for (const auto& [rank, peer] : peers_) {

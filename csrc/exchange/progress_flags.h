@@ -57,8 +57,9 @@ class ProgressFlags {
   void signal(Progress progress, SliceId slice);            // those that poll see it; ringDoorbells() for the others
   void ringDoorbells();
   std::set<int> behind(Progress progress, SliceId slice) const;  // peers
+  int someBehind(Progress progress, SliceId slice) const;        // one of these; -1: there is none
   std::size_t arrived(Progress progress, SliceId slice) const;   // how many peers are not behind
-  bool haveAll(Progress progress, SliceId slice) const { return arrived(progress, slice) == peers_.size(); }
+  bool haveAll(Progress progress, SliceId slice) const { return someBehind(progress, slice) < 0; }
   bool has(int peer, Progress progress, SliceId slice) const;  // this rank always has
 
   int doorbell() const { return doorbell_.get(); }  // readable when some peer has moved on

@@ -47,6 +47,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     InFlight state;
     state.slice = slice;
     state.transfers = slice->body->transfers(*slice, step);
+    state.record = Recorder::recordOf(*slice, step);
     state.unsent = bytesTo(state.transfers);
     state.missing = static_cast<std::size_t>(
         std::ranges::count_if(state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0; }));
@@ -97,6 +98,7 @@ void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events 
   const Key key{slice->id, step};
   InFlight& state = steps_.at(key);
   state.events = std::move(events);
+  state.record.began = timeBy(recorder_);
   slice->body->beforeSending(*slice, step).run(loop_, this, urgencyOf(key.slice), [this, key] { begin(key); });
 }
 
@@ -110,6 +112,7 @@ void Rails::begin(const Key& key) {
 void Rails::offer(const Key& key) {
   InFlight& state = steps_.at(key);
   state.offered = true;
+  state.record.offered = timeBy(recorder_);
   for (const int peer : inTurn(state.unsent)) {
     if (maySend(peer, key)) {
       sendTo(peer, key);
@@ -140,6 +143,7 @@ bool Rails::maySend(int peer, const Key& key) {
 
 void Rails::sendTo(int peer, const Key& key) {
   InFlight& state = steps_.at(key);
+  recordSend(peer, key, state);
   std::vector<Message> messages;
   for (const Transfer& transfer : state.transfers) {
     if (transfer.peer != peer || transfer.sendBytes == 0) continue;
@@ -159,9 +163,39 @@ void Rails::sendTo(int peer, const Key& key) {
   send(peer, messages, [this, peer, key] { onReleased(peer, key); });
 }
 
+void Rails::recordSend(int peer, const Key& key, InFlight& state) {
+  const std::uint64_t bytes = state.unsent.at(peer);
+  if (recorder_ == nullptr || bytes < Recorder::kLeastBytes) return;
+  SliceRecord& record = state.sends[peer] = state.record;
+  record.kind = SliceRecord::Kind::Send;
+  record.peer = peer;
+  record.slice = key.slice.onWire();
+  record.bytes = bytes;
+  record.began = state.record.offered;
+  record.offered = timeBy(recorder_, bytes);
+  record.heard = 0;
+}
+
+void Rails::recordArrival(int peer, const Transfer& transfer, InFlight& state) {
+  state.record.peer = peer;
+  state.record.heard = timeBy(recorder_, transfer.receiveBytes);
+  if (recorder_ == nullptr || transfer.receiveBytes < Recorder::kLeastBytes || transfer.placedAt == 0) return;
+  SliceRecord record = state.record;
+  record.kind = SliceRecord::Kind::Receive;
+  record.bytes = transfer.receiveBytes;
+  record.began = transfer.placedAt;
+  record.ready = record.heard;
+  record.offered = record.heard = 0;
+  recorder_->add(record);
+}
+
 void Rails::onReleased(int peer, const Key& key) {
   if (stopped_) return;
   InFlight& state = steps_.at(key);
+  if (auto sent = state.sends.extract(peer)) {
+    sent.mapped().ready = timeBy(recorder_, sent.mapped().bytes);
+    recorder_->add(sent.mapped());
+  }
   state.unreleased.erase(peer);
   if (!state.unreleased.empty() || !state.unsent.empty()) return;
   promisePairedGather(key);
@@ -196,6 +230,7 @@ void Rails::becomeReady(const Key& key) {
   InFlight& state = steps_.at(key);
   state.computing = false;
   state.ready = true;
+  state.record.ready = timeBy(recorder_);
   const auto ready = std::move(state.events.ready);
   ready();
   if (!stopped_) finishIfReleased(key);
@@ -204,8 +239,12 @@ void Rails::becomeReady(const Key& key) {
 void Rails::finishIfReleased(const Key& key) {
   const auto found = steps_.find(key);
   if (found == steps_.end()) return;
-  const InFlight& state = found->second;
+  InFlight& state = found->second;
   if (!state.ready || !state.unreleased.empty() || !state.unsent.empty()) return;
+  if (recorder_ != nullptr) {
+    state.record.released = timeBy(recorder_);
+    recorder_->add(state.record);
+  }
   const auto released = std::move(found->second.events.released);
   steps_.erase(found);
   released();
@@ -228,6 +267,20 @@ std::set<int> Rails::missing() const {
     for (const auto& [peer, bytes] : state.unsent) peers.insert(peer);
   }
   return peers;
+}
+
+std::vector<SliceRecord> Rails::underWay() const {
+  std::vector<SliceRecord> records;
+  for (const auto& [key, state] : steps_) {
+    if (!state.started || state.ready) continue;
+    SliceRecord record = state.record;
+    const auto late = std::ranges::find_if(
+        state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0 && !transfer.here; });
+    if (late != state.transfers.end()) record.peer = late->peer;
+    if (late == state.transfers.end() && !state.unsent.empty()) record.peer = state.unsent.begin()->first;
+    records.push_back(record);
+  }
+  return records;
 }
 
 bool Rails::needs(int peer, const Watermarks& slicesBelow) const {

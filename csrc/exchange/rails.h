@@ -23,6 +23,7 @@
 #include "base/loop.h"
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
+#include "exchange/recorder.h"
 #include "exchange/traffic.h"
 #include "exchange/transfer.h"
 #include "transport/channels.h"
@@ -34,7 +35,8 @@ class Rails final : public Exchange, public MessageReceiver {
   Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits = {});
   ~Rails() override;
 
-  void use(Channels& channels) { channels_ = &channels; }  // before the first slice
+  void use(Channels& channels) { channels_ = &channels; }       // before the first slice
+  void recordIn(Recorder& recorder) { recorder_ = &recorder; }  // likewise
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -45,6 +47,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void stop() override;
   bool isAtRest() const;  // no step, no grant, no message aside, and nothing asked for or held back
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
+  std::vector<SliceRecord> underWay() const;                  // steps that have begun and are not over
 
   std::byte* place(int peer, const MessageHeader& header) override;
   void arrived(int peer, const MessageHeader& header) override;
@@ -71,6 +74,8 @@ class Rails final : public Exchange, public MessageReceiver {
     bool offered = false;  // our messages may go
     bool computing = false;
     bool ready = false;
+    SliceRecord record;
+    std::map<int, SliceRecord> sends;  // of messages that are not acknowledged, by peer
   };
 
   struct Neighbour {
@@ -96,6 +101,8 @@ class Rails final : public Exchange, public MessageReceiver {
   std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
   void sendTo(int peer, const Key& key);
+  void recordSend(int peer, const Key& key, InFlight& state);
+  void recordArrival(int peer, const Transfer& transfer, InFlight& state);
   void onReleased(int peer, const Key& key);
   void advance(const Key& key);
   void becomeReady(const Key& key);
@@ -109,6 +116,7 @@ class Rails final : public Exchange, public MessageReceiver {
   const int rank_;
   const Troubles troubles_;
   Channels* channels_ = nullptr;
+  Recorder* recorder_ = nullptr;  // where there is one
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, MessageHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;

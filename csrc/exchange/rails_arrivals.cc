@@ -25,6 +25,7 @@ void Rails::adopt(const Key& key) {
     }
     std::memcpy(transfer->receiveAt, unexpected.bytes.data(), unexpected.bytes.size());
     transfer->placed = transfer->here = true;
+    recordArrival(peer, *transfer, found->second);
     found->second.slice->refuse(unexpected.header.refused);
     --found->second.missing;
   }
@@ -112,6 +113,7 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
     return aside != nullptr ? aside : refuse(peer, header);
   }
   transfer->placed = true;
+  transfer->placedAt = timeBy(recorder_, transfer->receiveBytes);
   return transfer->receiveAt;
 }
 
@@ -127,6 +129,7 @@ void Rails::arrived(int peer, const MessageHeader& header) {
   if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it
   transfer->here = true;
   InFlight& state = steps_.at(key);
+  recordArrival(peer, *transfer, state);
   state.slice->refuse(header.refused);
   --state.missing;
   advance(key);

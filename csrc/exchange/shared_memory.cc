@@ -56,6 +56,8 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   InFlight& state = slices_.at(slice->id);
   state.step = step;
   state.events = std::move(events);
+  state.record = Recorder::recordOf(*slice, step);
+  state.record.began = timeBy(recorder_);
   switch ((*slice->plan)[step].verb) {
     case Verb::ReduceScatter:
     case Verb::Scatter:
@@ -104,6 +106,7 @@ void SharedMemory::fill(InFlight& state) {
 void SharedMemory::filled(InFlight& state) {
   const SliceId id = state.slice->id;
   enter(state, Phase::Filled);
+  state.record.offered = timeBy(recorder_);
   publish(*state.slice);
   signal(&ProgressFlags::Line::filled, id);
   advance(id);
@@ -111,6 +114,7 @@ void SharedMemory::filled(InFlight& state) {
 
 void SharedMemory::combine(InFlight& state) {
   enter(state, Phase::Combining);
+  state.record.heard = timeBy(recorder_);
   const Slice& slice = *state.slice;
   for (const auto& [peer, image] : state.images) {
     const std::uint64_t bytes = slice.body->bytesCombined(slice, state.step, peer);
@@ -137,6 +141,7 @@ void SharedMemory::store(InFlight& state) {
 
 void SharedMemory::gather(InFlight& state) {
   enter(state, Phase::Gathering);
+  state.record.offered = state.record.began;
   const bool isAll = (*state.slice->plan)[state.step].verb == Verb::AllGather;
   const LevelLayout& machine = state.slice->layout->at(0);
   if (hasRail(state) && (isAll || machine.rails.front().self == machine.root)) state.ungathered = ranks_;
@@ -152,8 +157,16 @@ void SharedMemory::enter(InFlight& state, Phase phase) {
 
 void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
   const auto released = state.events.released;
+  recordEnd(state);
   raise(state, phase);
   if (!stopped_) released();  // the image stays in use until the all-gather is released
+}
+
+// Before anybody is told, for then the next step may begin.
+void SharedMemory::recordEnd(InFlight& state) {
+  if (recorder_ == nullptr) return;
+  state.record.ready = state.record.released = timeBy(recorder_);
+  recorder_->add(state.record);
 }
 
 void SharedMemory::raise(InFlight& state, Phase phase) {
@@ -191,14 +204,20 @@ void SharedMemory::advance(SliceId id) {
   const auto found = slices_.find(id);
   if (found == slices_.end()) return;
   InFlight& state = found->second;
-  if (state.phase == Phase::Filled && flags_.haveAll(&ProgressFlags::Line::filled, id)) {
-    if (readFlags(state)) combine(state);
+  if (state.phase == Phase::Filled) {
+    const int missing = flags_.someBehind(&ProgressFlags::Line::filled, id);
+    if (missing >= 0) {
+      state.record.peer = missing;  // as of the last look before all were there
+    } else if (readFlags(state)) {
+      combine(state);
+    }
     return;
   }
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || stopped_ || state.copies > 0 || !state.ungathered.empty()) return;
     signal(&ProgressFlags::Line::finished, id);
     loop_.addPending(-1);
+    recordEnd(state);
     raise(state, Phase::Gathered);
     if (stopped_) return;
   }
@@ -220,7 +239,9 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
     if (rank != rank_ && !readMark(rank, state)) return true;  // the slice is gone, with all others
     gatherFrom(rank, state, copies);
   }
+  if (!there.empty()) state.record.heard = timeBy(recorder_);
   state.ungathered.erase(there.begin(), there.end());
+  if (!state.ungathered.empty()) state.record.peer = state.ungathered.front();
   if (copies.empty()) return false;
   ++state.copies;
   run(state, jobOf(std::move(copies)), &SharedMemory::copied);

@@ -20,6 +20,7 @@
 #include "base/loop.h"
 #include "exchange/exchange.h"
 #include "exchange/progress_flags.h"
+#include "exchange/recorder.h"
 #include "exchange/slice_body.h"
 #include "exchange/traffic.h"
 
@@ -34,6 +35,7 @@ class SharedMemory final : public Exchange {
   ~SharedMemory() override;
 
   ProgressFlags& flags() { return flags_; }
+  void recordIn(Recorder& recorder) { recorder_ = &recorder; }  // before the first slice
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;
@@ -44,6 +46,7 @@ class SharedMemory final : public Exchange {
   void stop() override;
   bool isAtRest() const { return slices_.empty(); }
   const Traffic& traffic() const { return traffic_; }  // read from peers' images
+  std::vector<SliceRecord> underWay() const;           // steps that have begun and are not over
 
  private:
   enum class Phase { Admitted, Filling, Filled, Combining, Combined, Gathering, Gathered };
@@ -56,12 +59,14 @@ class SharedMemory final : public Exchange {
     std::size_t copies = 0;       // under way
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
     std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last polled
+    SliceRecord record;           // of its step
   };
 
   static bool hasRail(const InFlight& state) { return !state.slice->layout->at(0).rails.empty(); }
   std::set<int> waitingFor(const InFlight& state) const;
   static ProgressFlags::Progress awaited(const InFlight& state);
   bool poll();
+  void recordEnd(InFlight& state);
 
   void run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&));
   void publish(const Slice& slice);
@@ -95,7 +100,8 @@ class SharedMemory final : public Exchange {
   std::map<SliceId, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
-  bool signalled_ = false;  // in this turn, and nobody was woken for it
+  Recorder* recorder_ = nullptr;  // where there is one
+  bool signalled_ = false;        // in this turn, and nobody was woken for it
   bool stopped_ = false;
 };
 

@@ -39,6 +39,14 @@ bool SharedMemory::poll() {
   return moved;
 }
 
+std::vector<SliceRecord> SharedMemory::underWay() const {
+  std::vector<SliceRecord> records;
+  for (const auto& [id, state] : slices_) {
+    if (state.record.began != 0 && state.record.ready == 0) records.push_back(state.record);
+  }
+  return records;
+}
+
 std::set<int> SharedMemory::missing() const {
   std::set<int> peers;
   for (const auto& [id, state] : slices_) {

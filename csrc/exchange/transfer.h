@@ -15,6 +15,7 @@ struct Transfer {
   std::byte* receiveAt;
   bool placed = false;
   bool here = false;
+  std::int64_t placedAt = 0;  // as Recorder::now() has it
 };
 
 }  // namespace fairring

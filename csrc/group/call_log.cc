@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "exchange/recorder.h"
 
 namespace fairring {
 
@@ -56,7 +57,7 @@ CallLog::Entry CallLog::record(const Signature& signature) {
   const bool first = entries_.empty();
   const std::uint64_t before = first ? kFnvBasis : entries_.back().hash;
   const std::uint64_t number = first ? 1 : entries_.back().number + 1;
-  entries_.push_back({number, mix(before, digestOf(signature)), signature.text});
+  entries_.push_back({number, mix(before, digestOf(signature)), signature.text, Recorder::now()});
   if (entries_.size() > kKept) entries_.pop_front();
   return entries_.back();
 }

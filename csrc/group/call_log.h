@@ -22,6 +22,7 @@ class CallLog {
     std::uint64_t number = 0;  // 1, 2, ...; 0: no call yet
     std::uint64_t hash = 0;    // of this call and all before it
     Text text;
+    std::int64_t made = 0;  // when, as Recorder::now() has it
   };
 
   Entry record(const Signature& signature);

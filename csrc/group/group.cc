@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <future>
+#include <iostream>
 
 #include "device/direct_rails.h"
 #include "device/gated_rails.h"
 #include "group/member.h"
+#include "group/trace.h"
 
 namespace fairring {
 
@@ -47,6 +49,7 @@ Group::~Group() {
     threads_.slices.loop().post([this, &idle] { member_->whenDeviceIsIdle([&idle] { idle.set_value(); }); });
     idle.get_future().wait();
   }
+  writeTraceAtEnd();  // before the connections end, of which it tells
   const auto left = std::make_shared<std::promise<void>>();
   threads_.slices.loop().post([member = member_, left] { member->leave([left] { left->set_value(); }); });
   left->get_future().wait_for(kLeaveTimeout);
@@ -175,6 +178,26 @@ Error Group::error() const { return member_->error(); }
 std::string Group::whyNotOnDevice() const {
   if (!deviceObstacle_.empty()) return deviceObstacle_;
   return member_->devicePlanner().topology().machines() == 1 ? "all ranks are on one machine" : "";
+}
+
+std::string Group::trace(std::size_t calls) const {
+  std::pair<TraceFacts, TraceRecords> seen;
+  threads_.slices.runAndWait([&] { seen = member_->trace(calls); });
+  return chromeTrace(seen.first, seen.second);  // not on the loop, for it takes a while
+}
+
+void Group::writeTrace(std::size_t calls) const {
+  if (!settings_.traceDirectory.empty())
+    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace(calls));
+}
+
+// A full disk must not keep a training from ending.
+void Group::writeTraceAtEnd() const noexcept {
+  try {
+    writeTrace(kAllCalls);
+  } catch (const std::exception& exception) {
+    std::cerr << "fairring: " << exception.what() << std::endl;  // NOLINT(performance-avoid-endl): once
+  }
 }
 
 TrafficByLevel Group::traffic() const {

@@ -55,6 +55,10 @@ class Group {
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
+  // Of so many of its last calls, as trace.h has it; waits for the loop.
+  std::string trace(std::size_t calls) const;
+  // Puts that into the settings' directory, if there is one. Throws Failure(System) where it can't be written.
+  void writeTrace(std::size_t calls) const;
 
  private:
   void carryOn(std::function<void()> task);
@@ -65,6 +69,7 @@ class Group {
   std::shared_ptr<class Member> member_;
   std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
   DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
+  void writeTraceAtEnd() const noexcept;
   void joinAll(Accelerator::Stream joined) noexcept;
 
   std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered

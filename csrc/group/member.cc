@@ -1,6 +1,8 @@
 #include "group/member.h"
 
+#include <algorithm>
 #include <cassert>
+#include <iterator>
 
 #include "plan/cost_rows.h"
 
@@ -16,6 +18,8 @@ constexpr milliseconds kProbeListeners{1'000};
 constexpr milliseconds kLastWord{2'000};
 // For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
+// 19 MB at most, and the texts of the calls.
+constexpr Recorder::Capacity kWhenTraced{.slices = std::size_t{1} << 18, .calls = std::size_t{1} << 16};
 // How long a caller that waits spins before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kSpinTime{50};
 
@@ -54,6 +58,7 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
       peerProgress_(rank_, callLog_),
+      recorder_(loop_, settings_.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
 void Member::guarded(const std::function<void()>& action) {
@@ -101,8 +106,10 @@ void Member::prepare() {
   const std::uint64_t bulk = settings_.totalMemoryBytes;
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
+  machine_->recordIn(recorder_);
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
+    rails_->recordIn(recorder_);
     rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{[this](int peer, std::uint32_t lane) {
                                 connector_->restore(peer, Purpose::Lane, lane, settings_.heartbeatTimeout);
@@ -116,7 +123,7 @@ void Member::prepare() {
                                   settings_.transports.rail.kind == Transport::Kind::Tcp &&
                                   settings_.transports.site.kind == Transport::Kind::Tcp;
   const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
-                                bulk,           express,      tensorsMayBeImages};
+                                bulk,           express,      tensorsMayBeImages,        &recorder_};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
@@ -184,13 +191,16 @@ void Member::submit(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   link();
   if (error_) return call.done(error_);
-  pipeline_->submit(timed(std::move(call), entry.number), entry.hash);
+  pipeline_->submit(timed(std::move(call), entry), entry.hash);
 }
 
-Call Member::timed(Call call, std::uint64_t number) {
+Call Member::timed(Call call, const CallLog::Entry& entry) {
+  const std::uint64_t number = entry.number;
+  recorder_.submitted({.number = number, .signature = entry.hash, .text = entry.text, .submitted = entry.made});
   deadlines_.begin(number, {number, call.signature.text, call.timeout});
   call.done = [this, number, done = std::move(call.done)](const Error& error) {
     deadlines_.end(number);
+    recorder_.ended(number, static_cast<bool>(error));
     done(error);
   };
   return call;
@@ -249,6 +259,33 @@ TrafficByLevel Member::traffic() const {
     moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += channels_->sends(peer);
   }
   return moved;
+}
+
+std::pair<TraceFacts, TraceRecords> Member::trace(std::size_t calls) const {
+  TraceFacts facts;
+  facts.group = settings_.name;
+  facts.rank = rank_;
+  facts.stagingBytes = settings_.totalMemoryBytes;
+  facts.now = recorder_.time();
+  facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  for (int rank = 0; rank < planner_.topology().world(); ++rank) {
+    facts.machines.push_back(neighbours_.facts(rank).place.machine);
+    facts.hosts.push_back(neighbours_.facts(rank).hostname);
+  }
+  for (const int peer : neighbours_.rails()) {
+    if (channels_) facts.packets[peer] = channels_->packets(peer);
+  }
+  facts.traffic = traffic();
+  facts.clockLeads = peerProgress_.clockLeads();
+  const ProcessorTime processor = ProcessorTime::now();
+  facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),
+                     processor.waited - std::min(processor.waited, atFirst_.waited)};
+  if (error_) facts.error = error_.text();
+  TraceRecords records{recorder_.calls(calls), {}};
+  records.slices = recorder_.slices(records.calls.empty() ? 0 : records.calls.front().begun);
+  if (machine_) std::ranges::copy(machine_->underWay(), std::back_inserter(records.slices));
+  if (rails_) std::ranges::copy(rails_->underWay(), std::back_inserter(records.slices));
+  return {std::move(facts), std::move(records)};
 }
 
 Error Member::error() const {

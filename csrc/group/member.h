@@ -14,6 +14,7 @@
 #include "device/device_calls.h"
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
+#include "exchange/recorder.h"
 #include "exchange/shared_memory.h"
 #include "group/call_log.h"
 #include "group/deadlines.h"
@@ -24,6 +25,7 @@
 #include "group/peer_progress.h"
 #include "group/rail_channels.h"
 #include "group/settings.h"
+#include "group/trace.h"
 #include "transport/connector.h"
 #include "transport/control.h"
 #include "transport/listener_probe.h"
@@ -54,6 +56,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   CallLog& callLog() { return callLog_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
+  std::pair<TraceFacts, TraceRecords> trace(std::size_t calls) const;  // of so many last ones
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;
@@ -86,7 +89,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> missing() const;
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
-  Call timed(Call call, std::uint64_t number);  // in the call log
+  Call timed(Call call, const CallLog::Entry& entry);
   const Call* oldestCall() const;
 
   Loop& loop_;
@@ -100,6 +103,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   const Diagnostics diagnostics_;
   CallLog callLog_;
   PeerProgress peerProgress_;
+  Recorder recorder_;
+  const ProcessorTime atFirst_ = ProcessorTime::now();
 
   std::unique_ptr<ListenerProbe> probe_;  // of neighbours that have yet to connect
   std::unique_ptr<Connector> connector_;

@@ -24,7 +24,7 @@ void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   link();
   if (error_) return call.done(error_);
-  Call timedCall = timed(std::move(call), entry.number);
+  Call timedCall = timed(std::move(call), entry);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
     done(error);
     if (deviceIsIdle_ && !deviceCalls_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();

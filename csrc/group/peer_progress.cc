@@ -4,22 +4,25 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "exchange/recorder.h"
 
 namespace fairring {
 
 namespace {
 
-// Three lines: calls and hash; rank and calls of who is furthest behind; the texts of their last calls.
+// A line of numbers: calls and hash; rank and calls of who is furthest behind; the clock. Then the texts of their last
+// calls, a line each.
 struct Beat {
   PeerProgress::Progress own;
   std::uint64_t hash = 0;
   PeerProgress::Progress behind;
+  std::int64_t sent = 0;  // Recorder::now() there
 };
 
 std::optional<Beat> decode(const std::string& text) {
   std::istringstream lines(text);
   Beat beat;
-  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls;
+  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls >> beat.sent;
   if (lines.fail()) return std::nullopt;
   std::getline(lines, beat.own.last);  // what is left of the numbers' line
   std::getline(lines, beat.own.last);
@@ -41,19 +44,31 @@ std::string PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
   const Progress behind = furthestBehind().value_or(Progress{});
-  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, '\n', own.text, '\n', behind.last);
+  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, ' ', Recorder::now(), '\n', own.text,
+                '\n', behind.last);
 }
 
 bool PeerProgress::heard(int peer, const std::string& text) {
+  const std::int64_t now = Recorder::now();
   auto beat = decode(text);
   if (!beat) return true;
   {
     const std::lock_guard lock(mutex_);
     beat->own.rank = peer;
     neighbours_[peer] = beat->own;
+    std::deque<std::int64_t>& leads = leads_[peer];
+    leads.push_back(now - beat->sent);
+    if (leads.size() > kLeadsKept) leads.pop_front();
     if (beat->behind.rank >= 0) secondHand_[peer] = beat->behind;
   }
   return !callLog_.differs(beat->own.calls, beat->hash);
+}
+
+std::map<int, std::int64_t> PeerProgress::clockLeads() const {
+  const std::lock_guard lock(mutex_);
+  std::map<int, std::int64_t> least;
+  for (const auto& [peer, leads] : leads_) least[peer] = *std::ranges::min_element(leads);
+  return least;
 }
 
 std::optional<PeerProgress::Progress> PeerProgress::laggard() const {

@@ -1,10 +1,12 @@
 // What ranks tell each other with every heartbeat: how many calls each has made, the hash of these, and which of its
 // neighbours is furthest behind. So ranks whose calls differ learn it without exchanging payload, and a rank that
-// waits in vain can name the one that everybody waits for, though it may not be its own neighbour.
+// waits in vain can name the one that everybody waits for, though it may not be its own neighbour. A beat says too what
+// its rank's clock showed: a trace of several machines needs one clock (fairring/trace/clock.py).
 // Any thread: heartbeats leave from another thread than that of the slices.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -26,17 +28,23 @@ class PeerProgress {
 
   std::string beat() const;                       // for all neighbours
   bool heard(int peer, const std::string& beat);  // false: the peer has made other calls than this rank
+  // By neighbour: the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
+  // sending. Nanoseconds: what the clocks differ by, plus the way of the quickest beat.
+  std::map<int, std::int64_t> clockLeads() const;
   // Who has made fewer calls than this rank, the fewest of all that are known of.
   std::optional<Progress> laggard() const;
 
  private:
+  static constexpr std::size_t kLeadsKept = 64;
+
   std::optional<Progress> furthestBehind() const;
 
   const int rank_;
   const CallLog& callLog_;
-  mutable std::mutex mutex_;            // guards all below
-  std::map<int, Progress> neighbours_;  // as they say of themselves
-  std::map<int, Progress> secondHand_;  // by who says it: that neighbour's neighbour furthest behind
+  mutable std::mutex mutex_;                       // guards all below
+  std::map<int, Progress> neighbours_;             // as they say of themselves
+  std::map<int, std::deque<std::int64_t>> leads_;  // by neighbour, of its last beats
+  std::map<int, Progress> secondHand_;             // by who says it: that neighbour's neighbour furthest behind
 };
 
 }  // namespace fairring

@@ -38,6 +38,7 @@ class RailChannels final : public Channels {
 
   void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override { return channelsTo(peer).bytesSeen(peer); }
+  Packets packets(int peer) const override { return channelsTo(peer).packets(peer); }
   std::uint64_t sends(int peer) const override { return channelsTo(peer).sends(peer); }
   void close() override;
 

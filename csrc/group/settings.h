@@ -27,6 +27,8 @@ struct GroupSettings {
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
   std::chrono::milliseconds heartbeatTimeout{60'000};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected
+  // An existing directory that gets this rank's trace when the group ends; empty: none. Records then go further back.
+  std::string traceDirectory = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
   // and where it has rails of its own with all of the group, each of which it waits for no longer than the call may

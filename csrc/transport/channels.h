@@ -63,6 +63,12 @@ class MessageReceiver {
   virtual void ended(int peer, const Error& error) = 0;
 };
 
+// Packets of TCP that have gone to a peer, and those of them that were lost, or thought to be, and went again.
+struct Packets {
+  std::uint64_t sent = 0;
+  std::uint64_t again = 0;
+};
+
 class Channels {
  public:
   using Released = std::function<void()>;
@@ -76,6 +82,8 @@ class Channels {
   // How often messages have gone out to this peer, before its channel ended too: one time takes all that waits for it,
   // as far as there is room.
   virtual std::uint64_t sends(int peer) const = 0;
+  // Over the connections that stand; none where the network does not tell.
+  virtual Packets packets(int) const { return {}; }
   // Ends all channels at once. When it returns, no memory of any message is touched any more and nothing is called
   // back.
   virtual void close() = 0;

@@ -1,5 +1,7 @@
 #include "transport/lane.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -46,6 +48,13 @@ std::uint32_t Lane::chunkBytes(bool alone) const {
 
 double Lane::secondsFor(std::uint64_t bytes) const {
   return static_cast<double>(outstanding_ + bytes) / rate_.bytesPerSecond();
+}
+
+Packets Lane::packets() const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(stream_.socket().get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  return {info.tcpi_segs_out, info.tcpi_total_retrans};
 }
 
 void Lane::give(SendQueue::Chunk chunk) {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/loop.h"
+#include "transport/channels.h"
 #include "transport/frame_reader.h"
 #include "transport/rate_estimator.h"
 #include "transport/send_queue.h"
@@ -50,6 +51,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void flush();
   bool isFlushed() const { return output_.empty() && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
+  Packets packets() const;                        // none where the system does not tell
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
   bool peerHasEnded() const { return reader_.hasEnded(); }
   void drop();    // closes; nothing is told to the owner any more

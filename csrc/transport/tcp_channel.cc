@@ -67,6 +67,16 @@ std::uint64_t TcpChannel::sends() const {
   return sends;
 }
 
+Packets TcpChannel::packets() const {
+  Packets all;
+  for (const auto& [index, lane] : lanes_) {
+    const Packets one = lane->packets();
+    all.sent += one.sent;
+    all.again += one.again;
+  }
+  return all;
+}
+
 void TcpChannel::pump() {
   while (!closed_ && !sendQueue_.empty()) {
     Lane* lane = laneForNext();

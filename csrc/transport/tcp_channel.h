@@ -32,6 +32,7 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   void send(std::span<const Message> messages, Channels::Released released);
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
+  Packets packets() const;
   void peerLeaves();  // what breaks from now on stays broken
   void close();
 

@@ -58,6 +58,11 @@ std::uint64_t TcpChannels::bytesSeen(int peer) const {
   return found == channels_.end() || !found->second ? 0 : found->second->bytesSeen();
 }
 
+Packets TcpChannels::packets(int peer) const {
+  const auto found = channels_.find(peer);
+  return found != channels_.end() && found->second ? found->second->packets() : Packets{};
+}
+
 std::uint64_t TcpChannels::sends(int peer) const {
   const auto found = channels_.find(peer);
   if (found != channels_.end() && found->second) return found->second->sends();

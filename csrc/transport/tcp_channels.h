@@ -30,6 +30,7 @@ class TcpChannels final : public Channels {
   void send(int peer, std::span<const Message> messages, Released released) override;
   std::uint64_t bytesSeen(int peer) const override;
   std::uint64_t sends(int peer) const override;
+  Packets packets(int peer) const override;
   void close() override;
 
  private:

@@ -7,7 +7,7 @@ bridges (sites) or several links per machine needs no new words. Everything a us
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MOST_INTERFACES = 8
@@ -61,16 +61,22 @@ def place_ranks(machines: Sequence[int], order: str) -> list[Place]:
     return [Place(rank, machine, local) for rank, (local, machine) in enumerate(seats)]
 
 
-def describe_links(bridges: Sequence[Sequence[str]], rates: Sequence[int | None]) -> list[Link]:
+def describe_links(
+    bridges: Sequence[Sequence[str]], rates: Sequence[int | None], own_rates: Mapping[int, int | None]
+) -> list[Link]:
     """The links of all machines, the first ones first. rates: of each interface of a machine, as in a Link.
 
-    bridges: of each machine, one for each interface. Interfaces of one number share a subnet.
+    bridges: of each machine, one for each interface. Interfaces of one number share a subnet. own_rates: of all links
+    of a machine, where they are others.
     """
-    return [
-        Link(machine, bridges[machine][number], interface_name(number), machine_address(machine, number), 16, rate)
-        for number, rate in enumerate(rates)
-        for machine in range(len(bridges))
-    ]
+
+    def link(machine: int, number: int) -> Link:
+        rate = own_rates.get(machine, rates[number])
+        return Link(
+            machine, bridges[machine][number], interface_name(number), machine_address(machine, number), 16, rate
+        )
+
+    return [link(machine, number) for number in range(len(rates)) for machine in range(len(bridges))]
 
 
 def host_lines(links: Sequence[Link]) -> str:
@@ -111,6 +117,17 @@ def parse_rates(text: str, interfaces: int) -> list[int | None]:
         rates *= interfaces
     if len(rates) != interfaces:
         raise LabError(f"rate {text}: {len(rates)} rates, but a machine has {interfaces} interface(s)")
+    return rates
+
+
+def parse_own_rates(text: str, machines: int) -> dict[int, int | None]:
+    """'1=100mbit,3=none' as the rates of machines 1 and 3; nothing where there is no text."""
+    rates: dict[int, int | None] = {}
+    for part in filter(None, text.split(",")):
+        number, _, rate = part.partition("=")
+        if not number.isdigit() or int(number) >= machines or int(number) in rates:
+            raise LabError(f"machine rate {part!r}: write 1=100mbit, for a machine from 0 to {machines - 1}, each once")
+        rates[int(number)] = parse_rate(rate)
     return rates
 
 

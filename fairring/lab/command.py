@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="1gbit",
         help="of each machine's link, each way: 100mbit, 2.5gbit, none (default: 1gbit); 1gbit,100mbit: of each of two",
     )
+    text = "of the links of single machines, by number: 1=100mbit,3=none"
+    add("--own-rates", default="", metavar="N=RATE", help=text)
     text = "the machines stand in so many sites, or so many of them in each: 3,1 (default: 1)"
     add("--sites", default="1", metavar="N", help=text)
     add("--site-rate", default="none", metavar="RATE", help="of each site's uplink, each way (default: none)")
@@ -73,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             command=arguments.command,
             machines=parse_machines(arguments.ranks, arguments.machines),
             rate=arguments.rate,
+            own_rates=arguments.own_rates,
             interfaces=arguments.interfaces,
             sites=arguments.sites,
             site_rate=arguments.site_rate,

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import final
 
 from fairring.lab.child import Child, Setting
-from fairring.lab.cluster import LabError, Place, parse_rates, place_ranks
+from fairring.lab.cluster import LabError, Place, parse_own_rates, parse_rates, place_ranks
 from fairring.lab.environment import rank_environment
 from fairring.lab.output import Printer
 from fairring.lab.result import LabResult
@@ -70,10 +70,12 @@ class Lab:
     sites: str = "1"  # or "3,1": machines of each, in order
     site_rate: str = "none"  # of each site's uplink in each direction
     site_delay: str = "0ms"  # from one site to another, one way
+    own_rates: str = ""  # of machines whose links have another: "1=100mbit,3=none"
 
     def __post_init__(self) -> None:
         self._places = place_ranks(self.machines, self.order)
         self._rates = parse_rates(self.rate, self.interfaces)
+        self._own_rates = parse_own_rates(self.own_rates, len(self.machines))
         self._sites = parse_sites(self.sites, self.site_rate, self.site_delay, len(self.machines))
         if self.network not in NETWORKS:
             raise LabError(f"network {self.network!r} is not known; it is one of {', '.join(NETWORKS)}")
@@ -102,7 +104,7 @@ class Lab:
     def start(self) -> Lab:
         """Makes the network and starts all ranks."""
         try:
-            self._wiring = Wiring(self._sites, self._rates, self.network)
+            self._wiring = Wiring(self._sites, self._rates, self._own_rates, self.network)
             self._cleanup.callback(self._wiring.close)
             self.watch(self._wiring.keeper.channel.fileno(), self._lost_keeper)
             self._warn_if_unshaped()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fairring.lab.cluster import LabError, describe_links, interface_name, machine_address
 from fairring.lab.environment import Meeting
@@ -22,9 +22,15 @@ _MASTER_PORT = 29500
 
 
 class Wiring:
-    """rates: bytes/s of each machine's interfaces, None = unshaped. network: one of NETWORKS. Raises LabError."""
+    """rates: bytes/s of each machine's interfaces, None = unshaped. network: one of NETWORKS. Raises LabError.
 
-    def __init__(self, sites: Sites, rates: Sequence[int | None], network: str) -> None:
+    own_rates: of machines whose links have another.
+    """
+
+    def __init__(
+        self, sites: Sites, rates: Sequence[int | None], own_rates: Mapping[int, int | None], network: str
+    ) -> None:
+        self._own_rates = own_rates
         self.unshaped_because: str | None = None
         self._port_holder: socket.socket | None = None
         if network == "none":
@@ -51,7 +57,7 @@ class Wiring:
     def _try_namespaces(self, sites: Sites, rates: Sequence[int | None], network: str) -> Keeper:
         of_machines = sites.of_machines()
         bridges = [[bridge_name(n, site, len(sites.machines)) for n in range(len(rates))] for site in of_machines]
-        cables = Cables(describe_links(bridges, rates), describe_uplinks(sites, len(rates)))
+        cables = Cables(describe_links(bridges, rates, self._own_rates), describe_uplinks(sites, len(rates)))
         try:
             return Keeper(len(of_machines), cables)
         except NoNetworkError as error:

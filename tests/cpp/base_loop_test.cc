@@ -32,6 +32,25 @@ TEST(Loop, WhoeverRunsItOwnsItsProgress) {
   EXPECT_FALSE(loop.isCurrent());
 }
 
+TEST(Loop, AnEventHasOneTimeUntilItAsksAnew) {
+  Loop::Clock::time_point time;
+  Loop loop([&time] { return time += std::chrono::seconds(1); });  // each reading is a second later
+  Loop::Clock::time_point first;
+  on(loop, [&] {
+    first = loop.eventTime();
+    EXPECT_EQ(loop.eventTime(), first);
+    const Loop::Clock::time_point later = loop.eventTimeAnew();
+    EXPECT_GT(later, first);
+    EXPECT_EQ(loop.eventTime(), later);
+    first = later;
+  });
+  Loop::Clock::time_point second;
+  loop.post([&] { second = loop.eventTime(); });
+  loop.post([&] { EXPECT_GT(loop.eventTime(), second); });  // tasks of one turn are events of their own
+  loop.runOnce(kNow);
+  EXPECT_GT(second, first);
+}
+
 TEST(Loop, TheMostUrgentJobGoesFirstOnePieceATurn) {
   Loop loop;
   std::string order;

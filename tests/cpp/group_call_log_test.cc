@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
+#include "exchange/recorder.h"
 #include "group/peer_progress.h"
 
 namespace fairring {
@@ -137,6 +139,18 @@ TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
   middle.heard(2, right.beat());
   left.heard(1, middle.beat());
   EXPECT_FALSE(left.laggard());
+}
+
+TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
+  CallLog callLog;
+  PeerProgress peerProgress(0, callLog);
+  EXPECT_TRUE(peerProgress.clockLeads().empty());
+  constexpr std::int64_t kAhead = 3'600'000'000'000;
+  const auto beatSent = [](std::int64_t time) { return concat("0 0 -1 0 ", time, "\n\n\n"); };
+  peerProgress.heard(1, beatSent(Recorder::now() - kAhead));
+  peerProgress.heard(1, beatSent(Recorder::now() - 2 * kAhead));
+  EXPECT_GE(peerProgress.clockLeads().at(1), kAhead);
+  EXPECT_LT(peerProgress.clockLeads().at(1), 2 * kAhead);
 }
 
 TEST(PeerProgress, WhatIsNoBeatIsIgnored) {

@@ -18,6 +18,9 @@ Network::Network(EventQueue& events, std::vector<int> machineOf, const NetworkCo
   const auto machines = static_cast<std::size_t>(std::ranges::max(machineOf_)) + 1;
   up_.resize(machines);
   down_.resize(machines);
+  for (auto* links : {&up_, &down_}) {
+    for (Link& link : *links) link.bytesPerSecond = costs.bytesPerSecond;
+  }
   spineBytesPerSecond_ = costs.bytesPerSecond * static_cast<double>(machines) / costs.oversubscription;
 }
 
@@ -56,6 +59,10 @@ std::size_t Network::connectionsOf(int rank) const {
 
 void Network::cut(int from, int to, Time until) { cuts_[{from, to}] = until; }
 
+void Network::slow(int machine, double factor) {
+  for (auto* links : {&up_, &down_}) (*links)[static_cast<std::size_t>(machine)].bytesPerSecond /= factor;
+}
+
 Network::Quantum Network::next(Connection& way, std::uint64_t most) {
   auto& waiting = way.waiting[way.waiting[0].empty() ? 1 : 0];
   auto& [parcel, sent] = waiting.front();
@@ -75,7 +82,7 @@ void Network::pumpUp(int from) {
   const Quantum quantum = next(way, costs_.quantumBytes);
   if (!way.waiting[0].empty() || !way.waiting[1].empty()) link.turns.push_back(&way);
   link.bytes += quantum.bytes;
-  const Time end = events_.now() + timeOf(quantum.bytes, costs_.bytesPerSecond);
+  const Time end = events_.now() + timeOf(quantum.bytes, link.bytesPerSecond);
   leave(way, quantum, end);
   events_.at(end, [this, from, &link] {
     link.isBusy = false;
@@ -121,7 +128,7 @@ void Network::pumpDown(int to) {
   way.arriving.pop_front();
   if (!way.arriving.empty()) link.turns.push_back(&way);
   if (quantum.isFirst && !quantum.isLast) quantum.parcel->begun();
-  const Time end = std::max(events_.now() + timeOf(quantum.bytes, costs_.bytesPerSecond), quantum.lastByteAt);
+  const Time end = std::max(events_.now() + timeOf(quantum.bytes, link.bytesPerSecond), quantum.lastByteAt);
   events_.at(end, [this, to, &link, quantum] {
     link.isBusy = false;
     if (quantum.isFirst && quantum.isLast) quantum.parcel->begun();

@@ -38,6 +38,7 @@ class Network {
   void drop(int from);  // what has not left its machine yet, of all of this rank's connections
   // Nothing arrives between two machines, in this direction, until then.
   void cut(int from, int to, Time until);
+  void slow(int machine, double factor);  // its link carries so many times less, both ways
   // What is added to the way of each quantum; none: nothing.
   std::function<Time()> delay;
 
@@ -68,6 +69,7 @@ class Network {
     std::deque<Connection*> turns;  // that have something for it
     bool isBusy = false;
     std::uint64_t bytes = 0;
+    double bytesPerSecond = 0;
   };
 
   int machine(int rank) const { return machineOf_[static_cast<std::size_t>(rank)]; }

@@ -20,10 +20,13 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);
   rails = std::make_unique<Rails>(loop, rank_, troubles, settings.limits);
   rails->use(channels);
+  if (settings.records) recorder = std::make_unique<Recorder>(loop, Recorder::Capacity{});
+  if (recorder) rails->recordIn(*recorder);
   onLoop([&] {
     loop.onUncaught(this, [this](const Error& trouble) { fail(trouble); });
     if (settings.board == nullptr) {
       sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
+      if (recorder) sharedMemory_->recordIn(*recorder);
     } else {
       const auto index = static_cast<std::size_t>(std::ranges::find(local, rank_) - local.begin());
       standIn_ = std::make_unique<MachineStandIn>(loop, *settings.board, local, index);
@@ -40,6 +43,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
                                                          .stagingBytes = settings.stagingBytes,
                                                          .expressBytes = express,
                                                          .tensorsMayBeImages = local.size() == 1,
+                                                         .recorder = recorder.get(),
                                                          .dense = body_});
 }
 
@@ -75,6 +79,18 @@ void SimulatedRank::fail(const Error& trouble) {
   channels.close();
   pipeline->fail(error);
   if (failed) failed(error);
+}
+
+Call SimulatedRank::recorded(Call call, std::uint64_t signature, Time submitted) {
+  if (!recorder) return call;
+  const std::uint64_t number = ++calls_;
+  recorder->submitted(
+      {.number = number, .signature = signature, .text = call.signature.text, .submitted = submitted.count()});
+  call.done = [this, number, done = std::move(call.done)](const Error& trouble) {
+    recorder->ended(number, static_cast<bool>(trouble));
+    done(trouble);
+  };
+  return call;
 }
 
 bool SimulatedRank::isAtRest() const {

@@ -23,6 +23,7 @@ struct RankSettings {
   std::uint64_t stagingBytes;
   EagerLimits limits;
   bool moves;
+  bool records;
   MachineBoard* board;       // null: the real exchange of level 0
   std::byte* sharedStaging;  // without that: memory that nobody looks at
 };
@@ -38,12 +39,15 @@ class SimulatedRank {
   void attach(int peer, SimulatedRank& other);  // a rank of its machine
   void fail(const Error& error);
   bool isAtRest() const;
+  // The call, which its recorder hears of where there is one. submitted: by its caller, at that time.
+  Call recorded(Call call, std::uint64_t signature, Time submitted);
   std::set<int> missing() const;
   const ProgressFlags* flags() const { return sharedMemory_ ? &sharedMemory_->flags() : nullptr; }
 
   Core core;
   Loop loop;
   SimulatedChannels channels;
+  std::unique_ptr<Recorder> recorder;  // where one was asked for
   std::unique_ptr<Rails> rails;
   std::unique_ptr<Pipeline> pipeline;
   Error error;  // the first
@@ -59,6 +63,7 @@ class SimulatedRank {
 
  private:
   const int rank_;
+  std::uint64_t calls_ = 0;
   std::shared_ptr<const TimedBody> body_;
   std::unique_ptr<SharedMemory> sharedMemory_;
   std::unique_ptr<MachineStandIn> standIn_;

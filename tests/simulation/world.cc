@@ -60,6 +60,7 @@ void World::makeRank(int rank, const WorldSettings& settings) {
                                                                 .stagingBytes = settings.planner.totalMemoryBytes,
                                                                 .limits = settings.limits,
                                                                 .moves = settings.moves,
+                                                                .records = settings.records,
                                                                 .board = board,
                                                                 .sharedStaging = staging_.get()},
                                                    post_));
@@ -116,10 +117,10 @@ Time World::someTime(double mostSeconds) {
 
 void World::submit(int rank, Call call, std::uint64_t signature) {
   auto shared = std::make_shared<Call>(std::move(call));
-  post(rank, [shared, signature](SimulatedRank& self) {
+  post(rank, [shared, signature, submitted = present()](SimulatedRank& self) {
     self.core.charge(self.core.costs().callSeconds);
     if (self.error) return shared->done(self.error);
-    self.pipeline->submit(std::move(*shared), signature);
+    self.pipeline->submit(self.recorded(std::move(*shared), signature, submitted), signature);
   });
 }
 

@@ -26,6 +26,7 @@ struct WorldSettings {
   EagerLimits limits = {};
   bool moves = true;                      // bytes; else only time passes, and memory is not looked at
   bool sharedMemory = true;               // the real exchange of level 0; needs `moves` where ranks are to be compared
+  bool records = false;                   // what its ranks wait for; needs sharedMemory
   std::uint64_t copiedBytes = 512 << 10;  // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
   // NOLINTEND(readability-redundant-member-init)
@@ -45,6 +46,7 @@ class World {
   void kill(int rank);
   void pause(int rank, Time until);
   void slow(int rank, double factor);  // its thread
+  void slowLink(int machine, double factor) { network_.slow(machine, factor); }
   // Nothing arrives from one machine at the other until then; kNever: its ranks give one another up after kSilence.
   void cut(int from, int to, Time until);
   void at(Time time, EventQueue::Event event) { events_.at(time, std::move(event)); }

@@ -1,0 +1,117 @@
+// What one rank remembers of its last calls and slices in one group: when each step began, whom it waited for last,
+// when it was over. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go
+// first. The exchanges fill a record as they go and hand it over when the step is over, so a step costs one copy of 72
+// bytes, and what the loop runs while it is short costs one reading of the clock. On the loop only, but for now().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/loop.h"
+#include "base/text.h"
+#include "exchange/slice.h"
+
+namespace fairring {
+
+// Times are nanoseconds of the loop's clock, this machine's steady one; 0: it has not happened.
+struct SliceRecord {
+  enum class Kind : std::uint8_t {
+    Step,     // of a plan
+    Send,     // of messages to a peer: wanted to go at `began`, went at `offered`, and at `ready` their memory was free
+    Receive,  // of a message: its header came at `began`, all of it was there at `ready`
+    Staging,  // from `began` to `ready` the slice waited for memory, or for the mark of an older slice
+  };
+  Kind kind = Kind::Step;
+  Verb verb = Verb::AllReduce;
+  std::uint16_t level = 0;
+  std::int32_t peer = -1;       // Step: who was waited for last, if anybody was; else the other end
+  std::uint64_t signature = 0;  // of the call (CallRecord)
+  std::uint64_t slice = 0;      // SliceId::onWire()
+  std::uint64_t bytes = 0;      // of the message, or of staging
+  std::int64_t began = 0;
+  std::int64_t offered = 0;   // own work before that is done: the peers may have what this rank has
+  std::int64_t heard = 0;     // the last of the peers' data was there
+  std::int64_t ready = 0;     // the result is there
+  std::int64_t released = 0;  // nobody needs the slice's memory for this step any more
+};
+static_assert(sizeof(SliceRecord) == 72);
+
+struct CallRecord {
+  std::uint64_t number = 0;     // the same on all ranks
+  std::uint64_t signature = 0;  // likewise
+  Text text;
+  std::int64_t submitted = 0;  // by its caller
+  std::int64_t begun = 0;      // the loop has it
+  std::int64_t ended = 0;
+  bool failed = false;
+};
+
+class Recorder {
+ public:
+  struct Capacity {
+    std::size_t slices = std::size_t{1} << 13;  // 0.6 MB
+    std::size_t calls = std::size_t{1} << 12;
+  };
+
+  // Of what goes to a peer in a step: less says nothing of a link's rate, and is not recorded as Send or Receive.
+  static constexpr std::uint64_t kLeastBytes = 16 << 10;
+
+  Recorder(Loop& loop, Capacity capacity) : loop_(loop), slices_(capacity.slices), calls_(capacity.calls) {}
+
+  static std::int64_t now();  // the steady clock; any thread
+  // By the loop's clock, which in a simulation is another: of the task, handler or piece that runs.
+  std::int64_t time() const;
+  // Of the moving of so many bytes: what is short takes its event's time, for a clock is not read for nothing.
+  std::int64_t timeOf(std::uint64_t bytes) const;
+  // Of a step that has not begun.
+  static SliceRecord recordOf(const Slice& slice, std::size_t step);
+
+  void submitted(CallRecord call);  // begun now
+  void ended(std::uint64_t number, bool failed);
+  void add(const SliceRecord& record);
+
+  // That are over, and were not before then; in that order.
+  std::vector<SliceRecord> slices(std::int64_t since = 0) const;
+  // So many last ones at most, in order, with those that have not ended.
+  std::vector<CallRecord> calls(std::size_t last) const;
+
+ private:
+  // Record n stands at n mod capacity. Room for the next one is fetched into the cache ahead: a ring comes round so
+  // late that its memory has left it, and waiting for that took most of the time of recording.
+  template <class Record>
+  class Ring {
+   public:
+    explicit Ring(std::size_t capacity) : capacity_(capacity) {}
+    void add(Record record);
+    Record& at(std::uint64_t n) { return records_[n % capacity_]; }
+    const Record& at(std::uint64_t n) const { return records_[n % capacity_]; }
+    std::uint64_t first() const { return added_ - records_.size(); }
+    std::uint64_t end() const { return added_; }
+
+   private:
+    const std::size_t capacity_;
+    std::vector<Record> records_;
+    std::uint64_t added_ = 0;
+  };
+
+  static constexpr std::size_t kTitles = 1024;
+
+  Text shared(const Text& title);
+
+  Loop& loop_;
+  Ring<SliceRecord> slices_;
+  Ring<CallRecord> calls_;
+  // The calls of a training have few titles: they share them, so that each call's own text lives no longer than it.
+  std::unordered_map<std::string_view, Text> titles_;
+};
+
+// By the recorder's clock. Without one nothing is recorded, and no clock is read: 0.
+inline std::int64_t timeBy(const Recorder* recorder) { return recorder == nullptr ? 0 : recorder->time(); }
+inline std::int64_t timeBy(const Recorder* recorder, std::uint64_t bytes) {
+  return recorder == nullptr ? 0 : recorder->timeOf(bytes);
+}
+
+}  // namespace fairring

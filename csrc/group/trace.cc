@@ -1,0 +1,209 @@
+#include "group/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace fairring {
+
+namespace {
+
+// Tracks of a rank, in the order in which they are shown; each takes the next few as far as its events overlap.
+constexpr int kLanesOfTrack = 100;
+
+struct Event {
+  int track;
+  std::string name;
+  std::int64_t began;
+  std::int64_t ended;
+  std::string args;
+};
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char letter : text) {
+    if (static_cast<unsigned char>(letter) < 0x20) {
+      out += ' ';
+      continue;
+    }
+    if (letter == '"' || letter == '\\') out += '\\';
+    out += letter;
+  }
+  return out + '"';
+}
+
+template <class Values>
+std::string listOf(const Values& values) {
+  std::string out;
+  for (const std::string& value : values) out += concat(out.empty() ? "" : ",", quoted(value));
+  return concat('[', out, ']');
+}
+
+std::string micros(std::int64_t nanoseconds) {
+  std::array<char, 32> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%lld.%03d", static_cast<long long>(nanoseconds / 1000),
+                                   static_cast<int>(nanoseconds % 1000));
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+std::string nameOf(const SliceRecord& record) {
+  switch (record.kind) {
+    case SliceRecord::Kind::Send: return concat("to rank ", record.peer);
+    case SliceRecord::Kind::Receive: return concat("from rank ", record.peer);
+    case SliceRecord::Kind::Staging: return "waits for staging";
+    case SliceRecord::Kind::Step: break;
+  }
+  return describe({{record.verb, record.level}});
+}
+
+int trackOf(const SliceRecord& record) {
+  switch (record.kind) {
+    case SliceRecord::Kind::Staging: return 1;
+    case SliceRecord::Kind::Step: return 2 + 3 * record.level;
+    case SliceRecord::Kind::Send: return 3 + 3 * record.level;
+    case SliceRecord::Kind::Receive: return 4 + 3 * record.level;
+  }
+  return 0;
+}
+
+std::string trackName(int track) {
+  if (track < 2) return track == 0 ? "calls" : "staging";
+  static const std::array<std::string, 3> levels{"machine", "rail", "site"};
+  static const std::array<std::string, 3> parts{"", ": sent", ": received"};
+  return levels.at(static_cast<std::size_t>(track - 2) / 3) + parts.at(static_cast<std::size_t>(track - 2) % 3);
+}
+
+Event eventOf(const SliceRecord& record, const std::map<std::uint64_t, std::uint64_t>& numbers, std::int64_t now) {
+  const auto call = numbers.find(record.signature);
+  std::string args = concat("\"call\":", call == numbers.end() ? 0 : call->second, ",\"slice\":", record.slice,
+                            ",\"level\":", record.level);
+  const auto add = [&args](const char* name, std::int64_t time) {
+    if (time != 0) args += concat(",\"", name, "\":", micros(time));
+  };
+  if (record.peer >= 0) args += concat(",\"peer\":", record.peer);
+  if (record.bytes > 0) args += concat(",\"bytes\":", record.bytes);
+  if (record.kind == SliceRecord::Kind::Send || record.kind == SliceRecord::Kind::Receive)
+    args += concat(R"(,"of":")", describe({{record.verb, record.level}}), '"');
+  add("offered", record.offered);
+  add("heard", record.heard);
+  add("released", record.released);
+  if (record.ready == 0) args += ",\"open\":true";
+  return {trackOf(record), nameOf(record), record.began, record.ready == 0 ? now : record.ready, std::move(args)};
+}
+
+Event eventOf(const CallRecord& call, std::int64_t now) {
+  std::string args =
+      concat("\"call\":", call.number, R"(,"signature":")", call.signature, R"(","begun":)", micros(call.begun));
+  if (call.ended == 0) args += ",\"open\":true";
+  if (call.failed) args += ",\"failed\":true";
+  return {0, call.text.str().substr(0, 240), call.submitted, call.ended == 0 ? now : call.ended, std::move(args)};
+}
+
+std::vector<Event> eventsOf(const TraceRecords& records, std::int64_t now) {
+  std::vector<Event> events;
+  std::map<std::uint64_t, std::uint64_t> numbers;
+  for (const CallRecord& call : records.calls) {
+    events.push_back(eventOf(call, now));
+    numbers[call.signature] = call.number;
+  }
+  for (const SliceRecord& record : records.slices) events.push_back(eventOf(record, numbers, now));
+  std::ranges::stable_sort(events, {}, &Event::began);
+  return events;
+}
+
+// Events that overlap stand side by side: viewers expect those of one thread to nest.
+class Lanes {
+ public:
+  int take(const Event& event) {
+    std::vector<std::int64_t>& ends = ends_[event.track];
+    const auto free = std::ranges::find_if(ends, [&](std::int64_t end) { return end <= event.began; });
+    const auto lane = static_cast<int>(free - ends.begin());
+    if (free == ends.end()) {
+      ends.push_back(event.ended);
+    } else {
+      *free = event.ended;
+    }
+    return event.track * kLanesOfTrack + lane % kLanesOfTrack;
+  }
+  const std::map<int, std::vector<std::int64_t>>& used() const { return ends_; }
+
+ private:
+  std::map<int, std::vector<std::int64_t>> ends_;  // by track: of the last event of each lane
+};
+
+std::string metadata(const char* what, int rank, int thread, const std::string& name) {
+  return concat(R"({"ph":"M","name":")", what, R"(","pid":)", rank, ",\"tid\":", thread, R"(,"args":{"name":)",
+                quoted(name), "}}");
+}
+
+std::string otherData(const TraceFacts& facts) {
+  std::string leads;
+  for (const auto& [peer, lead] : facts.clockLeads) leads += concat(leads.empty() ? "" : ",", '"', peer, "\":", lead);
+  std::string packets;
+  for (const auto& [peer, count] : facts.packets) {
+    packets +=
+        concat(packets.empty() ? "" : ",", '"', peer, R"(":{"sent":)", count.sent, ",\"again\":", count.again, '}');
+  }
+  std::string bytes;
+  for (const auto& [level, moved] : facts.traffic)
+    bytes += concat(bytes.empty() ? "" : ",", '"', level, "\":", moved.bytes);
+  return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
+                ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
+                ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
+                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes, R"(},"processor":{"ran_ns":)",
+                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
+                "}");
+}
+
+}  // namespace
+
+ProcessorTime ProcessorTime::now() {
+  ProcessorTime all;
+  std::error_code none;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    std::ifstream line(task.path() / "schedstat");
+    ProcessorTime one;
+    if (!(line >> one.ran >> one.waited)) continue;
+    all.ran += one.ran;
+    all.waited += one.waited;
+  }
+  return all;
+}
+
+std::string chromeTrace(const TraceFacts& facts, const TraceRecords& records) {
+  const std::string host = facts.hosts.at(static_cast<std::size_t>(facts.rank));
+  std::string out = concat(R"({"displayTimeUnit":"ms","otherData":)", otherData(facts), ",\n\"traceEvents\":[\n");
+  out += metadata("process_name", facts.rank, 0, concat("rank ", facts.rank, " (", host, ")"));
+  Lanes lanes;
+  for (const Event& event : eventsOf(records, facts.now)) {
+    out += concat(",\n{\"ph\":\"X\",\"name\":", quoted(event.name), ",\"pid\":", facts.rank,
+                  ",\"tid\":", lanes.take(event), ",\"ts\":", micros(event.began),
+                  ",\"dur\":", micros(event.ended - event.began), ",\"args\":{", event.args, "}}");
+  }
+  for (const auto& [track, ends] : lanes.used()) {
+    const int used = std::min(static_cast<int>(ends.size()), kLanesOfTrack);
+    for (int lane = 0; lane < used; ++lane)
+      out += concat(",\n", metadata("thread_name", facts.rank, track * kLanesOfTrack + lane, trackName(track)));
+  }
+  return out + "\n]}\n";
+}
+
+void writeTraceFile(const std::string& directory, const std::string& group, int rank, const std::string& trace) {
+  std::string name = concat(group, "-rank", rank, ".json");
+  std::ranges::replace(name, '/', '_');
+  const std::filesystem::path path = std::filesystem::path(directory) / name;
+  const std::filesystem::path partial = concat(path.string(), '.', Recorder::now(), ".part");  // others may write too
+  std::ofstream file(partial, std::ios::binary);
+  file << trace;
+  file.close();
+  std::error_code renamed;
+  if (file) std::filesystem::rename(partial, path, renamed);
+  check(file && !renamed, ErrorKind::System, "rank ", rank, " of group ", group, " can't write its trace of ",
+        trace.size(), " bytes to ", path.string(), "; FAIRRING_TRACE must name a directory with room for it");
+}
+
+}  // namespace fairring

@@ -1,0 +1,220 @@
+"""What the calls of a job waited for, by rank and link, in seconds, and what would be without it.
+
+The time from the first call's end to the last one's is cut up by the oldest call that is not over. Until some rank
+makes it, nobody waits. Until all have made it, whoever comes last is waited for. Then its critical path says who is
+(path.py). A rank that is late for several calls at once is counted once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fairring.trace.clock import offsets
+from fairring.trace.path import CallPaths, Cause, Piece
+from fairring.trace.records import Call, RankTrace, TraceError
+from fairring.trace.replay import Replay
+
+Who = TypeVar("Who")
+
+
+@dataclass(frozen=True)
+class Link:
+    """From one rank to another, above the machine, over the large messages seen."""
+
+    source: int
+    target: int
+    bytes_per_second: float  # the median
+
+
+@dataclass
+class CallBlame:
+    """Of one call alone, as Blame has it of all."""
+
+    late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    own: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # sums, copies and its loop
+
+
+@dataclass
+class Blame:
+    """Seconds by cause and by who it is; ranks as the group counts them.
+
+    span: from the first call's end to the last one's. late: exclusively this rank was waited for. late_machine: this
+    machine's ranks alone were. late_calls: for how many calls. links: by (source, target).
+    by_call: of each but the first, with whose end the span begins.
+    """
+
+    ranks: list[RankTrace]
+    replay: Replay
+    calls: int
+    period: int  # calls of a step, as their titles repeat
+    span: float
+    clock_error: float | None
+    computing: float = 0.0  # no rank had made the next call, or several had not
+    late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    late_machine: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    late_calls: Counter[int] = field(default_factory=Counter)
+    wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    machine: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    sums: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
+    links: dict[tuple[int, int], Link] = field(default_factory=dict)
+    by_call: list[CallBlame] = field(default_factory=list)
+
+    @property
+    def steps(self) -> float:
+        return max(self.calls / self.period, 1e-9)
+
+    def machine_of(self, rank: int) -> str:
+        return self.ranks[0].machines[rank]
+
+    def title(self, machine: str) -> str:
+        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
+        one = self.ranks[0]
+        hosts = dict(zip(one.machines, one.hosts, strict=True))
+        if list(hosts.values()).count(hosts[machine]) == 1:
+            return f"machine {hosts[machine]}"
+        return f"machine {list(hosts).index(machine)}"
+
+    def who(self, rank: int) -> str:
+        return f"rank {rank} ({self.ranks[0].hosts[rank]})"
+
+
+def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
+    """The largest, with the largest first."""
+    return heapq.nlargest(count, seconds.items(), key=lambda entry: entry[1])
+
+
+def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
+    """ranks: of one group, each on its own clock. last: of so many calls only. Raises TraceError."""
+    moves = offsets(ranks)
+    there = [one.shifted(moves[one.rank].seconds) for one in ranks]
+    numbers = sorted(set.intersection(*(_ended(one) for one in there)))
+    numbers = numbers[-(last + 1) :] if last else numbers
+    if len(numbers) < 2:
+        raise TraceError("the traces have not two calls that all of these ranks have ended; let the job run on")
+    calls = [{one.rank: one.calls[number] for one in there} for number in numbers]
+    errors = [move.error for move in moves.values()]
+    found = Blame(
+        ranks=there,
+        replay=Replay(calls),
+        calls=len(calls) - 1,
+        period=_period([min(call.items())[1].title for call in calls[1:]]),
+        span=_end(calls[-1]) - _end(calls[0]),
+        clock_error=max((error for error in errors if error is not None), default=0.0) if None not in errors else None,
+    )
+    paths = CallPaths(there)
+    before = _end(calls[0])
+    for call in calls[1:]:
+        before = _add_call(found, call, before, paths)
+    window = (_end(calls[0]), before)
+    found.own_sums = {one.rank: _own_sums(one, window) for one in there}
+    found.links = _links(there, window)
+    return found
+
+
+def _ended(one: RankTrace) -> set[int]:
+    return {number for number, call in one.calls.items() if call.ended is not None and not call.failed}
+
+
+def _end(call: dict[int, Call]) -> float:
+    return max(one.ended or 0.0 for one in call.values())
+
+
+def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
+    """before: when the last call was over. Returns when this one was."""
+    found.by_call.append(CallBlame())
+    submitted = {rank: one.submitted for rank, one in call.items()}
+    start = max(before, min(submitted.values()))
+    end = max(_end(call), start)
+    found.computing += start - before
+    latest = max(submitted, key=lambda rank: submitted[rank])
+    _add_late(found, submitted, latest, start)
+    arrived = max(start, submitted[latest])
+    pieces = paths.of(call)
+    left = end - arrived
+    for piece in pieces:
+        taken = min(piece.seconds, left)  # of what lies behind the last submission
+        left -= taken
+        if taken > 0:
+            _add_piece(found, piece, taken)
+    return end
+
+
+def _add_late(found: Blame, submitted: dict[int, float], latest: int, start: float) -> None:
+    others = [time for rank, time in submitted.items() if rank != latest]
+    alone = submitted[latest] - max([start, *others])
+    found.computing += max([start, *others]) - start
+    if alone > 0:
+        found.late[latest] += alone
+        found.late_calls[latest] += 1
+        found.by_call[-1].late[latest] += alone
+    machine = found.machine_of(latest)
+    elsewhere = [time for rank, time in submitted.items() if found.machine_of(rank) != machine]
+    alone = submitted[latest] - max([start, *elsewhere])
+    if elsewhere and alone > 0:
+        found.late_machine[machine] += alone
+
+
+def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
+    of_call = found.by_call[-1]
+    match piece.cause:
+        case Cause.WIRE:
+            found.wire[piece.rank, piece.to or 0] += seconds
+            of_call.wire[piece.rank, piece.to or 0] += seconds
+        case Cause.MACHINE:
+            found.machine[piece.rank, piece.to or 0] += seconds
+        case Cause.SUMS:
+            found.sums[piece.rank] += seconds
+            of_call.own[piece.rank] += seconds
+        case Cause.GRANT:
+            found.grants[piece.rank] += seconds
+        case Cause.LOOP | Cause.LATE:
+            found.loop[piece.rank] += seconds
+            of_call.own[piece.rank] += seconds
+
+
+def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
+    """As long as all of them would take if they went as quickly as the quickest tenth: messages and other slices hold
+    up the others, on any core."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for step in one.steps:
+        if step.ready is not None and window[0] <= step.ready <= window[1]:
+            there = max(step.heard if step.waited else 0.0, step.offered)
+            taken[step.verb].append(step.offered - step.began + step.ready - there)
+    return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
+
+
+def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
+    went = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
+    rates: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for one in ranks:
+        before: dict[int, float] = defaultdict(
+            float
+        )  # by peer: when its last message was here, behind which others stood
+        for message in sorted(one.receives, key=lambda message: message.arrived):
+            left = went.get((message.peer, one.rank, message.slice, message.verb))
+            if left is not None and window[0] <= message.arrived <= window[1]:
+                took = max(message.arrived - max(left, before[message.peer]), 1e-6)
+                rates[message.peer, one.rank].append(message.bytes / took)
+            before[message.peer] = message.arrived
+    links = {}
+    for (source, target), seen in rates.items():
+        links[source, target] = Link(source, target, statistics.median(seen))
+    return links
+
+
+def _period(titles: Sequence[str]) -> int:
+    """The calls after which the titles repeat; 1 where they do not. A first step may have others, so the later half."""
+    later = titles[len(titles) // 2 :]
+    for period in range(1, len(later) // 2 + 1):
+        if all(title == later[index - period] for index, title in enumerate(later) if index >= period):
+            return period
+    return 1

@@ -1,0 +1,63 @@
+"""One clock for the ranks of a job.
+
+Every heartbeat says what its rank's clock showed, and its receiver keeps the least that its own clock was ahead of
+that: what the two clocks differ by, plus the time of the quickest beat on its way. With that of both directions the
+difference is known, to half the sum of the two: whatever the ways take, the truth lies within that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fairring.trace.records import RankTrace
+
+
+@dataclass(frozen=True)
+class Offset:
+    """seconds: what to add to a rank's times. error: by how much that may be wrong; None: it is not known."""
+
+    seconds: float
+    error: float | None
+
+
+def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
+    """By rank, to the clock of the first: over the ranks between with the least error.
+
+    A rank that nobody has exchanged beats with is placed by its machine's date, which may be wrong by anything.
+    """
+    by_rank = {one.rank: one for one in ranks}
+    root = ranks[0].rank
+    found: dict[int, Offset] = {}
+    queue = [(0.0, root, 0.0)]
+    while queue:
+        error, rank, seconds = heapq.heappop(queue)
+        if rank in found:
+            continue
+        found[rank] = Offset(seconds, error)
+        for peer, one in by_rank.items():
+            between = _between(by_rank[rank], one)
+            if peer not in found and between is not None and between.error is not None:
+                heapq.heappush(queue, (error + between.error, peer, seconds + between.seconds))
+    first = by_rank[root]
+    for rank, one in by_rank.items():
+        if rank not in found:
+            found[rank] = Offset((one.unix_now - one.now) - (first.unix_now - first.now), None)
+    return found
+
+
+def on_one_clock(ranks: Sequence[RankTrace]) -> list[RankTrace]:
+    """The same traces, all with the times of the first rank's clock."""
+    moves = offsets(ranks)
+    return [one.shifted(moves[one.rank].seconds) for one in ranks]
+
+
+def _between(here: RankTrace, there: RankTrace) -> Offset | None:
+    """What to add to the times of `there` to have those of `here`."""
+    if here.machines[here.rank] == here.machines[there.rank]:
+        return Offset(0.0, 0.0)
+    if there.rank not in here.leads or here.rank not in there.leads:
+        return None
+    forth, back = here.leads[there.rank], there.leads[here.rank]
+    return Offset((forth - back) / 2, max(0.0, (forth + back) / 2))

@@ -1,0 +1,183 @@
+"""Who made a job slow, and why: the few causes that cost a tenth of its time or more, the dearest first."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairring.trace.blame import Blame, CallBlame, Link, dearest
+
+LEAST_SHARE = 0.1  # of the time, of a cause that is named
+_SLOW = 0.6  # of its siblings' rate
+_MUCH_LOST = 0.003  # share of packets
+_TIMES_LOST = 3.0  # as many as others lose
+_QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
+_TWICE = 2.0
+_MORE = 1.5  # is lost by all ranks of a machine than by any of them alone
+_PARTS = 8  # of the calls, in order: who is late is so in more than half of them
+
+
+@dataclass(frozen=True)
+class Finding:
+    """seconds: of the whole time, that would be gained without it. who: "rank 5", "machine b" or "all ranks"."""
+
+    kind: str  # late, processor, link, sums
+    who: str
+    seconds: float
+    text: str
+    advice: str
+
+
+def findings(found: Blame) -> list[Finding]:
+    """Nothing where nobody and nothing costs a tenth of the time."""
+    late = _dear(found, _late(found))
+    # Of a rank that comes late the others' data come all at once, and its sums stand in line behind them.
+    sums = [one for one in _sums(found) if one.who not in {other.who for other in late}]
+    every = _dear(found, [*late, *_links(found), *sums])
+    return sorted(every, key=lambda one: one.seconds, reverse=True)
+
+
+def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
+    return [one for one in every if one.seconds >= LEAST_SHARE * found.span]
+
+
+def _late(found: Blame) -> Iterator[Finding]:
+    machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
+    mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
+    if len(mates) > 1 and of_machine > _MORE * max(found.late[rank] for rank in mates):
+        yield Finding(
+            "late",
+            found.title(machine),
+            found.replay.gained(without=mates),
+            f"its ranks {', '.join(map(str, mates))} make their calls after all others",
+            "look at what that machine does between calls: its processors' clock, other jobs, its disks",
+        )
+        return
+    if not found.late:
+        return
+    (rank, seconds), *others = dearest(found.late, 2)
+    if not _is_throughout(found, rank) or (others and seconds < _TWICE * others[0][1]):
+        return
+    seconds = found.replay.gained(without=[rank])
+    many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
+    if _is_queued(found, rank):
+        yield Finding(
+            "processor",
+            f"rank {rank}",
+            seconds,
+            f"{many}, and its threads stood in line for a processor for {_queued(found, rank):.0%} of the time they "
+            "wanted one",
+            f"find what else runs on its cores on {_host(found, rank)} (top, taskset, the number of threads)",
+        )
+        return
+    yield Finding(
+        "late",
+        f"rank {rank}",
+        seconds,
+        f"{many}: it computes longer, or waits for its input",
+        "profile that rank's step (torch.profiler) beside another's: data loading, forward, backward",
+    )
+
+
+def _links(found: Blame) -> Iterator[Finding]:
+    machines = list(dict.fromkeys(found.ranks[0].machines))
+    best: Finding | None = None
+    for machine in machines:
+        touching = [link for link in found.links.values() if _touches(found, link, machine)]
+        others = [link for link in found.links.values() if not _touches(found, link, machine)]
+        if not touching or not others:
+            continue
+        rate, usual = _median(touching), _median(others)
+        if rate < _SLOW * usual:
+            title = found.title(machine)
+            lost, usually = _lost(found, touching), _lost(found, others)
+            lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
+            again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
+            finding = Finding(
+                "link",
+                title,
+                found.replay.gained(saved=[(1 - rate / usual) * _wire(found, call, machine) for call in found.by_call]),
+                f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
+                f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
+            )
+            best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
+    if best is not None:
+        yield best
+
+
+def _sums(found: Blame) -> Iterator[Finding]:
+    if len(found.own_sums) < 2:
+        return
+    rank = max(found.own_sums, key=lambda one: found.own_sums[one])
+    own = found.own_sums[rank]
+    usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
+    if own <= _TWICE * usual:
+        return
+    yield Finding(
+        "processor" if _is_queued(found, rank) else "sums",
+        f"rank {rank}",
+        found.replay.gained(saved=[(1 - usual / own) * call.own[rank] for call in found.by_call]),
+        f"its sums and copies take {own / usual:.1f} times as long as others'",
+        f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
+    )
+
+
+def _is_throughout(found: Blame, rank: int) -> bool:
+    """Whether it is waited for most in more than half of the parts, and not just once."""
+    parts = min(_PARTS, found.calls)
+    most = 0
+    for part in range(parts):
+        late: dict[int, float] = defaultdict(float)
+        for call in found.by_call[part * found.calls // parts : (part + 1) * found.calls // parts]:
+            for who, seconds in call.late.items():
+                late[who] += seconds
+        most += rank in late and late[rank] == max(late.values())
+    return most > parts / 2
+
+
+def _wire(found: Blame, call: CallBlame, machine: str) -> float:
+    return sum(
+        seconds
+        for (source, target), seconds in call.wire.items()
+        if machine in (found.machine_of(source), found.machine_of(target))
+    )
+
+
+def _touches(found: Blame, link: Link, machine: str) -> bool:
+    return machine in (found.machine_of(link.source), found.machine_of(link.target))
+
+
+def _lost(found: Blame, links: Sequence[Link]) -> float:
+    """Share of the packets that went again."""
+    counts = [
+        found.ranks[index].packets.get(link.target, (0, 0)) for link in links for index in _of(found, link.source)
+    ]
+    return sum(again for _, again in counts) / max(sum(sent for sent, _ in counts), 1)
+
+
+def _of(found: Blame, rank: int) -> list[int]:
+    return [index for index, one in enumerate(found.ranks) if one.rank == rank]
+
+
+def _median(links: Sequence[Link]) -> float:
+    return statistics.median(link.bytes_per_second for link in links)
+
+
+def _queued(found: Blame, rank: int) -> float:
+    return next(one.queued_share for one in found.ranks if one.rank == rank)
+
+
+def _is_queued(found: Blame, rank: int) -> bool:
+    others = [one.queued_share for one in found.ranks if one.rank != rank]
+    own = _queued(found, rank)
+    return own > _QUEUED and own > _TWICE * statistics.median(others or [0.0])
+
+
+def _host(found: Blame, rank: int) -> str:
+    return found.ranks[0].hosts[rank]
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:.3g} MB/s"

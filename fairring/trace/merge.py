@@ -1,0 +1,38 @@
+"""The traces of all ranks as one, for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
+
+Times are those of the date, as in the traces of torch.profiler, by the first rank's machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairring.trace.clock import offsets
+from fairring.trace.records import parse
+
+_TIMES_IN_ARGS = ("offered", "heard", "released", "begun")
+
+
+def merge(paths: Sequence[Path]) -> dict[str, Any]:
+    """paths: of one group's ranks. Raises TraceError where one is no trace."""
+    texts = {path: path.read_text() for path in paths}
+    ranks = sorted((parse(text, str(path)) for path, text in texts.items()), key=lambda one: one.rank)
+    moves = offsets(ranks)
+    to_date = ranks[0].unix_now - ranks[0].now
+    events: list[dict[str, Any]] = []
+    for text in texts.values():
+        trace = json.loads(text)
+        move = moves[trace["otherData"]["rank"]].seconds + to_date
+        events += [_moved(event, move * 1e6) for event in trace["traceEvents"]]
+    errors = {str(rank): move.error for rank, move in moves.items()}
+    return {"displayTimeUnit": "ms", "otherData": {"clock_error_seconds": errors}, "traceEvents": events}
+
+
+def _moved(event: dict[str, Any], micros: float) -> dict[str, Any]:
+    if event["ph"] != "X":
+        return event
+    args = {name: value + micros if name in _TIMES_IN_ARGS else value for name, value in event["args"].items()}
+    return {**event, "ts": event["ts"] + micros, "args": args}

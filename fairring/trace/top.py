@@ -1,0 +1,112 @@
+"""Shows again and again what a live job does: calls a second, who makes it slow, each rank, the slowest links.
+
+The job runs with FAIRRING_TRACE=DIR. The ranks of this machine are asked; those of other machines are shown as they
+wrote last, where DIR is shared with them and somebody asks there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+
+from fairring.trace.blame import Blame, blame
+from fairring.trace.records import Call, RankTrace, Step, TraceError, largest, load
+from fairring.trace.words import explain
+
+HELP = "watches a live job: calls a second, who is slow, each rank, links"
+_CLEAR = "\x1b[H\x1b[2J"
+_LINKS = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
+    parser.add_argument("--group", help="by name; the one with most calls if none is given")
+    parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
+    parser.add_argument("--every", type=float, metavar="SECONDS", default=2.0, help="look so often (%(default)s)")
+    parser.add_argument("--times", type=int, metavar="N", help="look so many times; until interrupted if not given")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fairring.trace.live import ask
+
+    before: tuple[float, int] | None = None  # when this was looked at, and how many calls there were
+    pause = threading.Event()
+    try:
+        for look in count(1):
+            answered, refused = ask(arguments.directory, arguments.last + 1)
+            if not answered:
+                print(f"fairring top: no process of this machine listens in {arguments.directory}", file=sys.stderr)
+                return 1
+            now = time.monotonic()
+            ranks = largest(load(arguments.directory), arguments.group)
+            made = max(_made(one) for one in ranks)
+            per_second = (made - before[1]) / (now - before[0]) if before else None
+            before = (now, made)
+            print(_CLEAR if sys.stdout.isatty() else "", end="")
+            print("\n".join([*refused, *picture(ranks, arguments.last, per_second)]), flush=True)
+            if look == arguments.times:
+                return 0
+            pause.wait(arguments.every)
+    except (TraceError, OSError) as error:
+        print(f"fairring top: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def picture(ranks: Sequence[RankTrace], last: int, per_second: float | None = None) -> list[str]:
+    """One look at a group, in lines. per_second: calls, since the look before; None: this is the first."""
+    rate = "" if per_second is None else f", {per_second:.3g} calls/s"
+    lines = [f"{time.strftime('%H:%M:%S')}{rate}"]
+    found: Blame | None = None
+    try:
+        lines.append(explain(ranks, last))
+        found = blame(ranks, last)
+    except TraceError as error:  # too few calls yet
+        lines.append(str(error))
+    return [*lines, "", *_ranks(ranks, found), *_links(found)]
+
+
+def _made(one: RankTrace) -> int:
+    return max(one.calls, default=0)
+
+
+def _ranks(ranks: Sequence[RankTrace], found: Blame | None) -> list[str]:
+    rows = [("rank", "machine", "calls", "under way", "for", "waits for", "last to come", "in line for a core")]
+    for one in ranks:
+        under_way = [call for call in one.calls.values() if call.ended is None]
+        late = f"{found.late[one.rank] / found.steps * 1e3:.3g} ms/step" if found else "-"
+        row = (one.rank, one.hosts[one.rank], _made(one), len(under_way), _age(one, under_way), _whom(one.steps))
+        rows.append((*map(str, row), late, f"{one.queued_share:.0%}"))  # type: ignore[arg-type]
+    return _table(rows)
+
+
+def _age(one: RankTrace, under_way: Sequence[Call]) -> str:
+    if not under_way:
+        return "-"
+    return f"{one.now - min(call.submitted for call in under_way):.3g} s"
+
+
+def _whom(steps: Iterable[Step]) -> str:
+    waits = sorted({step.peer for step in steps if step.ready is None and step.peer is not None})
+    return ", ".join(map(str, waits)) or "-"
+
+
+def _links(found: Blame | None) -> list[str]:
+    if not found or not found.links:
+        return []
+    slowest = sorted(found.links.values(), key=lambda link: link.bytes_per_second)[:_LINKS]
+    rows = [("from", "to", "MB/s")]
+    rows += [(str(link.source), str(link.target), f"{link.bytes_per_second / 1e6:.3g}") for link in slowest]
+    return ["", "Slowest on the wire, large messages:", *_table(rows)]
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -1,0 +1,38 @@
+"""Asks the live ranks of a job what they wait for, and says who or what makes it slow.
+
+The job runs with FAIRRING_TRACE=DIR. The ranks of this machine write their traces there when asked; those of other
+machines are told of as they were written last, where DIR is shared with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "who or what makes a live job slow"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
+    parser.add_argument("--group", help="by name; the one with most calls if none is given")
+    parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fairring.trace.live import ask
+    from fairring.trace.records import TraceError, largest, load
+    from fairring.trace.words import explain
+
+    answered, refused = ask(arguments.directory, arguments.last + 1)
+    for said in refused:
+        print(f"fairring why: {said}", file=sys.stderr)
+    if not answered:
+        print(f"fairring why: no process of this machine listens in {arguments.directory}", file=sys.stderr)
+        return 1
+    try:
+        print(explain(largest(load(arguments.directory), arguments.group), arguments.last))
+    except (TraceError, OSError) as error:
+        print(f"fairring why: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,125 @@
+"""A blame in words, for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from fairring.trace.blame import Blame, blame, dearest
+from fairring.trace.findings import LEAST_SHARE, findings
+from fairring.trace.records import RankTrace, TraceError
+
+_SHOWN = 3
+
+
+def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
+    """What made the group slow, what takes its time, and what is under way. Raises TraceError."""
+    lines = [*_errors(ranks), *_stuck(ranks)]
+    try:
+        lines += _slow(blame(ranks, last))
+    except TraceError as error:
+        if not lines:
+            raise
+        lines.append(str(error))
+    return "\n".join(lines)
+
+
+def _slow(found: Blame) -> Iterator[str]:
+    world = len(found.ranks[0].machines)
+    steps, each = found.steps, found.span / found.steps
+    ranks = f"{len(found.ranks)} of {world} ranks" if len(found.ranks) < world else f"{world} ranks"
+    of = f", {found.period} calls a step" if found.period > 1 else ""
+    yield (
+        f"Group {found.ranks[0].group}, {ranks}: {found.calls} calls in {found.span:.3g} s{of}; "
+        f"{_ms(each)} from one {'step' if found.period > 1 else 'call'} to the next."
+    )
+    if found.clock_error is None:
+        yield "Clocks: by the machines' own dates, for not all have heard each other's heartbeats; take care."
+    elif len(set(found.ranks[0].machines)) > 1:
+        yield f"Clocks agree to {found.clock_error * 1e6:.0f} microseconds or better."
+    named = findings(found)
+    if not named:
+        yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
+    for number, one in enumerate(named, 1):
+        yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
+        yield f"   Without it: {_ms((found.span - one.seconds) / steps)} instead of {_ms(each)}. To do: {one.advice}."
+    yield f"Where the time goes: {_parts(found)}."
+    yield from _worst(found)
+
+
+def _parts(found: Blame) -> str:
+    parts = {
+        "computing, while no call waits": found.computing,
+        "waiting for the last rank to make a call": sum(found.late.values()),
+        "between machines": sum(found.wire.values()),
+        "within machines": sum(found.machine.values()),
+        "sums and copies": sum(found.sums.values()),
+        "waiting for a receiver's memory": sum(found.grants.values()),
+        "beginning and ending calls": sum(found.loop.values()),
+    }
+    ordered = sorted(parts.items(), key=lambda part: part[1], reverse=True)
+    return ", ".join(f"{name} {seconds / found.span:.0%}" for name, seconds in ordered if seconds >= 0.01 * found.span)
+
+
+def _worst(found: Blame) -> Iterator[str]:
+    if len(found.ranks) == 1:
+        yield from _seen_by_one(found)
+        return
+    late = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in dearest(found.late, _SHOWN)]
+    if late:
+        yield f"Last to come, by step: {', '.join(late)}."
+    wires = dearest(found.wire, _SHOWN)
+    shown = [
+        f"{source} to {target} {_ms(seconds / found.steps)}{_speed(found, source, target)}"
+        for (source, target), seconds in wires
+    ]
+    if shown:
+        yield f"Waited for on the wire, by step, from rank to rank: {', '.join(shown)}."
+
+
+def _seen_by_one(found: Blame) -> Iterator[str]:
+    """Without the others' traces a rank that came late can't be told from a slow wire."""
+    waits: dict[int, float] = defaultdict(float)
+    for (peer, _), seconds in [*found.wire.items(), *found.machine.items()]:
+        waits[peer] += seconds
+    whom = [f"{found.who(rank)} {_ms(seconds / found.steps)}" for rank, seconds in dearest(waits, _SHOWN)]
+    if whom:
+        yield f"This rank waited, by step, for {', '.join(whom)}: they, the way from them, or whom they waited for."
+
+
+def _speed(found: Blame, source: int, target: int) -> str:
+    link = found.links.get((source, target))
+    return f" at {link.bytes_per_second / 1e6:.3g} MB/s" if link else ""
+
+
+def _errors(ranks: Sequence[RankTrace]) -> Iterator[str]:
+    first = next((one for one in ranks if one.error), None)
+    if first:
+        yield f"The group failed: {first.error}"
+
+
+def _stuck(ranks: Sequence[RankTrace]) -> Iterator[str]:
+    """Calls that have not ended, on whom each rank waits in them, and who has not made them."""
+    world = len(ranks[0].machines)
+    open_calls = {one.rank: [call for call in one.calls.values() if call.ended is None] for one in ranks}
+    numbers = [call.number for calls in open_calls.values() for call in calls]
+    if not numbers:
+        return
+    oldest = min(numbers)
+    missing = [one.rank for one in ranks if max(one.calls, default=0) < oldest]
+    unseen = sorted(set(range(world)) - {one.rank for one in ranks})
+    for one in ranks:
+        call = next((call for call in open_calls[one.rank] if call.number == oldest), None)
+        if call:
+            since = one.now - call.submitted
+            waits = sorted({step.peer for step in one.steps if step.ready is None and step.peer is not None})
+            whom = f", waiting for rank {', '.join(map(str, waits))}" if waits else ""
+            yield f"rank {one.rank} has been in call {oldest}, {call.title}, for {since:.3g} s{whom}."
+    if missing:
+        yield f"Not in that call: rank {', '.join(map(str, missing))}, which has made fewer calls."
+    if unseen:
+        yield f"No trace of rank {', '.join(map(str, unseen))}."
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

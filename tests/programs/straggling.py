@@ -1,0 +1,94 @@
+"""Trains a small model by DDP in a group for each run, with the run's trouble planted; FAIRRING_TRACE gets the traces.
+
+Argument: the runs, as JSON: a list of objects with the fields of Run. Prints a line for each: its group's name, the
+seconds of a step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+LAYERS = 4
+BURN = "while True: pass"
+
+
+@dataclass
+class Run:
+    """pause: seconds that each layer's backward takes; slow: those ranks take slow_pause instead."""
+
+    steps: int = 12
+    width: int = 512  # a layer has its square of parameters
+    pause: float = 0.005
+    slow: list[int] = field(default_factory=list)
+    slow_pause: float = 0.02
+    crowded: list[int] = field(default_factory=list)  # ranks that share their core with busy processes
+    busy: int = 3
+
+
+class Pause(torch.autograd.Function):
+    """A layer whose backward takes a while."""
+
+    @staticmethod
+    def forward(ctx, values, seconds):
+        ctx.seconds = seconds
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(ctx.seconds)  # what a longer computation, or a slower processor, looks like to the others
+        return gradient, None
+
+
+class Net(nn.Module):
+    def __init__(self, width: int, pause: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(LAYERS))
+        self.pause = pause
+
+    def forward(self, values):
+        for layer in self.layers:
+            values = Pause.apply(layer(values), self.pause)
+        return values
+
+
+def play(run: Run, rank: int) -> None:
+    group = dist.new_group()
+    assert isinstance(group, dist.ProcessGroup)
+    crowd = []
+    cores = os.sched_getaffinity(0)
+    if rank in run.crowded:
+        os.sched_setaffinity(0, {max(cores)})
+        crowd = [subprocess.Popen([sys.executable, "-I", "-S", "-c", BURN]) for _ in range(run.busy)]
+    net = Net(run.width, run.slow_pause if rank in run.slow else run.pause)
+    model = DistributedDataParallel(net, process_group=group, bucket_cap_mb=run.width * run.width * 4 / 2**20)
+    began = time.monotonic()
+    for _ in range(run.steps):
+        model(torch.ones(2, run.width)).sum().backward()
+    seconds = (time.monotonic() - began) / run.steps
+    for one in crowd:
+        one.kill()
+        one.wait()
+    os.sched_setaffinity(0, cores)
+    print(json.dumps({"group": group.group_name, "seconds": seconds}), flush=True)
+    dist.destroy_process_group(group)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("fairring")
+    for run in json.loads(sys.argv[1]):
+        play(Run(**run), dist.get_rank())
+    dist.destroy_process_group()
+
+
+main()

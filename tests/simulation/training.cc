@@ -1,0 +1,203 @@
+#include "simulation/training.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "plan/cost_rows.h"
+
+namespace fairring::simulation {
+
+namespace {
+
+constexpr double kBeginSeconds = 1e-3;
+
+double share(std::uint64_t bits) { return static_cast<double>(bits >> 11) / 9007199254740992.0; }
+
+double between(std::mt19937_64& random, double least, double most) { return least + share(random()) * (most - least); }
+
+std::vector<Place> placesOf(const Training& training) {
+  std::vector<Place> places;
+  for (int machine = 0; machine < training.machines; ++machine) {
+    for (int rank = 0; rank < training.ranks; ++rank) places.push_back({concat("machine", machine), "site"});
+  }
+  return places;
+}
+
+WorldSettings settingsOf(const Training& training) {
+  WorldSettings settings{.places = placesOf(training),
+                         .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                         .moves = false,
+                         .records = true};
+  settings.costs.network.bytesPerSecond = training.bytesPerSecond * NetworkCosts::kPayload;
+  settings.planner.rows[1].bytesPerSecond = training.bytesPerSecond / training.ranks;
+  return settings;
+}
+
+class Course {
+ public:
+  explicit Course(const Training& training)
+      : training_(training),
+        world_(settingsOf(training)),
+        tensor_(new std::byte[training.bucketBytes]),
+        ranks_(static_cast<std::size_t>(world_.size())) {
+    const Trouble& trouble = training.trouble;
+    if (trouble.kind == Trouble::Kind::SlowLink) world_.slowLink(trouble.who, trouble.factor);
+    if (trouble.kind == Trouble::Kind::SlowCore) world_.slow(trouble.who, trouble.factor);
+  }
+
+  Trained run(const std::string& name) {
+    for (int rank = 0; rank < world_.size(); ++rank)
+      world_.at(ofSeconds(kBeginSeconds), [this, rank] { compute(rank, ofSeconds(kBeginSeconds)); });
+    while (world_.step()) {
+    }
+    Time end{0};
+    for (const Rank& rank : ranks_) {
+      check(rank.step == training_.steps, ErrorKind::Usage, "a simulated rank stands still in step ", rank.step);
+      end = std::max(end, rank.time);
+    }
+    Trained trained;
+    trained.stepSeconds = (secondsOf(end) - kBeginSeconds) / training_.steps;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      trained.facts.push_back(factsOf(rank, name));
+      trained.records.push_back(recordsOf(rank));
+    }
+    return trained;
+  }
+
+ private:
+  struct Rank {
+    int step = 0;
+    int left = 0;  // buckets of this step
+    Time time{0};  // at which its last step was over
+    std::uint64_t calls = 0;
+  };
+
+  // The buckets of a step that begins then.
+  void compute(int rank, Time begin) {
+    Rank& self = ranks_[static_cast<std::size_t>(rank)];
+    self.left = training_.buckets;
+    Time when = begin + (isInput(rank) ? ofSeconds(training_.trouble.factor * stepSeconds()) : Time(0));
+    for (int bucket = 0; bucket < training_.buckets; ++bucket) {
+      when += ofSeconds(secondsOfBucket(rank, self.step, bucket));
+      world_.at(when, [this, rank] { reduce(rank); });
+    }
+  }
+
+  void reduce(int rank) {
+    Call call{.signature = {.text = "all_reduce SUM of a bucket"}, .done = nullptr};
+    call.operands.push_back({tensor_.get(), training_.bucketBytes / sizeof(float), Reduction{.dtype = DType::Float32}});
+    call.done = [this, rank](const Error& error) {
+      if (!error) isReduced(rank);
+    };
+    world_.submit(rank, std::move(call), ++ranks_[static_cast<std::size_t>(rank)].calls);
+  }
+
+  void isReduced(int rank) {
+    Rank& self = ranks_[static_cast<std::size_t>(rank)];
+    if (--self.left > 0) return;
+    self.time = world_.timeOf(rank);
+    if (++self.step < training_.steps) compute(rank, self.time);
+  }
+
+  double stepSeconds() const { return training_.bucketSeconds * training_.buckets; }
+
+  bool isInput(int rank) const {
+    return training_.trouble.kind == Trouble::Kind::LateInput && training_.trouble.who == rank;
+  }
+
+  // Drawn from where it stands, so that a trouble changes nothing else.
+  double secondsOfBucket(int rank, int step, int bucket) const {
+    std::seed_seq place{static_cast<std::uint32_t>(training_.seed), static_cast<std::uint32_t>(rank),
+                        static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(bucket)};
+    std::mt19937_64 random(place);
+    const Trouble& trouble = training_.trouble;
+    const bool isLate = (trouble.kind == Trouble::Kind::LateRank && trouble.who == rank) ||
+                        (trouble.kind == Trouble::Kind::LateMachine && trouble.who == rank / training_.ranks);
+    return training_.bucketSeconds * (isLate ? trouble.factor : 1.0) * (1 + training_.unevenness * share(random()));
+  }
+
+  // By which a machine's clock is ahead. Drawn, up to an hour.
+  std::int64_t ahead(int rank) const {
+    std::mt19937_64 random(training_.seed + 1 + static_cast<std::uint64_t>(rank / training_.ranks));
+    return static_cast<std::int64_t>(share(random()) * 3.6e12);
+  }
+
+  TraceFacts factsOf(int rank, const std::string& name) {
+    TraceFacts facts;
+    facts.group = name;
+    facts.rank = rank;
+    for (const Place& place : placesOf(training_)) {
+      facts.machines.push_back(place.machine);
+      facts.hosts.push_back("host" + place.machine.substr(7));
+    }
+    facts.stagingBytes = 50ULL << 20;
+    for (const int peer : world_.planner().peersOf(rank)) {
+      facts.clockLeads[peer] =
+          ahead(rank) - ahead(peer) + static_cast<std::int64_t>(NetworkCosts().latencySeconds * 1e9);
+    }
+    facts.now = (world_.now() + Time(ahead(rank))).count();
+    return facts;
+  }
+
+  TraceRecords recordsOf(int rank) {
+    TraceRecords records;
+    world_.rank(rank).onLoop([&] {
+      const Recorder& recorder = *world_.rank(rank).recorder;
+      records = {recorder.calls(kAllCalls), recorder.slices()};
+    });
+    const auto move = [by = ahead(rank)](std::int64_t& time) {
+      if (time != 0) time += by;
+    };
+    for (CallRecord& call : records.calls) {
+      for (std::int64_t* time : {&call.submitted, &call.begun, &call.ended}) move(*time);
+    }
+    for (SliceRecord& record : records.slices) {
+      for (std::int64_t* time : {&record.began, &record.offered, &record.heard, &record.ready, &record.released})
+        move(*time);
+    }
+    return records;
+  }
+
+  const Training training_;
+  World world_;
+  const std::unique_ptr<std::byte[]> tensor_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace
+
+Training drawnTraining(std::uint64_t seed, Trouble::Kind kind) {
+  std::mt19937_64 random(seed);
+  constexpr std::array kGbits{1.0, 10.0, 25.0};
+  Training training;
+  training.seed = seed;
+  training.machines = 3 + static_cast<int>(random() % 3);
+  training.ranks = 1 + static_cast<int>(random() % 3);
+  training.buckets = 2 + static_cast<int>(random() % 5);
+  training.bytesPerSecond = kGbits.at(random() % kGbits.size()) * 1e9 / 8;
+  // What a bucket takes to be reduced, by the link, is half to twice what it takes to be computed.
+  training.bucketSeconds = between(random, 2e-3, 20e-3);
+  training.bucketBytes =
+      static_cast<std::uint64_t>(between(random, 0.25, 1.0) * training.bucketSeconds * training.bytesPerSecond) / 4 * 4;
+  training.unevenness = between(random, 0.0, 0.2);
+  const bool isMachine = kind == Trouble::Kind::LateMachine || kind == Trouble::Kind::SlowLink;
+  if (kind == Trouble::Kind::LateMachine) training.ranks = std::max(training.ranks, 2);
+  const int count = isMachine ? training.machines : training.machines * training.ranks;
+  training.trouble = {.kind = kind, .who = static_cast<int>(random() % static_cast<std::uint64_t>(count))};
+  switch (kind) {
+    case Trouble::Kind::None: break;
+    case Trouble::Kind::LateRank:
+    case Trouble::Kind::LateMachine: training.trouble.factor = between(random, 1.5, 4); break;
+    case Trouble::Kind::LateInput: training.trouble.factor = between(random, 0.3, 2); break;
+    case Trouble::Kind::SlowLink: training.trouble.factor = between(random, 2.5, 10); break;
+    case Trouble::Kind::SlowCore: training.trouble.factor = between(random, 5, 50); break;
+  }
+  return training;
+}
+
+Trained carriedOut(const Training& training, const std::string& name) { return Course(training).run(name); }
+
+}  // namespace fairring::simulation

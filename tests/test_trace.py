@@ -1,0 +1,148 @@
+"""Traces: one clock, and the right rank, machine and cause, on traces that were made up and on those of the lab."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_traces import LATENCY, Job
+
+from fairring.trace.blame import blame
+from fairring.trace.clock import offsets
+from fairring.trace.findings import Finding, findings
+from fairring.trace.records import TraceError, load, parse
+from fairring.trace.top import picture
+from fairring.trace.words import explain
+
+
+def named(job: Job) -> list[tuple[str, str]]:
+    return [(one.kind, one.who) for one in findings(blame(job.traces()))]
+
+
+def first(job: Job) -> Finding:
+    return findings(blame(job.traces()))[0]
+
+
+def per_call(job: Job) -> float:
+    found = blame(job.traces())
+    return found.span / found.calls
+
+
+def test_nobody_is_named_where_all_are_alike() -> None:
+    assert named(Job()) == []
+    assert named(Job(compute=0.0)) == [], "all of the time is communication"
+
+
+def test_a_rank_that_computes_longer_is_named() -> None:
+    assert named(Job(slow_compute={3: 0.2})) == [("late", "rank 3")]
+
+
+def test_what_would_be_without_it_is_what_is_without_it() -> None:
+    job = Job(slow_compute={3: 0.2})
+    found = blame(job.traces())
+    without = (found.span - first(job).seconds) / found.calls
+    assert without == pytest.approx(per_call(Job()), rel=0.02)
+
+
+def test_a_machine_whose_ranks_are_all_late_is_named() -> None:
+    assert named(Job(slow_compute={2: 0.2, 3: 0.2})) == [("late", "machine host1")]
+
+
+def test_a_rank_whose_processor_is_taken_is_told_from_one_that_computes() -> None:
+    assert named(Job(slow_compute={3: 0.2}, queued={3: 0.4})) == [("processor", "rank 3")]
+
+
+def test_a_machine_with_a_slow_link_is_named() -> None:
+    job = Job(slow_rate={1: 2e7})
+    assert named(job) == [("link", "machine host1")]
+    found = blame(job.traces())
+    without = (found.span - first(job).seconds) / found.calls
+    assert without == pytest.approx(per_call(Job()), rel=0.1)
+
+
+def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() -> None:
+    again = "of its packets went again"
+    assert again in first(Job(slow_rate={1: 2e7}, again={1: 200})).text
+    assert again not in first(Job(slow_rate={1: 2e7}, again={0: 200, 1: 200, 2: 200})).text
+
+
+def test_a_rank_that_sums_slowly_is_named() -> None:
+    assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
+
+
+def test_the_clocks_of_machines_may_differ_by_anything() -> None:
+    job = Job(slow_compute={3: 0.2}, ahead={1: 1000.0, 2: -5.0})
+    moves = offsets(job.traces())
+    for rank, ahead in enumerate((0.0, 0.0, 1000.0, 1000.0, -5.0, -5.0)):
+        assert moves[rank].seconds == pytest.approx(-ahead, abs=1e-9)
+        assert moves[rank].error == pytest.approx(LATENCY if rank > 1 else 0.0, abs=1e-9)
+    assert named(job) == [("late", "rank 3")]
+
+
+def test_a_rank_that_heard_no_heartbeat_is_placed_by_its_date() -> None:
+    ranks = [replace(one, leads={}) for one in Job(ahead={1: 7.0}).traces()]
+    assert offsets(ranks)[2].error is None
+    assert offsets(ranks)[2].seconds == pytest.approx(-7.0)
+    assert "by the machines' own dates" in explain(ranks)
+
+
+def test_the_calls_of_a_step_are_those_after_which_titles_repeat() -> None:
+    def titled(number: int) -> str:
+        return f"bucket {number % 3}" if number > 5 else f"bucket {number} of the first step"
+
+    ranks = [
+        replace(one, calls={number: replace(call, title=titled(number)) for number, call in one.calls.items()})
+        for one in Job(calls=22).traces()
+    ]
+    assert blame(ranks).period == 3
+    assert "3 calls a step" in explain(ranks)
+
+
+def test_a_call_that_not_all_have_made_is_told_of() -> None:
+    ranks = []
+    for one in Job(calls=5).traces():
+        calls = dict(one.calls)
+        if one.rank == 4:
+            del calls[5]
+        else:
+            calls[5] = replace(calls[5], ended=None)
+        ranks.append(replace(one, calls=calls, steps=tuple(step for step in one.steps if step.call < 5)))
+    told = explain(ranks)
+    assert "rank 0 has been in call 5, all_reduce" in told
+    assert "Not in that call: rank 4" in told
+
+
+def test_ranks_without_a_trace_are_told_of() -> None:
+    assert "5 of 6 ranks" in explain(Job().traces()[:5])
+
+
+def test_one_rank_alone_says_whom_it_waited_for() -> None:
+    own = Job(slow_compute={3: 0.2}).traces()[2]
+    assert "1 of 6 ranks" in explain([own])
+    assert "This rank waited, by step, for rank 3 (host1) 100 ms" in explain([own])
+
+
+def test_a_look_at_a_live_job_has_a_row_for_each_rank_and_the_slowest_links() -> None:
+    job = Job(slow_compute={3: 0.2}, slow_rate={2: 2e7}, queued={3: 0.4})
+    lines = picture(job.traces(), 200, per_second=12.345)
+    assert lines[0].endswith(", 12.3 calls/s")
+    rows = {line.split()[0]: line.split() for line in lines[2].splitlines() + lines[3:] if line.strip()}
+    assert rows["3"][1:5] == ["host1", "20", "0", "-"]
+    assert rows["3"][-1] == "40%"
+    assert float(rows["3"][-3]) > 10 * float(rows["2"][-3]), "ms a step for which it was the last to come"
+    links = [line.split() for line in lines[lines.index("Slowest on the wire, large messages:") + 2 :]]
+    assert all({"4", "5"} & set(link[:2]) for link in links), "machine 2 has those ranks"
+
+
+def test_a_look_at_a_job_of_no_calls_says_so() -> None:
+    lines = picture(Job(calls=1).traces(), 200)
+    assert any("let the job run on" in line for line in lines)
+
+
+def test_what_is_no_trace_is_refused(tmp_path) -> None:
+    for text in ("", "[]", "{}", json.dumps({"traceEvents": [], "otherData": {}})):
+        with pytest.raises(TraceError, match="no trace of a rank"):
+            parse(text)
+    with pytest.raises(TraceError, match="FAIRRING_TRACE"):
+        load(tmp_path)

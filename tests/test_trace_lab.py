@@ -1,0 +1,75 @@
+"""Traces of a real job in the lab: its clocks, and what it tells of itself while it is stuck."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from lab_programs import needs_namespaces, program
+
+from fairring.lab import Lab
+from fairring.trace.clock import offsets
+from fairring.trace.live import ask
+from fairring.trace.records import RankTrace, load
+from fairring.trace.words import explain
+
+TIMEOUT_SECONDS = 280  # less than pytest's own
+LOOKS = 10_000  # at a live job, until it shows what it is in
+
+pytestmark = needs_namespaces
+
+
+def fairring(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fairring", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+
+
+def look_until(directory: Path, seen: Callable[[list[RankTrace]], bool]) -> list[RankTrace]:
+    ranks: list[RankTrace] = []
+    for _ in range(LOOKS):
+        answered, refused = ask(directory)
+        assert (answered, refused) == (2, [])
+        ranks = load(directory)["0"]
+        if len(ranks) == 2 and seen(ranks):
+            break
+    return ranks
+
+
+def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
+    pipe, traces = tmp_path / "pipe", tmp_path / "traces"
+    os.mkfifo(pipe)
+    with Lab(program("stuck", str(pipe)), [1, 1], env={"FAIRRING_TRACE": str(traces)}) as lab:
+        for rank in range(2):
+            lab.wait_for_output(rank, "ready", TIMEOUT_SECONDS)
+        ranks = look_until(
+            traces, lambda ranks: "waiting for rank 1" in explain(ranks) and offsets(ranks)[1].error is not None
+        )
+        told = explain(ranks)
+        assert "rank 0 has been in call 2, all_reduce" in told
+        assert "waiting for rank 1" in told
+        assert "Not in that call: rank 1" in told
+        assert stat.S_IMODE(traces.stat().st_mode) == 0o700
+        shown = fairring("why", str(traces))
+        assert "Not in that call: rank 1" in shown.stdout
+        watched = fairring("top", str(traces), "--times", "2", "--every", "0")
+        assert (watched.returncode, watched.stdout.count("waiting for rank 1")) == (0, 2), watched
+        pipe.write_text("go on")
+        assert lab.wait(TIMEOUT_SECONDS).exit_code == 0
+    assert not list(traces.glob("*.socket")), "they go with their processes"
+    assert fairring("why", str(traces)).returncode == 1
+
+    ranks = load(traces)["0"]
+    assert [sorted(one.calls) for one in ranks] == [[1, 2], [1, 2]]
+    assert all(call.ended for one in ranks for call in one.calls.values())
+    move = offsets(ranks)[1]  # all machines of a lab have one clock
+    assert move.error is not None
+    assert abs(move.seconds) <= move.error
+    merged = tmp_path / "merged.json"
+    assert fairring("trace", "merge", str(traces), "-o", str(merged)).returncode == 0
+    events = json.loads(merged.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
