@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +127,26 @@ def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
         assert ranks.run(_recorded) == [after] * 2
     finally:
         ranks.kill()
+
+
+def _dump(rank: int, directory: Path) -> None:
+    (directory / f"trace_{rank}").write_bytes(c10d._dump_fr_trace(backend="fairring"))
+
+
+@needs_hooks
+def test_pytorchs_own_analyzer_names_the_rank_that_has_not_made_a_call(tmp_path) -> None:
+    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"})
+    try:
+        ranks.init()
+        ranks.run(_call)
+        ranks.run(_begin, on=[0])
+        ranks.run(_dump, tmp_path)
+    finally:
+        ranks.kill()
+    analyzer = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path)]
+    told = subprocess.run(analyzer, capture_output=True, text=True, timeout=250, check=True)
+    assert "collective: fairring:all_reduce" in told.stdout + told.stderr
+    assert "missing ranks: {1}" in told.stdout + told.stderr
 
 
 def test_the_flight_recorder_is_waited_for_unless_somebody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
