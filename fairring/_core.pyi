@@ -31,7 +31,7 @@ class MembershipOptions:
     transports: tuple[str, str]  # of rails, between sites: "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
     lanes: tuple[int, int]  # likewise
     reconfigurable: bool  # has no members until it is given some by reconfigure()
-    devices: bool  # all-reduces of CUDA tensors are the engine's
+    devices: bool  # calls on CUDA tensors are the engine's
     device_has_rails: bool  # and exchanges by itself what goes between machines
     ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same

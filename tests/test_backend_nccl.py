@@ -129,7 +129,7 @@ def _ways_that_are_told(rank: int, port: int) -> list[str]:
                     _backend(group).allreduce([tensor], dist.AllreduceOptions())
     assert len(MADE) == 2
     _end()
-    return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
+    return [line.partition("are ")[2] for line in lines if "all-gathers of CUDA tensors are" in line]
 
 
 @pytest.mark.slow

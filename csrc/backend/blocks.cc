@@ -56,6 +56,7 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
 
 Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
+  if (WorkPtr work = reduceScatterOnDevice(op::kReduceScatterTensor, {output}, {input}, options)) return work;
   refuseSparse(op::kReduceScatterTensor.verb, {input});
   if (!isOurs({input})) return Fallback::_reduce_scatter_base(output, input, options);
   return reduceScattered(op::kReduceScatterTensor, {output}, {{input}}, options);
@@ -64,6 +65,7 @@ Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::
 Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::ReduceScatterOptions& options) {
   const Operation& operation = op::kReduceScatterTensorCoalesced;
+  if (WorkPtr work = reduceScatterOnDevice(operation, outputs, inputs, options)) return work;
   refuseSparse(operation.verb, inputs);
   if (!isOurs(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
   TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
@@ -123,6 +125,7 @@ Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inpu
 
 Fallback::WorkPtr FairringBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
+  if (WorkPtr work = allGatherOnDevice(op::kAllGatherIntoTensor, {output}, {input}, options)) return work;
   if (!areOnCpu({input})) return Fallback::_allgather_base(output, input, options);
   return gatherStacked(op::kAllGatherIntoTensor, {output}, {input}, options);
 }
@@ -136,8 +139,10 @@ Fallback::WorkPtr FairringBackend::allgather_coalesced(TensorLists& outputs, Ten
 
 Fallback::WorkPtr FairringBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::AllgatherOptions& options) {
+  const Operation& operation = op::kAllGatherIntoTensorCoalesced;
+  if (WorkPtr work = allGatherOnDevice(operation, outputs, inputs, options)) return work;
   if (!areOnCpu(inputs)) return Fallback::allgather_into_tensor_coalesced(outputs, inputs, options);
-  return gatherStacked(op::kAllGatherIntoTensorCoalesced, outputs, inputs, options);
+  return gatherStacked(operation, outputs, inputs, options);
 }
 
 // One after the other in an output, or one on the other, which is the same memory.

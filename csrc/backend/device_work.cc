@@ -8,8 +8,10 @@
 
 namespace fairring {
 
-DeviceWork::DeviceWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> outputs, c10::Stream end)
-    : TrackedWork(std::move(label), operation, outputs),
+DeviceWork::DeviceWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> inputs,
+                       std::vector<at::Tensor> outputs, c10::Stream end)
+    : TrackedWork(std::move(label), operation, inputs),
+      inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       stream_(end),
       end_(stream_.device_type()) {}
@@ -32,7 +34,9 @@ void DeviceWork::onDone(Ref work, const Error& error, Completion& completion) {
 
 void DeviceWork::leaveToStream() const {
   const c10::impl::VirtualGuardImpl device(stream_.device_type());
-  for (const at::Tensor& tensor : outputs_) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
+  for (const auto* tensors : {&inputs_, &outputs_}) {
+    for (const at::Tensor& tensor : *tensors) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_);
+  }
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {

@@ -1,8 +1,8 @@
-// One all-reduce of a device's tensor as the user holds it. wait() makes the caller's stream wait, never the host: the
+// One call on a device's tensors as the user holds it. wait() makes the caller's stream wait, never the host: the
 // whole call is on streams when the Work is made. Its future is complete from the beginning, in the same sense: what
 // reads it does so behind the call. The host learns later of its end (isCompleted(), hooks), and of an error: from a
 // wait() that comes after it, and from the group's next call. With a timeout, wait() waits on the host.
-// The engine keeps the Work, and it the tensor, until the device is done with it, whether anybody waits or not. After
+// The engine keeps the Work, and it the tensors, until the device is done with it, whether anybody waits or not. After
 // an error the device may not be done with it: then torch's allocator learns of the stream on which the call ends.
 #pragma once
 
@@ -22,7 +22,8 @@ class DeviceWork : public TrackedWork {
   using Ref = c10::intrusive_ptr<DeviceWork>;
 
   // end: the stream on which the call ends.
-  DeviceWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> outputs, c10::Stream end);
+  DeviceWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> inputs,
+             std::vector<at::Tensor> outputs, c10::Stream end);
 
   // That stream holds nothing behind the call yet. Before anybody else but the engine has the Work.
   void isEnqueued();
@@ -40,6 +41,7 @@ class DeviceWork : public TrackedWork {
   // waits for the device: never on the loop.
   void leaveToStream() const;
 
+  const std::vector<at::Tensor> inputs_;
   const std::vector<at::Tensor> outputs_;
   const c10::Stream stream_;
   c10::Event end_;

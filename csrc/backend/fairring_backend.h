@@ -1,7 +1,7 @@
 // The process group backend "fairring": all collectives and messages of CPU tensors (those that reduce in reducing.cc
-// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and
-// all-reduces of CUDA tensors where that is switched on (reducing_on_device.cc). Everything else on CUDA tensors is
-// stock NCCL's (fallback.h).
+// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and,
+// where that is switched on, all-reduces, reduce-scatters and all-gathers of CUDA tensors (reducing_on_device.cc,
+// blocks_on_device.cc). Everything else on CUDA tensors is stock NCCL's (fallback.h).
 //
 // Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
 // first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
@@ -193,6 +193,22 @@ class FairringBackend : public Fallback {
   WorkPtr runMessage(MessageCall call);
   // Null where NCCL does all of it, or the tensors are not on a device.
   WorkPtr reduceOnDevice(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr reduceScatterOnDevice(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
+                                const c10d::ReduceScatterOptions& options);
+  WorkPtr allGatherOnDevice(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
+                            const c10d::AllgatherOptions& options);
+  struct DeviceCall {
+    const Operation& operation;
+    Common common;
+    Tensors inputs;  // on devices; at least one
+    Tensors outputs;
+    std::chrono::milliseconds timeout;
+  };
+  // make: the engine's call, but for what DeviceCall has, once it is known that the group's calls are not NCCL's; none
+  // where this one is.
+  WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
+  std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
+                                                                 const Tensors& tensors) const;
   c10::Stream deviceEnd(const at::Device& device);
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;

@@ -49,7 +49,7 @@ struct MembershipOptions : BootstrapOptions {
   std::chrono::milliseconds heartbeatTimeout{0};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
-  bool devices = false;                              // all-reduces of CUDA tensors are the engine's
+  bool devices = false;                              // calls on CUDA tensors are the engine's
   bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given

@@ -1,6 +1,7 @@
-// FairringBackend's way with all-reduces of CUDA tensors, where FAIRRING_CUDA=on: the engine enqueues them, level 0 is
-// NCCL's. What the table leaves out goes to NCCL whole. It follows from the operation, dtypes, layout, the group, what
-// its ranks' devices can do and, for floats of 8 bits, their generation, which are the same on all ranks.
+// FairringBackend's way with calls on CUDA tensors, where FAIRRING_CUDA=on, and with all-reduces among them: the engine
+// enqueues them, level 0 is NCCL's. What the table leaves out goes to NCCL whole. It follows from the operation,
+// dtypes, layout, the group, what its ranks' devices can do and, for floats of 8 bits, their generation, which are the
+// same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
@@ -28,26 +29,10 @@ bool isDense(const at::Tensor& tensor) {
          !tensor.is_neg();
 }
 
-bool areDenseOnOneDevice(const Tensors& tensors) {
+bool areOnOneDevice(const Tensors& tensors) {
   return std::ranges::all_of(tensors, [&](const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.device() == tensors.front().device() && isDense(tensor);
+    return tensor.is_cuda() && tensor.device() == tensors.front().device();
   });
-}
-
-// None where one of them is NCCL's.
-std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
-                                                               const Tensors& tensors, int ranks) {
-  std::vector<Contribution> contributions;
-  contributions.reserve(tensors.size());
-  try {
-    for (const at::Tensor& tensor : tensors) {
-      contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), ranks));
-      if (!machineReduces(contributions.back().reduction, tensor.device().index())) return std::nullopt;
-    }
-  } catch (const Failure&) {  // not defined here; NCCL says whether it is there
-    return std::nullopt;
-  }
-  return contributions;
 }
 
 std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contribution>& contributions) {
@@ -59,7 +44,7 @@ std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contri
   return operands;
 }
 
-// Why NCCL has all of a group's all-reduces; empty: it has not.
+// Why NCCL has all of a group's calls; empty: it has not.
 std::string whyNcclsWhole(Membership& membership, std::chrono::milliseconds timeout) {
   return membership.usesDevices() ? membership.group(timeout).whyNotOnDevice() : "FAIRRING_CUDA is off";
 }
@@ -77,42 +62,74 @@ void tellOnce(const std::string& way) {
   static std::mutex mutex;
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
-  if (told.insert(way).second) LOG(INFO) << "fairring: all-reduces of CUDA tensors are " << way;
+  if (told.insert(way).second) LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
 }
 
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, const Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
+  if (tensors.empty() || !tensors.front().is_cuda() || !std::ranges::all_of(tensors, isDense)) return nullptr;
+  const DeviceCall call{.operation = operation,
+                        .common = {.tensors = tensors, .reduction = options.reduceOp},
+                        .inputs = tensors,
+                        .outputs = tensors,
+                        .timeout = limitOf(options.timeout)};
+  return runOnDevice(call, [&]() -> std::optional<Call> {
+    const auto contributions = contributionsOnDevice(operation, options.reduceOp, tensors);
+    if (!contributions) return std::nullopt;
+    return Call{.operands = operandsOf(tensors, *contributions),
+                .scale = scaleOf(*contributions),
+                .signature = {},
+                .done = nullptr};
+  });
+}
+
+// None where one of them is NCCL's.
+std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(const Operation& operation,
+                                                                                const c10d::ReduceOp& op,
+                                                                                const Tensors& tensors) const {
+  std::vector<Contribution> contributions;
+  contributions.reserve(tensors.size());
+  try {
+    for (const at::Tensor& tensor : tensors) {
+      contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), getSize()));
+      if (!machineReduces(contributions.back().reduction, tensor.device().index())) return std::nullopt;
+    }
+  } catch (const Failure&) {  // not defined here; NCCL says whether it is there
+    return std::nullopt;
+  }
+  return contributions;
+}
+
+Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
+                                               const std::function<std::optional<Call>()>& make) {
   // In a group of NCCL's nothing would be launched before its end.
-  if (tensors.empty() || !areDenseOnOneDevice(tensors) || coalescing().hasStock()) return nullptr;
+  if (!areOnOneDevice(call.inputs) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return nullptr;
-  const std::chrono::milliseconds timeout = limitOf(options.timeout);
   refuseUnlessUsable();
   try {
-    const std::string whyNccls = whyNcclsWhole(*membership, timeout);
-    if (!deviceWayTold_.exchange(true)) tellOnce(wayOf(*membership, whyNccls, timeout));
+    const std::string whyNccls = whyNcclsWhole(*membership, call.timeout);
+    if (!deviceWayTold_.exchange(true)) tellOnce(wayOf(*membership, whyNccls, call.timeout));
     if (!whyNccls.empty()) return nullptr;
-    const c10::Device device = tensors.front().device();
+    const c10::Device device = call.inputs.front().device();
     const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
     if (isCapturing(callers)) return nullptr;
-    const auto contributions = contributionsOnDevice(operation, options.reduceOp, tensors, getSize());
-    if (!contributions) return nullptr;
-    const Common common{.tensors = tensors, .reduction = options.reduceOp};
-    const Signature signature = signatureOf(operation, common);
+    std::optional<Call> made = make();
+    if (!made) return nullptr;
+    made->timeout = call.timeout;
+    made->signature = signatureOf(call.operation, call.common);
     countCall();
     const c10::Stream end = deviceEnd(device);
-    auto work = c10::make_intrusive<DeviceWork>(labelOf(signature), operation, tensors, end);
-    membership->group(timeout).submit(
-        {.operands = operandsOf(tensors, *contributions),
-         .scale = scaleOf(*contributions),
-         .timeout = timeout,
-         .signature = signature,
-         .done = [work, &completion = membership->completion()](
-                     const Error& error) mutable { DeviceWork::onDone(std::move(work), error, completion); }},
-        {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
+    auto work =
+        c10::make_intrusive<DeviceWork>(labelOf(made->signature), call.operation, call.inputs, call.outputs, end);
+    made->done = [work, &completion = membership->completion()](const Error& error) mutable {
+      DeviceWork::onDone(std::move(work), error, completion);
+    };
+    membership->group(call.timeout)
+        .submit(std::move(*made), {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
     work->isEnqueued();
     coalescing().add(WorkPtr(work));
     return work;

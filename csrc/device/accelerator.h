@@ -74,8 +74,14 @@ class Accelerator {
   //   reduceScatter  users' -> this rank's shard of the image, reduced over the machine, each rank's floats multiplied
   //                  by its scale; not divided: that is the last reducing level's, which is above
   //   allGather      the ranks' shards of their images -> users', all of it
+  // Where a slice has a block for each rank (plan/blocks.h), users' memory has those of each tensor one behind the
+  // other, by rank, alike on all ranks. Its own block a rank brings and takes away by itself:
+  //   load           users' -> the image
+  //   store          the image -> users'
   virtual void reduceScatter(Stream stream, const Slice& slice) = 0;
   virtual void allGather(Stream stream, const Slice& slice) = 0;
+  virtual void load(Stream stream, const Slice& slice) = 0;
+  virtual void store(Stream stream, const Slice& slice) = 0;
 
   // The levels above, where the device has rails of its own: what a step sends to and receives from each peer, in
   // memory of the device. All ranks of the group make the calls that match, in the same order. What is sent must not be

@@ -87,6 +87,8 @@ class CudaAccelerator final : public Accelerator {
     levelZero_.reduceScatter(cudaStreamOf(stream), slice);
   }
   void allGather(Stream stream, const Slice& slice) override { levelZero_.allGather(cudaStreamOf(stream), slice); }
+  void load(Stream stream, const Slice& slice) override { levelZero_.load(cudaStreamOf(stream), slice); }
+  void store(Stream stream, const Slice& slice) override { levelZero_.store(cudaStreamOf(stream), slice); }
 
   void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
     assert(rails_);

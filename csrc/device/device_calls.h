@@ -1,4 +1,4 @@
-// The loop's half of all-reduces of a device's tensors: the calls that the device has not finished, and what the loop
+// The loop's half of calls on a device's tensors: the calls that the device has not finished, and what the loop
 // does for them. The caller's half (device_chain.h) makes one; the group's member owns its life on the loop.
 // On the loop only; made by a caller. It makes no call of the device.
 #pragma once

@@ -17,22 +17,21 @@ DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t staging
       rails_(std::move(rails)),
       accelerator_(std::move(accelerator)) {}
 
-std::vector<DeviceChain::Event> DeviceChain::enqueue(const Packing& tensors, double scale, std::uint64_t signature,
-                                                     Accelerator::Stream stream) {
+std::vector<DeviceChain::Event> DeviceChain::enqueue(const Tensors& tensors, Accelerator::Stream stream) {
   const Event begun = accelerator_->record(stream);
-  const PlanCache::CachedPlan chosen = planCache_.of(tensors.bytes(), 1);
+  const std::uint64_t bytes = tensors.packing.bytes();
+  const PlanCache::CachedPlan chosen = planCache_.of(tensors.pattern, bytes);
   std::map<std::size_t, Event> ends;  // of each stream the last one
   std::uint64_t done = 0;
   do {
-    Slice slice = cut(tensors, chosen, done);
+    const Range stretch{done, std::min(done + chosen.sliceBytes, bytes)};
+    Slice slice = cut(tensors, chosen, stretch);
     const Place where = place(slice);
-    slice.signature = signature;
-    slice.scale = scale;
-    done += slice.layout->elements;
+    done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
-    rails_->announce(slice, where.end - where.begin, done == tensors.bytes());
+    rails_->announce(slice, where.end - where.begin, done == bytes);
     ends[streamOf(slice)] = launch(slice, where, begun);
-  } while (done < tensors.bytes());
+  } while (done < bytes);
   std::vector<Event> events;
   events.reserve(ends.size());
   for (auto& [index, event] : ends) events.push_back(std::move(event));
@@ -40,15 +39,23 @@ std::vector<DeviceChain::Event> DeviceChain::enqueue(const Packing& tensors, dou
   return events;
 }
 
-// The slice as the device has it.
-Slice DeviceChain::cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from) {
-  const std::uint64_t end = std::min(from + chosen.sliceElements, tensors.bytes());
+// The slice as the device has it: a stretch of each row of the tensors' bytes.
+Slice DeviceChain::cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch) {
   Slice slice;
   slice.id = nextSlice_;
   ++nextSlice_.sequence;
-  slice.layout = planCache_.layoutOf(chosen, slice.id.sequence, end - from, 1);
+  slice.signature = tensors.signature;
+  slice.scale = tensors.scale;
   slice.plan = chosen.plan;
-  slice.portions = tensors.cut({from, end});
+  if (!isByRank(tensors.pattern)) {
+    slice.layout = planCache_.layoutOf(chosen, slice.id.sequence, stretch.size());
+    slice.portions = tensors.packing.cut(stretch);
+    return slice;
+  }
+  const std::vector<std::uint64_t> sizes = tensors.packing.bytesOfRows(stretch);
+  const Blocks& blocks = planCache_.blocks();
+  slice.layout = planCache_.layoutOfBlocks(sizes);
+  slice.portions = tensors.packing.cut(stretch, blocks.order(), blockOffsets(blocks, sizes));
   return slice;
 }
 
@@ -65,13 +72,23 @@ DeviceChain::Event DeviceChain::launch(const Slice& slice, const Place& place, c
   const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
   accelerator_->wait(stream, begun);
   awaitPlace(slice, place);
-  accelerator_->reduceScatter(stream, slice);
+  enter(stream, slice);
   rails_->enqueue(*accelerator_, stream, slice);
-  accelerator_->allGather(stream, slice);
+  leave(stream, slice);
   Event over = accelerator_->record(stream);
   rails_->endSlice(*accelerator_, stream, slice);
   used_.push_back({place, streamOf(slice), over});
   return over;
+}
+
+void DeviceChain::enter(Accelerator::Stream stream, const Slice& slice) {
+  const bool loads = slice.plan->front().verb == Verb::Load;
+  loads ? accelerator_->load(stream, slice) : accelerator_->reduceScatter(stream, slice);
+}
+
+void DeviceChain::leave(Accelerator::Stream stream, const Slice& slice) {
+  const bool stores = slice.plan->back().verb == Verb::Store;
+  stores ? accelerator_->store(stream, slice) : accelerator_->allGather(stream, slice);
 }
 
 // The events of a stream are complete in order, so of those that had this place the last of each stream is enough.

@@ -1,6 +1,8 @@
-// The caller's half of all-reduces of a device's tensors: puts the whole chain of each slice on a stream, at once and
-// in program order: level 0, then what goes between machines (device_rails.h), then level 0 again. Nothing is left to
-// be enqueued later, so the host never waits for the network, and every rank launches in the order of its program.
+// The caller's half of calls on a device's tensors: puts the whole chain of each slice on a stream, at once and in
+// program order: level 0, then what goes between machines (device_rails.h), then level 0 again. Nothing is left to be
+// enqueued later, so the host never waits for the network, and every rank launches in the order of its program.
+// A reduce-scatter is the first half of an all-reduce's chain, and an all-gather the second: the other end of each is a
+// copy of this rank's own block.
 //
 // Slices take places in the device's staging along a ring, whoever is done first. A place is guarded by the events that
 // end the slices which had it before.
@@ -31,10 +33,18 @@ class DeviceChain {
   std::shared_ptr<DeviceCalls> calls() const { return rails_->calls(); }
   Accelerator& accelerator() { return *accelerator_; }
 
+  // Of an all-reduce, a reduce-scatter or an all-gather. Of the last two, the blocks of each tensor stand as level 0
+  // wants them (accelerator.h).
+  struct Tensors {
+    Pattern pattern;
+    Packing packing;
+    double scale = 1.0;
+    std::uint64_t signature = 0;
+  };
   // Tensors of the device, behind what `stream` holds so far. The begin() of calls() has been posted before. When
   // these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
-  std::vector<Event> enqueue(const Packing& tensors, double scale, std::uint64_t signature, Accelerator::Stream stream);
+  std::vector<Event> enqueue(const Tensors& tensors, Accelerator::Stream stream);
 
  private:
   struct Place {  // in the ring
@@ -48,10 +58,12 @@ class DeviceChain {
     Event over;
   };
 
-  Slice cut(const Packing& tensors, const PlanCache::CachedPlan& chosen, std::uint64_t from);
+  Slice cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch);
   Place place(Slice& slice);
   Event launch(const Slice& slice, const Place& place, const Event& begun);
   void awaitPlace(const Slice& slice, const Place& place);
+  void enter(Accelerator::Stream stream, const Slice& slice);
+  void leave(Accelerator::Stream stream, const Slice& slice);
   std::size_t streamOf(const Slice& slice) const { return slice.id.sequence % accelerator_->streams(); }
 
   const std::uint64_t stagingBytes_;

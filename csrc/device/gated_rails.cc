@@ -17,6 +17,15 @@ class PinnedBody final : public DenseBody {
   Job afterReceiving(const Slice&, std::size_t, const std::vector<Transfer>&) const override { return {}; }
 };
 
+// What the first step on the rails sends of: the machine's sum, or, where nothing was reduced, this rank's own block.
+std::vector<Range> broughtToRails(const Slice& slice) {
+  const Plan& plan = *slice.plan;
+  if (reduces(plan.front().verb)) return {machineShard(slice)};
+  std::vector<Range> own;
+  for (const Rail& rail : slice.layout->at(plan[1].level).rails) own.push_back(rail.own());
+  return own;
+}
+
 std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> ranges;
@@ -48,7 +57,7 @@ void GatedRails::announce(const Slice& slice, std::uint64_t stagingBytes, bool l
 void GatedRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) {
   const At at{accelerator, stream};
   await(at, slice, 0);
-  copyOut(at, slice, machineShard(slice));
+  for (const Range& range : broughtToRails(slice)) copyOut(at, slice, range);
   tell(at, slice, 1);
   for (std::size_t step = 1; step + 1 < slice.plan->size(); ++step) enqueueStep(at, slice, step);
 }

@@ -10,6 +10,7 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/cuda_accelerator.h"
+#include "device/level_zero_copies.h"
 
 namespace fairring {
 namespace {
@@ -79,6 +80,63 @@ bool isScaled(const Slice& slice, const Portion& portion) {
   return slice.scale != 1.0 && isFloat(portion.reduction.dtype) && portion.reduction.op == Op::Sum;
 }
 
+// What all of the slice is reduced by; null where its tensors are not reduced alike.
+const Reduction* reductionOfAll(const Slice& slice) {
+  if (slice.portions.empty()) return nullptr;
+  const Reduction& first = slice.portions.front().reduction;
+  const auto isAlike = [&first](const Portion& portion) { return portion.reduction == first; };
+  return std::ranges::all_of(slice.portions, isAlike) ? &first : nullptr;
+}
+
+std::vector<CopiedPiece> piecesIn(const Slice& slice) {
+  std::vector<CopiedPiece> pieces;
+  for (const Portion& portion : slice.portions) {
+    if (portion.from != nullptr)
+      pieces.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
+  }
+  return pieces;
+}
+
+std::vector<CopiedPiece> piecesOut(const Slice& slice) {
+  std::vector<CopiedPiece> pieces;
+  for (const Portion& portion : slice.portions) {
+    if (portion.to != nullptr)
+      pieces.push_back({portion.to, slice.image + portion.begin, portion.end() - portion.begin});
+  }
+  return pieces;
+}
+
+// What the machine's ranks gather in one call, into one piece of users' memory: the same place of every shard.
+struct Column {
+  std::uint64_t place;  // in a shard
+  std::byte* to;
+  std::uint64_t bytes;
+};
+
+constexpr std::size_t kMostColumns = 16;  // a call of NCCL's for each
+
+// Of a slice of blocks; none where they don't stand so. The same on all ranks, whose users' memory is laid out alike.
+std::vector<Column> columnsOf(const Slice& slice, const Rail& rail) {
+  const std::size_t shards = rail.shards.size();
+  const std::size_t count = slice.portions.size() / shards;
+  if (slice.plan->front().verb != Verb::Load || !hasEqualShards(rail)) return {};
+  if (slice.portions.size() % shards != 0 || count == 0 || count > kMostColumns) return {};
+  std::vector<Column> columns;
+  for (std::size_t i = 0; i < slice.portions.size(); ++i) {
+    const Portion& portion = slice.portions[i];
+    const Range& shard = rail.shards[i / count];
+    if (portion.begin < shard.begin || portion.end() > shard.end) return {};
+    const Column here{portion.begin - shard.begin, portion.to, portion.end() - portion.begin};
+    if (i < count) {
+      columns.push_back(here);
+      continue;
+    }
+    const auto& [place, to, bytes] = columns[i % count];
+    if (here.place != place || here.bytes != bytes || here.to != to + i / count * bytes) return {};
+  }
+  return columns;
+}
+
 bool succeeded(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
 }  // namespace
@@ -128,7 +186,15 @@ void LevelZero::callFirst(std::byte* all, std::byte* mine, cudaStream_t stream) 
         place_.timeout.count(), " ms: look at the other ranks' output, and at NCCL's with NCCL_DEBUG=INFO");
 }
 
+// Many that are scaled alike are copied first, if that takes fewer launches.
 void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
+  const std::vector<CopiedPiece> pieces = piecesIn(slice);
+  const LevelZeroCopies copies(pieces);
+  const Reduction* all = reductionOfAll(slice);
+  if (all != nullptr && copies.calls() + 1 < pieces.size()) {
+    copies.enqueue(stream, place_.device);
+    return scale(stream, slice, *all);
+  }
   for (const Portion& portion : slice.portions) {
     if (portion.from == nullptr) continue;
     const Input input{portion.from, isScaled(slice, portion) ? slice.scale : 1.0};
@@ -136,14 +202,20 @@ void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
   }
 }
 
-void LevelZero::unpack(cudaStream_t stream, const Slice& slice) const {
-  const CurrentDevice current(place_.device);
-  for (const Portion& portion : slice.portions) {
-    if (portion.to == nullptr || portion.elements == 0) continue;
-    checkCuda(cudaMemcpyAsync(portion.to, slice.image + portion.begin, portion.end() - portion.begin,
-                              cudaMemcpyDeviceToDevice, stream),
-              "cudaMemcpyAsync", place_.device);
-  }
+// The image, where it lies.
+void LevelZero::scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const {
+  if (!isScaled(slice, slice.portions.front())) return;
+  const Input image{slice.image, slice.scale};
+  reductions_.of(reduction).enqueue(slice.image, {&image, 1}, slice.layout->elements / bytesOf(reduction.dtype), 1,
+                                    stream);
+}
+
+void LevelZero::load(cudaStream_t stream, const Slice& slice) const {
+  LevelZeroCopies(piecesIn(slice)).enqueue(stream, place_.device);
+}
+
+void LevelZero::store(cudaStream_t stream, const Slice& slice) const {
+  LevelZeroCopies(piecesOut(slice)).enqueue(stream, place_.device);
 }
 
 void LevelZero::reduceScatter(cudaStream_t stream, const Slice& slice) {
@@ -159,12 +231,11 @@ void LevelZero::reduceScatter(cudaStream_t stream, const Slice& slice) {
 // from: the rail's first byte.
 void LevelZero::scatter(cudaStream_t stream, const Slice& slice, const std::byte* from) {
   const Rail& rail = *machineRail(slice);
-  const auto runs = joinedWithin(slice.portions, rail.range);
   const auto source = [&](std::uint64_t at) { return from + (at - rail.range.begin); };
-  const bool filled = runs.size() == 1 && runs[0].begin == rail.range.begin && runs[0].end() == rail.range.end;
-  if (filled && hasEqualShards(rail)) {
+  const Reduction* all = reductionOfAll(slice);
+  if (all != nullptr && hasEqualShards(rail)) {  // with what pads blocks, and means nothing
     const Range& mine = rail.own();
-    const auto [dtype, op, divisor] = runs[0].reduction;
+    const auto [dtype, op, divisor] = *all;
     return scatters_->enqueue("ncclReduceScatter", [&](ncclComm_t comm) {
       return ncclReduceScatter(from, slice.image + mine.begin, mine.size() / bytesOf(dtype), ncclTypeOf(dtype),
                                ncclOpOf(op, dtype), comm, stream);
@@ -187,10 +258,21 @@ void LevelZero::scatter(cudaStream_t stream, const Slice& slice, const std::byte
 void LevelZero::allGather(cudaStream_t stream, const Slice& slice) {
   const Rail* rail = machineRail(slice);
   if (rail == nullptr) return;
+  if (place_.ranks == 1) return store(stream, slice);
+  if (const auto columns = columnsOf(slice, *rail); !columns.empty()) {
+    const std::byte* mine = slice.image + rail->own().begin;
+    return gathers_->enqueue("ncclAllGather", [&](ncclComm_t comm) {
+      ncclResult_t result = ncclSuccess;
+      for (const auto& [place, to, bytes] : columns) {
+        result = ncclAllGather(mine + place, to, bytes, ncclUint8, comm, stream);
+        if (!succeeded(result)) return result;
+      }
+      return result;
+    });
+  }
   const Portion* sole = soleTensor(slice, *rail);
-  const bool direct = sole != nullptr && place_.ranks > 1;
-  if (place_.ranks > 1) gather(stream, slice, direct ? sole->to : slice.image + rail->range.begin);
-  if (!direct) unpack(stream, slice);
+  gather(stream, slice, sole != nullptr ? sole->to : slice.image + rail->range.begin);
+  if (sole == nullptr) store(stream, slice);
 }
 
 // to: the rail's first byte.

@@ -7,6 +7,9 @@
 // A tensor that fills its slice is read, and written, where it lies. Where several share it, or it has a scale, they
 // are first put into the image, scaled in fp32 by our kernel, and NCCL works there in place. What NCCL itself computes
 // (its order within the machine, its rounding) is its own for its version and settings.
+// A slice of blocks has them in the order of shards, users' memory in that of ranks. Where the slice has whole blocks,
+// those that come from the machine's ranks for one of another machine stand together there, and are gathered into
+// place; otherwise blocks are copied between both orders.
 //
 // Reduce-scatters and all-gathers have a communicator each, since those of different slices are under way at once, in
 // different streams. Owned by the accelerator; its threads.
@@ -36,6 +39,8 @@ class LevelZero {
 
   void reduceScatter(cudaStream_t stream, const Slice& slice);
   void allGather(cudaStream_t stream, const Slice& slice);
+  void load(cudaStream_t stream, const Slice& slice) const;
+  void store(cudaStream_t stream, const Slice& slice) const;
   void abort() noexcept;
   std::vector<NcclCommunicator*> communicators() const;  // none of a single rank
 
@@ -43,7 +48,7 @@ class LevelZero {
   void connect();
   void callFirst(std::byte* all, std::byte* mine, cudaStream_t stream);
   void pack(cudaStream_t stream, const Slice& slice) const;
-  void unpack(cudaStream_t stream, const Slice& slice) const;
+  void scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const;
   void scatter(cudaStream_t stream, const Slice& slice, const std::byte* from);
   void gather(cudaStream_t stream, const Slice& slice, std::byte* to);
 

@@ -37,6 +37,10 @@ Packing Packing::ofBlocks(const BlockRows& rows) {
   return packing;
 }
 
+Packing Packing::of(const Call& call) {
+  return call.pattern == Pattern::AllReduce ? Packing(call.operands) : ofBlocks(call.blocks);
+}
+
 // What ranks receive stands side by side in staging: all of it begins aligned.
 void Packing::end() {
   for (Row& row : rows_) {

@@ -15,6 +15,7 @@ class Packing {
  public:
   explicit Packing(const std::vector<Operand>& operands);
   static Packing ofBlocks(const BlockRows& rows);
+  static Packing of(const Call& call);  // whose tensors are dense
 
   std::uint64_t bytes() const { return bytes_; }  // of the longest row; a multiple of the largest element
   // Of each row, how many bytes lie there.

@@ -64,7 +64,7 @@ bool Pipeline::isAtRest() const {
 void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
-  Packing packing = call.pattern == Pattern::AllReduce ? Packing(call.operands) : Packing::ofBlocks(call.blocks);
+  Packing packing = Packing::of(call);
   const CachedPlan& chosen = chosenFor(call.pattern, packing.bytes());
   float* const residual = planner_.topology().sites() > 1 ? call.residual : nullptr;
   const auto pending = enqueue(std::move(call), std::move(packing), signature, chosen);

@@ -106,13 +106,11 @@ void Group::submit(Call call, const OnDevice& where) {
   try {
     DeviceChain& chain = chainOn(where.device, call.timeout);
     const CallLog::Entry entry = member_->callLog().record(call.signature);
-    const Packing tensors(call.operands);
-    const double scale = call.scale;
+    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, entry.hash};
     threads_.slices.loop().post(
         [member = member_, call = std::move(call), entry]() mutable { member->beginOnDevice(std::move(call), entry); });
     if (const Error earlier = error()) throw Failure(earlier);
-    for (const auto& end : chain.enqueue(tensors, scale, entry.hash, where.after))
-      chain.accelerator().wait(where.joined, end);
+    for (const auto& end : chain.enqueue(tensors, where.after)) chain.accelerator().wait(where.joined, end);
   } catch (const Failure& failure) {
     abort(failure.error());
     joinAll(where.joined);

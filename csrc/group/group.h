@@ -35,7 +35,8 @@ class Group {
 
   // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
   void submit(Call call, bool waited = false);
-  // The same for a tensor of a device, behind what `after` holds so far. `joined` holds on until the result is there,
+  // The same for tensors of a device, of an all-reduce, or of a reduce-scatter or all-gather whose blocks stand as
+  // device/accelerator.h has them, behind what `after` holds so far. `joined` holds on until the result is there,
   // or the call has failed. Throws Failure where it can't be enqueued, or the group had failed before; the group has
   // failed then, and `joined` holds on until the device has left the tensors alone.
   struct OnDevice {

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "cuda_device.h"
+#include "plan/blocks.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -67,6 +68,47 @@ TEST_F(CudaAccelerators, CarryASliceThroughALevelOfOneRank) {
   std::atomic_ref(*word).store(1, std::memory_order_release);
   told.get_future().wait();
   for (std::uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(out[i], static_cast<float>(i) / 2);
+}
+
+// Three machines of one rank: a slice has the same stretch of each rank's block, more of which lies around it.
+TEST_F(CudaAccelerators, CarryBlocksBetweenUsersMemoryAndTheImage) {
+  constexpr std::uint64_t kBlocks = 3;
+  constexpr std::uint64_t kStretch = 100;  // of each block
+  constexpr std::uint64_t kPlace = 448;    // of the stretch in the image, in bytes
+  const Topology topology({{"a", ""}, {"b", ""}, {"c", ""}});
+  const auto users = accelerator().device(4 * kBlocks * kElements);
+  const auto image = accelerator().device(kBlocks * kPlace);
+  const auto host = accelerator().pinned(8 * kBlocks * kElements);
+  auto* in = reinterpret_cast<float*>(host.get());
+  const float* out = in + kBlocks * kElements;
+  for (std::uint64_t i = 0; i < kBlocks * kElements; ++i) in[i] = static_cast<float>(i);
+  Slice slice;
+  slice.layout =
+      std::make_shared<Layout>(Blocks(topology).layout(topology, 0, std::vector<std::uint64_t>(kBlocks, 4 * kStretch)));
+  slice.plan = std::make_shared<Plan>(planOf(Pattern::ReduceScatter, topology.levels()));
+  slice.scale = 0.5;
+  slice.image = image.get();
+  for (std::uint64_t block = 0; block < kBlocks; ++block) {
+    std::byte* user = users.get() + 4 * (block * kElements + kStretch);
+    slice.portions.push_back(
+        {.begin = block * kPlace, .elements = kStretch, .from = user, .to = user, .reduction = {}});
+  }
+  const auto stream = accelerator().stream(0);
+  accelerator().copyIn(stream, users.get(), in, 4 * kBlocks * kElements);
+  accelerator().reduceScatter(stream, slice);
+  accelerator().store(stream, slice);
+  slice.plan = std::make_shared<Plan>(planOf(Pattern::AllGather, topology.levels()));
+  accelerator().load(stream, slice);
+  accelerator().allGather(stream, slice);
+  accelerator().copyOut(stream, host.get() + 4 * kBlocks * kElements, users.get(), 4 * kBlocks * kElements);
+  std::promise<void> told;
+  accelerator().tell(stream, [&told] { told.set_value(); });
+  told.get_future().wait();
+  for (std::uint64_t i = 0; i < kBlocks * kElements; ++i) {
+    const std::uint64_t at = i % kElements;
+    const bool isIn = at >= kStretch && at < 2 * kStretch;
+    ASSERT_EQ(out[i], isIn ? static_cast<float>(i) / 2 : static_cast<float>(i)) << "element " << i;
+  }
 }
 
 TEST_F(CudaAccelerators, AreEndedByAnAbortWithoutHavingDoneAnything) { accelerator().abort(); }

@@ -73,14 +73,19 @@ struct DeviceRank {
     return call({{tensor.data, tensor.elements, tensor.reduction}}, tensor.scale, signature);
   }
   std::vector<Accelerator::Event> call(const std::vector<Operand>& operands, double scale, std::uint64_t signature) {
-    loop.post([this, operands, scale] {
+    return call({.operands = operands, .scale = scale, .signature = {}, .done = nullptr}, signature);
+  }
+  std::vector<Accelerator::Event> call(Call call, std::uint64_t signature) {
+    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, signature};
+    loop.post([this, call = std::move(call)]() mutable {
       if (!errors.empty()) return ended.push_back(makeError(ErrorKind::Aborted, errors.front()));
-      chain->calls()->begin({.operands = operands, .scale = scale, .signature = {}, .done = [this](const Error& error) {
-                               ended.push_back(error);
-                               if (onEnded) onEnded();
-                             }});
+      call.done = [this](const Error& error) {
+        ended.push_back(error);
+        if (onEnded) onEnded();
+      };
+      chain->calls()->begin(std::move(call));
     });
-    return chain->enqueue(Packing(operands), scale, signature, device->callers());
+    return chain->enqueue(tensors, device->callers());
   }
 
   Loop loop;

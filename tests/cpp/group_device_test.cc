@@ -92,14 +92,31 @@ struct Rig {
     for (std::size_t r = 0; r < joined.size(); ++r) job.facts[r].device.machine = joined[r];
     job.makeAccelerator = [this](std::size_t rank) { return devices.of(rank, job.nodes[rank]->loop.loop()); };
   }
-  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong) {
+  std::future<std::string> submit(std::size_t rank, Call call) {
     auto done = std::make_shared<std::promise<std::string>>();
-    job.nodes[rank]->group->submit({.operands = {{tensor.data(), tensor.size(), {.dtype = DType::Float32}}},
-                                    .timeout = timeout,
-                                    .signature = {"all_reduce of " + std::to_string(tensor.size()) + " on a device"},
-                                    .done = [done](const Error& error) { done->set_value(error ? error.text() : ""); }},
-                                   {.device = 0, .after = &callersStream, .joined = &callersStream});
+    call.done = [done](const Error& error) { done->set_value(error ? error.text() : ""); };
+    job.nodes[rank]->group->submit(std::move(call), {.device = 0, .after = &callersStream, .joined = &callersStream});
     return done->get_future();
+  }
+  std::future<std::string> allReduce(std::size_t rank, std::vector<float>& tensor, milliseconds timeout = kLong) {
+    return submit(rank, {.operands = {{tensor.data(), tensor.size(), {.dtype = DType::Float32}}},
+                         .timeout = timeout,
+                         .signature = {"all_reduce of " + std::to_string(tensor.size()) + " on a device"},
+                         .done = nullptr});
+  }
+  // Between `whole`, which has a block for each rank, and this rank's part.
+  std::future<std::string> half(Pattern pattern, std::size_t rank, std::vector<float>& whole,
+                                std::vector<float>& part) {
+    Call call{
+        .pattern = pattern, .timeout = kLong, .signature = {"half of " + std::to_string(part.size())}, .done = nullptr};
+    for (std::size_t block = 0; block < job.nodes.size(); ++block) {
+      float* const there = whole.data() + block * part.size();
+      float* const mine = block == rank ? part.data() : nullptr;
+      const bool gathers = pattern == Pattern::AllGather;
+      call.blocks.push_back(
+          {{.from = gathers ? mine : there, .to = gathers ? there : mine, .elements = part.size(), .reduction = {}}});
+    }
+    return submit(rank, std::move(call));
   }
   void allReduceEverywhere(std::size_t elements) {
     const std::size_t world = job.nodes.size();
@@ -127,6 +144,30 @@ TEST_P(DeviceGroups, SumsAcrossMachinesAndWithinThem) {
     Rig rig(machines, GetParam());
     rig.job.joinAll();
     for (const std::size_t elements : {0U, 1U, 1000U, 300'000U}) rig.allReduceEverywhere(elements);
+  }
+}
+
+// Nobody waits on the host between the two.
+TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
+  for (const auto& machines :
+       {std::vector<std::string>{"a", "b"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}, {"a", "b", "c"}}) {
+    Rig rig(machines, GetParam());
+    rig.job.joinAll();
+    const std::size_t world = machines.size();
+    for (const std::size_t elements : {0U, 1U, 1000U, 100'000U}) {
+      std::vector<std::vector<float>> wholes;
+      std::vector<std::vector<float>> parts(world, std::vector<float>(elements));
+      std::vector<std::vector<float>> gathered(world, std::vector<float>(world * elements));
+      for (std::size_t r = 0; r < world; ++r) wholes.emplace_back(world * elements, static_cast<float>(r + 1));
+      std::vector<std::future<std::string>> done;
+      for (std::size_t r = 0; r < world; ++r) {
+        done.push_back(rig.half(Pattern::ReduceScatter, r, wholes[r], parts[r]));
+        done.push_back(rig.half(Pattern::AllGather, r, gathered[r], parts[r]));
+      }
+      for (auto& one : done) EXPECT_EQ(one.get(), "");
+      const std::vector<float> expected(world * elements, static_cast<float>(world * (world + 1)) / 2);
+      for (const auto& all : gathered) EXPECT_EQ(all, expected);
+    }
   }
 }
 

@@ -18,6 +18,8 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/cuda_accelerator.h"
+#include "exchange/portion.h"
+#include "plan/blocks.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -41,8 +43,25 @@ struct Asked {  // of NCCL, by one rank
 int currentRank = 0;
 std::map<int, std::vector<Asked>> asked;    // by rank
 std::vector<std::function<void()>> copies;  // that stand in streams behind what was asked
+std::map<std::string, int> counted;         // calls of NCCL and copies, of rank 0
 
-void ask(const Asked& one) { asked[currentRank].push_back(one); }
+void count(const char* what) {
+  if (currentRank == 0) ++counted[what];
+}
+
+void ask(const Asked& one) {
+  asked[currentRank].push_back(one);
+  count(one.what);
+}
+
+// Behind what NCCL was asked for, if that is not carried out yet.
+void copyInOrder(std::function<void()> copy) {
+  if (asked.contains(currentRank)) {
+    copies.push_back(std::move(copy));
+  } else {
+    copy();
+  }
+}
 
 constexpr std::size_t kElementBytes = 4;  // the tests' dtypes have no other
 
@@ -170,7 +189,20 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDa
   return ncclSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  copies.emplace_back([=] { std::memcpy(to, from, bytes); });
+  count("Copy");
+  copyInOrder([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
+                              cudaMemcpyKind, cudaStream_t) {
+  EXPECT_LE(width, std::min(toPitch, fromPitch));
+  count("Copy");
+  copyInOrder([=] {
+    for (std::size_t row = 0; row < height; ++row) {
+      std::memcpy(static_cast<std::byte*>(to) + row * toPitch, static_cast<const std::byte*>(from) + row * fromPitch,
+                  width);
+    }
+  });
   return cudaSuccess;
 }
 }
@@ -213,6 +245,7 @@ class Machine {
       images_.emplace_back(bytes + 1);
       Slice slice;
       slice.layout = std::make_shared<Layout>(layoutSlice(topology, rank, bytes, 1));
+      slice.plan = std::make_shared<Plan>(planOf(Pattern::AllReduce, topology.levels()));
       slice.scale = scale;
       slice.image = images_.back().data();
       slices_.push_back(std::move(slice));
@@ -307,6 +340,206 @@ TEST(LevelZero, ReducesTensorsThatShareASlice) {
       machine.expectReduced();
     }
   }
+}
+
+// The blocks of a tensor of floats for each of the ranks of some machines, of the first of which all ranks are here; a
+// slice has the same stretch of each.
+class BlocksOfMachine {
+ public:
+  struct Shape {
+    std::vector<int> ranksOf;  // each machine
+    bool inTurn = false;       // ranks go to the machines in turn
+    std::uint64_t elements = 0;
+    std::uint64_t begin = 0;  // of the stretch
+    std::uint64_t end = 0;
+  };
+
+  BlocksOfMachine(Shape shape, Pattern pattern, double scale)
+      : shape_(std::move(shape)), topology_(placesOf(shape_)), blocks_(topology_), ranks_(topology_.ranksOf(0)) {
+    const std::vector<std::uint64_t> sizes(world(), (shape_.end - shape_.begin) * kElementBytes);
+    for (std::size_t index = 0; index < ranks_.size(); ++index) {
+      const NcclPlace place{.rank = static_cast<int>(index),
+                            .ranks = static_cast<int>(ranks_.size()),
+                            .who = "rank",
+                            .of = "the machine",
+                            .timeout = std::chrono::seconds(1)};
+      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
+      Slice& slice = slices_.emplace_back();
+      slice.layout = std::make_shared<Layout>(blocks_.layout(topology_, ranks_[index], sizes));
+      slice.plan = std::make_shared<Plan>(planOf(pattern, topology_.levels()));
+      slice.scale = scale;
+      images_.emplace_back(slice.layout->elements + 1, std::byte{0xFF});
+      slice.image = images_.back().data();
+      users_.emplace_back(world() * shape_.elements, -1.0F);
+      parts_.emplace_back(shape_.elements, -1.0F);
+    }
+    asked.clear();  // what connects
+    counted.clear();
+    const std::vector<std::uint64_t> offsets = blockOffsets(blocks_, sizes);
+    for (std::size_t index = 0; index < ranks_.size(); ++index) addPortions(index, pattern, offsets);
+  }
+
+  std::size_t world() const { return static_cast<std::size_t>(topology_.world()); }
+
+  // Of each block: the sum of the machine's, in the image of the rank that owns its place.
+  void scatter() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (std::size_t i = 0; i < users_[r].size(); ++i) users_[r][i] = value(r, i);
+    }
+    each([](LevelZero& level, const Slice& slice) { level.reduceScatter(nullptr, slice); });
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const Range& mine = slices_[r].layout->at(0).rails.front().own();
+      for (const Portion& portion : within(slices_[r].portions, mine)) {
+        const auto first = static_cast<std::uint64_t>(reinterpret_cast<const float*>(portion.from) - users_[r].data());
+        for (std::uint64_t i = 0; i < portion.elements; ++i) {
+          float sum = 0;
+          for (std::size_t other = 0; other < ranks_.size(); ++other)
+            sum += value(other, first + i) * static_cast<float>(slices_[r].scale);
+          ASSERT_EQ(reinterpret_cast<const float*>(slices_[r].image + portion.begin)[i], sum)
+              << "element " << first + i;
+        }
+      }
+    }
+  }
+
+  // What comes of other machines stands in the images; every rank's memory has all of it then.
+  void gather() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      std::ranges::generate(parts_[r], [this, r, i = std::size_t{0}]() mutable { return blockValue(ranks_[r], i++); });
+      currentRank = static_cast<int>(r);
+      levels_[r]->load(nullptr, slices_[r]);
+      const Range& mine = slices_[r].layout->at(0).rails.front().own();
+      for (const Portion& portion : within(slices_[r].portions, mine)) {
+        if (portion.from != nullptr) continue;
+        const auto [block, first] = blockAt(r, portion);
+        auto* image = reinterpret_cast<float*>(slices_[r].image + portion.begin);
+        for (std::uint64_t i = 0; i < portion.elements; ++i) image[i] = blockValue(block, first + i);
+      }
+    }
+    each([](LevelZero& level, const Slice& slice) { level.allGather(nullptr, slice); });
+    for (const auto& user : users_) {
+      for (std::size_t i = 0; i < user.size(); ++i) {
+        const std::uint64_t at = i % shape_.elements;
+        const bool isIn = at >= shape_.begin && at < shape_.end;
+        ASSERT_EQ(user[i], isIn ? blockValue(static_cast<int>(i / shape_.elements), at) : -1.0F) << "element " << i;
+      }
+    }
+  }
+
+  void store() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (const Portion& portion : slices_[r].portions) {
+        if (portion.to != nullptr)
+          std::fill_n(reinterpret_cast<float*>(slices_[r].image + portion.begin), portion.elements, 5.0F);
+      }
+      levels_[r]->store(nullptr, slices_[r]);
+      for (std::uint64_t i = 0; i < shape_.elements; ++i)
+        ASSERT_EQ(parts_[r][i], i >= shape_.begin && i < shape_.end ? 5.0F : -1.0F);
+    }
+  }
+
+ private:
+  static std::vector<Place> placesOf(const Shape& shape) {
+    std::vector<Place> places;
+    const int most = std::ranges::max(shape.ranksOf);
+    const auto machines = static_cast<int>(shape.ranksOf.size());
+    for (int i = 0; i < most * machines; ++i) {
+      const int machine = shape.inTurn ? i % machines : i / most;
+      const int local = shape.inTurn ? i / machines : i % most;
+      if (local < shape.ranksOf[static_cast<std::size_t>(machine)])
+        places.push_back({std::string(1, static_cast<char>('a' + machine)), ""});
+    }
+    return places;
+  }
+  static float value(std::size_t rank, std::uint64_t i) { return static_cast<float>((i * 7 + rank * 3) % 64); }
+  static float blockValue(int block, std::uint64_t i) {
+    return static_cast<float>((i * 5 + static_cast<std::uint64_t>(block) * 11) % 64);
+  }
+
+  std::pair<int, std::uint64_t> blockAt(std::size_t rank, const Portion& portion) const {
+    const auto at = static_cast<std::uint64_t>(reinterpret_cast<const float*>(portion.to) - users_[rank].data());
+    return {static_cast<int>(at / shape_.elements), at % shape_.elements};
+  }
+
+  void addPortions(std::size_t index, Pattern pattern, const std::vector<std::uint64_t>& offsets) {
+    for (std::size_t i = 0; i < world() && shape_.begin < shape_.end; ++i) {
+      const int block = blocks_.order()[i];
+      float* whole = users_[index].data() + static_cast<std::uint64_t>(block) * shape_.elements + shape_.begin;
+      float* mine = block == ranks_[index] ? parts_[index].data() + shape_.begin : nullptr;
+      const bool gathers = pattern == Pattern::AllGather;
+      slices_[index].portions.push_back({.begin = offsets[i],
+                                         .elements = shape_.end - shape_.begin,
+                                         .from = reinterpret_cast<std::byte*>(gathers ? mine : whole),
+                                         .to = reinterpret_cast<std::byte*>(gathers ? whole : mine),
+                                         .reduction = kFloats});
+    }
+  }
+
+  void each(const std::function<void(LevelZero&, const Slice&)>& call) {
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
+      currentRank = static_cast<int>(rank);
+      call(*levels_[rank], slices_[rank]);
+    }
+    if (ranks_.size() > 1) carryOut();
+  }
+
+  const Shape shape_;
+  const Topology topology_;
+  const Blocks blocks_;
+  const std::vector<int> ranks_;
+  DeviceReductions reductions_{0};
+  std::vector<std::unique_ptr<LevelZero>> levels_;
+  std::vector<std::vector<std::byte>> images_;
+  std::vector<std::vector<float>> users_;  // of all blocks
+  std::vector<std::vector<float>> parts_;  // of this rank's block
+  std::vector<Slice> slices_;
+};
+
+using Shape = BlocksOfMachine::Shape;
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> shapes;
+  for (const auto& machines : {std::vector{2, 2}, {3, 3, 3}, {4, 4}, {1, 1, 1}, {2, 1}, {1, 3}, {3, 2, 1}}) {
+    for (const bool inTurn : {false, true}) {
+      shapes.push_back({machines, inTurn, 0, 0, 0});
+      for (const std::uint64_t elements : {1, 16, 100}) shapes.push_back({machines, inTurn, elements, 0, elements});
+      shapes.push_back({machines, inTurn, 100, 16, 80});
+    }
+  }
+  return shapes;
+}
+
+TEST(LevelZero, ScattersAndStoresBlocks) {
+  for (const Shape& shape : shapes()) {
+    for (const double scale : {1.0, 0.5}) {
+      BlocksOfMachine machine(shape, Pattern::ReduceScatter, scale);
+      if (shape.begin < shape.end) machine.scatter();
+      machine.store();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(LevelZero, LoadsAndGathersBlocks) {
+  for (const Shape& shape : shapes()) {
+    if (shape.begin == shape.end) continue;
+    BlocksOfMachine machine(shape, Pattern::AllGather, 1.0);
+    machine.gather();
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(LevelZero, TakesFewCallsForBlocksOfEqualMachines) {
+  const std::vector<int> machines(4, 8);
+  BlocksOfMachine scattering({machines, false, 300, 0, 160}, Pattern::ReduceScatter, 1.0);
+  scattering.scatter();
+  EXPECT_EQ(counted, (std::map<std::string, int>{{"Copy", 8}, {"ReduceScatter", 1}}));
+  BlocksOfMachine wholes({machines, false, 300, 0, 300}, Pattern::AllGather, 1.0);
+  wholes.gather();
+  EXPECT_EQ(counted, (std::map<std::string, int>{{"Copy", 1}, {"AllGather", 4}})) << "where they belong";
+  BlocksOfMachine stretches({machines, false, 300, 16, 48}, Pattern::AllGather, 1.0);
+  stretches.gather();
+  EXPECT_EQ(counted, (std::map<std::string, int>{{"Copy", 1 + 8}, {"AllGather", 1}}));
 }
 
 TEST(LevelZero, ReducesWhatNcclKnows) {

@@ -155,6 +155,17 @@ class SimulatedAccelerator final : public Accelerator {
     }
     together(stream, Together::AllGather, slice, users);
   }
+  void load(Stream stream, const Slice& slice) override {
+    for (const Portion& portion : slice.portions) {
+      if (portion.from != nullptr)
+        copy(stream, slice.image + portion.begin, portion.from, portion.end() - portion.begin);
+    }
+  }
+  void store(Stream stream, const Slice& slice) override {
+    for (const Portion& portion : slice.portions) {
+      if (portion.to != nullptr) copy(stream, portion.to, slice.image + portion.begin, portion.end() - portion.begin);
+    }
+  }
   void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
     const std::lock_guard lock(*settings_.mutex);
     SimulatedRails& rails = *settings_.rails;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
@@ -167,6 +168,23 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   EMULATED_CALL("cudaMemcpy");
   return copy(to, from, bytes, nullptr, true);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
+                              cudaMemcpyKind, cudaStream_t stream) {
+  EMULATED_CALL("cudaMemcpy2DAsync");
+  if (width > toPitch || width > fromPitch) return failed(cudaErrorInvalidPitchValue);
+  std::vector<std::pair<void*, const void*>> rows;
+  for (std::size_t row = 0; row < height && width > 0; ++row) {
+    rows.emplace_back(emulated::reach(static_cast<std::byte*>(to) + row * toPitch, width, "a copy's target"),
+                      emulated::reach(static_cast<const std::byte*>(from) + row * fromPitch, width, "a copy's source"));
+  }
+  emulated::enqueue(stream, "cudaMemcpy2DAsync", [rows = std::move(rows), width] {
+    for (const auto& [target, source] : rows) std::memset(target, kPoison, width);
+    emulated::pause();
+    for (const auto& [target, source] : rows) std::memcpy(target, source, width);
+  });
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {

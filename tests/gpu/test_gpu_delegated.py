@@ -152,7 +152,7 @@ def _ways_that_are_told(_rank: int) -> list[str]:
         for _ in range(3):
             dist.all_reduce(torch.ones(10, device="cuda"))
             dist.all_reduce(torch.ones(10, device="cuda"), group=group)
-    return [line.partition("are ")[2] for line in lines if "all-reduces of CUDA tensors are" in line]
+    return [line.partition("are ")[2] for line in lines if "all-gathers of CUDA tensors are" in line]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,16 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
+
+from fairring.traffic import traffic
 
 pytestmark = pytest.mark.gpu
 
 STEPS = 20
+WORDS = 64
+WIDTH = 32
 
 
 def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
@@ -62,32 +67,68 @@ def test_ddp_trains_to_the_losses_of_nccl(layout: str, hook: str) -> None:
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=0.02 if hook else 1e-3)
 
 
-def _train_sharded(rank: int) -> list[float]:
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layers = [nn.TransformerEncoderLayer(WIDTH, 4, 128, dropout=0.0, batch_first=True) for _ in range(2)]
+        self.layers = nn.ModuleList(layers)
+        self.out = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        hidden = self.words(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.out(hidden)
+
+
+def _train_transformer(rank: int, how: str) -> tuple[list[float], int]:
+    """The losses, and how much went between machines by Fairring's rails."""
     torch.manual_seed(0)
-    model: Any = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).cuda()
-    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
-    for layer in model:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for layer in [*model, model]:
-        layer.set_allocate_memory_from_process_group_for_comm(True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model: Any = Transformer().cuda()
+    if how == "ddp":
+        model = DistributedDataParallel(model, bucket_cap_mb=0.05)
+    else:
+        mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+        modules = [*model.layers, model]
+        for module in modules:
+            fully_shard(module, mesh=mesh)
+        for module in modules if how == "fsdp2 in NCCL's memory" else []:
+            module.set_allocate_memory_from_process_group_for_comm(True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     torch.manual_seed(rank + 1)
-    for _ in range(10):
-        loss = model(torch.randn(16, 256, device="cuda")).square().mean()
-        losses.append(_step(optimizer, loss))
-    return losses
+    for _ in range(8):
+        tokens = torch.randint(WORDS, (4, 12)).cuda()
+        with sdpa_kernel(SDPBackend.MATH):
+            loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), (tokens * 5 % WORDS).flatten())
+            losses.append(_step(optimizer, loss))
+    moved = traffic() if dist.get_backend() == "fairring" else {}
+    return losses, sum(each.bytes for level, each in moved.items() if level != "machine")
 
 
-def test_fsdp2_trains_to_the_losses_of_nccl() -> None:
-    losses = {}
+@pytest.mark.parametrize(
+    ("layout", "how"),
+    [
+        pytest.param("2x2", "ddp", marks=pytest.mark.slow),
+        ("2x2", "fsdp2"),
+        pytest.param("2x1", "fsdp2 in NCCL's memory", marks=pytest.mark.slow),
+        pytest.param("2x4", "fsdp2", marks=pytest.mark.slow),
+    ],
+)
+def test_a_transformer_trains_to_the_losses_of_nccl(layout: str, how: str) -> None:
+    losses, sent = {}, {}
     for backend in ("nccl", "fairring"):
-        ranks = start("2x1", backend)
-        losses[backend] = ranks.run(_train_sharded)[0]
+        ranks = start(layout, backend)
+        results = ranks.run(_train_transformer, how)
+        assert all(one[0] == results[0][0] for one in results)
+        losses[backend], sent[backend] = results[0]
         ranks.kill()
     assert losses["fairring"][-1] < losses["fairring"][0]
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
+    parameters = sum(parameter.numel() for parameter in Transformer().parameters())
+    # Each step sends half of what this machine has summed and, sharded, half of what it gathers twice.
+    assert sent["fairring"] > 8 * 4 * parameters // 4
 
 
 def _destroy(_rank: int) -> None:

@@ -1,0 +1,88 @@
+// FairringBackend's way with reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, one
+// behind the other, where FAIRRING_CUDA=on. What the table leaves out goes to NCCL whole, as with all-reduces
+// (reducing_on_device.cc).
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "backend/fairring_backend.h"
+#include "backend/reduction.h"
+
+namespace fairring {
+namespace {
+
+using Tensors = Fallback::Tensors;
+
+bool isPlain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// What NCCL would refuse, it gets, and says why.
+bool standInBlocks(const Tensors& wholes, const Tensors& parts, int ranks) {
+  if (wholes.empty() || !wholes.front().is_cuda() || wholes.size() != parts.size()) return false;
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    const bool fits = wholes[i].scalar_type() == parts[i].scalar_type() &&
+                      wholes[i].numel() == parts[i].numel() * ranks && wholes[i].device() == parts[i].device();
+    if (!fits || !isPlain(wholes[i]) || !isPlain(parts[i])) return false;
+  }
+  return true;
+}
+
+std::byte* dataOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+}  // namespace
+
+Fallback::WorkPtr FairringBackend::reduceScatterOnDevice(const Operation& operation, const Tensors& outputs,
+                                                         const Tensors& inputs,
+                                                         const c10d::ReduceScatterOptions& options) {
+  if (!standInBlocks(inputs, outputs, getSize())) return nullptr;
+  DeviceCall call{.operation = operation,
+                  .common = {.tensors = inputs, .reduction = options.reduceOp},
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .timeout = limitOf(options.timeout)};
+  return runOnDevice(call, [&]() -> std::optional<Call> {
+    const auto contributions = contributionsOnDevice(operation, options.reduceOp, inputs);
+    if (!contributions) return std::nullopt;
+    BlockRows rows(static_cast<std::size_t>(getSize()));
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      const bool isMine = rank == static_cast<std::size_t>(getRank());
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        rows[rank].push_back({.from = dataOf(inputs[i]) + rank * outputs[i].nbytes(),
+                              .to = isMine ? dataOf(outputs[i]) : nullptr,
+                              .elements = ownElements(outputs[i]),
+                              .reduction = (*contributions)[i].reduction});
+      }
+    }
+    return Call{.pattern = Pattern::ReduceScatter,
+                .blocks = std::move(rows),
+                .scale = scaleOf(*contributions),
+                .signature = {},
+                .done = nullptr};
+  });
+}
+
+Fallback::WorkPtr FairringBackend::allGatherOnDevice(const Operation& operation, const Tensors& outputs,
+                                                     const Tensors& inputs, const c10d::AllgatherOptions& options) {
+  if (!standInBlocks(outputs, inputs, getSize())) return nullptr;
+  DeviceCall call{.operation = operation,
+                  .common = {.tensors = outputs},
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .timeout = limitOf(options.timeout)};
+  return runOnDevice(call, [&]() -> std::optional<Call> {
+    BlockRows rows(static_cast<std::size_t>(getSize()));
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      const bool isMine = rank == static_cast<std::size_t>(getRank());
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        Block block = bytesBlock(inputs[i]);
+        block.from = isMine ? dataOf(inputs[i]) : nullptr;
+        block.to = dataOf(outputs[i]) + rank * block.elements;
+        rows[rank].push_back(block);
+      }
+    }
+    return Call{.pattern = Pattern::AllGather, .blocks = std::move(rows), .signature = {}, .done = nullptr};
+  });
+}
+
+}  // namespace fairring

@@ -1,0 +1,52 @@
+#include "device/level_zero_copies.h"
+
+#include "base/cuda_error.h"
+
+namespace fairring {
+
+namespace {
+
+constexpr std::int64_t kMostDistance = (std::int64_t{1} << 31) - 1;  // cudaDevAttrMaxPitch, on all devices
+
+std::uint64_t distance(const std::byte* from, const std::byte* to) { return static_cast<std::uint64_t>(to - from); }
+
+}  // namespace
+
+LevelZeroCopies::LevelZeroCopies(std::span<const CopiedPiece> pieces) {
+  for (const CopiedPiece& piece : pieces) {
+    if (piece.bytes == 0) continue;
+    if (runs_.empty() || !runs_.back().takes(piece)) {
+      runs_.push_back({.first = piece});
+      continue;
+    }
+    Run& run = runs_.back();
+    if (run.pieces++ > 1) continue;
+    run.toDistance = distance(run.first.to, piece.to);
+    run.fromDistance = distance(run.first.from, piece.from);
+  }
+}
+
+bool LevelZeroCopies::Run::takes(const CopiedPiece& next) const {
+  if (next.bytes != first.bytes) return false;
+  if (pieces > 1) return next.to == first.to + pieces * toDistance && next.from == first.from + pieces * fromDistance;
+  const auto isPitch = [this](std::ptrdiff_t apart) {
+    return apart >= static_cast<std::ptrdiff_t>(first.bytes) && apart <= kMostDistance;
+  };
+  return isPitch(next.to - first.to) && isPitch(next.from - first.from);
+}
+
+void LevelZeroCopies::enqueue(cudaStream_t stream, int device) const {
+  const CurrentDevice current(device);
+  for (const auto& [first, pieces, toDistance, fromDistance] : runs_) {
+    if (pieces == 1) {
+      checkCuda(cudaMemcpyAsync(first.to, first.from, first.bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync",
+                device);
+    } else {
+      checkCuda(cudaMemcpy2DAsync(first.to, toDistance, first.from, fromDistance, first.bytes, pieces,
+                                  cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpy2DAsync", device);
+    }
+  }
+}
+
+}  // namespace fairring
