@@ -55,7 +55,9 @@ VARIABLES = (
         "1",
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
-    Variable("FAIRRING_CUDA", "off", "on: all-reduces and their halves go over the rails on CUDA too; never tried on a GPU."),
+    Variable(
+        "FAIRRING_CUDA", "off", "on: all-reduces and their halves go over the rails on CUDA too; never tried on a GPU."
+    ),
     Variable(
         "FAIRRING_CUDA_RAILS",
         "pinned",

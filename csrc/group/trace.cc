@@ -154,9 +154,9 @@ std::string otherData(const TraceFacts& facts) {
   return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
                 ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
                 ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
-                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes, R"(},"processor":{"ran_ns":)",
-                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
-                "}");
+                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes,
+                R"(},"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
+                "},\"error\":", quoted(facts.error), "}");
 }
 
 }  // namespace

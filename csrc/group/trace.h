@@ -36,7 +36,7 @@ struct TraceFacts {
   std::int64_t now = 0;                    // when these facts were taken, by the recorder's clock
   std::int64_t unixNow = 0;                // the date then, in nanoseconds
   std::map<int, Packets> packets;          // to each rail peer
-  TrafficByLevel traffic;  // so far
+  TrafficByLevel traffic;                  // so far
   std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
   ProcessorTime processor;                 // since the group was made, of threads that still run
   std::string error;                       // of the group; empty: none
