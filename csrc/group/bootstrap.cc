@@ -88,7 +88,10 @@ Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   }
   if (!look.ranks.empty()) return look;
   // Before any rank is connected to: a rank whose first call has ended knows that this is there.
-  if (store.add(key("met"), 1) == options_.size) store.set(allMetKey(), "1");
+  if (store.add(key("met"), 1) == options_.size) {
+    store.set(allMetKey(), "1");
+    store.has(allMetKey());  // answered once the key is set
+  }
   facts_ = std::move(facts);
   return {State::Met, {}};
 }

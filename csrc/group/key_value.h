@@ -16,6 +16,7 @@ class KeyValue {
 
   virtual bool has(const std::string& key) = 0;
   virtual std::string get(const std::string& key) = 0;  // of a key that is there
+  // May return before it has happened; it has when this connection's next question is answered.
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Sets the key if it holds `expected`, or is not there and `expected` is empty; returns what it holds then.
   virtual std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) = 0;

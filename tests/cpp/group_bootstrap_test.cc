@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fairring {
@@ -142,6 +144,39 @@ class SteppedStore final : public KeyValue {
   Map& map_;
   Schedule& schedule_;
   Schedule::Actor& actor_;
+};
+
+// Its set() returns before it has happened, as that of torch's store does.
+class LateStore final : public KeyValue {
+ public:
+  explicit LateStore(Map& map) : map_(map) {}
+
+  bool has(const std::string& key) override { return entries().contains(key); }
+  std::string get(const std::string& key) override { return entries().at(key); }
+  void set(const std::string& key, const std::string& value) override {
+    entries();
+    late_.emplace(key, value);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    std::string& value = entries()[key];
+    value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
+    return std::stoll(value);
+  }
+  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
+    std::string& value = entries()[key];
+    if (value == expected) value = desired;
+    return value;
+  }
+
+ private:
+  Map& entries() {
+    if (late_) map_[late_->first] = late_->second;
+    late_.reset();
+    return map_;
+  }
+
+  Map& map_;
+  std::optional<std::pair<std::string, std::string>> late_;
 };
 
 // What a rank knows once it has met the others.
@@ -302,6 +337,35 @@ TEST(Bootstrap, RanksThatLeaveInGoodOrderMeetInTheSameGenerationEachTime) {
       for (int life = 0; life < kLives; ++life) ASSERT_EQ(met[static_cast<std::size_t>(life)].generation, life + 1);
       ASSERT_EQ(met, lives.front()) << "seed " << seed;
     }
+  }
+}
+
+TEST(Bootstrap, WhenAllHaveMetTheStoreSaysSo) {
+  Map map;
+  Departures departures;
+  std::deque<LateStore> stores;
+  for (int rank = 0; rank < 3; ++rank) stores.emplace_back(map);
+  std::vector<std::unique_ptr<Bootstrap>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto listen = [rank](std::int64_t, const Secret&) {
+      RankFacts facts;
+      facts.place.machine = facts.hostname = facts.settings = "equal";
+      facts.addresses = {"::"};
+      facts.port = 1 + rank;
+      return facts;
+    };
+    const BootstrapSteps steps{.listen = listen,
+                               .stopListening = [] {},
+                               .checkFacts = [](const std::vector<RankFacts>&) {},
+                               .refuses = [](const RankFacts&) { return false; }};
+    ranks.push_back(std::make_unique<Bootstrap>(stores[static_cast<std::size_t>(rank)],
+                                                BootstrapOptions{.name = "g", .rank = rank, .size = 3, .secret = {}},
+                                                steps, departures));
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    while (ranks[rank]->look(stores[rank]).state != Bootstrap::State::Met) {
+    }
+    EXPECT_EQ(map.contains(ranks[rank]->allMetKey()), rank + 1 == ranks.size());
   }
 }
 
