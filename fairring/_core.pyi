@@ -72,6 +72,15 @@ def write_traces(calls: int) -> None:
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""
 
+def mark(backend: Any) -> tuple[int, int] | None:
+    """How many groups this rank has left, and how many calls it has made in the one it is in. None: not ours."""
+
+def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None]] | None:
+    """The mark that all ranks agreed on when they met, and how many calls were complete on each.
+
+    None: there was nothing to agree on, or the group is not ours. For the mark: this rank comes from elsewhere.
+    """
+
 def merged_rows(tensor: Tensor) -> Tensor:
     """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""
 

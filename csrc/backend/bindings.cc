@@ -76,6 +76,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
   module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
+  module.def("mark", &fairring::mark, py::arg("backend"));
+  module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));

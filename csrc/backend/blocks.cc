@@ -261,6 +261,7 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
                                                     std::move(call.outputs), runtime);
   if (!membership) {
     moveAlone(call);
+    if (call.done) call.done(Error());
     work->completeAlone();
     coalescing().add(WorkPtr(work));
     return work;
@@ -274,7 +275,7 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
                  .timeout = call.timeout,
                  .signature = signature,
                  .refused = call.refused,
-                 .done = nullptr},
+                 .done = std::move(call.done)},
                 call.waited);
 }
 

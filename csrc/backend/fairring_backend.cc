@@ -173,12 +173,39 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
+void FairringBackend::leaveGroup(std::chrono::milliseconds forThoseUnderWay) {
+  std::shared_ptr<Membership> membership;
+  std::optional<GroupId> id;
+  {
+    const std::lock_guard lock(mutex_);
+    membership = membership_;
+    id = groupId_;
+  }
+  if (!membership && !id) return;  // no members yet
+  const std::uint64_t complete = membership ? membership->settle(forThoseUnderWay) : calls();
+  lineage_->leave(id ? *id : membership->id(), complete);
+}
+
+void FairringBackend::beginAs(const GroupId& id) {
+  groupsBefore_ = lineage_->groupsLeft();
+  const std::lock_guard lock(mutex_);
+  groupId_ = id;
+}
+
+std::pair<std::uint64_t, std::uint64_t> FairringBackend::mark() const {
+  refuseUnlessUsable();
+  const std::shared_ptr<Membership> membership = this->membership();
+  return {groupsBefore_.load(), membership ? membership->callsMade() : calls()};
+}
+
 void FairringBackend::loseMembers() {
   setConfigured(false);
+  leaveGroup(std::chrono::milliseconds(0));
   std::shared_ptr<Membership> ending;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(membership_);
+    groupId_.reset();
   }
   reconfigurer_->retire(std::move(ending));
 }

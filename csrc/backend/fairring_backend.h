@@ -11,7 +11,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +21,7 @@
 
 #include "backend/blocks_work.h"
 #include "backend/fallback.h"
+#include "backend/lineage.h"
 #include "backend/membership.h"
 #include "backend/reconfigurer.h"
 #include "backend/reduction.h"
@@ -122,6 +122,12 @@ class FairringBackend : public Fallback {
   void abort() override;
   void shutdown() override;
 
+  // Where this rank stands: how many groups it has left (0: none), and how many collective calls it has made in this
+  // one.
+  std::pair<std::uint64_t, std::uint64_t> mark() const;
+  // What the ranks agreed on when they met, in a group that was shrunk or reconfigured.
+  std::optional<Lineage::LastComplete> lastComplete() const { return lineage_->lastComplete(); }
+
   // For `fairring check`. Waits for all ranks as the first use of the group does; nothing in a group of one rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
@@ -160,8 +166,10 @@ class FairringBackend : public Fallback {
     BlockRows blocks = {};             // NOLINT(readability-redundant-member-init)
     BlocksMemory memory = {};
     double scale = 1.0;
-    // As Call has it. NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
+    // As Call has it. NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer
     Error refused = {};
+    std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before anybody is told
+    // NOLINTEND(readability-redundant-member-init)
   };
   // inputs[i]: what is reduced into output i, whole, or in a part for each rank.
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
@@ -217,6 +225,12 @@ class FairringBackend : public Fallback {
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration
+  // This rank's part in the group, as the next one is to learn it. Waits for calls under way so long, and ends them.
+  void leaveGroup(std::chrono::milliseconds forThoseUnderWay);
+  void beginAs(const GroupId& id);  // a group whose members have changed
+  // This rank's part in a group of those ranks of this one, which have yet to meet; it has left this one.
+  c10::intrusive_ptr<FairringBackend> shrunkTo(const std::vector<int>& ranks, std::chrono::milliseconds limit,
+                                               std::chrono::milliseconds forThoseUnderWay);
   // A membership of those in the roster; null where this rank is alone. limit: of the call that meets them.
   std::shared_ptr<Membership> membersOf(Roster roster, MembershipOptions options, std::chrono::milliseconds limit,
                                         std::shared_ptr<Hooks> hooks) const;
@@ -227,6 +241,8 @@ class FairringBackend : public Fallback {
 
   const std::int64_t alone_;
   const std::unique_ptr<Reconfigurer> reconfigurer_;  // null where the group keeps its members
+  std::shared_ptr<Lineage> lineage_ = std::make_shared<Lineage>();
+  std::atomic<std::uint64_t> groupsBefore_ = 0;
   std::atomic<bool> deviceWayTold_ = false;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
@@ -235,7 +251,7 @@ class FairringBackend : public Fallback {
   Origin origin_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
-  std::map<std::vector<std::int64_t>, int> shrinks_;  // attempts so far to exclude these
+  std::optional<GroupId> groupId_;  // where its members have changed
 };
 
 }  // namespace fairring

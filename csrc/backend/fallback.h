@@ -110,6 +110,7 @@ class Fallback : public c10d::Backend {
   bool isConfigured() const { return isConfigured_; }
   const std::shared_ptr<Hooks>& hooks() const { return parts_.hooks; }
   void restartCounting() { calls_ = 0; }
+  std::uint64_t calls() const { return calls_; }
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   Coalescing& coalescing() { return coalescing_; }

@@ -96,6 +96,17 @@ py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return error ? py::cast(error.text()) : py::none();
 }
 
+py::object mark(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  return ours ? py::cast(ours->mark()) : py::none();
+}
+
+py::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  const auto last = ours ? ours->lastComplete() : std::nullopt;
+  return last ? py::cast(std::pair(last->here, last->ofRank)) : py::none();
+}
+
 py::list rdmaDevicesHere() {
   py::list devices;
   for (const RdmaDevice& one : rdmaDevices()) {

@@ -55,6 +55,7 @@ MembershipOptions MembershipOptions::ofRanks(const std::vector<int>& ranks, std:
   options.globalRanks.clear();
   for (const int parents : ranks) options.globalRanks.push_back(globalRanks.at(static_cast<std::size_t>(parents)));
   options.reconfigurable = false;
+  options.shrunkFrom.reset();
   return options;
 }
 
@@ -149,7 +150,8 @@ Roster Membership::rosterOf(const std::vector<int>& ranks, const std::string& pu
   std::unique_lock making(making_);
   if (facts().empty()) refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  Roster roster{.facts = {}, .secret = derivedSecret(endpoint_->secret, "members", purpose)};
+  const Secret& ancestor = options_.shrunkFrom ? options_.shrunkFrom->secret : endpoint_->secret;
+  Roster roster{.facts = {}, .secret = derivedSecret(ancestor, "members", purpose), .ancestor = ancestor};
   for (const int rank : ranks) {
     if (rank == options_.rank) roster.rank = static_cast<int>(roster.facts.size());
     roster.facts.push_back(facts().at(static_cast<std::size_t>(rank)));
@@ -302,6 +304,21 @@ Error Membership::error() const {
 std::shared_ptr<Group> Membership::groupIfMade() const {
   const std::lock_guard lock(mutex_);
   return group_;
+}
+
+GroupId Membership::id() {
+  const std::lock_guard making(making_);
+  return endpoint_->id;
+}
+
+std::uint64_t Membership::settle(std::chrono::milliseconds forThoseUnderWay) {
+  const std::shared_ptr<Group> group = groupIfMade();
+  return group ? group->settle(forThoseUnderWay) : 0;
+}
+
+std::uint64_t Membership::callsMade() const {
+  const std::shared_ptr<Group> group = groupIfMade();
+  return group ? group->callsMade() : 0;
 }
 
 TrafficByLevel Membership::traffic() const {

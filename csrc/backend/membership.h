@@ -54,6 +54,15 @@ struct MembershipOptions : BootstrapOptions {
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
+  // Of a group that was shrunk: the one whose ranks met by a store, or by their handles. Survivors may have come to the
+  // same members by different groups in between, so all that they share follows from that one.
+  struct Ancestor {
+    std::string name;
+    Secret secret{};
+    std::vector<int> ranks;  // there, of this group's ranks
+  };
+  std::optional<Ancestor> shrunkFrom;
+
   // Those of a group of these ranks of this one, this rank among them, in that order.
   MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
@@ -92,6 +101,10 @@ class Membership {
   std::string meetInBackground(std::chrono::milliseconds timeout);
   // As Group has it; nothing where there is no engine.
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
+  GroupId id();  // once the ranks have met
+  // As Group has it; none before the first use.
+  std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
+  std::uint64_t callsMade() const;
   bool usesDevices() const { return options_.devices; }
   bool deviceHasRails() const { return options_.deviceHasRails; }
   void giveUp();                   // ends the wait for ranks, if there is one

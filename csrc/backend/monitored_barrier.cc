@@ -109,9 +109,15 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
   const MonitoredBarrier::Limit limit{whole, MonitoredBarrier::Clock::now() + whole};
   try {
     Group& group = membership->group(whole);
-    group.record(signatureOf(operation::kMonitoredBarrier, {}));
-    MonitoredBarrier barrier(group, getRank(), getSize(), number);
-    getRank() == 0 ? barrier.admit(limit, waitAllRanks) : barrier.pass(limit);
+    const std::uint64_t call = group.record(signatureOf(operation::kMonitoredBarrier, {}));
+    try {
+      MonitoredBarrier barrier(group, getRank(), getSize(), number);
+      getRank() == 0 ? barrier.admit(limit, waitAllRanks) : barrier.pass(limit);
+    } catch (const Failure&) {
+      if (!group.error()) group.completed(call);  // it is over, and other calls go on
+      throw;
+    }
+    group.completed(call);
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }

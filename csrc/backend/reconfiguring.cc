@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 #include <variant>
@@ -35,14 +36,33 @@ std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, Membership
       [hooks = std::move(hooks)](Completion& completion) { completion.post([hooks] { hooks->aborting(); }); });
 }
 
+// An all-gather, which ends on no rank before all have come: each tells all others where it comes from.
 Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) {
-  return reduceAll({op::kReconfigure, {}, c10d::ReduceOp::SUM, limit, false},
-                   {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
+  const auto told = lineage_->told();
+  const at::Tensor own = at::empty({static_cast<std::int64_t>(told.size())}, at::kByte);
+  const at::Tensor all = at::empty({getSize(), own.numel()}, at::kByte);
+  std::memcpy(own.data_ptr(), told.data(), told.size());
+  c10d::AllgatherOptions options;
+  options.timeout = limit;
+  BlocksCall call = gatherCall(op::kReconfigure, {own}, {{all}}, options);
+  call.waited = false;
+  std::byte* to = call.memory.write(all);
+  for (std::vector<Block>& blocks : call.blocks) {
+    blocks.push_back(bytesBlock(own));
+    blocks.front().to = to;
+    to += own.numel();
+  }
+  readFrom(call, 0, own);
+  call.done = [lineage = lineage_, rank = getRank(), all](const Error& error) {
+    if (!error) lineage->learn(rank, {static_cast<const std::byte*>(all.const_data_ptr()), all.nbytes()});
+  };
+  return runBlocks(std::move(call));
 }
 
 namespace {
 
 constexpr int kShrinkAbort = 1;  // torch's SHRINK_ABORT
+constexpr std::chrono::milliseconds kAtOnce{0};
 
 std::vector<int> without(int size, const std::vector<std::int64_t>& excluded) {
   std::vector<int> ranks;
@@ -59,39 +79,62 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
   const GilReleased withoutLock;
   refuseUnlessUsable();
   const std::vector<int> ranks = without(getSize(), excluded);
+  const bool aborts = (flags & kShrinkAbort) != 0;
   TORCH_CHECK_WITH(ValueError, std::ranges::find(ranks, getRank()) != ranks.end(), "rank ", getRank(),
                    " is to be excluded: the others alone shrink the group");
   const std::shared_ptr<Membership> parent = membership();
   TORCH_CHECK_WITH(DistBackendError, parent, "a process group of one rank can't be shrunk");
-  if ((flags & kShrinkAbort) != 0) {
+  if (aborts) {
     parent->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " shrank its process group ", getGroupUid(),
                             " with SHRINK_ABORT: its calls ended where they were"));
   }
   const std::chrono::milliseconds limit = options ? options->timeout : timeout();
+  const auto made = shrunkTo(ranks, limit, aborts ? kAtOnce : limit);
+  try {
+    made->meetMembers(limit)->wait();
+  } catch (
+      const std::exception&) {  // another has died: the next attempt starts from here, but who has met goes on there
+    if (const auto failed = made->membership()) lineage_->leave(failed->id(), failed->settle(kAtOnce));
+    throw;
+  }
+  return made;
+}
+
+c10::intrusive_ptr<FairringBackend> FairringBackend::shrunkTo(const std::vector<int>& ranks,
+                                                              std::chrono::milliseconds limit,
+                                                              std::chrono::milliseconds forThoseUnderWay) {
   Origin origin;
-  int attempt = 0;
   {
     const std::lock_guard lock(mutex_);
     origin = origin_;
-    attempt = ++shrinks_[excluded];
   }
   MembershipOptions& own = origin.options;
-  own = own.ofRanks(ranks, concat(own.name, " (shrunk to ", ranks.size(), " ranks)"));
+  std::vector<int> everyRank(static_cast<std::size_t>(getSize()));
+  std::iota(everyRank.begin(), everyRank.end(), 0);
+  const auto before = own.shrunkFrom.value_or(MembershipOptions::Ancestor{own.name, {}, everyRank});
+  MembershipOptions::Ancestor ancestor{before.name, {}, {}};
+  for (const int rank : ranks) ancestor.ranks.push_back(before.ranks.at(static_cast<std::size_t>(rank)));
+  std::string purpose = concat("attempt ", lineage_->countAttempt(ancestor.ranks), " of ranks");
+  for (const int rank : ancestor.ranks) purpose += concat(" ", rank);
   Parts parts{std::make_shared<Meeting>(nullptr), std::make_shared<StockNccl>(nullptr, nullptr),
               std::make_shared<Hooks>()};
-  c10::intrusive_ptr<FairringBackend> made;
   try {
-    std::string purpose = concat("attempt ", attempt, " of ranks");
-    for (const int rank : ranks) purpose += concat(" ", rank);
-    Roster roster = parent->rosterOf(ranks, purpose, limit);
+    Roster roster = membership()->rosterOf(ranks, purpose, limit);
+    leaveGroup(forThoseUnderWay);
+    ancestor.secret = roster.ancestor;
+    own = own.ofRanks(ranks, concat(ancestor.name, " (shrunk to ", ranks.size(), " ranks)"));
+    own.shrunkFrom = std::move(ancestor);
+    const GroupId id = makeGroupId(roster.secret, own.name);
     auto members = membersOf(std::move(roster), own, limit, parts.hooks);
-    made = c10::make_intrusive<FairringBackend>(std::move(members), 0, std::move(origin), timeout(), std::move(parts));
+    auto made =
+        c10::make_intrusive<FairringBackend>(std::move(members), 0, std::move(origin), timeout(), std::move(parts));
+    made->lineage_ = lineage_->descendant();
+    made->beginAs(id);
+    remember(made);
+    return made;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
-  remember(made);
-  made->meetMembers(limit)->wait();
-  return made;
 }
 
 #ifdef FAIRRING_TORCH_2_15
@@ -145,9 +188,13 @@ Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& o
     size_ = static_cast<int>(roster.facts.size());
     MembershipOptions named = optionsFor(rank_, size_);
     named.name = concat(named.name, " (uuid ", options.uuid, ")");
+    const GroupId id = makeGroupId(roster.secret, named.name);
     auto members = membersOf(std::move(roster), std::move(named), limit, hooks());
-    const std::lock_guard lock(mutex_);
-    membership_ = std::move(members);
+    {
+      const std::lock_guard lock(mutex_);
+      membership_ = std::move(members);
+    }
+    beginAs(id);
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }

@@ -139,7 +139,9 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
 Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef& work, Call call, bool waited) {
   try {
     Group& group = membership.group(call.timeout);
-    call.done = [work = WorkRef(work), &completion = membership.completion()](const Error& error) mutable {
+    call.done = [work = WorkRef(work), &completion = membership.completion(),
+                 first = std::move(call.done)](const Error& error) mutable {
+      if (first) first(error);
       FairringWork::onDone(std::move(work), error, completion);
     };
     group.submit(std::move(call), waited);

@@ -76,6 +76,7 @@ struct Call {
   // it is.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
+  std::uint64_t number = 0;              // in the group's call log; 0: not counted there
   Signature signature;
   // Why this rank can't take part with all of its operands: the call is made all the same, with what is in their place
   // in staging, so that the peers learn of it and all other calls go on. Of kind Refused.

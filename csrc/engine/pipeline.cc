@@ -151,6 +151,7 @@ bool Pipeline::cutNext(Queue& queue) {
   pending->cut = pending->cutBytes == pending->bytes;
   if (pending->cut) queue.uncut.pop_front();
   ++pending->unfinished;
+  pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
   for (const Step& step : *slice->plan) notBegun_[turnOf(slice->id, step)].push_back(slice->id);
   queue.inFlight.emplace(slice->id, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
   due_.push_back(slice->id);
@@ -233,6 +234,7 @@ void Pipeline::beginNext(SliceId id) {
   if (!notBegun.empty()) due_.push_back(notBegun.front());
   state.phase = Phase::Running;
   const std::size_t index = state.step;
+  state.call->isTouched |= index + 1 == state.slice->plan->size();  // which brings the result to the tensors
   exchangeOf(step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
 }
 
@@ -276,6 +278,17 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (call->learned) return call->learned(call->refused);
   const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
   ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));
+}
+
+std::set<std::uint64_t> Pipeline::untouched() const {
+  std::set<std::uint64_t> numbers;
+  for (const auto& pending : calls_) {
+    if (!pending->isTouched) numbers.insert(pending->call.number);
+  }
+  for (const auto& pending : calls_) {
+    if (pending->isTouched) numbers.erase(pending->call.number);  // of several parts, one has
+  }
+  return numbers;
 }
 
 void Pipeline::halt() {

@@ -62,6 +62,8 @@ class Pipeline {
   bool isAtRest() const;  // no call, no slice, and no staging taken
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
+  // Of the calls, those that have written nothing into their tensors: their numbers.
+  std::set<std::uint64_t> untouched() const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready, or was released
 
@@ -84,6 +86,7 @@ class Pipeline {
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
+    bool isTouched = false;      // something may have been written into its tensors
     // Of sparse calls and all-to-alls: until what is before it has told its size, it can't be cut, nor what is behind.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();

@@ -69,6 +69,11 @@ CallLog::Entry CallLog::last() const {
   return {last.number, last.hash, shown(last.text.str())};
 }
 
+std::uint64_t CallLog::count() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.empty() ? 0 : entries_.back().number;
+}
+
 bool CallLog::differs(std::uint64_t number, std::uint64_t hash) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(entries_, number, &Entry::number);

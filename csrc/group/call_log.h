@@ -27,6 +27,7 @@ class CallLog {
 
   Entry record(const Signature& signature);
   Entry last() const;
+  std::uint64_t count() const;
   // Whether a peer's call is another than ours of that number. False where this rank has not made it, or not kept it.
   bool differs(std::uint64_t number, std::uint64_t hash) const;
 

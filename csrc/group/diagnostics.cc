@@ -80,6 +80,17 @@ Error Diagnostics::differ(int peer, const std::optional<CallLog::Difference>& di
                    first ? difference->there : difference->here, " on rank ", std::max(rank_, peer), "; ", advice);
 }
 
+Error Diagnostics::underWay(const Error& error, const TimedCall& call, bool isTouched) {
+  return makeError(error.kind(), error.text(), "; call ", call.number, ", ", call.text, ", was under way: its tensors ",
+                   isTouched ? "may hold garbage where its result belongs" : "are as they were before it");
+}
+
+Error Diagnostics::settled(const TimedCall& call) const {
+  return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " went on to another group while call ", call.number,
+                   ", ", call.text, ", of group ", group_, " was under way: it counts as not made, whatever is in its ",
+                   "tensors; wait for all works before you shrink or reconfigure a group that has not failed");
+}
+
 Error Diagnostics::unfinished(const std::string& call) const {
   return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " destroyed group ", group_, " while ", call,
                    " was not finished; wait for all works before destroy_process_group");

@@ -29,6 +29,9 @@ class Diagnostics {
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
+  // What becomes of a call that was under way when the group failed.
+  static Error underWay(const Error& error, const TimedCall& call, bool isTouched);
+  Error settled(const TimedCall& call) const;       // it has ended when it had been said that it had not
   Error unfinished(const std::string& call) const;  // when the group was destroyed
   Error own(const Error& error) const;              // of this rank's doing, with its name and the group's
 

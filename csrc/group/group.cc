@@ -96,9 +96,24 @@ void Group::expire(TimedCall call, std::optional<int> peer, std::function<bool()
   });
 }
 
-void Group::record(const Signature& signature) {
+std::uint64_t Group::record(const Signature& signature) {
   const std::lock_guard lock(order_);
-  member_->callLog().record(signature);
+  return member_->callLog().record(signature).number;
+}
+
+void Group::completed(std::uint64_t number) {
+  threads_.slices.loop().post([member = member_, number] { member->completed(number); });
+}
+
+std::uint64_t Group::callsMade() const { return member_->callLog().count(); }
+
+std::uint64_t Group::settle(std::chrono::milliseconds forThoseUnderWay) {
+  const auto idle = std::make_shared<std::promise<void>>();
+  threads_.slices.loop().post([member = member_, idle] { member->whenIdle([idle] { idle->set_value(); }); });
+  idle->get_future().wait_for(forThoseUnderWay);
+  std::uint64_t complete = 0;
+  threads_.slices.runAndWait([&] { complete = member_->settle(); });
+  return complete;
 }
 
 void Group::submit(Call call, const OnDevice& where) {

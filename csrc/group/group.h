@@ -50,8 +50,13 @@ class Group {
   void send(Sending sending);
   void receive(Receiving receiving);
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
-  // Counts a call in the call log that is made of messages.
-  void record(const Signature& signature);
+  // Counts a call in the call log that is made of messages; its number, to be told when it is complete.
+  std::uint64_t record(const Signature& signature);
+  void completed(std::uint64_t number);
+  std::uint64_t callsMade() const;
+  // Calls 1 to the one returned are complete here, and no call that is under way becomes so any more: it ends with an
+  // error. Waits for those so long before.
+  std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   void abort(const Error& error);      // nothing, if there was an error before
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are

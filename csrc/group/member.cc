@@ -198,12 +198,31 @@ Call Member::timed(Call call, const CallLog::Entry& entry) {
   const std::uint64_t number = entry.number;
   recorder_.submitted({.number = number, .signature = entry.hash, .text = entry.text, .submitted = entry.made});
   deadlines_.begin(number, {number, call.signature.text, call.timeout});
-  call.done = [this, number, done = std::move(call.done)](const Error& error) {
+  completed_.begin(number);
+  call.number = number;
+  call.done = [this, number, text = call.signature.text, done = std::move(call.done)](const Error& error) {
     deadlines_.end(number);
     recorder_.ended(number, static_cast<bool>(error));
-    done(error);
+    completed_.end();
+    done(verdict(number, text, error));
+    if (completed_.isIdle() && !idle_.empty()) {
+      for (const auto& idle : std::exchange(idle_, {})) idle();
+    }
   };
   return call;
+}
+
+// A call that was refused is over as others are: all ranks know.
+Error Member::verdict(std::uint64_t number, const Text& text, const Error& error) {
+  if (!error || error.kind() == ErrorKind::Refused)
+    return completed_.complete(number) ? error : diagnostics_.settled({number, text});
+  return error_ ? Diagnostics::underWay(error, {number, text}, !untouched_.contains(number)) : error;
+}
+
+void Member::whenIdle(std::function<void()> idle) {
+  assert(loop_.isCurrent());
+  if (completed_.isIdle()) return idle();
+  idle_.push_back(std::move(idle));
 }
 
 std::set<int> Member::missing() const {
@@ -237,7 +256,10 @@ void Member::fail(const Error& error) {
   stopExchanges();
   if (channels_) channels_->close();
   messages_->fail(error);
-  if (pipeline_) pipeline_->fail(error);
+  if (pipeline_) {
+    untouched_ = pipeline_->untouched();
+    pipeline_->fail(error);
+  }
   if (deviceCalls_) deviceCalls_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
   if (settings_.failed) settings_.failed(error);

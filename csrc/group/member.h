@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "device/device_calls.h"
 #include "engine/pipeline.h"
@@ -17,6 +18,7 @@
 #include "exchange/recorder.h"
 #include "exchange/shared_memory.h"
 #include "group/call_log.h"
+#include "group/completed_calls.h"
 #include "group/deadlines.h"
 #include "group/diagnostics.h"
 #include "group/leave_protocol.h"
@@ -51,6 +53,10 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
   void leave(std::function<void()> left);
   void close();
+  // A call of the call log that is made of messages is over.
+  void completed(std::uint64_t number) { completed_.complete(number); }
+  void whenIdle(std::function<void()> idle);  // no call is under way
+  std::uint64_t settle() { return completed_.settle(); }
 
   Error error() const;
   CallLog& callLog() { return callLog_; }
@@ -90,6 +96,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
   Call timed(Call call, const CallLog::Entry& entry);
+  Error verdict(std::uint64_t number, const Text& text, const Error& error);
   const Call* oldestCall() const;
 
   Loop& loop_;
@@ -122,6 +129,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls
+  CompletedCalls completed_;
+  std::set<std::uint64_t> untouched_;        // of the calls that were under way when the group failed
+  std::vector<std::function<void()>> idle_;  // who waits for that
   LeaveProtocol leaveProtocol_;
   bool hasSaidLeave_ = false;
   std::function<void()> leaving_;                // leave() waits for the connections to be there

@@ -33,6 +33,7 @@ struct Roster {
   std::vector<RankFacts> facts;  // facts[r] is rank r's
   int rank = 0;                  // this rank
   Secret secret{};
+  Secret ancestor{};  // where a group is shrunk: that of the first one, from which it follows
 };
 
 // Handles that have no order, in the one that all members choose: by the ranks that they had, newcomers last.

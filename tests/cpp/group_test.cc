@@ -83,7 +83,9 @@ TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
   const std::string text = first.get();
   EXPECT_NE(text.find("rank 2 (host-of-b)"), std::string::npos) << text;
   EXPECT_NE(text.find("all_reduce of 100"), std::string::npos) << text;
-  EXPECT_EQ(second.get(), text) << "the first error travels to the neighbours";
+  const std::string why = text.substr(0, text.find("; call 2, all_reduce of 100, was under way: its tensors "));
+  EXPECT_LT(why.size(), text.size()) << text;
+  EXPECT_EQ(second.get().substr(0, why.size()), why) << "the first error travels to the neighbours";
 }
 
 TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {

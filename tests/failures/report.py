@@ -77,7 +77,8 @@ def _words(outcome: Outcome) -> str:
         return "(killed)"
     if outcome.kind is None:
         return "no error" if outcome.seconds is not None else "(ended)"
-    return " ".join(f"{outcome.kind}: {outcome.text}".split()).replace("|", "\\|")
+    why, _, _ = outcome.text.partition("; call ")  # which was under way, and what became of its tensors
+    return " ".join(f"{outcome.kind}: {why}".split()).replace("|", "\\|")
 
 
 main()

@@ -1,0 +1,72 @@
+"""Which steps count after members of a group have died: what survivors agree on when they meet again.
+
+A call that was under way when a rank died may have ended well on some of the others and not on the rest. When the
+survivors meet again, by `shrink_group` or `reconfigure`, each tells how many calls were complete there, and all learn
+the same: the last call that is complete on all of them, with every call before it. Keep a copy of the state of the last
+two steps, each with its mark; after the meeting go back to the last one that counts:
+
+    kept = [(members.mark(), copy_of(model))]
+    while True:
+        try:
+            train_one_step(model)  # its calls, waited for
+            kept = [kept[-1], (members.mark(), copy_of(model))]
+        except dist.DistBackendError:
+            ...  # shrink_group, or reconfigure and its wait()
+            last = members.last_complete()
+            kept = [one for one in kept if last.mark and one[0] <= last.mark]
+            ...  # who has none left takes the state of one that has
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from fairring import _core
+
+__all__ = ["LastComplete", "Mark", "last_complete", "mark"]
+
+
+class Mark(NamedTuple):
+    """A place in a rank's calls; marks of one rank compare in time. Other ranks' have other numbers."""
+
+    group: int  # how many groups this rank had left before: 0, 1, ...
+    calls: int  # collective calls in that one, of which the meeting of a changed group is the first
+
+
+class LastComplete(NamedTuple):
+    mark: Mark | None  # here, of the last call that counts; None: no other rank has come by this one's state
+    calls_of_rank: list[int | None]  # by rank of the new group: how many calls were complete there; None: likewise
+
+
+def mark(group: dist.ProcessGroup | None = None) -> Mark:
+    """After the collective calls that this rank has made so far.
+
+    group: one of Fairring's; the default group if none is given. Raises ValueError if it is another backend's, and
+    DistBackendError if it has no members.
+    """
+    found = _core.mark(_backend(group))
+    if found is None:
+        raise ValueError("the group is not one of Fairring's")
+    return Mark(*found)
+
+
+def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None:
+    """What the ranks of a group that was shrunk or reconfigured agreed on when they met; alike on all of them.
+
+    A mark that is not above `mark` belongs to a step that counts on all ranks; what came after it counts on none. A
+    survivor that learns it at a later attempt learns the same. None before the meeting has ended, and where no rank was
+    in a group before.
+    """
+    found = _core.last_complete(_backend(group))
+    if found is None:
+        return None
+    here, calls_of_rank = found
+    return LastComplete(Mark(*here) if here else None, calls_of_rank)
+
+
+def _backend(group: dist.ProcessGroup | None) -> object:
+    chosen = dist.distributed_c10d._get_default_group() if group is None else group
+    return chosen._get_backend(torch.device("cpu"))
