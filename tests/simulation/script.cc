@@ -1,4 +1,4 @@
-#include "simulation/script.h"
+#include "script.h"
 
 #include <algorithm>
 #include <array>

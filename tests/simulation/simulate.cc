@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "simulation/trial.h"
+#include "trial.h"
 
 namespace {
 

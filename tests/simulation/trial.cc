@@ -1,4 +1,4 @@
-#include "simulation/trial.h"
+#include "trial.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,7 +5,7 @@
 
 #include "plan/cost_rows.h"
 #include "simulation/experiment.h"
-#include "simulation/trial.h"
+#include "trial.h"
 
 namespace fairring {
 namespace {
@@ -21,13 +21,12 @@ Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {})
 }
 
 simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes, bool sharedMemory) {
-  simulation::Experiment experiment{.places = {},
-                                    .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
-                                    .costs = {},
-                                    .bytes = bytes,
-                                    .sharedMemory = sharedMemory};
+  simulation::Experiment experiment{.cluster = {.places = {},
+                                                .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                                                .sharedMemory = sharedMemory},
+                                    .bytes = bytes};
   for (int m = 0; m < machines; ++m) {
-    for (int r = 0; r < ranks; ++r) experiment.places.push_back({"machine" + std::to_string(m), "site"});
+    for (int r = 0; r < ranks; ++r) experiment.cluster.places.push_back({"machine" + std::to_string(m), "site"});
   }
   return experiment;
 }
@@ -116,8 +115,8 @@ TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
   const simulation::Outcome outcome = simulation::carriedOut(experiment);
   const double bytes = 2.0 * (25 << 20) * 3 / 4;
   EXPECT_NEAR(outcome.linkBytes, bytes, 0.01 * bytes);
-  EXPECT_GT(outcome.seconds, bytes / experiment.costs.network.bytesPerSecond);
-  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.costs.network.bytesPerSecond);
+  EXPECT_GT(outcome.seconds, bytes / experiment.cluster.costs.network.bytesPerSecond);
+  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.cluster.costs.network.bytesPerSecond);
   EXPECT_EQ(outcome.mostConnections, 3U);
 }
 
