@@ -66,6 +66,21 @@ TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   EXPECT_EQ(cut.bits, whole.bits);
 }
 
+TEST(Simulation, LanesThatBreakCostTimeAlone) {
+  Script script = twoByTwo({{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}});
+  const Verdict simulated = play(script);
+  script.lanes = 2;
+  const Verdict lanes = play(script);
+  for (const int rank : {0, 3, 0})
+    script.faults.push_back({.kind = Fault::Kind::Break, .who = rank, .atMicros = 2'000 + 3'000 * rank});
+  const Verdict broken = play(script);
+  for (const Verdict* verdict : {&lanes, &broken}) {
+    EXPECT_TRUE(*verdict) << verdict->broken;
+    EXPECT_FALSE(verdict->failed);
+    EXPECT_EQ(verdict->bits, simulated.bits);
+  }
+}
+
 TEST(Simulation, ALinkThatStaysAwayIsATypedError) {
   const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 1'000, 0}}));
   EXPECT_TRUE(verdict) << verdict.broken;
@@ -97,7 +112,7 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
     return verdict;
   });
   EXPECT_EQ(shorter.text(),
-            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 "
+            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 lanes=0 "
             "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
