@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairring.config import Config
+
+if TYPE_CHECKING:
+    from fairring import _core
+
+BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 Rows = Sequence[tuple[float, float, float, float]]
 
@@ -26,9 +32,34 @@ def forecast(
     """
     from fairring import _core
 
+    return _core.forecast(plan_question(config, machines, rows, call_bytes, sites))
+
+
+def plan_question(
+    config: Config, machines: Sequence[str], rows: Rows, call_bytes: int, sites: Sequence[str] = ()
+) -> _core.PlanQuestion:
+    """As forecast() has them, for the C++ module."""
+    from fairring import _core
+
     question = _core.PlanQuestion()
     question.machines, question.sites = list(machines), list(sites)
     question.total_memory, question.slice_size = config.total_memory, config.slice_size
     question.rows = list(rows)
     question.bytes = call_bytes
-    return _core.forecast(question)
+    return question
+
+
+def bytes_per_second(option: str, rate: str) -> float:
+    """Of '100gbit'. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
+    bits = float(match[1]) * BITS[match[2]] if match else 0.0
+    if not bits:
+        raise ValueError(f"{option} {rate} is not a rate; write for instance 100mbit, 1gbit or 100gbit")
+    return bits / 8
+
+
+def at_rate(rows: Rows, rate: str, ranks: int) -> Rows:
+    """The rows with the bandwidth between machines that each of a machine's ranks has of a link. Raises ValueError."""
+    share = bytes_per_second("--rate", rate) / ranks
+    machine, rail, *others = rows
+    return [machine, (*rail[:2], share, rail[3]), *others]

@@ -3,27 +3,26 @@
 Reckons as the planner does in a job, from the topology, FAIRRING_TOTAL_MEMORY, FAIRRING_SLICE_SIZE and the cost rows
 (FAIRRING_COST_ROWS, or those that are built in for the transport). Needs no cluster. The first plan is the choice;
 messages and bytes are those of the busiest rank. With --sites a ring and a tree over all ranks stand beside.
+
+With --simulate the engine itself runs in virtual time, on every rank of the cluster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fairring import simulate
+
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from fairring.cost_rows import Row
-    from fairring.forecast import Rows
 
 HELP = "print the plans of an all-reduce and what they are expected to take"
 
 TRANSPORTS = ("tcp", "uv", "shm", "ibv")
-BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 def level_names(sites: int) -> tuple[str, ...]:
@@ -33,7 +32,7 @@ def level_names(sites: int) -> tuple[str, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--machines", type=int, metavar="N", help="how many machines (default: as --ranks says, else 1)")
+    add("--machines", metavar="N", help="how many machines (default: as --ranks says, else 1)")
     add("--ranks", default="1", metavar="N", help="ranks on every machine, or one number for each: 4,3,2 (default: 1)")
     add("--bytes", default="25MiB", metavar="SIZE", help="of the tensor (default: 25MiB)")
     add("--transport", choices=TRANSPORTS, default="tcp", help="between machines (default: tcp)")
@@ -43,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--site-rate", metavar="RATE", help="likewise, of each site's uplink; its ranks share it")
     add("--site-delay", metavar="TIME", help="from site to site, one way, instead of the cost row's latency: 20ms")
     add("--json", action="store_true", help="JSON instead of a table")
+    simulate.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     from fairring.lab.cluster import LabError
 
     try:
+        if arguments.simulate:
+            simulate.show(simulate.simulate(arguments), arguments.json)
+            return 0
         plans = predict(arguments)
     except (ConfigError, LabError, ValueError, RuntimeError) as error:
         print(f"fairring plan: {error}", file=sys.stderr)
@@ -64,13 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
 def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The best first. Raises ValueError or what the parsers of sizes and machines raise."""
     from fairring.config import Config, size
-    from fairring.forecast import forecast, rows_of
+    from fairring.forecast import at_rate, bytes_per_second, forecast, rows_of
     from fairring.lab.cluster import parse_machines
     from fairring.lab.sites import parse_sites
     from fairring.rivals import Shape, rivals
 
+    simulate.check_unused(arguments)
     config = Config.from_environment()
-    counts = parse_machines(arguments.ranks, arguments.machines)
+    counts = parse_machines(arguments.ranks, simulate.machine_count(arguments.machines) if arguments.machines else None)
     call_bytes = size("--bytes", arguments.bytes)
     sites = parse_sites(arguments.sites, "none", arguments.site_delay or "0ms", len(counts))
     rows = rows_of(config, arguments.transport)
@@ -79,7 +83,7 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     site_of = sites.of_machines()
     of_sites = [str(site_of[machine]) for machine, count in enumerate(counts) for _ in range(count)]
     if arguments.site_rate:
-        share = _bytes_per_second("--site-rate", arguments.site_rate) / max(map(of_sites.count, of_sites))
+        share = bytes_per_second("--site-rate", arguments.site_rate) / max(map(of_sites.count, of_sites))
         rows = [*rows[:-1], (*rows[-1][:2], share, rows[-1][3])]
     if arguments.site_delay:
         rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
@@ -89,21 +93,6 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         return plans
     shape = Shape(len(sites.machines), len(counts), sum(counts))
     return plans + [{"rival": True, **vars(rival)} for rival in rivals(shape, rows, call_bytes)]
-
-
-def at_rate(rows: Rows, rate: str, ranks: int) -> list[Row]:
-    """The rows with the bandwidth between machines that each of a machine's ranks has of a link. Raises ValueError."""
-    share = _bytes_per_second("--rate", rate) / ranks
-    machine, rail, *others = rows
-    return [machine, (*rail[:2], share, rail[3]), *others]
-
-
-def _bytes_per_second(option: str, rate: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
-    bits = float(match[1]) * BITS[match[2]] if match else 0.0
-    if not bits:
-        raise ValueError(f"{option} {rate} is not a rate; write for instance 100mbit, 1gbit or 100gbit")
-    return bits / 8
 
 
 def _show(plans: Sequence[dict[str, Any]]) -> None:

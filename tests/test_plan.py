@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairring import cli
-from fairring.plan import at_rate
+from fairring.forecast import at_rate
 
 
 def plans(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:

@@ -125,13 +125,18 @@ py::list rdmaDevicesHere() {
 
 std::string rdmaObstacleHere(int peers) { return rdmaOffer(peers).obstacle; }
 
-py::list forecast(const PlanQuestion& question) {
+std::vector<Place> placesOf(const PlanQuestion& question) {
   std::vector<Place> places;
   places.reserve(question.machines.size());
   for (std::size_t rank = 0; rank < question.machines.size(); ++rank) {
     places.push_back({question.machines[rank], question.sites.empty() ? "" : question.sites.at(rank)});
   }
-  const Planner planner(Topology(places), {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
+  return places;
+}
+
+py::list forecast(const PlanQuestion& question) {
+  const Planner planner(Topology(placesOf(question)),
+                        {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
   py::list plans;
   for (const Forecast& one : planner.forecast(question.bytes)) {
     py::list levels;

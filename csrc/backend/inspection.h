@@ -50,6 +50,7 @@ struct PlanQuestion {
   std::vector<RowNumbers> rows;  // by level
   std::uint64_t bytes = 0;       // of the call
 };
+std::vector<Place> placesOf(const PlanQuestion& question);
 pybind11::list forecast(const PlanQuestion& question);  // every plan, the best first
 
 }  // namespace fairring

@@ -109,6 +109,7 @@ bool Loop::serve() {
 }
 
 void Loop::sleepUntil(Clock::time_point until) {
+  assert(epoll_);
   if (!ownership_.fallAsleep()) return;
   serveDescriptors(untilMs(now_(), std::min(until, firstTimer())));
   endTurn();

@@ -29,8 +29,10 @@ class Loop {
   using TimerId = std::uint64_t;
   using Now = std::function<Clock::time_point()>;
 
-  // now: what time it is. A simulation that steps the loop by runOnce(0) gives it a time of its own.
-  explicit Loop(Now now = Clock::now);
+  Loop();
+  // For a simulation, which has a time of its own and steps the loop by runOnce(0): nobody sleeps at it, so it has no
+  // alarm, and no descriptor before it watches one.
+  explicit Loop(Now now);
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   ~Loop();
@@ -87,6 +89,7 @@ class Loop {
 
   TimerId at(Clock::time_point when, Task task);
   void cancel(TimerId timer);
+  Clock::time_point firstTimer() const;  // the greatest there is: none
 
   // Level-triggered. The handler may unwatch this or any other descriptor. The descriptor stays the caller's.
   void watch(int fd, std::uint32_t epollEvents, Ready ready);
@@ -110,17 +113,17 @@ class Loop {
   bool runDueTimers();
   bool runPieces();
   Jobs::iterator nextJob();
+  void openDescriptors();
   bool serveDescriptors(int waitMs);
   bool poll();
   void setPolling(bool polling);
   void endTurn();
   void invoke(const Task& task);
   void sleepUntil(Clock::time_point until);
-  Clock::time_point firstTimer() const;
 
   const Now now_;
   ProgressOwnership ownership_;
-  Descriptor epoll_;
+  Descriptor epoll_;  // none while a stepped loop watches nothing
   std::uint64_t nextId_ = 1;
   std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
   std::unordered_map<TimerId, Clock::time_point> timerTimes_;

@@ -21,7 +21,8 @@ Descriptor opened(int fd, const char* call) {
 
 }  // namespace
 
-Loop::Loop(Now now) : now_(std::move(now)), epoll_(opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {
+Loop::Loop() : now_(Clock::now) {
+  openDescriptors();
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kAlarmToken;
@@ -29,8 +30,13 @@ Loop::Loop(Now now) : now_(std::move(now)), epoll_(opened(::epoll_create1(EPOLL_
     throw Failure(systemError("epoll_ctl"));
 }
 
+Loop::Loop(Now now) : now_(std::move(now)), ownership_(ProgressOwnership::Alarm::None) {}
+
+void Loop::openDescriptors() { epoll_ = opened(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"); }
+
 void Loop::watch(int fd, std::uint32_t epollEvents, Ready ready) {
   assert(isCurrent());
+  if (!epoll_) openDescriptors();
   const std::uint64_t token = nextId_++;
   epoll_event event{};
   event.events = epollEvents;
@@ -58,6 +64,7 @@ void Loop::unwatch(int fd) {
 }
 
 bool Loop::serveDescriptors(int waitMs) {
+  if (!epoll_) return false;
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
   if (waitMs != 0) ownership_.awake();

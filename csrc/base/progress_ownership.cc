@@ -10,8 +10,9 @@
 
 namespace fairring {
 
-ProgressOwnership::ProgressOwnership() : alarm_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!alarm_) throw Failure(systemError("eventfd"));
+ProgressOwnership::ProgressOwnership(Alarm alarm)
+    : alarm_(alarm == Alarm::Rings ? ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1) {
+  if (alarm == Alarm::Rings && !alarm_) throw Failure(systemError("eventfd"));
 }
 
 bool ProgressOwnership::take() {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -38,7 +39,9 @@ class ProgressOwnership {
     Clock::time_point next = Clock::time_point::max();  // the first timer
   };
 
-  ProgressOwnership();  // throws Failure(System)
+  enum class Alarm : std::uint8_t { None, Rings };  // None: nobody ever sleeps
+
+  explicit ProgressOwnership(Alarm alarm = Alarm::Rings);  // throws Failure(System)
 
   bool take();      // false where somebody holds it
   bool takeOver();  // from the progress thread too, whose turn it waits for; false where another caller holds it

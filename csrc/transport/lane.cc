@@ -62,7 +62,7 @@ void Lane::give(SendQueue::Chunk chunk) {
   chunk.header.acked = confirmed_ = reader_.chunks();
   output_.push_back({chunk.header, chunk.data, chunk.of});
   if (!chunk.isSmall()) {
-    rate_.gave(outstanding_, RateEstimator::Clock::now());
+    rate_.gave(outstanding_, loop_.now());
     outstanding_ += chunk.header.bytes;
   }
   unacknowledged_.push_back(std::move(chunk));
@@ -168,7 +168,7 @@ bool Lane::takeAcknowledgements(LaneOwner& owner) {
     if (!chunk.isSmall()) bytes += chunk.header.bytes;
     owner.onAcknowledged(chunk);
   }
-  if (bytes > 0) rate_.acked(bytes, RateEstimator::Clock::now());
+  if (bytes > 0) rate_.acked(bytes, loop_.now());
   outstanding_ -= bytes;
   return true;
 }
@@ -179,7 +179,7 @@ void Lane::acknowledgeSoon() {
   if (unconfirmed == 0) return;
   if (urgent || unconfirmed >= kMostUnconfirmed) return acknowledge();
   if (confirmation_ != 0) return;
-  confirmation_ = loop_.at(Loop::Clock::now() + kMostDelay, [this] {
+  confirmation_ = loop_.at(loop_.now() + kMostDelay, [this] {
     confirmation_ = 0;
     if (reader_.chunks() != confirmed_) acknowledge();
   });

@@ -142,7 +142,7 @@ void TcpChannel::onGone(std::uint32_t index, const Error& error) {
 }
 
 void TcpChannel::awaitLanes(const Error& error) {
-  patience_ = loop_.at(Loop::Clock::now() + relinking_.patience, [this, error] {
+  patience_ = loop_.at(loop_.now() + relinking_.patience, [this, error] {
     patience_ = 0;
     end(makeError(ErrorKind::Connection, error ? error.text() : "all connections were closed", "; for ",
                   relinking_.patience.count(), " ms none could be made anew"));

@@ -51,6 +51,23 @@ TEST(Loop, AnEventHasOneTimeUntilItAsksAnew) {
   EXPECT_GT(second, first);
 }
 
+// dup() has the lowest number that is free.
+TEST(Loop, ASteppedLoopOpensNoDescriptorUntilItWatchesOne) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const Descriptor one(ends[0]);
+  const Descriptor other(ends[1]);
+  const int free = Descriptor(::dup(one.get())).get();
+  Loop loop([] { return Loop::Clock::time_point(); });
+  EXPECT_EQ(Descriptor(::dup(one.get())).get(), free);
+  ASSERT_EQ(::write(one.get(), "x", 1), 1);
+  bool isReadable = false;
+  on(loop, [&] { loop.watch(other.get(), EPOLLIN, [&](std::uint32_t) { isReadable = true; }); });
+  loop.runOnce(kNow);
+  EXPECT_TRUE(isReadable);
+  on(loop, [&] { loop.unwatch(other.get()); });
+}
+
 TEST(Loop, TheMostUrgentJobGoesFirstOnePieceATurn) {
   Loop loop;
   std::string order;

@@ -1,4 +1,4 @@
-#include "simulation/script.h"
+#include "script.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce-scatter",
                                    "all-gather", "scatter", "gather",    "all-to-all"};
-constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever"};
+constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever", "break"};
 
 std::vector<std::vector<int>> layouts() {
   return {{2},       {4},       {2, 2},   {3, 1},       {1, 1, 1},
@@ -57,6 +57,15 @@ Fault drawnFault(std::mt19937_64& random, const Script& script) {
   fault.atMicros = static_cast<std::int64_t>(random() % 12'000);
   fault.amount = static_cast<std::int64_t>(fault.kind == Fault::Kind::Slow ? 2 + random() % 50 : random() % 30'000);
   return fault;
+}
+
+void drawLanes(std::mt19937_64& random, Script& script) {
+  script.lanes = 1 + random() % 3;
+  for (std::uint64_t breaks = random() % 4; breaks > 0; --breaks) {
+    script.faults.push_back({.kind = Fault::Kind::Break,
+                             .who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world())),
+                             .atMicros = static_cast<std::int64_t>(random() % 12'000)});
+  }
 }
 
 std::optional<ScriptedCall> parsedCall(const std::string& text) {
@@ -103,7 +112,8 @@ std::string Script::text() const {
   out << "seed=" << seed << " machines=";
   for (std::size_t i = 0; i < machines.size(); ++i) out << (i == 0 ? "" : ",") << machines[i];
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
-      << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits;
+      << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
+      << " lanes=" << lanes;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
@@ -145,6 +155,7 @@ Script drawn(std::uint64_t seed) {
   }
   const std::uint64_t faults = random() % 2 == 0 ? 0 : 1 + random() % 3;
   for (std::uint64_t f = 0; f < faults; ++f) script.faults.push_back(drawnFault(random, script));
+  if (random() % 2 == 0) drawLanes(random, script);
   return script;
 }
 
@@ -160,7 +171,8 @@ std::optional<Script> parsed(const std::string& text) {
     const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
     const std::map<std::string, std::uint64_t*> numbers{{"seed", &script.seed},        {"staging", &script.stagingKiB},
                                                         {"slice", &script.sliceKiB},   {"eager", &script.eagerKiB},
-                                                        {"credit", &script.creditKiB}, {"copied", &script.copiedKiB}};
+                                                        {"credit", &script.creditKiB}, {"copied", &script.copiedKiB},
+                                                        {"lanes", &script.lanes}};
     if (const auto found = numbers.find(key); found != numbers.end()) {
       *found->second = number;
     } else if (key == "interleaved") {
@@ -214,6 +226,7 @@ std::vector<Script> shortened(const Script& script) {
   if (script.interleaved) add([](Script& one) { one.interleaved = false; });
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });
   if (script.waits) add([](Script& one) { one.waits = false; });
+  if (script.lanes > 0) add([](Script& one) { --one.lanes; });
   return shorter;
 }
 

@@ -18,9 +18,9 @@ struct ScriptedCall {
 };
 
 struct Fault {
-  enum class Kind { Kill, Pause, Slow, Cut, Sever };
+  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break };
   Kind kind = Kind::Kill;
-  int who = 0;    // a rank; of Cut and Sever a machine
+  int who = 0;    // a rank, of Break the one whose lanes break; of Cut and Sever a machine
   int other = 0;  // of those: the machine at which nothing arrives
   std::int64_t atMicros = 0;
   std::int64_t amount = 0;  // Pause, Cut: microseconds; Slow: so many times; Sever is for ever
@@ -39,6 +39,7 @@ struct Script {
   std::uint64_t creditKiB = 8;
   std::uint64_t copiedKiB = 0;  // messages up to these are copied as they are sent
   bool waits = false;           // ranks wait for earlier calls before some later ones
+  std::uint64_t lanes = 0;      // of TCP, between two ranks; 0: simulated channels
   std::vector<ScriptedCall> calls;
   std::vector<Fault> faults;
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "simulation/trial.h"
+#include "trial.h"
 
 namespace {
 
@@ -43,7 +43,8 @@ int report(const Script& script, const Verdict& verdict) {
 }
 
 void count(Totals& totals, const Script& script, const Verdict& verdict) {
-  static constexpr const char* kNames[] = {"deaths", "pauses", "slow ranks", "cut links", "severed links"};
+  static constexpr const char* kNames[] = {"deaths",    "pauses",        "slow ranks",
+                                           "cut links", "severed links", "breaks of a rank's lanes"};
   ++totals.scripts;
   totals.withErrors += verdict.failed ? 1 : 0;
   totals.events += verdict.events;

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <string>
 
-#include "simulation/training.h"
+#include "training.h"
 
 namespace {
 

@@ -1,12 +1,11 @@
-#include "simulation/training.h"
+#include "training.h"
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <memory>
 #include <random>
 
 #include "plan/cost_rows.h"
+#include "simulation/training_steps.h"
 
 namespace fairring::simulation {
 
@@ -38,68 +37,32 @@ WorldSettings settingsOf(const Training& training) {
 
 class Course {
  public:
-  explicit Course(const Training& training)
-      : training_(training),
-        world_(settingsOf(training)),
-        tensor_(new std::byte[training.bucketBytes]),
-        ranks_(static_cast<std::size_t>(world_.size())) {
+  explicit Course(const Training& training) : training_(training), world_(settingsOf(training)) {
     const Trouble& trouble = training.trouble;
     if (trouble.kind == Trouble::Kind::SlowLink) world_.slowLink(trouble.who, trouble.factor);
     if (trouble.kind == Trouble::Kind::SlowCore) world_.slow(trouble.who, trouble.factor);
   }
 
   Trained run(const std::string& name) {
-    for (int rank = 0; rank < world_.size(); ++rank)
-      world_.at(ofSeconds(kBeginSeconds), [this, rank] { compute(rank, ofSeconds(kBeginSeconds)); });
-    while (world_.step()) {
-    }
-    Time end{0};
-    for (const Rank& rank : ranks_) {
-      check(rank.step == training_.steps, ErrorKind::Usage, "a simulated rank stands still in step ", rank.step);
-      end = std::max(end, rank.time);
-    }
-    Trained trained;
-    trained.stepSeconds = (secondsOf(end) - kBeginSeconds) / training_.steps;
+    const TrainingSteps steps{
+        .steps = training_.steps,
+        .bucketBytes = std::vector(static_cast<std::size_t>(training_.buckets), training_.bucketBytes),
+        .computed = [this](int rank, int step, int bucket) { return computed(rank, step, bucket); }};
+    const Time end = trained(world_, steps, ofSeconds(kBeginSeconds)).back();
+    Trained outcome;
+    outcome.stepSeconds = (secondsOf(end) - kBeginSeconds) / training_.steps;
     for (int rank = 0; rank < world_.size(); ++rank) {
-      trained.facts.push_back(factsOf(rank, name));
-      trained.records.push_back(recordsOf(rank));
+      outcome.facts.push_back(factsOf(rank, name));
+      outcome.records.push_back(recordsOf(rank));
     }
-    return trained;
+    return outcome;
   }
 
  private:
-  struct Rank {
-    int step = 0;
-    int left = 0;  // buckets of this step
-    Time time{0};  // at which its last step was over
-    std::uint64_t calls = 0;
-  };
-
-  // The buckets of a step that begins then.
-  void compute(int rank, Time begin) {
-    Rank& self = ranks_[static_cast<std::size_t>(rank)];
-    self.left = training_.buckets;
-    Time when = begin + (isInput(rank) ? ofSeconds(training_.trouble.factor * stepSeconds()) : Time(0));
-    for (int bucket = 0; bucket < training_.buckets; ++bucket) {
-      when += ofSeconds(secondsOfBucket(rank, self.step, bucket));
-      world_.at(when, [this, rank] { reduce(rank); });
-    }
-  }
-
-  void reduce(int rank) {
-    Call call{.signature = {.text = "all_reduce SUM of a bucket"}, .done = nullptr};
-    call.operands.push_back({tensor_.get(), training_.bucketBytes / sizeof(float), Reduction{.dtype = DType::Float32}});
-    call.done = [this, rank](const Error& error) {
-      if (!error) isReduced(rank);
-    };
-    world_.submit(rank, std::move(call), ++ranks_[static_cast<std::size_t>(rank)].calls);
-  }
-
-  void isReduced(int rank) {
-    Rank& self = ranks_[static_cast<std::size_t>(rank)];
-    if (--self.left > 0) return;
-    self.time = world_.timeOf(rank);
-    if (++self.step < training_.steps) compute(rank, self.time);
+  Time computed(int rank, int step, int bucket) const {
+    double seconds = isInput(rank) ? training_.trouble.factor * stepSeconds() : 0.0;
+    for (int before = 0; before <= bucket; ++before) seconds += secondsOfBucket(rank, step, before);
+    return ofSeconds(seconds);
   }
 
   double stepSeconds() const { return training_.bucketSeconds * training_.buckets; }
@@ -163,8 +126,6 @@ class Course {
 
   const Training training_;
   World world_;
-  const std::unique_ptr<std::byte[]> tensor_;
-  std::vector<Rank> ranks_;
 };
 
 }  // namespace

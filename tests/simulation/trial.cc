@@ -1,4 +1,4 @@
-#include "simulation/trial.h"
+#include "trial.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,12 +6,14 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "plan/cost_rows.h"
 #include "simulation/world.h"
+#include "wires.h"
 
 namespace fairring::testing {
 
@@ -73,6 +75,7 @@ class Play {
     isOver_.assign(ranks, std::vector<bool>(script.calls.size()));
     for (auto& ofRank : held_) ofRank.resize(script.calls.size());
     for (int rank = 0; rank < world_.size(); ++rank) peers_.push_back(world_.planner().peersOf(rank));
+    if (script.lanes > 0) wires_.emplace(world_, static_cast<std::uint32_t>(script.lanes), script.seed);
     world_.post().onSend = [this](int from, int to, std::span<const Message> messages) { watch(from, to, messages); };
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto late = static_cast<double>(mixed(script.seed * 131 + static_cast<std::uint64_t>(rank)) % 3000);
@@ -271,6 +274,7 @@ class Play {
       case Fault::Kind::Pause: return world_.pause(fault.who, until);
       case Fault::Kind::Slow: return world_.slow(fault.who, static_cast<double>(fault.amount));
       case Fault::Kind::Cut: return world_.cut(fault.who, fault.other, until);
+      case Fault::Kind::Break: return wires_ ? wires_->breakLanes(fault.who) : void();
       case Fault::Kind::Sever: return world_.cut(fault.who, fault.other, simulation::kNever);
     }
   }
@@ -309,6 +313,7 @@ class Play {
 
   const Script script_;
   World world_;
+  std::optional<Wires> wires_;           // where the script has lanes
   std::vector<std::vector<Held>> held_;  // [rank][call]
   std::vector<std::size_t> made_;
   std::vector<std::size_t> ended_;         // calls, by rank

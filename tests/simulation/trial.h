@@ -11,7 +11,7 @@
 #include <functional>
 #include <string>
 
-#include "simulation/script.h"
+#include "script.h"
 
 namespace fairring::testing {
 

@@ -5,7 +5,7 @@
 
 #include "plan/cost_rows.h"
 #include "simulation/experiment.h"
-#include "simulation/trial.h"
+#include "trial.h"
 
 namespace fairring {
 namespace {
@@ -21,13 +21,12 @@ Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {})
 }
 
 simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes, bool sharedMemory) {
-  simulation::Experiment experiment{.places = {},
-                                    .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
-                                    .costs = {},
-                                    .bytes = bytes,
-                                    .sharedMemory = sharedMemory};
+  simulation::Experiment experiment{.cluster = {.places = {},
+                                                .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                                                .sharedMemory = sharedMemory},
+                                    .bytes = bytes};
   for (int m = 0; m < machines; ++m) {
-    for (int r = 0; r < ranks; ++r) experiment.places.push_back({"machine" + std::to_string(m), "site"});
+    for (int r = 0; r < ranks; ++r) experiment.cluster.places.push_back({"machine" + std::to_string(m), "site"});
   }
   return experiment;
 }
@@ -67,6 +66,21 @@ TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   EXPECT_EQ(cut.bits, whole.bits);
 }
 
+TEST(Simulation, LanesThatBreakCostTimeAlone) {
+  Script script = twoByTwo({{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}});
+  const Verdict simulated = play(script);
+  script.lanes = 2;
+  const Verdict lanes = play(script);
+  for (const int rank : {0, 3, 0})
+    script.faults.push_back({.kind = Fault::Kind::Break, .who = rank, .atMicros = 2'000 + 3'000 * rank});
+  const Verdict broken = play(script);
+  for (const Verdict* verdict : {&lanes, &broken}) {
+    EXPECT_TRUE(*verdict) << verdict->broken;
+    EXPECT_FALSE(verdict->failed);
+    EXPECT_EQ(verdict->bits, simulated.bits);
+  }
+}
+
 TEST(Simulation, ALinkThatStaysAwayIsATypedError) {
   const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 1'000, 0}}));
   EXPECT_TRUE(verdict) << verdict.broken;
@@ -98,7 +112,7 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
     return verdict;
   });
   EXPECT_EQ(shorter.text(),
-            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 "
+            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 lanes=0 "
             "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
@@ -116,8 +130,8 @@ TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
   const simulation::Outcome outcome = simulation::carriedOut(experiment);
   const double bytes = 2.0 * (25 << 20) * 3 / 4;
   EXPECT_NEAR(outcome.linkBytes, bytes, 0.01 * bytes);
-  EXPECT_GT(outcome.seconds, bytes / experiment.costs.network.bytesPerSecond);
-  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.costs.network.bytesPerSecond);
+  EXPECT_GT(outcome.seconds, bytes / experiment.cluster.costs.network.bytesPerSecond);
+  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.cluster.costs.network.bytesPerSecond);
   EXPECT_EQ(outcome.mostConnections, 3U);
 }
 

@@ -42,6 +42,9 @@ class World {
   void submit(int rank, Call call, std::uint64_t signature);
   // The next event. False: nothing will ever happen again.
   bool step();
+  // All events, until nothing will ever happen again. everySoOften is called between some thousands of them, where
+  // there is one, and may throw.
+  void finish(const std::function<void()>& everySoOften = nullptr);
 
   void kill(int rank);
   void pause(int rank, Time until);
@@ -49,6 +52,13 @@ class World {
   void slowLink(int machine, double factor) { network_.slow(machine, factor); }
   // Nothing arrives from one machine at the other until then; kNever: its ranks give one another up after kSilence.
   void cut(int from, int to, Time until);
+  // What lies between the rails and the network may be other than the simulated channels (SimulatedRank::use). Who put
+  // it there is told when a rank's turn is over, and when its process has died, and says when a rank has something to
+  // do.
+  std::function<void(int rank)> turnIsOver;
+  std::function<void(int rank)> died;
+  void wake(int rank) { notify(rank); }
+
   void at(Time time, EventQueue::Event event) { events_.at(time, std::move(event)); }
 
   const Planner& planner() const { return planner_; }
@@ -57,7 +67,7 @@ class World {
   std::uint64_t events() const { return events_.happened(); }
   SimulatedRank& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   int size() const { return planner_.topology().world(); }
-  const Network& network() const { return network_; }
+  Network& network() { return network_; }
   Post& post() { return post_; }
   std::set<int> neighbours(int rank) const;
 

@@ -140,6 +140,13 @@ bool World::step() {
   return true;
 }
 
+void World::finish(const std::function<void()>& everySoOften) {
+  constexpr std::uint64_t kEvery = 1 << 14;
+  while (step()) {
+    if (everySoOften && events() % kEvery == 0) everySoOften();
+  }
+}
+
 void World::notify(int rank) {
   SimulatedRank& self = this->rank(rank);
   if (self.dead) return;
@@ -176,8 +183,11 @@ void World::run(int rank) {
   if (served) {
     self.core.charge(costs_.turnSeconds);
     ringDoorbells(rank);
+    if (turnIsOver) turnIsOver(rank);
     schedule(rank, self.core.time());
   }
+  if (const auto timer = self.loop.firstTimer(); timer != Loop::Clock::time_point::max())
+    schedule(rank, std::max(self.core.time(), Time(timer.time_since_epoch())));
   self.asleep = !served;
   acting_ = nullptr;
 }
@@ -205,17 +215,18 @@ void World::tell(int rank, const Error& error, Time when) {
 void World::kill(int rank) {
   SimulatedRank& self = this->rank(rank);
   if (std::exchange(self.dead, true)) return;
-  self.channels.close();
-  const Error died = makeError(ErrorKind::PeerDied, "rank ", rank, "'s process ended");
+  if (!died) self.channels.close();
+  const Error lost = makeError(ErrorKind::PeerDied, "rank ", rank, "'s process ended");
   const Error closed = makeError(ErrorKind::Connection, "rank ", rank, " reset the connection");
   const std::set<int> rails = planner_.peersOf(rank);
   for (const int peer : neighbours(rank)) {
-    tell(peer, died, now() + ofSeconds(costs_.wakeSeconds) + someTime(5e-3));
-    if (!rails.contains(peer)) continue;
+    tell(peer, lost, now() + ofSeconds(costs_.wakeSeconds) + someTime(5e-3));
+    if (died || !rails.contains(peer)) continue;
     events_.at(now() + someTime(5e-3), [this, peer, rank, closed] {
       post(peer, [rank, closed](SimulatedRank& other) { other.rails->ended(rank, closed); });
     });
   }
+  if (died) died(rank);
 }
 
 void World::pause(int rank, Time until) { this->rank(rank).pausedUntil = until; }

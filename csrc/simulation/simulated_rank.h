@@ -37,6 +37,8 @@ class SimulatedRank {
 
   void onLoop(const Loop::Task& task);
   void attach(int peer, SimulatedRank& other);  // a rank of its machine
+  void use(std::unique_ptr<Channels> others);   // instead of the simulated ones; before anything is sent
+  void closeChannels();
   void fail(const Error& error);
   bool isAtRest() const;
   // The call, which its recorder hears of where there is one. submitted: by its caller, at that time.
@@ -65,6 +67,7 @@ class SimulatedRank {
   const int rank_;
   std::uint64_t calls_ = 0;
   std::shared_ptr<const TimedBody> body_;
+  std::unique_ptr<Channels> otherChannels_;
   std::unique_ptr<SharedMemory> sharedMemory_;
   std::unique_ptr<MachineStandIn> standIn_;
 };

@@ -49,11 +49,12 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
 
 SimulatedRank::~SimulatedRank() {
   dead = true;  // what its loop still has to do is left undone
-  channels.close();
   onLoop([this] {
+    closeChannels();
     loop.forgetUncaught(this);
     pipeline.reset();
     rails.reset();
+    otherChannels_.reset();
     sharedMemory_.reset();
     standIn_.reset();
   });
@@ -70,13 +71,20 @@ void SimulatedRank::attach(int peer, SimulatedRank& other) {
   sharedMemory_->flags().attach(peer, std::move(descriptors));
 }
 
+void SimulatedRank::use(std::unique_ptr<Channels> others) {
+  otherChannels_ = std::move(others);
+  rails->use(*otherChannels_);
+}
+
+void SimulatedRank::closeChannels() { otherChannels_ ? otherChannels_->close() : channels.close(); }
+
 void SimulatedRank::fail(const Error& trouble) {
   if (error) return;
   error = trouble;
   if (sharedMemory_) sharedMemory_->stop();
   if (standIn_) standIn_->stop();
   rails->stop();
-  channels.close();
+  closeChannels();
   pipeline->fail(error);
   if (failed) failed(error);
 }

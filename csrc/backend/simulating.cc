@@ -1,0 +1,79 @@
+#include "backend/simulating.h"
+
+#include <array>
+#include <utility>
+
+#include "simulation/experiment.h"
+
+namespace fairring {
+
+namespace py = pybind11;
+
+namespace {
+
+Pattern patternOf(const std::string& collective) {
+  constexpr std::array kPatterns{std::pair("all-reduce", Pattern::AllReduce),
+                                 std::pair("reduce-scatter", Pattern::ReduceScatter),
+                                 std::pair("all-gather", Pattern::AllGather)};
+  for (const auto& [name, pattern] : kPatterns) {
+    if (collective == name) return pattern;
+  }
+  throw Failure(makeError(ErrorKind::Usage, "no collective '", collective, "' is simulated"));
+}
+
+void lookAtSignals() {
+  const py::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+simulation::Cluster clusterOf(const SimulationQuestion& question) {
+  const PlanQuestion& asked = question.cluster;
+  simulation::Cluster cluster{.places = placesOf(asked),
+                              .planner = {asked.totalMemoryBytes, asked.sliceBytes, costRowsOf(asked.rows)},
+                              .everySoOften = lookAtSignals};
+  simulation::NetworkCosts& network = cluster.costs.network;
+  network.bytesPerSecond = question.linkBytesPerSecond * simulation::NetworkCosts::kPayload;
+  network.latencySeconds = question.latencySeconds;
+  network.oversubscription = question.oversubscription;
+  cluster.costs.core.cores = question.cores;
+  cluster.costs.core.networkBytesPerSecond = question.coreBytesPerSecond;
+  return cluster;
+}
+
+simulation::Outcome outcomeOf(const SimulationQuestion& question) {
+  const simulation::Cluster cluster = clusterOf(question);
+  if (!question.buckets.empty()) {
+    const simulation::Model model{question.buckets, question.forwardSeconds, question.backwardSeconds};
+    return simulation::carriedOut(cluster, model, question.times);
+  }
+  return simulation::carriedOut({.cluster = cluster,
+                                 .pattern = patternOf(question.collective),
+                                 .bytes = question.cluster.bytes,
+                                 .calls = question.times});
+}
+
+}  // namespace
+
+py::dict simulate(const SimulationQuestion& question) {
+  simulation::Outcome outcome;
+  {
+    const py::gil_scoped_release unlocked;
+    outcome = outcomeOf(question);
+  }
+  py::dict answer;
+  answer["seconds"] = outcome.seconds;
+  answer["messages"] = outcome.messages;
+  answer["link_bytes"] = outcome.linkBytes;
+  answer["connections"] = outcome.mostConnections;
+  answer["events"] = outcome.events;
+  return answer;
+}
+
+py::dict simulatedHardware() {
+  py::dict hardware;
+  hardware["latency_seconds"] = simulation::NetworkCosts().latencySeconds;
+  hardware["core_bytes_per_second"] = simulation::CoreCosts().networkBytesPerSecond;
+  return hardware;
+}
+
+}  // namespace fairring

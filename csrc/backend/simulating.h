@@ -1,0 +1,35 @@
+// What calls or training steps take on a cluster that nobody has: the answers of `fairring plan --simulate`, as
+// Python's dicts. Callers hold Python's lock, which is let go of meanwhile; now and then Python's signals are looked
+// at, so that a key ends a long simulation.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/inspection.h"
+
+namespace fairring {
+
+struct SimulationQuestion {
+  PlanQuestion cluster;           // its bytes: of the call
+  double linkBytesPerSecond = 0;  // of each machine, each way, headers included
+  double latencySeconds = 0;      // from machine to machine
+  double oversubscription = 1;    // of the spine between them
+  double coreBytesPerSecond = 0;  // that one core sends or receives
+  int cores = 0;                  // that all ranks share; 0: each has its own
+  std::string collective;         // all-reduce, reduce-scatter or all-gather
+  int times = 1;                  // calls, or steps
+  // Of a training step, instead of a call: its buckets, in the order in which their gradients are computed.
+  std::vector<std::uint64_t> buckets;
+  double forwardSeconds = 0;
+  double backwardSeconds = 0;
+};
+
+// Throws Failure, as the planner does.
+pybind11::dict simulate(const SimulationQuestion& question);
+pybind11::dict simulatedHardware();  // what a question has where nothing else is known
+
+}  // namespace fairring

@@ -1,0 +1,50 @@
+// How long calls take on a cluster that nobody has, and the steps of a training: each rank makes its calls in a row,
+// and waits for each, or trains. Only time passes; the tensors are one piece of memory that nobody looks at.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "plan/plan.h"
+#include "simulation/world.h"
+
+namespace fairring::simulation {
+
+struct Cluster {
+  std::vector<Place> places;
+  PlannerSettings planner;
+  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
+  Costs costs = {};
+  bool sharedMemory = false;                // the real exchange of level 0, on some hundred ranks at most
+  std::function<void()> everySoOften = {};  // as World::finish() has it
+  // NOLINTEND(readability-redundant-member-init)
+};
+
+struct Experiment {
+  Cluster cluster;
+  Pattern pattern = Pattern::AllReduce;  // or ReduceScatter, AllGather
+  std::uint64_t bytes = 0;               // of the all-reduced tensor, or of all blocks together
+  int calls = 1;                         // in a row
+};
+
+struct Model {
+  std::vector<std::uint64_t> bucketBytes;  // in the order in which a backward pass computes them
+  double forwardSeconds = 0;               // of a step, until the backward pass begins
+  double backwardSeconds = 0;              // as much for each byte of gradients
+};
+
+struct Outcome {                    // of a call, or of a step
+  double seconds = 0;               // by the slowest rank, in the mean
+  double messages = 0;              // that a rank gives to its channels, in the mean
+  double linkBytes = 0;             // that leave the busiest machine
+  std::size_t mostConnections = 0;  // of a rank, to other machines
+  std::uint64_t events = 0;         // in all
+};
+
+// Both after a call or a step that is not counted. They throw Failure, as the planner does, or where there is no room
+// for so many ranks.
+Outcome carriedOut(const Experiment& experiment);
+Outcome carriedOut(const Cluster& cluster, const Model& model, int steps);
+
+}  // namespace fairring::simulation
