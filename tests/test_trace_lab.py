@@ -52,10 +52,11 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
         told = explain(ranks)
         assert "rank 0 has been in call 2, all_reduce" in told
         assert "waiting for rank 1" in told
-        assert "Not in that call: rank 1" in told
+        assert "Not in call 2, all_reduce SUM of 10 Float32: rank 1" in told
+        assert "its program is at stuck.py:" in told
         assert stat.S_IMODE(traces.stat().st_mode) == 0o700
         shown = fairring("why", str(traces))
-        assert "Not in that call: rank 1" in shown.stdout
+        assert "Not in call 2, all_reduce SUM of 10 Float32: rank 1" in shown.stdout
         watched = fairring("top", str(traces), "--times", "2", "--every", "0")
         assert (watched.returncode, watched.stdout.count("waiting for rank 1")) == (0, 2), watched
         pipe.write_text("go on")

@@ -74,7 +74,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
-  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::call_guard<py::gil_scoped_release>());
+  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::arg("program") = "",
+             py::call_guard<py::gil_scoped_release>());
+  module.def("traces", &FairringBackend::traces, py::arg("calls"), py::arg("program") = "",
+             py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);

@@ -76,15 +76,10 @@ class Blame:
         return self.ranks[0].machines[rank]
 
     def title(self, machine: str) -> str:
-        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
-        one = self.ranks[0]
-        hosts = dict(zip(one.machines, one.hosts, strict=True))
-        if list(hosts.values()).count(hosts[machine]) == 1:
-            return f"machine {hosts[machine]}"
-        return f"machine {list(hosts).index(machine)}"
+        return self.ranks[0].title(machine)
 
     def who(self, rank: int) -> str:
-        return f"rank {rank} ({self.ranks[0].hosts[rank]})"
+        return self.ranks[0].who(rank)
 
 
 def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
