@@ -68,6 +68,15 @@ def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() 
     assert again not in first(Job(slow_rate={1: 2e7}, again={0: 200, 1: 200, 2: 200})).text
 
 
+def test_steps_that_take_no_time_at_all_are_no_sums() -> None:
+    ranks = [
+        replace(one, steps=tuple(replace(step, offered=step.began - 1e-9, ready=step.began) for step in one.steps))
+        for one in Job().traces()[:2]
+    ]
+    ranks[0] = replace(ranks[0], steps=())
+    assert [one.kind for one in findings(blame(ranks))] == []
+
+
 def test_a_rank_that_sums_slowly_is_named() -> None:
     assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
 

@@ -183,7 +183,7 @@ def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
     for step in one.steps:
         if step.ready is not None and window[0] <= step.ready <= window[1]:
             there = max(step.heard if step.waited else 0.0, step.offered)
-            taken[step.verb].append(step.offered - step.began + step.ready - there)
+            taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
     return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
 
 
