@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["register", "why"]
+__all__ = ["register", "save_trace", "why"]
 
 
 def register() -> None:
@@ -46,6 +46,17 @@ def why(group: Any = None, last: int | None = 200) -> str:
     from fairring.trace.own import explain_own
 
     return explain_own(group, last)
+
+
+def save_trace(directory: str | Path, group: Any = None) -> Path:
+    """Writes what this rank has recorded of its last calls into a directory, which `fairring trace` reads.
+
+    group: one of Fairring's; the default group if none is given. Needs no FAIRRING_TRACE, with which more calls are
+    kept. Returns the file. Raises ValueError as why() does, OSError where it can't be written.
+    """
+    from fairring.trace.own import save_own
+
+    return save_own(Path(directory), group)
 
 
 def _create(options: Any, backend_options: object) -> Any:

@@ -63,11 +63,14 @@ def trace(backend: Any, calls: int) -> str | None:
     Empty before the first one. None: not ours.
     """
 
-def write_traces(calls: int) -> None:
+def write_traces(calls: int, program: str = "") -> None:
     """Writes the traces of so many last calls of this process's groups that have a directory for it.
 
-    RuntimeError where one can't be written.
+    program: where the main thread stands. RuntimeError where one can't be written.
     """
+
+def traces(calls: int, program: str = "") -> list[str]:
+    """The same as text, of all groups that have one, with a directory or without."""
 
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from fairring import _core, facts, hardware_queues
 from fairring.config import Config, ConfigError
 from fairring.trace.live import serve
+from fairring.trace.worker import register as register_worker
 
 
 @atexit.register
@@ -69,6 +70,7 @@ def create(options: Any, pg_options: object) -> Any:
         _describe_devices(membership, config)
     if config.trace:
         serve(config.trace)
+    register_worker()
     return _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
 
 

@@ -11,7 +11,8 @@ from made_traces import LATENCY, Job
 from fairring.trace.blame import blame
 from fairring.trace.clock import offsets
 from fairring.trace.findings import Finding, findings
-from fairring.trace.records import TraceError, load, parse
+from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError, load, parse
+from fairring.trace.stuck import stuck
 from fairring.trace.top import picture
 from fairring.trace.words import explain
 
@@ -67,6 +68,15 @@ def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() 
     assert again not in first(Job(slow_rate={1: 2e7}, again={0: 200, 1: 200, 2: 200})).text
 
 
+def test_steps_that_take_no_time_at_all_are_no_sums() -> None:
+    ranks = [
+        replace(one, steps=tuple(replace(step, offered=step.began - 1e-9, ready=step.began) for step in one.steps))
+        for one in Job().traces()[:2]
+    ]
+    ranks[0] = replace(ranks[0], steps=())
+    assert [one.kind for one in findings(blame(ranks))] == []
+
+
 def test_a_rank_that_sums_slowly_is_named() -> None:
     assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
 
@@ -109,8 +119,68 @@ def test_a_call_that_not_all_have_made_is_told_of() -> None:
             calls[5] = replace(calls[5], ended=None)
         ranks.append(replace(one, calls=calls, steps=tuple(step for step in one.steps if step.call < 5)))
     told = explain(ranks)
-    assert "rank 0 has been in call 5, all_reduce" in told
-    assert "Not in that call: rank 4" in told
+    assert "rank 0, 1, 2, 3, 5 have been in call 5, all_reduce" in told
+    assert "Not in call 5, all_reduce: rank 4 (host2); its last was call 4, all_reduce" in told
+
+
+def standing_still(seconds: float = 10.0) -> list[RankTrace]:
+    """Three machines of two ranks in their second call, for so long, but for rank 5."""
+    ranks = Job(calls=1).traces()
+    now = 100.0
+    second = Call(2, "all_reduce", now - seconds, now - seconds, None, False)
+    return [replace(one, now=now, calls={**one.calls, **({2: second} if one.rank < 5 else {})}) for one in ranks]
+
+
+def told(one: RankTrace) -> str:
+    return "\n".join(stuck([one]))
+
+
+def test_a_rank_alone_names_who_is_furthest_behind_by_what_its_neighbours_say() -> None:
+    one = replace(
+        standing_still()[0], seen=(Sighting(1, 5, 1, "all_reduce", 0.0), Sighting(0, 1, 2, "all_reduce", 0.4))
+    )
+    assert "Not in call 2, all_reduce: rank 5 (host2); its last was call 1, all_reduce." in told(one)
+
+
+def test_heartbeats_that_are_older_than_a_call_say_nothing_of_it() -> None:
+    one = replace(standing_still(seconds=0.5)[0], seen=(Sighting(1, 5, 1, "all_reduce", 0.0),))
+    assert "Not in call" not in told(one)
+
+
+def test_a_silent_rank_is_told_from_a_silent_machine() -> None:
+    own, of_neighbour = Sighting(1, 5, None, "", 9.0), Sighting(1, 5, 2, "", 7.0)
+    assert "rank 5 (host2) has given rank 1 no sign of life for 9 s" in told(replace(standing_still()[0], seen=(own,)))
+    machine = (own, of_neighbour, Sighting(0, 4, 2, "", 8.0))
+    said = told(replace(standing_still()[0], seen=machine))
+    assert "machine host2 (rank 4, 5) has given rank 0, 1 no sign of life for 9 s" in said
+    assert "its process is stopped" not in said
+    by_its_mate = (Sighting(4, 5, None, "", 9.0), Sighting(0, 4, 2, "", 8.0))
+    assert "its process is stopped" in told(replace(standing_still()[0], seen=by_its_mate))
+    assert "no sign of life" not in told(replace(standing_still()[0], seen=(replace(own, silent=1.0),)))
+
+
+def test_messages_that_are_waited_for_are_told_of() -> None:
+    waits = (MessageWait(5, False, 7, 40.0), MessageWait(5, False, 8, 90.0), MessageWait(None, False, 0, 99.0))
+    said = told(replace(standing_still()[0], messages=(*waits, MessageWait(3, True, 1, 95.0))))
+    assert "rank 0 has waited for a message from rank 5 (host2) (tag 7) for 60 s." in said
+    assert "(tag 8)" not in said, "the longest wait of its kind is enough"
+    assert "for a message from any rank (tag 0) for 1 s." in said
+    assert "rank 0 has waited for rank 3 (host1) to receive the message that it sends (tag 1) for 5 s." in said
+
+
+def test_where_the_program_of_a_rank_stands_is_told_of() -> None:
+    ranks = standing_still()
+    ranks[5] = replace(ranks[5], program="train.py:57 in load")
+    said = "\n".join(stuck(ranks))
+    assert (
+        "Not in call 2, all_reduce: rank 5 (host2); its last was call 1, all_reduce; its program is at train.py:57"
+        in said
+    )
+
+
+def test_a_group_that_not_all_have_made_is_told_of() -> None:
+    one = replace(Job().traces()[1], calls={}, steps=(), absent=(0, 5), hosts=("",) * 6)
+    assert "rank 0, 5 has not made the group, for which rank 1 waits" in told(one)
 
 
 def test_ranks_without_a_trace_are_told_of() -> None:

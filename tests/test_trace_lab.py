@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -52,12 +53,17 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
         told = explain(ranks)
         assert "rank 0 has been in call 2, all_reduce" in told
         assert "waiting for rank 1" in told
-        assert "Not in that call: rank 1" in told
+        assert "Not in call 2, all_reduce SUM of 10 Float32: rank 1" in told
+        assert "its program is at stuck.py:" in told
         assert stat.S_IMODE(traces.stat().st_mode) == 0o700
         shown = fairring("why", str(traces))
-        assert "Not in that call: rank 1" in shown.stdout
+        assert "Not in call 2, all_reduce SUM of 10 Float32: rank 1" in shown.stdout
         watched = fairring("top", str(traces), "--times", "2", "--every", "0")
         assert (watched.returncode, watched.stdout.count("waiting for rank 1")) == (0, 2), watched
+        lab.signal(signal.SIGUSR2, 0)
+        lab.wait_for_output(0, "traces on a signal: written", TIMEOUT_SECONDS)
+        stacks = next(traces.glob(f"*-{lab.pid(0)}.stacks")).read_text()
+        assert "stuck.py" in stacks, "of the main thread, which is in a call"
         pipe.write_text("go on")
         assert lab.wait(TIMEOUT_SECONDS).exit_code == 0
     assert not list(traces.glob("*.socket")), "they go with their processes"
@@ -73,3 +79,29 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
     assert fairring("trace", "merge", str(traces), "-o", str(merged)).returncode == 0
     events = json.loads(merged.read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}
+
+
+def test_a_job_is_recorded_as_a_whole_and_by_its_own_ranks(tmp_path) -> None:
+    job = (
+        sys.executable,
+        "-m",
+        "fairring",
+        "lab",
+        "--machines",
+        "2",
+        "--",
+        *program("recorded", str(tmp_path / "own")),
+    )
+    recorded = fairring("trace", "--into", str(tmp_path / "job"), "--", *job)
+    assert recorded.returncode == 0, recorded
+    assert "Group 0, 2 ranks: " in recorded.stdout
+    assert json.loads((tmp_path / "job" / "job.json").read_text())["traceEvents"]
+    for directory, calls in (("job", [1, 2, 3, 4]), ("own", [1, 2, 3, 4])):
+        assert [sorted(one.calls) for one in load(tmp_path / directory)["0"]] == [calls, calls]
+
+
+def test_the_exit_code_of_a_recorded_job_is_its_own(tmp_path) -> None:
+    recorded = fairring("trace", "--into", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)")
+    assert recorded.returncode == 7
+    assert "has no trace" in recorded.stderr
+    assert fairring("trace", "--", str(tmp_path / "nothing")).returncode == 127

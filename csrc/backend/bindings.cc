@@ -75,7 +75,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
-  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::call_guard<py::gil_scoped_release>());
+  module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::arg("program") = "",
+             py::call_guard<py::gil_scoped_release>());
+  module.def("traces", &FairringBackend::traces, py::arg("calls"), py::arg("program") = "",
+             py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));

@@ -105,17 +105,32 @@ void FairringBackend::endAll(bool failed) {
   }
 }
 
-void FairringBackend::writeTraces(std::size_t calls) {
+std::vector<std::shared_ptr<Membership>> FairringBackend::liveMemberships() {
   std::vector<c10::weak_intrusive_ptr<FairringBackend>> groups;
   {
     const std::lock_guard lock(liveMutex);
     groups = live;
   }
+  std::vector<std::shared_ptr<Membership>> memberships;
   for (const auto& group : groups) {
     const auto backend = group.lock();
-    const std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
-    if (membership) membership->writeTrace(calls);
+    std::shared_ptr<Membership> membership = backend ? backend->membership() : nullptr;
+    if (membership) memberships.push_back(std::move(membership));
   }
+  return memberships;
+}
+
+void FairringBackend::writeTraces(std::size_t calls, const std::string& program) {
+  for (const auto& membership : liveMemberships()) membership->writeTrace(calls, program);
+}
+
+std::vector<std::string> FairringBackend::traces(std::size_t calls, const std::string& program) {
+  std::vector<std::string> texts;
+  for (const auto& membership : liveMemberships()) {
+    std::string text = membership->trace(calls, program);
+    if (!text.empty()) texts.push_back(std::move(text));
+  }
+  return texts;
 }
 
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,

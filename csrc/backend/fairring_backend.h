@@ -50,7 +50,9 @@ class FairringBackend : public Fallback {
   static void endAll(bool failed);
   // Has the groups that are traced write what they have recorded of so many last calls. Throws what
   // Group::writeTrace() throws.
-  static void writeTraces(std::size_t calls);
+  static void writeTraces(std::size_t calls, const std::string& program);
+  // The traces of all groups of this process, as trace() has them; of groups without any, none.
+  static std::vector<std::string> traces(std::size_t calls, const std::string& program);
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
   // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
@@ -222,6 +224,7 @@ class FairringBackend : public Fallback {
   using WorkRef = c10::intrusive_ptr<FairringWork>;
   WorkPtr submit(Membership& membership, const WorkRef& work, Call call, bool waited);
   WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
+  static std::vector<std::shared_ptr<Membership>> liveMemberships();
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration

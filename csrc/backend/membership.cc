@@ -129,7 +129,9 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .connectTimeout = options_.connectTimeout,
                          .traceDirectory = options_.traceDirectory,
-                         .failed = [this](const Error& error) { announce(error); }};
+                         .failed = [this](const Error& error) { announce(error); },
+                         .makeAccelerator = nullptr,
+                         .offLoop = [this](auto task) { completion().post(std::move(task)); }};
   if (store_) equip(settings);
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
@@ -207,6 +209,7 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
   auto allAlive = Clock::now();  // as far as is known
   for (std::int64_t generation = bootstrap_->generation();;) {
     const Bootstrap::Look look = bootstrap_->look(keys);
+    note(look.state == Bootstrap::State::Met ? std::vector<int>() : look.ranks);
     if (look.state == Bootstrap::State::Met) return;
     if (look.state == Bootstrap::State::MovedOn) continue;
     const bool another = std::exchange(generation, bootstrap_->generation()) != generation;
@@ -218,6 +221,11 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
     making.lock();
     pause = std::min(2 * pause, kLongestWait);
   }
+}
+
+void Membership::note(const std::vector<int>& absent) {
+  const std::lock_guard lock(mutex_);
+  absent_ = absent;
 }
 
 void Membership::announce(const Error& error) {
@@ -326,13 +334,33 @@ TrafficByLevel Membership::traffic() const {
   return group ? group->traffic() : TrafficByLevel();
 }
 
-std::string Membership::trace(std::size_t calls) const {
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->trace(calls) : "";
+std::string Membership::trace(std::size_t calls, const std::string& program) const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) return group->trace(calls, program);
+  TraceFacts facts = factsOfWait();
+  facts.program = program;
+  return facts.absent.empty() ? "" : chromeTrace(facts, {});
 }
 
-void Membership::writeTrace(std::size_t calls) const {
-  if (const std::shared_ptr<Group> group = groupIfMade()) group->writeTrace(calls);
+void Membership::writeTrace(std::size_t calls, const std::string& program) const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) return group->writeTrace(calls, program);
+  const std::string text = options_.traceDirectory.empty() ? "" : trace(calls, program);
+  if (!text.empty()) writeTraceFile(options_.traceDirectory, options_.name, options_.rank, text);
+}
+
+// Of the others nothing is known yet.
+TraceFacts Membership::factsOfWait() const {
+  TraceFacts facts;
+  facts.group = options_.name;
+  facts.rank = options_.rank;
+  const auto size = static_cast<std::size_t>(options_.size);
+  facts.machines.resize(size);
+  facts.hosts.resize(size);
+  facts.hosts[static_cast<std::size_t>(options_.rank)] = options_.facts.hostname;
+  facts.now = Recorder::now();
+  facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::lock_guard lock(mutex_);
+  facts.absent = absent_;
+  return facts;
 }
 
 }  // namespace fairring

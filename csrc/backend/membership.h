@@ -30,6 +30,7 @@
 #include "group/bootstrap.h"
 #include "group/group.h"
 #include "group/roster.h"
+#include "group/trace.h"
 #include "group/transport_choice.h"
 #include "transport/tls.h"
 
@@ -110,9 +111,10 @@ class Membership {
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
-  TrafficByLevel traffic() const;              // none before the first use
-  std::string trace(std::size_t calls) const;  // of the last ones; empty before the first use
-  void writeTrace(std::size_t calls) const;    // as Group has it; nothing before the first use
+  TrafficByLevel traffic() const;  // none before the first use
+  // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.
+  std::string trace(std::size_t calls, const std::string& program = "") const;
+  void writeTrace(std::size_t calls, const std::string& program) const;
   Completion& completion() { return runtime_->completion(); }
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
@@ -134,6 +136,8 @@ class Membership {
   void meet(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void announce(const Error& error);
+  void note(const std::vector<int>& absent);
+  TraceFacts factsOfWait() const;
   void pauseUnlessAborted(std::chrono::milliseconds pause);
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
   void refuseIfAborted() const;
@@ -158,7 +162,8 @@ class Membership {
   // A connection of its own, made while all is well: to make one to a store that has gone takes the store's timeout.
   c10::intrusive_ptr<c10d::Store> ownStore_;
   std::condition_variable aborting_;
-  bool missed_ = false;  // a rank was waited for in vain
+  bool missed_ = false;      // a rank was waited for in vain
+  std::vector<int> absent_;  // ranks that are waited for, as the last look at the store had it
 };
 
 }  // namespace fairring

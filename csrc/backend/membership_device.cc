@@ -34,7 +34,6 @@ void Membership::equip(GroupSettings& settings) {
     return makeDevice(device, ranks, timeout);
   };
   settings.deviceHasRails = options_.deviceHasRails;
-  settings.offLoop = [this](auto task) { completion().post(std::move(task)); };
 }
 
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,

@@ -51,6 +51,7 @@ void PointToPoint::send(Sending sending) {
   }
   MessageHeader announcement = header(peer, MessageKind::Announcement, sending.label, number);
   announcement.rail = sending.bytes;
+  sending.since = loop_.eventTime();
   peer.announced.emplace(number, std::move(sending));
   say(to, announcement);
 }
@@ -68,6 +69,21 @@ void PointToPoint::onSent(int to, std::uint64_t number) {
   if (node.empty()) return;
   node.mapped()({});
   if (!stopped_) events_.progress();
+}
+
+std::vector<MessageWait> PointToPoint::waits() const {
+  assert(loop_.isCurrent());
+  std::vector<MessageWait> waits;
+  for (const auto& [rank, peer] : peers_) {
+    for (const auto& [number, sending] : peer.announced) waits.push_back({true, rank, sending.label, sending.since});
+    for (const auto& [number, envelope] : peer.envelopes) {
+      if (envelope->receive) waits.push_back({false, rank, envelope->label, envelope->receive->since});
+    }
+  }
+  for (const auto& [label, receives] : posted_) {
+    for (const Receiving& one : receives) waits.push_back({false, one.from, label, one.since});
+  }
+  return waits;
 }
 
 std::optional<Sending> PointToPoint::takeAnnounced(int from, std::uint64_t number) {
@@ -93,6 +109,7 @@ void PointToPoint::onRefusal(int from, const MessageHeader& refusal) {
 
 void PointToPoint::receive(Receiving receiving) {
   assert(loop_.isCurrent() && !stopped_);
+  receiving.since = loop_.eventTime();
   if (receiving.from && !peers_[*receiving.from].gone) events_.reach(*receiving.from, Reach::Receive);
   std::list<EnvelopeRef>& waiting = unexpected_[receiving.label];
   const auto found = std::ranges::find_if(

@@ -43,6 +43,7 @@ struct Sending {
   const std::byte* data = nullptr;  // stays valid until done
   std::uint64_t bytes = 0;
   std::function<void(const Error&)> done;  // the memory may be written again; once
+  Loop::Clock::time_point since = {};      // filled in here
 };
 
 struct Receiving {
@@ -51,6 +52,14 @@ struct Receiving {
   std::byte* data = nullptr;                         // stays valid until done
   std::uint64_t bytes = 0;                           // of a message, at most
   std::function<void(const Error&, int from)> done;  // once; who has sent it, where there is no error
+  Loop::Clock::time_point since = {};                // filled in here
+};
+
+struct MessageWait {        // a call that has not ended
+  bool sends = false;       // it waits for its receive to be posted; else for the message
+  std::optional<int> peer;  // none: any rank
+  Label label;
+  Loop::Clock::time_point since;
 };
 
 struct PointToPointLimits {
@@ -79,6 +88,7 @@ class PointToPoint final : public MessageReceiver {
   bool waitsFor(int peer) const;
   bool needs(int peer, std::uint64_t messagesSent) const;
   std::uint64_t sentTo(int peer) const;  // messages, so far
+  std::vector<MessageWait> waits() const;
   bool hasLeft(int peer) const;
   // The peer takes and sends no further messages: calls that wait for one, and later ones that would, end with this.
   void leave(int peer, const Error& error);

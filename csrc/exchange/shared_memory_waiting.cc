@@ -42,7 +42,11 @@ bool SharedMemory::poll() {
 std::vector<SliceRecord> SharedMemory::underWay() const {
   std::vector<SliceRecord> records;
   for (const auto& [id, state] : slices_) {
-    if (state.record.began != 0 && state.record.ready == 0) records.push_back(state.record);
+    if (state.record.began == 0 || state.record.ready != 0) continue;
+    SliceRecord record = state.record;
+    const std::set<int> late = waitingFor(state);
+    if (!late.empty()) record.peer = *late.begin();
+    records.push_back(record);
   }
   return records;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <future>
-#include <iostream>
 
 #include "device/direct_rails.h"
 #include "device/gated_rails.h"
@@ -193,24 +192,24 @@ std::string Group::whyNotOnDevice() const {
   return member_->devicePlanner().topology().machines() == 1 ? "all ranks are on one machine" : "";
 }
 
-std::string Group::trace(std::size_t calls) const {
-  std::pair<TraceFacts, TraceRecords> seen;
+std::string Group::trace(std::size_t calls, const std::string& program) const {
+  Member::Seen seen;
   threads_.slices.runAndWait([&] { seen = member_->trace(calls); });
+  seen.first.program = program;
   return chromeTrace(seen.first, seen.second);  // not on the loop, for it takes a while
 }
 
-void Group::writeTrace(std::size_t calls) const {
-  if (!settings_.traceDirectory.empty())
-    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace(calls));
+// Once it has failed, its trace is that of the moment: it says what was under way.
+void Group::writeTrace(std::size_t calls, const std::string& program) const {
+  if (!settings_.traceDirectory.empty() && !error())
+    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace(calls, program));
 }
 
-// A full disk must not keep a training from ending.
 void Group::writeTraceAtEnd() const noexcept {
-  try {
-    writeTrace(kAllCalls);
-  } catch (const std::exception& exception) {
-    std::cerr << "fairring: " << exception.what() << std::endl;  // NOLINT(performance-avoid-endl): once
-  }
+  if (settings_.traceDirectory.empty() || error()) return;
+  Member::Seen seen;
+  threads_.slices.runAndWait([&] { seen = member_->trace(kAllCalls); });
+  writeTraceOrSay(settings_.traceDirectory, seen.first, seen.second);
 }
 
 TrafficByLevel Group::traffic() const {

@@ -62,9 +62,10 @@ class Group {
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
   // Of so many of its last calls, as trace.h has it; waits for the loop.
-  std::string trace(std::size_t calls) const;
+  // program: where the process's main thread stands.
+  std::string trace(std::size_t calls, const std::string& program = "") const;
   // Puts that into the settings' directory, if there is one. Throws Failure(System) where it can't be written.
-  void writeTrace(std::size_t calls) const;
+  void writeTrace(std::size_t calls, const std::string& program) const;
 
  private:
   void carryOn(std::function<void()> task);

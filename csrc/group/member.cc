@@ -253,6 +253,7 @@ void Member::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     error_ = error;
   }
+  const auto seen = settings_.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
   stopExchanges();
   if (channels_) channels_->close();
   messages_->fail(error);
@@ -262,6 +263,10 @@ void Member::fail(const Error& error) {
   }
   if (deviceCalls_) deviceCalls_->fail(error);
   if (abortDevice_) settings_.offLoop(abortDevice_);
+  if (seen && settings_.offLoop) {
+    settings_.offLoop(
+        [seen, directory = settings_.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
+  }
   if (settings_.failed) settings_.failed(error);
   tellFailure(control_->peers());
   leaveProtocol_.giveUp();
@@ -283,7 +288,7 @@ TrafficByLevel Member::traffic() const {
   return moved;
 }
 
-std::pair<TraceFacts, TraceRecords> Member::trace(std::size_t calls) const {
+Member::Seen Member::trace(std::size_t calls) const {
   TraceFacts facts;
   facts.group = settings_.name;
   facts.rank = rank_;
@@ -303,6 +308,9 @@ std::pair<TraceFacts, TraceRecords> Member::trace(std::size_t calls) const {
   facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),
                      processor.waited - std::min(processor.waited, atFirst_.waited)};
   if (error_) facts.error = error_.text();
+  facts.sightings = peerProgress_.sightings();
+  if (oldestCall() != nullptr) facts.missing = missing();
+  if (messages_) facts.messages = messages_->waits();
   TraceRecords records{recorder_.calls(calls), {}};
   records.slices = recorder_.slices(records.calls.empty() ? 0 : records.calls.front().begun);
   if (machine_) std::ranges::copy(machine_->underWay(), std::back_inserter(records.slices));

@@ -62,7 +62,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   CallLog& callLog() { return callLog_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
-  std::pair<TraceFacts, TraceRecords> trace(std::size_t calls) const;  // of so many last ones
+  using Seen = std::pair<TraceFacts, TraceRecords>;
+  Seen trace(std::size_t calls) const;  // of so many last ones
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;

@@ -46,6 +46,7 @@ class Messages {
   bool waitsFor(int peer) const { return matching_.waitsFor(peer); }
   bool needs(int peer, std::uint64_t messagesSent) const { return matching_.needs(peer, messagesSent); }
   std::uint64_t sentTo(int peer) const { return matching_.sentTo(peer); }
+  std::vector<MessageWait> waits() const { return matching_.waits(); }
   std::vector<int> unreached() const;  // peers with a channel for messages and no control connection yet
   std::uint64_t bytesSeen(int peer) const { return channels_.bytesSeen(peer); }
 

@@ -10,19 +10,21 @@ namespace fairring {
 
 namespace {
 
-// A line of numbers: calls and hash; rank and calls of who is furthest behind; the clock. Then the texts of their last
-// calls, a line each.
+// A line of numbers: calls and hash; rank and calls of who is furthest behind; the clock; who has been silent for
+// longest, and for how long. Then the texts of their last calls, a line each.
 struct Beat {
   PeerProgress::Progress own;
   std::uint64_t hash = 0;
   PeerProgress::Progress behind;
   std::int64_t sent = 0;  // Recorder::now() there
+  PeerProgress::Silence silence;
 };
 
 std::optional<Beat> decode(const std::string& text) {
   std::istringstream lines(text);
   Beat beat;
-  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls >> beat.sent;
+  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls >> beat.sent >> beat.silence.rank >>
+      beat.silence.nanoseconds;
   if (lines.fail()) return std::nullopt;
   std::getline(lines, beat.own.last);  // what is left of the numbers' line
   std::getline(lines, beat.own.last);
@@ -40,12 +42,22 @@ std::optional<PeerProgress::Progress> PeerProgress::furthestBehind() const {
   return found == neighbours_.end() ? std::nullopt : std::optional(found->second);
 }
 
+PeerProgress::Silence PeerProgress::longestSilence(std::int64_t now) const {
+  Silence longest;
+  for (const auto& [peer, said] : secondHand_) {
+    if (longest.rank < 0 || now - said.heard > longest.nanoseconds) longest = {peer, now - said.heard};
+  }
+  return longest;
+}
+
 std::string PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
   const Progress behind = furthestBehind().value_or(Progress{});
-  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, ' ', Recorder::now(), '\n', own.text,
-                '\n', behind.last);
+  const std::int64_t now = Recorder::now();
+  const Silence silence = longestSilence(now);
+  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, ' ', now, ' ', silence.rank, ' ',
+                silence.nanoseconds, '\n', own.text, '\n', behind.last);
 }
 
 bool PeerProgress::heard(int peer, const std::string& text) {
@@ -59,7 +71,7 @@ bool PeerProgress::heard(int peer, const std::string& text) {
     std::deque<std::int64_t>& leads = leads_[peer];
     leads.push_back(now - beat->sent);
     if (leads.size() > kLeadsKept) leads.pop_front();
-    if (beat->behind.rank >= 0) secondHand_[peer] = beat->behind;
+    secondHand_[peer] = {beat->behind, beat->silence, now};
   }
   return !callLog_.differs(beat->own.calls, beat->hash);
 }
@@ -77,10 +89,27 @@ std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
   std::optional<Progress> behind = furthestBehind();
   for (const auto& [peer, said] : secondHand_) {
     // Of itself and of its neighbours this rank knows better.
-    if (said.rank == rank_ || neighbours_.contains(said.rank)) continue;
-    if (!behind || isFurtherBehind(said, *behind)) behind = said;
+    if (said.behind.rank < 0 || said.behind.rank == rank_ || neighbours_.contains(said.behind.rank)) continue;
+    if (!behind || isFurtherBehind(said.behind, *behind)) behind = said.behind;
   }
   return behind && behind->calls < own ? behind : std::nullopt;
+}
+
+std::vector<PeerProgress::Sighting> PeerProgress::sightings() const {
+  const std::int64_t now = Recorder::now();
+  const std::lock_guard lock(mutex_);
+  std::vector<Sighting> all;
+  for (const auto& [peer, said] : secondHand_) {
+    const std::int64_t ago = now - said.heard;
+    all.push_back({rank_, peer, neighbours_.at(peer), ago});
+    const int behind = said.behind.rank;
+    if (behind >= 0 && behind != rank_ && !neighbours_.contains(behind))
+      all.push_back({peer, behind, said.behind, std::nullopt});
+    const int silent = said.silence.rank;
+    if (silent >= 0 && silent != rank_ && !neighbours_.contains(silent))
+      all.push_back({peer, silent, std::nullopt, said.silence.nanoseconds + ago});
+  }
+  return all;
 }
 
 }  // namespace fairring

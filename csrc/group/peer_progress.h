@@ -1,7 +1,8 @@
 // What ranks tell each other with every heartbeat: how many calls each has made, the hash of these, and which of its
-// neighbours is furthest behind. So ranks whose calls differ learn it without exchanging payload, and a rank that
-// waits in vain can name the one that everybody waits for, though it may not be its own neighbour. A beat says too what
-// its rank's clock showed: a trace of several machines needs one clock (fairring/trace/clock.py).
+// neighbours is furthest behind, and which has been silent for longest. So ranks whose calls differ learn it without
+// exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though it may not be its
+// own neighbour. A beat says too what its rank's clock showed: a trace of several machines needs one clock
+// (fairring/trace/clock.py).
 // Any thread: heartbeats leave from another thread than that of the slices.
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "group/call_log.h"
 
@@ -24,6 +26,19 @@ class PeerProgress {
     std::string last;  // the text of its last call
   };
 
+  struct Silence {
+    int rank = -1;
+    std::int64_t nanoseconds = 0;  // since its last beat
+  };
+
+  // What this rank knows of another, by its own beats or by what the neighbour `by` has said of it.
+  struct Sighting {
+    int by = -1;
+    int rank = -1;
+    std::optional<Progress> progress;
+    std::optional<std::int64_t> silent;  // nanoseconds
+  };
+
   PeerProgress(int rank, const CallLog& callLog) : rank_(rank), callLog_(callLog) {}
 
   std::string beat() const;                       // for all neighbours
@@ -33,18 +48,26 @@ class PeerProgress {
   std::map<int, std::int64_t> clockLeads() const;
   // Who has made fewer calls than this rank, the fewest of all that are known of.
   std::optional<Progress> laggard() const;
+  std::vector<Sighting> sightings() const;
 
  private:
   static constexpr std::size_t kLeadsKept = 64;
 
+  struct Said {  // of its neighbours, by one of ours
+    Progress behind;
+    Silence silence;
+    std::int64_t heard = 0;  // when
+  };
+
   std::optional<Progress> furthestBehind() const;
+  Silence longestSilence(std::int64_t now) const;
 
   const int rank_;
   const CallLog& callLog_;
   mutable std::mutex mutex_;                       // guards all below
   std::map<int, Progress> neighbours_;             // as they say of themselves
   std::map<int, std::deque<std::int64_t>> leads_;  // by neighbour, of its last beats
-  std::map<int, Progress> secondHand_;             // by who says it: that neighbour's neighbour furthest behind
+  std::map<int, Said> secondHand_;                 // by who says it, in its last beat
 };
 
 }  // namespace fairring

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 
 #include "base/error.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 // Tracks of a rank, in the order in which they are shown; each takes the next few as far as its events overlap.
 constexpr int kLanesOfTrack = 100;
+constexpr std::size_t kMostText = 240;  // of a call's title
 
 struct Event {
   int track;
@@ -100,7 +103,7 @@ Event eventOf(const CallRecord& call, std::int64_t now) {
       concat("\"call\":", call.number, R"(,"signature":")", call.signature, R"(","begun":)", micros(call.begun));
   if (call.ended == 0) args += ",\"open\":true";
   if (call.failed) args += ",\"failed\":true";
-  return {0, call.text.str().substr(0, 240), call.submitted, call.ended == 0 ? now : call.ended, std::move(args)};
+  return {0, call.text.str().substr(0, kMostText), call.submitted, call.ended == 0 ? now : call.ended, std::move(args)};
 }
 
 std::vector<Event> eventsOf(const TraceRecords& records, std::int64_t now) {
@@ -140,6 +143,44 @@ std::string metadata(const char* what, int rank, int thread, const std::string& 
                 quoted(name), "}}");
 }
 
+std::string sightingsOf(const TraceFacts& facts) {
+  std::string out;
+  for (const PeerProgress::Sighting& one : facts.sightings) {
+    out += concat(out.empty() ? "" : ",", "{\"by\":", one.by, ",\"rank\":", one.rank);
+    if (one.progress)
+      out += concat(",\"calls\":", one.progress->calls, ",\"last\":", quoted(one.progress->last.substr(0, kMostText)));
+    if (one.silent) out += concat(",\"silent_ns\":", *one.silent);
+    out += '}';
+  }
+  return concat('[', out, ']');
+}
+
+std::string messagesOf(const TraceFacts& facts) {
+  std::string out;
+  for (const MessageWait& one : facts.messages) {
+    const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(one.since.time_since_epoch()).count();
+    out += concat(out.empty() ? "" : ",", "{\"sends\":", one.sends ? "true" : "false", ",\"tag\":", one.label.tag,
+                  ",\"since_ns\":", since);
+    if (one.peer) out += concat(",\"peer\":", *one.peer);
+    out += '}';
+  }
+  return concat('[', out, ']');
+}
+
+template <class Numbers>
+std::string numbersOf(const Numbers& numbers) {
+  std::string out;
+  for (const int number : numbers) out += concat(out.empty() ? "" : ",", number);
+  return concat('[', out, ']');
+}
+
+// What tells of a job that is stuck.
+std::string stuckData(const TraceFacts& facts) {
+  return concat(",\"seen\":", sightingsOf(facts), ",\"missing\":", numbersOf(facts.missing),
+                ",\"messages\":", messagesOf(facts), ",\"absent\":", numbersOf(facts.absent),
+                ",\"program\":", quoted(facts.program));
+}
+
 std::string otherData(const TraceFacts& facts) {
   std::string leads;
   for (const auto& [peer, lead] : facts.clockLeads) leads += concat(leads.empty() ? "" : ",", '"', peer, "\":", lead);
@@ -156,7 +197,7 @@ std::string otherData(const TraceFacts& facts) {
                 ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
                 ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes,
                 R"(},"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
-                "},\"error\":", quoted(facts.error), "}");
+                "},\"error\":", quoted(facts.error), stuckData(facts), "}");
 }
 
 }  // namespace
@@ -204,6 +245,14 @@ void writeTraceFile(const std::string& directory, const std::string& group, int 
   if (file) std::filesystem::rename(partial, path, renamed);
   check(file && !renamed, ErrorKind::System, "rank ", rank, " of group ", group, " can't write its trace of ",
         trace.size(), " bytes to ", path.string(), "; FAIRRING_TRACE must name a directory with room for it");
+}
+
+void writeTraceOrSay(const std::string& directory, const TraceFacts& facts, const TraceRecords& records) noexcept {
+  try {
+    writeTraceFile(directory, facts.group, facts.rank, chromeTrace(facts, records));
+  } catch (const std::exception& exception) {
+    std::cerr << "fairring: " << exception.what() << std::endl;  // NOLINT(performance-avoid-endl): once
+  }
 }
 
 }  // namespace fairring

@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "exchange/point_to_point.h"
 #include "exchange/recorder.h"
 #include "exchange/traffic.h"
+#include "group/peer_progress.h"
 #include "transport/channels.h"
 
 namespace fairring {
@@ -40,6 +43,13 @@ struct TraceFacts {
   std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
   ProcessorTime processor;                 // since the group was made, of threads that still run
   std::string error;                       // of the group; empty: none
+
+  // Of a job that is stuck.
+  std::vector<PeerProgress::Sighting> sightings;
+  std::set<int> missing;              // ranks from whom the calls under way need something
+  std::vector<MessageWait> messages;  // that this rank waits for
+  std::vector<int> absent;            // ranks that have not made the group; it is not there yet
+  std::string program;                // where the main thread stands; empty: that is not known
 };
 
 struct TraceRecords {
@@ -52,5 +62,8 @@ std::string chromeTrace(const TraceFacts& facts, const TraceRecords& records);
 // As <group>-rank<number>.json, in one go: a reader sees an older trace or the whole of this one. Throws
 // Failure(System).
 void writeTraceFile(const std::string& directory, const std::string& group, int rank, const std::string& trace);
+
+// The trace's file; that it can't be written is said on stderr, for a full disk must not keep a training from ending.
+void writeTraceOrSay(const std::string& directory, const TraceFacts& facts, const TraceRecords& records) noexcept;
 
 }  // namespace fairring

@@ -76,15 +76,10 @@ class Blame:
         return self.ranks[0].machines[rank]
 
     def title(self, machine: str) -> str:
-        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
-        one = self.ranks[0]
-        hosts = dict(zip(one.machines, one.hosts, strict=True))
-        if list(hosts.values()).count(hosts[machine]) == 1:
-            return f"machine {hosts[machine]}"
-        return f"machine {list(hosts).index(machine)}"
+        return self.ranks[0].title(machine)
 
     def who(self, rank: int) -> str:
-        return f"rank {rank} ({self.ranks[0].hosts[rank]})"
+        return self.ranks[0].who(rank)
 
 
 def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
@@ -188,7 +183,7 @@ def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
     for step in one.steps:
         if step.ready is not None and window[0] <= step.ready <= window[1]:
             there = max(step.heard if step.waited else 0.0, step.offered)
-            taken[step.verb].append(step.offered - step.began + step.ready - there)
+            taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
     return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
 
 

@@ -1,5 +1,6 @@
-"""Reads the traces that the ranks of a job have left in FAIRRING_TRACE's directory.
+"""Records a job, or reads the traces that its ranks have left in FAIRRING_TRACE's directory.
 
+fairring trace -- torchrun train.py     run it with FAIRRING_TRACE; then explain, and merge into job.json
 fairring trace explain DIR              who or what made the job slow, in words
 fairring trace merge DIR -o job.json    one trace of all ranks on one clock, for Perfetto
 """
@@ -8,34 +9,67 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
-HELP = "explain or merge the traces of a job's ranks"
+HELP = "record a job; explain or merge the traces of its ranks"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("explain", "merge"))
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where the traces of all ranks are")
+    parser.add_argument("what", nargs="?", choices=("explain", "merge"))
+    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="where the traces of all ranks are")
+    parser.add_argument("--into", type=Path, help="where a job's traces go (fairring-trace-<time>)")
     parser.add_argument("--group", help="by name; the one with most calls if none is given")
     parser.add_argument("--last", type=int, metavar="CALLS", help="explain so many calls; all that are kept by default")
-    parser.add_argument("-o", "--out", type=Path, default=Path("trace.json"), help="the merged trace (%(default)s)")
+    parser.add_argument("-o", "--out", type=Path, help="the merged trace (trace.json; of a recorded job DIR/job.json)")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.command:
+        return _record(arguments)
+    if arguments.what is None or arguments.directory is None:
+        arguments.parser.error("give explain or merge with a DIR, or a command behind --")
+    if arguments.what == "explain":
+        return _read(arguments.directory, arguments, out=None)
+    return _read(arguments.directory, arguments, out=arguments.out or Path("trace.json"), explained=False)
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    """The command's own exit code; of a command that a signal has ended 128 and its number, as shells have it."""
+    directory = (arguments.into or Path(time.strftime("fairring-trace-%Y%m%d-%H%M%S"))).absolute()
+    env = {**os.environ, "FAIRRING_TRACE": str(directory)}
+    try:
+        job = subprocess.Popen(arguments.command, env=env)
+    except OSError as error:
+        print(f"fairring trace: can't run {arguments.command[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    while True:
+        try:
+            code = job.wait()
+            break
+        except KeyboardInterrupt:  # the job has had it too
+            continue
+    read = _read(directory, arguments, out=arguments.out or directory / "job.json")
+    return (128 - code if code < 0 else code) or read
+
+
+def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
     from fairring.trace.merge import merge
     from fairring.trace.records import TraceError, largest, load
     from fairring.trace.words import explain
 
     try:
-        ranks = largest(load(arguments.directory), arguments.group)
-        if arguments.what == "explain":
+        ranks = largest(load(directory), arguments.group)
+        if explained:
             print(explain(ranks, arguments.last))
-            return 0
-        name = ranks[0].group.replace("/", "_")
-        merged = merge(sorted(arguments.directory.glob(f"{name}-rank*.json")))
-        arguments.out.write_text(json.dumps(merged))
-        print(f"{arguments.out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
+        if out is not None:
+            name = ranks[0].group.replace("/", "_")
+            merged = merge(sorted(directory.glob(f"{name}-rank*.json")))
+            out.write_text(json.dumps(merged))
+            print(f"{out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
     except (TraceError, OSError) as error:
         print(f"fairring trace: {error}", file=sys.stderr)
         return 1

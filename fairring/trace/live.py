@@ -1,23 +1,31 @@
 """Traces of a live job: each process with FAIRRING_TRACE listens in that directory and writes its ranks' when asked.
 
-A unix socket, so the directory's permissions say who may ask; all that is read from it is a number of calls. One
-thread of Python's, which asks the C++ module and touches nothing else: it answers while the process's main thread is
-stuck in a call.
+A unix socket, so the directory's permissions say who may ask; all that is read from it is a number of calls. The signal
+SIGUSR2 asks too, where nobody else handles it. One thread of Python's answers, which asks the C++ module and touches
+nothing else: it does so while the process's main thread is stuck in a call.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
+import select
+import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from fairring.trace.program import where
+
+SIGNAL = signal.SIGUSR2
 _SUFFIX = ".socket"
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 10.0
 _LONGEST_ANSWER = 65_536
+_LONGEST_STACKS = 65_536
 _REQUEST_BYTES = 8  # how many calls, the first byte first
 _served: dict[Path, int] = {}  # the process that serves each directory: a forked child has no such thread
 
@@ -35,47 +43,86 @@ def serve(directory: Path) -> None:
         Path(short).chmod(0o600)
     listener.listen()
     atexit.register(_end, path, os.getpid())
-    threading.Thread(target=_answer, args=(listener,), name="fairring-trace", daemon=True).start()
+    threading.Thread(target=_answer, args=(listener, _on_signal(), path), name="fairring-trace", daemon=True).start()
 
 
 def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
-    """Has every process of this machine that listens there write the traces of its last calls.
+    """Has every process of this machine that listens there write the traces of its last calls, all at once.
 
     How many did, and what others said.
     """
     answered, refused = 0, []
-    for path in sorted(directory.glob(f"*{_SUFFIX}")):
-        with socket.socket(socket.AF_UNIX) as asking, _Short(path) as short:
-            asking.settimeout(_PATIENCE_SECONDS)
-            try:
+    with ExitStack() as open_sockets:
+        asked: dict[socket.socket, Path] = {}
+        for path in sorted(directory.glob(f"*{_SUFFIX}")):
+            asking = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
+            with suppress(OSError), _Short(path) as short:  # it has ended, or runs on another machine
                 asking.connect(short)
                 asking.sendall(calls.to_bytes(_REQUEST_BYTES, "big"))
-                said = asking.recv(_LONGEST_ANSWER).decode(errors="replace")
-            except TimeoutError:
-                said = f"no answer within {_PATIENCE_SECONDS:g} s: its process is stopped"
-            except OSError:
-                continue  # it has ended, or runs on another machine
-        if said == "written":
-            answered += 1
-        else:
-            refused.append(f"{path.stem}: {said or 'it ended'}")
+                asked[asking] = path
+        end = time.monotonic() + _PATIENCE_SECONDS
+        for asking, path in asked.items():
+            said = _heard(asking, end)
+            if said == "written":
+                answered += 1
+            else:
+                refused.append(f"{path.stem}: {said or 'it ended'}")
     return answered, refused
 
 
-def _answer(listener: socket.socket) -> None:
+def _heard(asking: socket.socket, end: float) -> str:
+    asking.settimeout(max(0.0, end - time.monotonic()))
+    try:
+        return asking.recv(_LONGEST_ANSWER).decode(errors="replace")
+    except (TimeoutError, BlockingIOError):
+        return f"no answer within {_PATIENCE_SECONDS:g} s: its process is stopped, or busy without Python's lock"
+    except OSError:
+        return ""
+
+
+def _on_signal() -> int | None:
+    """A descriptor from which the stacks of all threads can be read whenever the signal comes.
+
+    None where somebody else handles it. The handler is faulthandler's, which runs while the main thread is stuck.
+    """
+    if signal.getsignal(SIGNAL) != signal.SIG_DFL:
+        return None
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    faulthandler.register(SIGNAL, file=writing, all_threads=True)
+    return reading
+
+
+def _answer(listener: socket.socket, stacks: int | None, path: Path) -> None:
+    events = select.poll()
+    events.register(listener, select.POLLIN)
+    if stacks is not None:
+        events.register(stacks, select.POLLIN)
+    while True:
+        for descriptor, _ in events.poll():
+            if descriptor == stacks:
+                with suppress(OSError):
+                    path.with_suffix(".stacks").write_bytes(os.read(descriptor, _LONGEST_STACKS))
+                print(_written(sys.maxsize, "traces on a signal: "), file=sys.stderr, flush=True)
+            else:
+                _answer_one(listener)
+
+
+def _answer_one(listener: socket.socket) -> None:
+    asking, _ = listener.accept()
+    with asking, suppress(OSError):
+        asking.settimeout(_PATIENCE_SECONDS)
+        calls = int.from_bytes(asking.recv(_REQUEST_BYTES, socket.MSG_WAITALL), "big")
+        asking.sendall(_written(calls).encode())
+
+
+def _written(calls: int, what: str = "") -> str:
     from fairring import _core
 
-    while True:
-        asking, _ = listener.accept()
-        with asking, suppress(OSError):
-            asking.settimeout(_PATIENCE_SECONDS)
-            calls = int.from_bytes(asking.recv(_REQUEST_BYTES, socket.MSG_WAITALL), "big")
-            try:
-                _core.write_traces(calls)
-                said = "written"
-            except RuntimeError as error:
-                said = str(error)
-            asking.sendall(said.encode())
+    try:
+        _core.write_traces(calls, where())
+    except RuntimeError as error:
+        return what + str(error)
+    return f"{what}written"
 
 
 def _end(path: Path, process: int) -> None:

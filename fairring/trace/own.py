@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,13 +15,28 @@ from fairring.trace.words import explain
 
 def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
     """As fairring.why() has it."""
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-    text = _core.trace(backend, last + 1 if last else sys.maxsize)
-    if text is None:
-        raise ValueError("only groups of the backend fairring record what they wait for")
-    if not text:
-        raise ValueError("this group has made no call with another rank yet, so there is nothing to tell")
+    text = _text(group, last + 1 if last else sys.maxsize)
     try:
         return explain([parse(text)], last)
     except TraceError as error:
         raise ValueError(str(error)) from error
+
+
+def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:
+    """As fairring.save_trace() has it."""
+    text = _text(group, sys.maxsize)
+    one = parse(text)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / f"{one.group.replace('/', '_')}-rank{one.rank}.json"
+    path.write_text(text)
+    return path
+
+
+def _text(group: dist.ProcessGroup | None, calls: int) -> str:
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    text = _core.trace(backend, calls)
+    if text is None:
+        raise ValueError("only groups of the backend fairring record what they wait for")
+    if not text:
+        raise ValueError("this group has made no call with another rank yet, so there is nothing to tell")
+    return text

@@ -88,6 +88,27 @@ class StagingWait:
 
 
 @dataclass(frozen=True)
+class Sighting:
+    """What the rank `by` knows of another: calls made, the last one's title, seconds since its last heartbeat."""
+
+    by: int
+    rank: int
+    calls: int | None
+    last: str
+    silent: float
+
+
+@dataclass(frozen=True)
+class MessageWait:
+    """A message that is waited for, or whose receive is. peer: None: of any rank."""
+
+    peer: int | None
+    sends: bool
+    tag: int
+    since: float
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """What one rank has recorded in one group. machines, hosts: names, of each rank of the group.
 
@@ -114,6 +135,22 @@ class RankTrace:
     sends: tuple[Send, ...] = ()
     receives: tuple[Receive, ...] = ()
     staging: tuple[StagingWait, ...] = ()
+    seen: tuple[Sighting, ...] = ()
+    missing: tuple[int, ...] = ()  # from whom the calls under way need something
+    messages: tuple[MessageWait, ...] = ()
+    absent: tuple[int, ...] = ()  # ranks that have not made the group
+    program: str = ""  # where the main thread stands
+
+    def who(self, rank: int) -> str:
+        """For people: a rank, with its host where that is known."""
+        return f"rank {rank} ({self.hosts[rank]})" if self.hosts[rank] else f"rank {rank}"
+
+    def title(self, machine: str) -> str:
+        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
+        hosts = dict(zip(self.machines, self.hosts, strict=True))
+        if list(hosts.values()).count(hosts[machine]) == 1:
+            return f"machine {hosts[machine]}"
+        return f"machine {list(hosts).index(machine)}"
 
     @property
     def queued_share(self) -> float:
@@ -135,6 +172,7 @@ class RankTrace:
             sends=tuple(moved(send, "wanted", "went") for send in self.sends),
             receives=tuple(moved(one, "arrived") for one in self.receives),
             staging=tuple(moved(wait, "began", "ended") for wait in self.staging),
+            messages=tuple(moved(wait, "since") for wait in self.messages),
         )
 
 
@@ -197,7 +235,19 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         sends=tuple(_send(event) for event in sends),
         receives=tuple(_receive(event) for event in receives),
         staging=tuple(_staging(event) for event in waits),
+        seen=tuple(_sighting(one) for one in other["seen"]),
+        missing=tuple(other["missing"]),
+        messages=tuple(
+            MessageWait(one.get("peer"), one["sends"], one["tag"], one["since_ns"] * NANO) for one in other["messages"]
+        ),
+        absent=tuple(other["absent"]),
+        program=other["program"],
     )
+
+
+def _sighting(one: dict[str, Any]) -> Sighting:
+    silent = one.get("silent_ns", 0) * NANO
+    return Sighting(one["by"], one["rank"], one.get("calls"), one.get("last", ""), silent)
 
 
 def _end(event: dict[str, Any]) -> float:

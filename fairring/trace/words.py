@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from fairring.trace.blame import Blame, blame, dearest
 from fairring.trace.findings import LEAST_SHARE, findings
 from fairring.trace.records import RankTrace, TraceError
+from fairring.trace.stuck import stuck
 
 _SHOWN = 3
 
 
 def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
     """What made the group slow, what takes its time, and what is under way. Raises TraceError."""
-    lines = [*_errors(ranks), *_stuck(ranks)]
+    lines = [*_errors(ranks), *stuck(ranks)]
     try:
         lines += _slow(blame(ranks, last))
     except TraceError as error:
@@ -96,29 +97,6 @@ def _errors(ranks: Sequence[RankTrace]) -> Iterator[str]:
     first = next((one for one in ranks if one.error), None)
     if first:
         yield f"The group failed: {first.error}"
-
-
-def _stuck(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """Calls that have not ended, on whom each rank waits in them, and who has not made them."""
-    world = len(ranks[0].machines)
-    open_calls = {one.rank: [call for call in one.calls.values() if call.ended is None] for one in ranks}
-    numbers = [call.number for calls in open_calls.values() for call in calls]
-    if not numbers:
-        return
-    oldest = min(numbers)
-    missing = [one.rank for one in ranks if max(one.calls, default=0) < oldest]
-    unseen = sorted(set(range(world)) - {one.rank for one in ranks})
-    for one in ranks:
-        call = next((call for call in open_calls[one.rank] if call.number == oldest), None)
-        if call:
-            since = one.now - call.submitted
-            waits = sorted({step.peer for step in one.steps if step.ready is None and step.peer is not None})
-            whom = f", waiting for rank {', '.join(map(str, waits))}" if waits else ""
-            yield f"rank {one.rank} has been in call {oldest}, {call.title}, for {since:.3g} s{whom}."
-    if missing:
-        yield f"Not in that call: rank {', '.join(map(str, missing))}, which has made fewer calls."
-    if unseen:
-        yield f"No trace of rank {', '.join(map(str, unseen))}."
 
 
 def _ms(seconds: float) -> str:

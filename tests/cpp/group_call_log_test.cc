@@ -146,11 +146,33 @@ TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
   PeerProgress peerProgress(0, callLog);
   EXPECT_TRUE(peerProgress.clockLeads().empty());
   constexpr std::int64_t kAhead = 3'600'000'000'000;
-  const auto beatSent = [](std::int64_t time) { return concat("0 0 -1 0 ", time, "\n\n\n"); };
+  const auto beatSent = [](std::int64_t time) { return concat("0 0 -1 0 ", time, " -1 0\n\n\n"); };
   peerProgress.heard(1, beatSent(Recorder::now() - kAhead));
   peerProgress.heard(1, beatSent(Recorder::now() - 2 * kAhead));
   EXPECT_GE(peerProgress.clockLeads().at(1), kAhead);
   EXPECT_LT(peerProgress.clockLeads().at(1), 2 * kAhead);
+}
+
+TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
+  CallLog callLogs[3];  // 0 - 1 - 2 in a row
+  PeerProgress left(0, callLogs[0]);
+  PeerProgress middle(1, callLogs[1]);
+  PeerProgress right(2, callLogs[2]);
+  record(callLogs[2], 1, "barrier");
+  middle.heard(2, right.beat());
+  const std::int64_t before = Recorder::now();
+  middle.heard(0, left.beat());
+  left.heard(1, middle.beat());
+  std::map<std::pair<int, int>, PeerProgress::Sighting> seen;  // by whom, and of whom
+  for (const PeerProgress::Sighting& one : left.sightings()) {
+    if (one.silent) seen[{one.by, one.rank}] = one;
+  }
+  ASSERT_TRUE(seen.contains({1, 2}));
+  EXPECT_GE(*seen.at({1, 2}).silent, 0);
+  ASSERT_TRUE(seen.contains({0, 1}));
+  EXPECT_LE(*seen.at({0, 1}).silent, Recorder::now() - before) << "it has just been heard";
+  EXPECT_EQ(middle.sightings().size(), 2U) << "it hears both itself";
+  for (const PeerProgress::Sighting& one : middle.sightings()) EXPECT_EQ(one.by, 1);
 }
 
 TEST(PeerProgress, WhatIsNoBeatIsIgnored) {
