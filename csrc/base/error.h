@@ -1,6 +1,6 @@
-// What went wrong, as a value: kind, and a text that says who, what, the numbers and what to do.
-// Two ways to fail, one border: on a caller's thread a Failure is thrown; on the loop an Error is handed on, and the
-// first one of a group wins and stays. The two meet in the backend's Work. Immutable, so any thread may read it.
+// An error as a value: its kind, and a text that says who, what, the numbers and what to do.
+// There are two ways to fail. A caller's thread throws a Failure; the loop hands on an Error, and the first one of a
+// group wins and stays. The two meet in the backend's Work. Immutable, so any thread may read it.
 #pragma once
 
 #include <cstdint>

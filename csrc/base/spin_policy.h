@@ -34,7 +34,7 @@ class SpinPolicy {
   }
 
  private:
-  // What takes longer, in units of `most`, would have been slept through in any case and says nothing.
+  // A wait that takes longer, in units of `most`, would end in sleep anyway, so it says nothing about spinning.
   static constexpr int kSoon = 10;
 
   Duration most_;

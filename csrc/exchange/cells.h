@@ -59,16 +59,16 @@ class CellBody final : public SliceBody {
   CellBody(std::shared_ptr<const Cells> cells, const Range& stretch);
 
   std::uint64_t stagingBytes(const Slice&) const override { return end_; }
-  // What this rank has for all, into its image.
+  // Copies this rank's cells for all ranks into its image.
   Job fill(const Slice& slice, std::size_t step) const override;
   std::uint64_t imageBytes(const Slice& slice, int rank) const override;
-  // What it holds after level 0.
+  // Collects the cells that this rank holds after level 0.
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
   std::uint64_t bytesCombined(const Slice& slice, std::size_t step, int peer) const override;
   // The topmost level has put all of it into the tensors.
   std::vector<Copy> deliver(const Slice&, const Range&, const std::byte*) const override { return {}; }
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
-  // What it holds after a level above.
+  // Collects the cells that this rank holds after a level above.
   Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
 
  private:

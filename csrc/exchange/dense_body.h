@@ -17,7 +17,7 @@ class DenseBody : public SliceBody {
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
   Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
 
-  // Those of a reducing step, over this rank's own contributions and the received ones.
+  // The sums of a reducing step, over this rank's own contributions and the received ones.
   static Sums sums(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
 };
 

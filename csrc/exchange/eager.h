@@ -50,7 +50,7 @@ class UnexpectedMessages {  // what has come before its place was free
   // False where the message is none of these.
   bool arrived(int peer, const MessageHeader& header);
   bool empty() const { return messages_.empty(); }
-  // Those of a step of a slice (as its headers name it) that are complete, by peer; they are gone here afterwards.
+  // Takes out the complete messages for a step of a slice (as its headers name it), by peer.
   std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);
 
  private:

@@ -19,7 +19,7 @@ struct Troubles {
   std::function<void(int peer)> differs;  // the peer has made other calls than this rank
 };
 
-// What two exchanges have to say alike. rank: this one.
+// The error of both exchanges if a peer has left. rank: this one.
 Error hasLeft(int rank, int peer);
 
 class Exchange {

@@ -1,6 +1,6 @@
-// What of one tensor lies in a slice. The tensors of a call stand one behind the other, each at a multiple of its
-// element's size, and slices and shards are cut on multiples of 64 bytes: so no cut parts an element, and tensors of
-// any dtypes can share a slice. Values and pure functions; any thread.
+// The part of one tensor that lies in a slice. The tensors of a call stand one behind the other, each at a multiple of
+// its element's size, and slices and shards are cut on multiples of 64 bytes: so no cut parts an element, and tensors
+// of any dtypes can share a slice. Values and pure functions; any thread.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ struct Portion {
   std::uint64_t end() const { return begin + elements * bytesOf(reduction.dtype); }
 };
 
-// What of it lies in this range of bytes: no elements where the range is empty.
+// The part of it that lies in this range of bytes; it has no elements if the range is empty.
 Portion clipped(Portion portion, const Range& bytes);
 
-// What of the portions, which are in ascending order, lies in this range of bytes: a view of their memory.
+// The parts of the portions, which are in ascending order, that lie in this range of bytes: a view of their memory.
 inline auto within(std::span<const Portion> portions, const Range& bytes) {
   const auto first = std::ranges::upper_bound(portions, bytes.begin, {}, &Portion::end);
   const auto last = std::ranges::lower_bound(first, portions.end(), bytes.end, {}, &Portion::begin);

@@ -1,6 +1,6 @@
-// The memory of a machine's ranks: each one's segment, which begins with flags, one line per slice in flight, that only
-// its rank writes and all read: how far it has come with that slice. Behind them lies its staging.
-// Who has moved flags wakes the peers by their eventfds, but for those that poll just now.
+// The shared memory of a machine's ranks. Each rank has a segment, which begins with progress flags: one line per slice
+// in flight, written by that rank alone and read by all, says how far it has come with the slice. Its staging follows.
+// A rank that has moved its flags wakes its peers by their eventfds, except those that are polling.
 // On the loop only.
 #pragma once
 
@@ -33,7 +33,7 @@ class ProgressFlags {
   };
   using Progress = std::atomic<std::uint64_t> Line::*;
 
-  // What a peer says of one slice. Throws nothing: whether it can be true is for the reader to check.
+  // What a peer has published of one slice. Nothing is checked here: the reader has to check whether it can be true.
   struct Published {
     std::uint64_t stagingOffset;
     std::uint64_t signature;

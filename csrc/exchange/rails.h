@@ -52,7 +52,7 @@ class Rails final : public Exchange, public MessageReceiver {
   std::byte* place(int peer, const MessageHeader& header) override;
   void arrived(int peer, const MessageHeader& header) override;
   void ended(int peer, const Error& error) override;
-  // Who is told that a channel has ended: its meaning (death, leave, accident) depends on the control connection.
+  // Called when a channel has ended. Its meaning (death, leave, accident) depends on the control connection.
   std::function<void(int peer, const Error&)> onChannelEnded;
 
  private:

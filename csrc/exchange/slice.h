@@ -43,7 +43,7 @@ struct Slice {
   std::uint64_t bytes(const Range& range) const { return range.size() * layout->elementBytes; }
   Range inCall(const Range& range) const { return {begin + range.begin, begin + range.end}; }
   void refuse(std::uint32_t by) { refused = refused == 0 || by == 0 ? std::max(refused, by) : std::min(refused, by); }
-  // What the reducing step does to a portion: the divisor belongs to the last of them.
+  // How the reducing step reduces a portion: the last such step also divides.
   Reduction reductionOf(const Portion& portion, std::size_t step) const;
 };
 

@@ -1,8 +1,8 @@
-// What the steps of a slice send, need, and compute. The exchanges move bytes, promise memory and count; all that
-// depends on what the bytes mean they ask here: of dense tensors (dense_body.h), of the rows of sparse ones
-// (sparse_body.h), of what crosses between sites as bf16 (compressed_body.h), of the cells of an all-to-all (cells.h).
-// Immutable: one body may serve all slices of a call, or of all calls. Pure, but for the memory that it points into;
-// so are its jobs.
+// A slice's body says what its steps send, need, and compute. The exchanges move bytes, promise memory and count. They
+// ask the body for everything that depends on the meaning of the bytes: dense tensors (dense_body.h), rows of sparse
+// ones (sparse_body.h), gradients that cross between sites as bf16 (compressed_body.h), cells of an all-to-all
+// (cells.h). A body is immutable: one may serve all slices of a call, or of all calls. It and its jobs are pure, except
+// for the memory that they point into.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +27,18 @@ class SliceBody {
  public:
   virtual ~SliceBody() = default;
 
-  virtual std::uint64_t stagingBytes(const Slice& slice) const = 0;  // of its rank's
+  virtual std::uint64_t stagingBytes(const Slice& slice) const = 0;  // that a slice takes on its rank
 
-  // Level 0, in shared memory. First what is not in the tensors yet is made.
+  // Level 0, in shared memory. First, this makes the input that is not in the tensors yet.
   virtual Job prepare(const Slice& slice) const;
-  // Then comes what this rank's image has to hold for the step.
+  // Then this fills this rank's image with the input of the step.
   virtual Job fill(const Slice& slice, std::size_t step) const = 0;
-  // What peers may read of a rank's staging, from its image on.
+  // How many bytes of a rank's staging peers may read, from its image on.
   virtual std::uint64_t imageBytes(const Slice& slice, int rank) const = 0;
-  // This rank's result, from the images of all. How much of it is read from a peer's.
+  // Computes this rank's result from the images of all; bytesCombined() says how much of a peer's image that reads.
   virtual Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const = 0;
   virtual std::uint64_t bytesCombined(const Slice& slice, std::size_t step, int peer) const = 0;
-  // A shard, from the image of who has it into this rank's tensors.
+  // Copies a shard from its owner's image into this rank's tensors.
   virtual std::vector<Copy> deliver(const Slice& slice, const Range& shard, const std::byte* image) const = 0;
 
   // The levels above, on the rails.

@@ -29,11 +29,11 @@ class SparseRows {
   int rank() const { return rank_; }
   const std::byte* values() const { return values_; }
 
-  // What a rank contributes at a level: its own rows at level 0, above that those of all that were summed below. Of
-  // level 0 the ranks of this machine, of level 1 those of this site.
+  // The rows that a rank contributes at a level: its own at level 0, above that all rows that were summed below.
+  // At level 0 the rank is one of this machine, at level 1 one of this site.
   const RowSet& of(int level, int rank) const;
   const RowSet& mine(int level) const { return of(level, rank_); }
-  // Of what is contributed there, the most bytes.
+  // The largest contribution at that level, in bytes.
   std::uint64_t most(int level) const;
 
  private:

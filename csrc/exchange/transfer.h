@@ -1,4 +1,4 @@
-// What one peer and this rank exchange on one rail, in one step of a slice. Value.
+// The bytes that one peer and this rank exchange on one rail, in one step of a slice. Value.
 #pragma once
 
 #include <cstddef>

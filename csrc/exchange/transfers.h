@@ -1,4 +1,4 @@
-// What one rank exchanges with the others of its rails in one step: which ranges of a rail go to whom. Pure.
+// Which ranges of a rail one rank exchanges with which other in one step. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct RailRanges {
   Range sent;
   Range received;
 };
-// What this rank sends to an owner of the rail, and what it gets of that one. root: the owner that has all, if any.
+// The ranges that this rank sends to an owner of the rail and receives from it. root: the owner that has all, if any.
 RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner);
 
-// What of a rail this rank holds once the step has reduced.
+// The range of a rail that this rank holds once the step has reduced.
 Range reducedRange(const Step& step, const Rail& rail);
 
 // Bytes that go to, or come from, each peer that any do.

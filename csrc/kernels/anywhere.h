@@ -1,5 +1,5 @@
-// What stands in code that a CUDA compiler compiles for the device as well, so that the tests can run on the processor
-// what the device runs. Every other compiler sees nothing there.
+// Markers for code that a CUDA compiler also compiles for the device, so that tests can run the device's code on the
+// processor. For every other compiler they are empty.
 #pragma once
 
 // Before a function.

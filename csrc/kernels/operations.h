@@ -61,7 +61,7 @@ struct Xor {
   }
 };
 
-// What an input goes through before it takes part.
+// How an input is prepared before it takes part.
 struct AsIs {
   FAIRRING_ANYWHERE explicit AsIs(double) {}
 

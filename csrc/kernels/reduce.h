@@ -3,9 +3,9 @@
 // run. The floating-point control register is set for the duration of the call (round to nearest, denormals kept),
 // whatever the caller's was.
 //
-// What the operations mean:
+// The operations:
 // - Sum, Product: floats of 16 and 8 bits are widened to fp32 and rounded once (to nearest even); integers wrap around.
-//   What is too large for an E4M3, which has no infinities, becomes a NaN.
+//   A result that is too large for an E4M3, which has no infinities, becomes a NaN.
 // - Min, Max: a NaN among the inputs makes the result a NaN; -0 is less than +0.
 // - BitAnd, BitOr, BitXor: not for floats.
 // - Bool: every byte but 0 counts as true, the result is 0 or 1. Sum and Max are "or", Product and Min are "and".

@@ -14,12 +14,13 @@ enum class Verb : std::uint8_t {
   AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
   Load,           // level 0: this rank's own block is copied from its tensor into its image
   Store,          // level 0: this rank's own block is copied from its image into its tensor
-  // Of collectives with a root. Of a rail's owners one stands for the root: the one whose group of the level below has
-  // it. Groups without the root do nothing in the first two.
+  // For collectives with a root. One of a rail's owners stands for the root: the one whose group of the level below
+  // contains it. Groups without the root do nothing in the first two.
   Scatter,  // afterwards each owner holds its shard of what the root's had
   Gather,   // afterwards the root's owner holds all shards of the rail
   Relay,    // afterwards each owner holds all of what the root's had: it is passed on from one to the next
-  // Of what each rank has for each: afterwards each owner holds it for the ranks whose blocks its shard has.
+  // Each rank has a cell for each other: afterwards each owner holds the cells for the ranks whose blocks its shard
+  // has.
   AllToAll,
 };
 
@@ -27,12 +28,12 @@ bool reduces(Verb verb);
 bool scatters(Verb verb);  // in shards, and sends from where the shards of a later gathering step arrive
 bool gathers(Verb verb);
 
-// What a collective does with what its ranks have.
+// What a collective does with its ranks' data.
 enum class Pattern : std::uint8_t {
   AllReduce,
   Reduce,
   Broadcast,
-  // Of slices that have a block for each rank (blocks.h).
+  // The slices of these have a block for each rank (blocks.h).
   ReduceScatter,
   AllGather,
   Scatter,

@@ -1,12 +1,12 @@
-// The one listener of a process: lets in what proves that it belongs to one of the process's groups. Several ranks of a
-// group may be threads of the process, each with an endpoint of its own.
-// A TCP port on the job's interfaces, the same on each, for other machines, and an abstract unix socket for ranks of
-// this machine (through which descriptors can be passed). Every connection goes through the keyed challenge of
-// challenge.h first; what fails it, or is not through within kChallengeTimeout, is dropped and counted; the first of
-// them that said anything is reported, and where there was one, in the end how many there were. At most kHalfOpen are
-// in that state at once; while there are, others wait in the system's backlog, and who has been silent for kPatience
-// makes room for them. So a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and
-// destroyed on any thread; the rest runs on the loop.
+// The one listener of a process: it accepts connections that prove that they belong to one of the process's groups.
+// Several ranks of a group may be threads of the process, each with an endpoint of its own.
+// It has a TCP port for other machines, the same on each of the job's interfaces, and an abstract unix socket for ranks
+// of this machine, which can also carry descriptors. Every connection first goes through the challenge of challenge.h.
+// One that fails it, or does not finish within kChallengeTimeout, is dropped and counted. The first of them that sent
+// anything is reported, and in that case their number in the end. At most kHalfOpen connections are half-open at once.
+// Others then wait in the system's backlog, and connections that have been silent for kPatience make room for them. So
+// a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and destroyed on any thread;
+// the rest runs on the loop.
 #pragma once
 
 #include <chrono>

@@ -8,8 +8,8 @@
 //   acceptor  -> connector  answer    nonce 32 B | HMAC-SHA256(secret, "acceptor" | greeting | nonce) 32 B    64 bytes
 //   connector -> acceptor   proof     HMAC-SHA256(secret, "connector" | greeting | nonce)                     32 bytes
 //
-// Who puts something between the two sides afterwards, as TLS is, can have both bind it to the challenge: each says 32
-// bytes that only who has passed this very challenge and stands at the end of this very channel can know.
+// A secure channel that is put over the connection afterwards, such as TLS, can be bound to the challenge: each side
+// sends 32 bytes that only a process can know that has passed this challenge and is an end of this channel.
 //
 // One Challenge object belongs to one connection and is used by one thread at a time.
 #pragma once
@@ -30,7 +30,7 @@ using GroupId = std::array<std::byte, 16>;
 
 enum class Purpose : std::uint32_t { Control = 1, Lane = 2, MessageLane = 3 };
 
-// Of the group's name and its secret: unguessable, and different for each generation of a job that draws a new secret.
+// Follows from the group's name and secret: it can't be guessed, and a generation that draws a new secret has another.
 GroupId makeGroupId(const Secret& secret, const std::string& groupName);
 Secret randomSecret();
 // HMAC-SHA256(secret, label | message): a secret that follows from another, and from what its holders agree on.

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "headers travel as the
 inline constexpr MessageKind kNoMessage{0};  // only the acknowledgement
 inline constexpr MessageKind kEnd{0xFFFF};   // the sender has closed its channel: nothing follows on this lane
 inline constexpr std::uint32_t kMostChunkBytes = 1 << 20;
-// Of all chunks but a message's last: what a receiver has to remember of a message is bounded by it.
+// Only a message's last chunk may be shorter. This bounds the chunks that a receiver has to remember of a message.
 inline constexpr std::uint32_t kLeastChunkBytes = 4 << 10;
 
 struct ChunkHeader {  // 64 bytes on the wire, little endian, in this order

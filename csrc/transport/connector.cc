@@ -11,8 +11,8 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry{2};
 constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
-// Of the other machine's network, in an attempt to make a connection anew: it may come back just after a packet was
-// lost. A process there that is stopped is waited for: it would find all attempts at once when it goes on.
+// For an attempt to make a connection anew: the other machine's network may come back just after a packet was lost.
+// A stopped process is waited for: it would find all attempts at once when it continues.
 constexpr std::chrono::milliseconds kLongestSilence{1'000};
 
 }  // namespace

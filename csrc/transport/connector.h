@@ -37,15 +37,15 @@ class Connector {
   ~Connector();
 
   // From now on arrivals are taken: control connections and lanes for messages from any rank. Other lanes are kept
-  // until want() says which there are.
+  // until want() names them.
   void open();
   void want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout);
-  // The same of one connection to a rank that may have ended its group, of which its process then knows nothing: that
-  // closes what it does not know, as one that is crowded does, so such ends are taken for a crowd's for a moment only.
-  // Nothing where the connection is there or under way; missing() leaves it out.
+  // Like want(), for one connection to a rank that may have ended its group. A process closes connections for groups
+  // that it does not know, and also when it is crowded, so a closed one is tried again for a moment only. Does nothing
+  // if the connection is there or under way; missing() does not count it.
   void connect(const ConnectionSpec& one, std::chrono::milliseconds timeout);
-  // Makes a connection that was wanted before anew, where this rank is the one to connect: tried for as long as that
-  // takes, whatever refuses it. Where it does not come about nothing is called.
+  // Makes a connection anew that was wanted before, if this rank is the one to connect. It tries until that succeeds,
+  // whatever refuses it, and reports no failure.
   void restore(int peer, Purpose purpose, std::uint32_t lane, std::chrono::milliseconds timeout);
   std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
 

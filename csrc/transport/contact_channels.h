@@ -1,6 +1,6 @@
 // Channels that find each other by a contact which travels over the (authenticated) control connections: TensorPipe's.
-// Of two ranks the lower tells its contact and the higher connects. Behind this interface so that what decides about
-// them does not have to be built with them.
+// The lower of two ranks tells its contact and the higher one connects. Code that decides about these channels sees
+// only this interface, so it can be built without them.
 // On the loop only.
 #pragma once
 

@@ -14,8 +14,8 @@ namespace fairring {
 
 namespace {
 
-// Of a lane's rate: what one chunk keeps it busy with, so that slow lanes get small ones. Where there is no other lane
-// to choose, longer ones cost less: a small message waits behind one at most.
+// The time for which one chunk keeps a lane busy at its rate, so slow lanes get small chunks. If there is no other
+// lane, longer chunks cost less: a small message waits behind one at most.
 constexpr double kChunkSeconds = 2e-3;
 constexpr double kLoneChunkSeconds = 8e-3;
 constexpr std::uint32_t kSmallestCut = 32 << 10;
@@ -146,7 +146,7 @@ void Lane::read(LaneOwner& owner) {
   if (!gone_) readOn();
 }
 
-// What the stream has taken from the socket already, in the next turn.
+// In the loop's next turn, reads bytes that the stream has already taken from the socket.
 void Lane::readOn() {
   if (stream_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
 }

@@ -41,7 +41,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void start();  // once it is owned
 
   bool hasRoom() const { return !blocked_ && !gone_ && output_.size() < kMostPieces / 2; }
-  // Of a chunk that it carries in a few milliseconds; alone: its peer has no other lane.
+  // The size of a chunk that this lane carries in a few milliseconds. alone: its peer has no other lane.
   std::uint32_t chunkBytes(bool alone) const;
   double secondsFor(std::uint64_t bytes) const;  // until these, and all that it has, are through
   double bytesPerSecond() const { return rate_.bytesPerSecond(); }

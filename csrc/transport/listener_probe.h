@@ -1,8 +1,8 @@
-// Of two ranks the higher connects, at its first call, whenever that is (connector.h). Until then nothing that breaks
-// would tell the lower one that the higher one's process has ended; so it probes now and then whether the listener of
-// the other's process (acceptor.h) is still there. A probe is a connection that is closed again without a word. Only
-// two refusals in a row count, for a firewall that is being changed may refuse for a moment: who does not answer may be
-// slow, or out of reach for a while, and the call's timer sees to it. On the loop only.
+// The higher of two ranks connects, at its first call (connector.h). Until then the lower one has no connection whose
+// end would tell it that the higher one's process has ended. So it probes from time to time whether the listener of
+// that process (acceptor.h) is still there. A probe is a connection that is closed again without a word. Only two
+// refusals in a row count, because a firewall that is being changed may refuse for a moment. A peer that does not
+// answer may be slow or unreachable for a while; the call's timer covers that case. On the loop only.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What RDMA this process could offer the rails: a device that works, or what stands against it, told to all ranks
-// before any of them asks TensorPipe. TensorPipe takes libibverbs' first device, whatever the others are, and ends the
+// The RDMA that this process could offer the rails: a device that works, or the obstacle. All ranks are told before any
+// of them asks TensorPipe. TensorPipe takes libibverbs' first device, whatever the others are, and ends the
 // process where it may not lock its rings. Any thread; reads what is there at that moment and keeps nothing.
 #pragma once
 

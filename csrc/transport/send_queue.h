@@ -1,12 +1,13 @@
-// What one rank has to send to one peer. Messages are cut into chunks when a lane has room for one, so that each lane
-// gets what it can carry. A chunk is kept until the peer has acknowledged it: where its lane breaks, another lane sends
-// it again.
+// The messages that one rank has to send to one peer. They are cut into chunks when a lane has room for one, so each
+// lane gets as much as it can carry. A chunk is kept until the peer has acknowledged it: if its lane breaks, another
+// lane sends it again.
 //
-// The memory of a message comes back when all of its chunks have been acknowledged. That is a round trip, which is long
-// beside the time of a message that is not large: such a message is copied here, and its memory comes back at once.
-// Small messages go in one chunk, before the rest of larger ones, and nobody hurries to acknowledge them. Larger ones
-// of the express class go before those of bulk. But when kMostAhead bytes have gone before bulk that waits, a chunk of
-// it is next: it may be slow then, but never stands still. Owned by the peer's channel. On the loop only.
+// The memory of a message is released when all of its chunks have been acknowledged. That takes a round trip, which is
+// long compared with the time of a message that is not large: such a message is copied here, and its memory is released
+// at once. Small messages go in one chunk, before the rest of larger ones, and their acknowledgement may be late.
+// Larger messages of the express class go before those of bulk. But when kMostAhead bytes have gone before waiting
+// bulk, a chunk of bulk is next: bulk may be slow, but it never stands still. Owned by the peer's channel. On the loop
+// only.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class SendQueue {
   void takeBack(const std::deque<Chunk>& chunks);
   void acknowledged(const Chunk& chunk);
 
-  // What became due since the last time, to be called by whoever takes it.
+  // The callbacks that became due since the last time. The caller has to call them.
   std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
 
  private:

@@ -1,7 +1,7 @@
-// What a lane or a control connection speaks over: a socket that has passed the challenge, plain or under TLS. Its
-// calls are the system's, and so are their answers; only those of a plain one carry descriptors. TLS may hold bytes on
-// both sides of the calls: what was taken and not sent waits for flush(), what was read and not received is announced
-// by no event. One owner, on its loop only.
+// The byte stream under a lane or a control connection: a socket that has passed the challenge, plain or under TLS. Its
+// calls and their results are the system's. Only a plain one carries descriptors. TLS may hold bytes in both
+// directions: bytes that were taken but not sent wait for flush(), and no event announces bytes that were read but not
+// received. One owner, on its loop only.
 #pragma once
 
 #include <sys/socket.h>

@@ -90,8 +90,8 @@ void TcpChannel::pump() {
   callReleased();
 }
 
-// That which would be through with the next chunk first, or another that has room now and would neither be much later
-// nor later than all lanes together with all that waits. None where it is better to wait.
+// The lane with the earliest estimated finish of the next chunk. A lane with room now is used instead if it would not
+// finish much later, nor later than all lanes together with the whole backlog. Null: it is better to wait.
 Lane* TcpChannel::laneForNext() {
   struct Offer {
     Lane* lane = nullptr;

@@ -1,6 +1,6 @@
-// What this rank shows and whom it trusts: its certificate and key, and the authority that signed those of all ranks.
-// Makes the TLS streams of one group: TLS 1.3 alone, where both sides show a certificate. Names in certificates are not
-// looked at: which rank it is, the challenge has told.
+// The identity of this rank and the authority that it trusts: its certificate and key, and the certificate of the
+// authority that signed those of all ranks. Makes the TLS streams of one group. Only TLS 1.3 is used, and both sides
+// show a certificate. Names in certificates are ignored: the challenge has told which rank the peer is.
 // Made by a caller; then immutable, so any thread may use it.
 #pragma once
 

@@ -46,7 +46,7 @@ BIO* newSink(Records* into) {
   return sink;
 }
 
-// Of the first error of OpenSSL's that this thread has met since its list was cleared.
+// The first error of OpenSSL on this thread since its list was cleared.
 Error firstError() {
   const unsigned long code = ERR_peek_error();
   const char* known = ERR_reason_error_string(code);

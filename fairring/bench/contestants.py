@@ -18,6 +18,7 @@ from fairring.config import PREFIX, Config
 
 STOCK = "gloo"
 FLOOR = "fake"
+ALONE = "no exchange"  # a training step without one: a row beside those of contestants
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,17 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairring.bench import launch, results
-from fairring.bench.contestants import STOCK, Contestant, parse_contestants
+from fairring.bench import launch
+from fairring.bench.contestants import ALONE, STOCK, Contestant, parse_contestants
+from fairring.bench.workload import Report, add_options, print_heading, refuse_less
 
 if TYPE_CHECKING:
     from fairring.bench.job import Job
 
 HELP = "steps of data-parallel training, and the communication part of them"
 BACKENDS = f"{STOCK},fairring"
-ALONE = "no exchange"  # a row of its own
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,11 @@ class Row:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    text = "in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: %(default)s)"
-    add("--backends", default=BACKENDS, metavar="LIST", help=text)
-    add("--iterations", type=int, default=20, metavar="N", help="timed steps of each (default: %(default)s)")
-    add("--warmup", type=int, default=3, metavar="N", help="untimed ones before (default: %(default)s)")
     add("--width", type=int, default=384, help="of the model; it needs width² memory (default: %(default)s)")
     add("--layers", type=int, default=6, help="of the model (default: %(default)s)")
     add("--batch", type=int, default=2, help="sequences of 64 bytes per rank and step (default: %(default)s)")
     add("--bucket-mib", type=float, default=25, metavar="N", help="DDP's bucket_cap_mb (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    launch.add_arguments(parser)
+    add_options(parser, BACKENDS, rounds=(20, 3))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,9 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> list[Contestant]:
-    for name, least in (("iterations", 1), ("warmup", 0), ("layers", 1), ("batch", 1), ("width", 64)):
-        if getattr(arguments, name) < least:
-            raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
+    refuse_less(arguments, iterations=1, warmup=0, layers=1, batch=1, width=64)
     if not arguments.bucket_mib > 0:
         raise ValueError(f"--bucket-mib {arguments.bucket_mib:g}: more than nothing")
     if arguments.width % 64:
@@ -75,24 +67,21 @@ def _read(arguments: argparse.Namespace) -> list[Contestant]:
 
 
 def _measure(arguments: argparse.Namespace, contestants: list[Contestant], job: Job) -> int:
-    from fairring.bench import conditions
     from fairring.bench.progress import reporting
     from fairring.bench.training import Shape, different_ranks, train
 
     shape = Shape(arguments.width, arguments.layers, arguments.batch, arguments.bucket_mib)
-    link, site_link = job.measure_link(), job.measure_site_link()
+    written = Report(arguments, job)
     with reporting(job.is_first, arguments.warmup + arguments.iterations) as report:
         report.now("steps")
         trainings = train(contestants, shape, arguments.warmup, arguments.iterations, report.advance)
+    written.measure_links()
     differing = [one.name for one in contestants if different_ranks(trainings[one.name].replica)]
     rows = make_rows({name: training.seconds for name, training in trainings.items()})
     if job.is_first:
-        facts = conditions.conditions(arguments, job.places, [conditions.here()])
-        facts |= {"shape": asdict(shape), "gradient_bytes": trainings[ALONE].gradient_bytes}
-        facts["link_bytes_per_second"] = [asdict(link)] if link else []
-        facts["site_link_bytes_per_second"] = [asdict(site_link)] if site_link else []
+        facts = written.facts(shape=asdict(shape), gradient_bytes=trainings[ALONE].gradient_bytes)
         _show(facts, rows)
-        results.write(arguments.json, "ddp", facts, [asdict(row) for row in rows])
+        written.write("ddp", facts, [asdict(row) for row in rows])
         for name in differing:
             print(f"fairring bench: ranks end with different parameters on {name}", file=sys.stderr)
     return 1 if differing else 0
@@ -130,20 +119,10 @@ def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.conditions import heading
     from fairring.bench.table import console, number, plain_table
 
     out = console()
-    for line in heading(facts):
-        out.print(line, markup=False, soft_wrap=True)
-    ends = (("link", "machine", "link_bytes_per_second"), ("between sites", "site", "site_link_bytes_per_second"))
-    speeds = [
-        f"{name}: {min(link['sent'] + link['received']) / 1e9:.4f} GB/s per {end} and direction"
-        for name, end, fact in ends
-        for link in facts[fact]
-    ]
-    network = "; ".join(speeds) or "no network between"
-    out.print(f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step; {network}", soft_wrap=True)
+    print_heading(out, facts, f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step")
     times = ("median\nms", "± MAD\nms", "p99\nms", "exchange\nms", "± MAD\nms")
     table = plain_table("A step on the slowest rank", ("steps", "backend", *times, "vs gloo", "exchange\nvs gloo"))
     for row in rows:

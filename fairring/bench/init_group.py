@@ -14,11 +14,11 @@ import argparse
 import json
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from fairring.bench import launch, results
 from fairring.bench.contestants import STOCK, Contestant, parse_contestants
+from fairring.bench.workload import add_options, refuse_less
 
 HELP = "init_process_group and the first all-reduce"
 BACKENDS = f"{STOCK},fairring"
@@ -38,13 +38,7 @@ class Row:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    text = "in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: %(default)s)"
-    add("--backends", default=BACKENDS, metavar="LIST", help=text)
-    add("--iterations", type=int, default=7, metavar="N", help="groups made of each (default: %(default)s)")
-    add("--warmup", type=int, default=1, metavar="N", help="untimed ones before (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    launch.add_arguments(parser, ranks="8")
+    add_options(parser, BACKENDS, rounds=(7, 1), ranks="8")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> list[Contestant]:
-    if arguments.iterations < 1 or arguments.warmup < 0:
-        raise ValueError("--iterations: at least 1; --warmup: at least 0")
+    refuse_less(arguments, iterations=1, warmup=0)
     return parse_contestants(arguments.backends)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
 
@@ -30,6 +31,13 @@ class Job:
     @property
     def sites(self) -> int:
         return len({place.site for place in self.places})
+
+    def said_by_machines(self, said: Any) -> list[Any]:
+        """What one rank of each machine says, in the machines' order. Called by all ranks at once."""
+        of_all: list[Any] = [said] * self.place.world
+        dist.all_gather_object(of_all, said)
+        by_machine = {place.machine: one for place, one in zip(self.places, of_all, strict=True)}
+        return [by_machine[machine] for machine in self.machines]
 
     def measure_link(self) -> LinkSpeed | None:
         """Between machines; None on one. Called by all ranks at once."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairring.bench import launch, results
+from fairring.bench import launch
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
 from fairring.bench.options import ITEM_BYTES
 from fairring.bench.sizes import size_list
+from fairring.bench.workload import Report, add_options, listed, print_heading, refuse_less
 
 if TYPE_CHECKING:
     from fairring.bench.job import Job
@@ -43,38 +43,26 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    default = f"{STOCK},fairring,{FLOOR}"
     add("--tensors", type=int, default=1000, metavar="N", help="default: %(default)s")
     add(
         "--sizes", default="4KiB", metavar="SIZE[,SIZE]", help="of all, or the smallest and the largest (default: 4KiB)"
     )
     add("--dtypes", default="float32,bfloat16,int64", metavar="LIST", help="in turn (default: %(default)s)")
     add("--ways", default=",".join(WAYS), metavar="LIST", help="default: %(default)s")
-    add("--backends", default=default, metavar="LIST", help="in the order of their turns (default: %(default)s)")
-    add("--iterations", type=int, default=20, metavar="N", help="timed rounds (default: %(default)s)")
-    add("--warmup", type=int, default=3, metavar="N", help="untimed ones before (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    launch.add_arguments(parser)
+    add_options(parser, f"{STOCK},fairring,{FLOOR}", rounds=(20, 3))
 
 
 def read(arguments: argparse.Namespace) -> Options:
     """Raises ValueError for what makes no sense."""
-    for name, least in (("tensors", 1), ("iterations", 1), ("warmup", 0)):
-        if getattr(arguments, name) < least:
-            raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
-    dtypes, ways = arguments.dtypes.split(","), arguments.ways.split(",")
-    for name, values, known in (("dtypes", dtypes, tuple(ITEM_BYTES)), ("ways", ways, WAYS)):
-        unknown = [value for value in values if value not in known]
-        if unknown:
-            raise ValueError(f"--{name}: {unknown[0]!r} is none of {', '.join(known)}")
+    refuse_less(arguments, tensors=1, iterations=1, warmup=0)
     bounds = size_list(arguments.sizes, LARGEST_ITEM)
     if len(bounds) > 2 or bounds != sorted(bounds):
         raise ValueError(f"--sizes {arguments.sizes}: one size, or the smallest and the largest")
     return Options(
         contestants=parse_contestants(arguments.backends),
-        dtypes=dtypes,
+        dtypes=listed(arguments, "dtypes", tuple(ITEM_BYTES)),
         sizes=spread(bounds[0], bounds[-1], arguments.tensors),
-        ways=ways,
+        ways=listed(arguments, "ways", WAYS),
         iterations=arguments.iterations,
         warm_up=arguments.warmup,
     )
@@ -93,51 +81,38 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
     """Returns the exit code, equal on all ranks."""
-    from fairring.bench import conditions
     from fairring.bench.rows import Cluster, make_rows
 
-    links = [job.measure_link()]
+    report = Report(arguments, job)
     samples = _race(chosen, job)
-    links.append(job.measure_link())
-    speed = max((link.slowest for link in links if link), default=None)
-    cluster = Cluster(job.place.world, len(job.machines), speed)
+    report.measure_links()
+    cluster = Cluster(job.place.world, len(job.machines), report.link)
     rows = {way: make_rows(of_way, cluster) for way, of_way in samples.items()}
     if job.is_first:
-        facts = conditions.conditions(arguments, job.places, [conditions.here()])
-        facts |= {"link_bytes_per_second": [asdict(link) for link in links if link]}
-        facts |= {"tensors": len(chosen.sizes), "bytes": sum(chosen.sizes), "dtypes": chosen.dtypes}
+        facts = report.facts(tensors=len(chosen.sizes), bytes=sum(chosen.sizes), dtypes=chosen.dtypes)
         _show(facts, rows)
         written = [
             {"way": way, "vs_floor": vs_floor(row, rows[way]), **asdict(row)} for way in rows for row in rows[way]
         ]
-        results.write(arguments.json, "many", facts, written)
+        report.write("many", facts, written)
     return 1 if any(row.wrong for of_way in rows.values() for row in of_way) else 0
 
 
 def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
     """By way."""
-    from fairring.bench.many_race import race
+    from fairring.bench.many_calls import runners
     from fairring.bench.progress import reporting
-    from fairring.bench.race import Racer
-    from fairring.bench.rows import Sample
+    from fairring.bench.race import Racer, make_sample, race
 
     racers = [Racer(contestant) for contestant in chosen.contestants]
     samples: dict[str, list[Sample]] = {}
     with reporting(job.is_first, len(chosen.ways) * (chosen.warm_up + chosen.iterations)) as report:
         for way in chosen.ways:
             report.now(way)
-            scores = race(chosen, way, racers, report.advance)
-            samples[way] = [
-                Sample(
-                    **asdict(score),
-                    name=racer.contestant.name,
-                    size_bytes=sum(chosen.sizes),
-                    in_flight=1,
-                    settings=racer.contestant.settings,
-                    sums=racer.contestant.sums,
-                )
-                for racer, score in zip(racers, scores, strict=True)
-            ]
+            taking_turns = runners(chosen.sizes, chosen.dtypes, way, racers)
+            scores = race(taking_turns, chosen.warm_up, chosen.iterations, report.advance)
+            pairs = zip(racers, scores, strict=True)
+            samples[way] = [make_sample(racer, score, sum(chosen.sizes)) for racer, score in pairs]
     return samples
 
 
@@ -150,16 +125,10 @@ def vs_floor(row: Row, rows: list[Row]) -> float | None:
 
 
 def _show(facts: dict[str, Any], rows: dict[str, list[Row]]) -> None:
-    from fairring.bench.conditions import heading
     from fairring.bench.table import COSTS, TIMES, amount, console, make_table, number
 
     out = console()
-    for line in heading(facts):
-        out.print(line, markup=False, soft_wrap=True)
-    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
-    network = f"link: {', '.join(f'{link:.4f}' for link in links)} GB/s" if links else "no network between"
-    what = f"{facts['tensors']} tensors of {', '.join(facts['dtypes'])}, {amount(facts['bytes'])}"
-    out.print(f"{what}; {network}", soft_wrap=True)
+    print_heading(out, facts, f"{facts['tensors']} tensors of {', '.join(facts['dtypes'])}, {amount(facts['bytes'])}")
     for way, of_way in rows.items():
         floor = ("vs floor", lambda row, of_way=of_way: number(vs_floor(row, of_way), ".2f"))
         out.print(make_table(f"{way}: time of the slowest rank", (*TIMES, floor), of_way))

@@ -19,10 +19,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from fairring.bench.calls import Course
 from fairring.bench.job import Job
 from fairring.bench.link import own_address
 from fairring.bench.mpi_launch import RESULT, Launch, LaunchError, RemoteCommand, can_rename, environment, shell
-from fairring.bench.race import Course, Score
+from fairring.bench.race import Score
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
 DTYPES = ("float32", "float64", "int32", "int64")

@@ -1,4 +1,4 @@
-"""The all-reduces of `fairring bench all-reduce --mpi` as an MPI program: the same goes as in race.py, by mpi4py.
+"""The all-reduces of `fairring bench all-reduce --mpi` as an MPI program: the same calls as in calls.py, by mpi4py.
 
     mpirun ... python mpi_program.py '{"size_bytes": 4096, "dtype": "float32", "op": "sum", ...}'
 

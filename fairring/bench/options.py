@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from fairring.bench import launch
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
 from fairring.bench.sizes import size_list, size_range
+from fairring.bench.workload import add_options, refuse_less
 
 BACKENDS = f"{STOCK},fairring,{FLOOR}"
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
@@ -35,7 +34,6 @@ class Options:
     iterations: int | None  # None: by size, as is warm_up
     warm_up: int | None
     mpirun: str | None
-    json: Path | None
 
     def rounds(self, size_bytes: int) -> tuple[int, int]:
         """Timed, and of warm-up."""
@@ -52,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-e", "--end", default="64MiB", metavar="SIZE", help="largest (default: 64MiB)")
     add("-f", "--factor", type=float, default=8, metavar="X", help="from one size to the next (default: 8)")
     add("--sizes", metavar="LIST", help="these sizes instead: 4KiB,25MiB")
-    text = f"in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: {BACKENDS})"
-    add("--backends", default=BACKENDS, metavar="LIST", help=text)
     add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
     add("--op", choices=OPS, default="sum", help="default: sum")
     add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
@@ -66,24 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sweep", choices=(TOTAL_MEMORY,), help=f"{text} {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends")
     text = "beside it, with this mpirun of Open MPI or Intel MPI, whose Python has mpi4py"
     add("--mpi", metavar="MPIRUN", help=text)
-    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    launch.add_arguments(parser)
+    add_options(parser, BACKENDS, rounds=None)
 
 
 def read(arguments: argparse.Namespace) -> Options:
     """Raises ValueError for what makes no sense."""
+    refuse_less(arguments, in_flight=1, in_a_row=1, iterations=1, warmup=0)
     sweep = arguments.sweep == TOTAL_MEMORY
     in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
     iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
     warm_up = SWEEP_WARM_UP if sweep and arguments.warmup is None else arguments.warmup
-    for name, value, least in (
-        ("--in-flight", in_flight, 1),
-        ("--in-a-row", arguments.in_a_row, 1),
-        ("--iterations", iterations, 1),
-        ("--warmup", warm_up, 0),
-    ):
-        if value is not None and value < least:
-            raise ValueError(f"{name} {value}: at least {least}")
     contestants = parse_contestants(_swept() if sweep else arguments.backends)
     _refuse_undefined(contestants, arguments.dtype, arguments.op)
     return Options(
@@ -97,7 +85,6 @@ def read(arguments: argparse.Namespace) -> Options:
         iterations=iterations,
         warm_up=warm_up,
         mpirun=arguments.mpi,
-        json=arguments.json,
     )
 
 

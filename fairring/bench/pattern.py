@@ -30,7 +30,7 @@ def fitting_period(dtype: torch.dtype, world: int) -> int:
 
 
 class Pattern:
-    """The values of one dtype, world and op (of race.OPS). Raises ValueError where no exact sum is possible."""
+    """The values of one dtype, world and op (of calls.OPS). Raises ValueError where no exact sum is possible."""
 
     def __init__(self, dtype: torch.dtype, world: int, op: str) -> None:
         self._dtype, self._world, self._op, self._period = dtype, world, op, fitting_period(dtype, world)

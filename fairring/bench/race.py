@@ -1,4 +1,4 @@
-"""Several contestants' all-reduces in turns: round by round each has one go, so that noise hits all alike.
+"""Several contestants in turns: round by round each has one go, so that noise hits all alike.
 
 Around the timed call each go also counts the processor time and the memory that this rank needed for it; what is moved
 at each level is counted in one more go after the last round.
@@ -7,9 +7,8 @@ at each level is counted in one more go after the last round.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -17,34 +16,15 @@ import torch.distributed as dist
 
 from fairring.bench.contestants import Contestant, make_group, settings_of
 from fairring.bench.memory import Footprint
-from fairring.bench.pattern import Pattern
-
-OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+from fairring.bench.rows import Sample
 
 Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends in which they went out
 COUNTED = ("messages", "bytes", "sends")
 
 
-@dataclass(frozen=True)
-class Course:
-    """What every contestant has to do. One go is in_flight calls at once, each of size_bytes.
-
-    in_a_row: goes that are timed together, one after the other; what is reported is one go's share.
-    """
-
-    size_bytes: int
-    dtype: torch.dtype
-    op: str
-    in_flight: int
-    rounds: int
-    warm_up: int  # rounds before the first that is timed
-    check: bool
-    in_a_row: int = 1
-
-
 @dataclass
 class Score:
-    """Of one contestant on one course. seconds: the slowest rank's, one per timed round; cpu_seconds: of all ranks.
+    """Of one contestant on one workload. seconds: the slowest rank's, one per timed round; cpu_seconds: of all ranks.
 
     wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest rank in one go, by level; None
     where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since the contestant was made; None
@@ -97,36 +77,72 @@ class Racer:
         return self.group._get_backend(torch.device("cpu"))
 
 
-def race(course: Course, racers: list[Racer], report: Callable[[], object]) -> list[Score]:
-    """Called by all ranks of the default group, which is at rest; all get the same scores, in the racers' order.
+@dataclass
+class Go:
+    """What a contestant does in one round. call: is timed. wrong: counts the wrong elements of its results afterwards,
+    None where they are not checked. part: the part of the call whose messages are counted; None: all of it."""
 
-    report is called after each round.
+    call: Callable[[], object]
+    wrong: Callable[[], int] | None
+    part: Callable[[], object] | None = None
+
+
+@dataclass
+class Runner:
+    """A contestant on one workload. prepare: writes the tensors of a round and returns what is to be done with them.
+
+    in_a_row: calls that are timed together, one after the other; what is reported is one call's share.
     """
-    pattern = Pattern(course.dtype, dist.get_world_size(), course.op)
-    elements = course.size_bytes // course.dtype.itemsize
-    # Filled: their memory is there before the first go.
-    goes = [
-        [torch.zeros(elements, dtype=course.dtype) for _ in range(course.in_flight)] for _ in range(course.in_a_row)
-    ]
-    tensors = [tensor for go in goes for tensor in go]
-    scores = [Score(wrong=0 if course.check and racer.contestant.sums else None) for racer in racers]
-    for turn in range(course.warm_up + course.rounds):
-        for racer, score in zip(racers, scores, strict=True):
-            for call, tensor in enumerate(tensors):
-                pattern.fill(tensor, dist.get_rank(), turn + call)
-            with racer.footprint.watch():
-                seconds, cpu_seconds = timed(racer.group, partial(_call_all, goes, OPS[course.op], racer.group))
-            if score.wrong is not None:
-                score.wrong += sum(pattern.wrong(tensor, turn + call) for call, tensor in enumerate(tensors))
-            if turn >= course.warm_up:
-                score.seconds.append(seconds / course.in_a_row)
-                score.cpu_seconds.append(cpu_seconds / course.in_a_row)
+
+    racer: Racer
+    footprint: Footprint
+    prepare: Callable[[int], Go]
+    in_a_row: int = 1
+
+
+def race(
+    runners: Sequence[Runner],
+    warm_up: int,
+    rounds: int,
+    report: Callable[[], object],
+    busiest: Callable[[list[Levels | None]], Levels | None] | None = None,
+) -> list[Score]:
+    """Called by all ranks of the default group, which is at rest; all get the same scores, in the runners' order.
+
+    report is called after each round. busiest: what is reported of all ranks' traffic; None: the busiest rank's.
+    """
+    scores = [Score() for _ in runners]
+    for turn in range(warm_up + rounds):
+        for runner, score in zip(runners, scores, strict=True):
+            go = runner.prepare(turn)
+            with runner.footprint.watch():
+                seconds, cpu_seconds = timed(runner.racer.group, go.call)
+            if go.wrong is not None:
+                score.wrong = (score.wrong or 0) + go.wrong()
+            if turn >= warm_up:
+                score.seconds.append(seconds / runner.in_a_row)
+                score.cpu_seconds.append(cpu_seconds / runner.in_a_row)
         report()
-    for racer, score in zip(racers, scores, strict=True):
-        score.traffic = counted(racer, partial(_call, goes[0], OPS[course.op], racer.group))
-        score.peak_bytes, score.shared_bytes = racer.footprint.peak, racer.footprint.shared
-        combine(score)
+    for runner, score in zip(runners, scores, strict=True):
+        go = runner.prepare(0)
+        score.traffic = counted(runner.racer, go.part or go.call)
+        score.peak_bytes, score.shared_bytes = runner.footprint.peak, runner.footprint.shared
+        combine(score, busiest or busiest_rank)
     return scores
+
+
+def make_sample(
+    racer: Racer, score: Score, size_bytes: int, in_flight: int = 1, plan: dict[str, Any] | None = None
+) -> Sample:
+    return Sample(
+        **asdict(score),
+        name=racer.contestant.name,
+        size_bytes=size_bytes,
+        in_flight=in_flight,
+        settings=racer.contestant.settings,
+        plan=plan,
+        sums=racer.contestant.sums,
+    )
 
 
 def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
@@ -144,20 +160,6 @@ def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
     return seconds, time.process_time() - cpu_begin
 
 
-def _call_all(goes: list[list[torch.Tensor]], op: Any, group: Any) -> None:
-    for tensors in goes:
-        _call(tensors, op, group)
-
-
-def _call(tensors: list[torch.Tensor], op: Any, group: Any) -> None:
-    if len(tensors) == 1:
-        dist.all_reduce(tensors[0], op=op, group=group)
-        return
-    works: list[Any] = [dist.all_reduce(tensor, op=op, group=group, async_op=True) for tensor in tensors]
-    for work in works:
-        work.wait()
-
-
 def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
     """What one go moves. After a barrier nobody has anything more to send for what was called before."""
     before = racer.traffic()
@@ -173,7 +175,7 @@ def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
     }
 
 
-def combine(score: Score) -> None:
+def combine(score: Score, busiest: Callable[[list[Levels | None]], Levels | None]) -> None:
     """Makes this rank's score that of all ranks."""
     scores: list[Score] = [score] * dist.get_world_size()
     dist.all_gather_object(scores, score)
@@ -183,11 +185,15 @@ def combine(score: Score) -> None:
         score.wrong = sum(one.wrong or 0 for one in scores)
     score.peak_bytes = max(one.peak_bytes or 0 for one in scores)
     score.shared_bytes = max(one.shared_bytes or 0 for one in scores)
-    if score.traffic is not None:
-        score.traffic = {
-            level: {name: max(_of(one.traffic, level, name) for one in scores) for name in COUNTED}
-            for level in sorted({level for one in scores for level in one.traffic or {}})
-        }
+    score.traffic = busiest([one.traffic for one in scores])
+
+
+def busiest_rank(traffic: list[Levels | None]) -> Levels | None:
+    """By level; traffic: of each rank."""
+    if traffic[0] is None:
+        return None
+    levels = sorted({level for one in traffic for level in one or {}})
+    return {level: {name: max(_of(one, level, name) for one in traffic) for name in COUNTED} for level in levels}
 
 
 def _of(traffic: Levels | None, level: int, name: str) -> int:

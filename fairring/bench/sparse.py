@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fairring.bench import launch, results
+from fairring.bench import launch
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
+from fairring.bench.workload import Report, add_options, listed, refuse_less
 
 if TYPE_CHECKING:
     from fairring.bench.job import Job
     from fairring.bench.progress import Reporter
-    from fairring.bench.sparse_race import Entrant
+    from fairring.bench.sparse_calls import Entrant
     from fairring.bench.sparse_rows import Touched
     from fairring.bench.sparse_table import Measured
 
@@ -54,23 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--densities", default=densities, metavar="LIST", help=text + densities.replace("%", "%%") + ")")
     add("--indices", default=",".join(INDICES), metavar="LIST", help="how rows are drawn (default: %(default)s)")
     add("--forms", default=",".join(FORMS), metavar="LIST", help="of the tensors (default: %(default)s)")
-    add("--backends", default=f"{STOCK},fairring", metavar="LIST", help="in turn (default: %(default)s)")
-    add("--iterations", type=int, default=10, metavar="N", help="timed rounds (default: %(default)s)")
-    add("--warmup", type=int, default=1, metavar="N", help="untimed ones before (default: %(default)s)")
-    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    launch.add_arguments(parser)
+    add_options(parser, f"{STOCK},fairring", rounds=(10, 1))
 
 
 def read(arguments: argparse.Namespace) -> Options:
     """Raises ValueError for what makes no sense."""
-    for name, least in (("rows", 1), ("width", 1), ("iterations", 1), ("warmup", 0)):
-        if getattr(arguments, name) < least:
-            raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
-    forms, indices = arguments.forms.split(","), arguments.indices.split(",")
-    for name, values, known in (("forms", forms, FORMS), ("indices", indices, INDICES)):
-        unknown = [value for value in values if value not in known]
-        if unknown:
-            raise ValueError(f"--{name}: {unknown[0]!r} is none of {', '.join(known)}")
+    refuse_less(arguments, rows=1, width=1, iterations=1, warmup=0)
+    forms, indices = listed(arguments, "forms", FORMS), listed(arguments, "indices", INDICES)
     contestants = parse_contestants(arguments.backends)
     if any(one.backend == FLOOR for one in contestants):
         raise ValueError(f"--backends {arguments.backends}: {FLOOR} sums nothing that could be compared")
@@ -103,36 +94,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
     """Returns the exit code, equal on all ranks."""
-    from fairring.bench import conditions
     from fairring.bench.progress import reporting
     from fairring.bench.race import Racer
-    from fairring.bench.sparse_race import Entrant
+    from fairring.bench.sparse_calls import Entrant
     from fairring.bench.sparse_table import Speeds, make_rows, show
 
-    links, site_links = [job.measure_link()], [job.measure_site_link()]
+    written = Report(arguments, job)
     racers = [Racer(contestant) for contestant in chosen.contestants]
     entrants = [Entrant(racer, form) for form in chosen.forms for racer in racers]
     with reporting(job.is_first, len(chosen.courses) * (chosen.warm_up + chosen.iterations)) as report:
         measured = [_run(chosen, course, entrants, job, report) for course in chosen.courses]
-    links.append(job.measure_link())
-    site_links.append(job.measure_site_link())
-    fastest, site_fastest = (max((one.slowest for one in of if one), default=None) for of in (links, site_links))
-    rows = [row for one in measured for row in make_rows(one, Speeds(fastest, site_fastest))]
+    written.measure_links()
+    rows = [row for one in measured for row in make_rows(one, Speeds(written.link, written.site_link))]
     if job.is_first:
-        facts = conditions.conditions(arguments, job.places, [conditions.here()])
-        facts["link_bytes_per_second"] = [asdict(link) for link in links if link]
-        facts["site_link_bytes_per_second"] = [asdict(link) for link in site_links if link]
-        facts |= {"rows": chosen.rows, "width": chosen.width, "dtype": chosen.dtype}
-        facts["left_out"] = [text for one in measured for text in one.left_out]
+        left_out = [text for one in measured for text in one.left_out]
+        facts = written.facts(rows=chosen.rows, width=chosen.width, dtype=chosen.dtype, left_out=left_out)
         if rows:
             show(facts, rows)
-        results.write(arguments.json, "sparse", facts, [asdict(row) for row in rows])
+        written.write("sparse", facts, [asdict(row) for row in rows])
     return 1 if any(row.wrong for row in rows) else 0
 
 
 def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], job: Job, report: Reporter) -> Measured:
+    from fairring.bench.race import race
     from fairring.bench.sparse_bound import Table, bounds
-    from fairring.bench.sparse_race import obstacle, race
+    from fairring.bench.sparse_calls import busiest, obstacle, runners
     from fairring.bench.sparse_table import Measured
 
     drawn, share = course
@@ -144,7 +130,8 @@ def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], jo
     left_out = [f"{name}: {one.backend}, {one.form} {text}" for one, text in why.items() if text]
     for text in left_out:
         report.done(f"left out: {text}")
-    scores = race(touched, running, (chosen.warm_up, chosen.iterations), job.places, report.advance)
+    by_place = partial(busiest, places=job.places)
+    scores = race(runners(touched, running), chosen.warm_up, chosen.iterations, report.advance, by_place)
     table = Table(chosen.rows, chosen.width * touched.dtype.itemsize, len(touched.union))
     measured = Measured(
         drawn,

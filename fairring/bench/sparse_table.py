@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from fairring.bench.arithmetic import median_deviation, percentile
-from fairring.bench.conditions import heading
 from fairring.bench.contestants import STOCK
 from fairring.bench.sparse_bound import Bound, Table
 from fairring.bench.table import MISSING, amount, console, number, plain_table
+from fairring.bench.workload import print_heading
 from fairring.plan import level_names
 
 if TYPE_CHECKING:
@@ -158,14 +158,10 @@ def _by_entrant(
     return table
 
 
-def show(facts: Mapping[str, Any], rows: Sequence[Row]) -> None:
+def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """rows: one or more."""
     out = console()
-    for line in heading(dict(facts)):
-        out.print(line, markup=False, soft_wrap=True)
-    links = [min(link["sent"] + link["received"]) / 1e9 for link in facts["link_bytes_per_second"]]
-    network = f"link: {', '.join(f'{link:.4f}' for link in links)} GB/s" if links else "no network between"
-    out.print(f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}; {network}", soft_wrap=True)
+    print_heading(out, facts, f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}")
     for table in _tables(rows):
         out.print(table)
     for text in facts["left_out"]:

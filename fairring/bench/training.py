@@ -16,8 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fairring.bench.contestants import Contestant, make_group
-from fairring.bench.ddp import ALONE
+from fairring.bench.contestants import ALONE, Contestant, make_group
 
 BYTE_VALUES, CONTEXT, HEAD_WIDTH = 256, 64, 64
 LEARNING_RATE = 1e-3

@@ -1,10 +1,9 @@
-"""The goes of `fairring bench many`, in turns: round by round each contestant has one, so that noise hits all alike."""
+"""The calls of `fairring bench many`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,10 +11,7 @@ from torch.distributed.distributed_c10d import _coalescing_manager
 
 from fairring.bench.contestants import STOCK
 from fairring.bench.pattern import Pattern
-from fairring.bench.race import Racer, Score, combine, counted, timed
-
-if TYPE_CHECKING:
-    from fairring.bench.many import Options
+from fairring.bench.race import Go, Racer, Runner
 
 
 class Tensors:
@@ -39,28 +35,17 @@ class Tensors:
         return sum(self._patterns[name].wrong(tensor, turn + place) for place, (tensor, name) in pairs)
 
 
-def race(chosen: Options, way: str, racers: list[Racer], report: Callable[[], object]) -> list[Score]:
-    """Called by all ranks of the default group, which is at rest; all get the same scores, in the racers' order."""
-    mixed, alike = Tensors(chosen.sizes, chosen.dtypes), Tensors(chosen.sizes, chosen.dtypes[:1])
-    scores = [Score(wrong=0 if racer.contestant.sums else None) for racer in racers]
-    of_racer = [alike if _takes_one_dtype(way, racer) else mixed for racer in racers]
-    goes = [partial(_go, way, tensors.all, racer.group) for racer, tensors in zip(racers, of_racer, strict=True)]
-    for turn in range(chosen.warm_up + chosen.iterations):
-        for racer, score, tensors, go in zip(racers, scores, of_racer, goes, strict=True):
-            tensors.fill(turn)
-            with racer.footprint.watch():
-                seconds, cpu_seconds = timed(racer.group, go)
-            if score.wrong is not None:
-                score.wrong += tensors.wrong(turn)
-            if turn >= chosen.warm_up:
-                score.seconds.append(seconds)
-                score.cpu_seconds.append(cpu_seconds)
-        report()
-    for racer, score, go in zip(racers, scores, goes, strict=True):
-        score.traffic = counted(racer, go)
-        score.peak_bytes, score.shared_bytes = racer.footprint.peak, racer.footprint.shared
-        combine(score)
-    return scores
+def runners(sizes: list[int], dtypes: list[str], way: str, racers: list[Racer]) -> list[Runner]:
+    """sizes: bytes of each tensor. The runners share the tensors."""
+    mixed, alike = Tensors(sizes, dtypes), Tensors(sizes, dtypes[:1])
+
+    def prepare(racer: Racer, turn: int) -> Go:
+        tensors = alike if _takes_one_dtype(way, racer) else mixed
+        tensors.fill(turn)
+        wrong = partial(tensors.wrong, turn) if racer.contestant.sums else None
+        return Go(partial(_go, way, tensors.all, racer.group), wrong)
+
+    return [Runner(racer, racer.footprint, partial(prepare, racer)) for racer in racers]
 
 
 def _takes_one_dtype(way: str, racer: Racer) -> bool:

@@ -1,10 +1,10 @@
-"""The goes of `fairring bench sparse`, in turns: in each round every entrant has one, so that noise hits all alike."""
+"""The calls of `fairring bench sparse`."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from fairring.bench.contestants import STOCK
 from fairring.bench.memory import Footprint
 from fairring.bench.placement import Placement
-from fairring.bench.race import Levels, Racer, Score, combine, counted, timed
+from fairring.bench.race import Go, Levels, Racer, Runner
 from fairring.bench.sparse_rows import Touched
 
 SPARSE, DENSE = "sparse", "dense"
@@ -74,59 +73,33 @@ def obstacle(entrant: Entrant, touched: Touched) -> str | None:
     return None
 
 
-def race(
-    touched: Touched,
-    entrants: Sequence[Entrant],
-    rounds: tuple[int, int],
-    places: list[Placement],
-    report: Callable[[], object],
-) -> list[Score]:
-    """rounds: of warm-up, and timed. Called by all ranks of the default group, which is at rest; all get the same
-    scores, whose traffic above the machine is that of the busiest machine or site, not rank."""
-    warm_up, timed_rounds = rounds
+def runners(touched: Touched, entrants: Sequence[Entrant]) -> list[Runner]:
+    """They share the dense table."""
     rows = touched.rows if any(entrant.form == DENSE for entrant in entrants) else 0
     dense = torch.zeros(rows, touched.width, dtype=touched.dtype)
-    scores, footprints = [Score(wrong=0) for _ in entrants], [Footprint() for _ in entrants]
-    for turn in range(warm_up + timed_rounds):
-        for entrant, score, footprint in zip(entrants, scores, footprints, strict=True):
-            tensor, go = _prepare(entrant, touched, dense, turn)
-            with footprint.watch():
-                seconds, cpu_seconds = timed(entrant.racer.group, go)
-            score.wrong = (score.wrong or 0) + touched.wrong(tensor, turn)
-            if turn >= warm_up:
-                score.seconds.append(seconds)
-                score.cpu_seconds.append(cpu_seconds)
-        report()
-    for entrant, score, footprint in zip(entrants, scores, footprints, strict=True):
-        _, go = _prepare(entrant, touched, dense, turn=0)
-        traffic = busiest(counted(entrant.racer, go), places)
-        score.peak_bytes, score.shared_bytes = footprint.peak, footprint.shared
-        combine(score)
-        score.traffic = traffic
-    return scores
+
+    def prepare(entrant: Entrant, turn: int) -> Go:
+        rank = dist.get_rank()
+        if entrant.form == DENSE:
+            touched.fill(dense, rank, turn)
+        tensor = dense if entrant.form == DENSE else touched.sparse(rank, turn)
+        return Go(partial(dist.all_reduce, tensor, group=entrant.racer.group), partial(touched.wrong, tensor, turn))
+
+    return [Runner(entrant.racer, Footprint(), partial(prepare, entrant)) for entrant in entrants]
 
 
-def _prepare(entrant: Entrant, touched: Touched, dense: Tensor, turn: int) -> tuple[Tensor, Callable[[], object]]:
-    rank = dist.get_rank()
-    if entrant.form == DENSE:
-        touched.fill(dense, rank, turn)
-    tensor = dense if entrant.form == DENSE else touched.sparse(rank, turn)
-    return tensor, partial(dist.all_reduce, tensor, group=entrant.racer.group)
-
-
-def busiest(traffic: Levels | None, places: list[Placement]) -> Levels | None:
-    """Messages and bytes by level, of the busiest rank, machine, site. Called by all ranks."""
-    of_all: list[Any] = [traffic] * len(places)
-    dist.all_gather_object(of_all, traffic)
-    if traffic is None:
+def busiest(traffic: list[Levels | None], places: list[Placement]) -> Levels | None:
+    """Messages and bytes by level, of the busiest rank, machine, site; traffic: of each rank."""
+    counted = [one for one in traffic if one is not None]
+    if len(counted) < len(traffic):
         return None
     sites = len({place.site for place in places}) > 1
     whose: dict[int, list[Any]] = {0: [p.rank for p in places], 1: [p.machine for p in places]}
     whose[2] = [p.site for p in places] if sites else whose[1]
     found: Levels = {}
-    for level in sorted({level for one in of_all for level in one}):
+    for level in sorted({level for one in counted for level in one}):
         sums: dict[Any, dict[str, int]] = {}
-        for member, one in zip(whose[level], of_all, strict=True):
+        for member, one in zip(whose[level], counted, strict=True):
             counts = sums.setdefault(member, {"messages": 0, "bytes": 0})
             for name in counts:
                 counts[name] += one.get(level, {}).get(name, 0)
