@@ -189,6 +189,7 @@ def take_step(rank: int, number_of_step: int, number: int, step: int, death: Dea
     root = number_of_step % size
     kind = kind_of(number_of_step)
     death_at(death, step, "before")
+    works: list[Any]
     if kind == "broadcast":
         works, results = [dist.broadcast(share, group_src=root, async_op=True)], [share]
     elif kind == "all_gather":

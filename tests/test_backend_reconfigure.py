@@ -21,6 +21,7 @@ from ranks import Ranks, all_reduce_ones
 
 from fairring import _core
 from fairring.backend import create
+from fairring.members import LastComplete, Mark, last_complete, mark
 
 if not hasattr(dist.distributed_c10d, "_reconfigure"):
     pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
@@ -248,6 +249,42 @@ def test_survivors_of_the_one_that_held_the_store_go_on_without_it(fresh: Trio) 
     os.kill(fresh.ranks._processes[0].pid or 0, signal.SIGKILL)
     fresh.ranks.finish(working)
     fresh.join([1, 2])
+
+
+UNDER_WAY: list[Any] = []
+
+
+def _begin_a_call(_rank: int) -> Mark:
+    before = mark()
+    tensor = torch.full((5,), 7.0)
+    UNDER_WAY[:] = [tensor, dist.all_reduce(tensor, async_op=True)]
+    _core.traffic(_backend())  # waits until the loop has the call
+    return before
+
+
+def _expect_it_untouched(_rank: int) -> None:
+    tensor, work = UNDER_WAY
+    text = (
+        r"rank 0 \(.*\) died.*; call 5, all_reduce SUM of 5 Float32, was under way: "
+        "its tensors are as they were before it"
+    )
+    with pytest.raises(dist.DistBackendError, match=text):
+        work.wait()
+    assert tensor.tolist() == [7.0] * 5
+
+
+def _last_complete(_rank: int) -> LastComplete | None:
+    return last_complete()
+
+
+def test_a_call_that_a_death_cut_off_counts_nowhere_and_says_so(fresh: Trio) -> None:
+    fresh.join([0, 1, 2])
+    assert fresh.ranks.run(_last_complete) == [None] * 3
+    marks = fresh.ranks.run(_begin_a_call, on=[1, 2])
+    os.kill(fresh.ranks._processes[0].pid or 0, signal.SIGKILL)
+    fresh.ranks.run(_expect_it_untouched, on=[1, 2])
+    fresh.join([2, 1])
+    assert fresh.ranks.run(_last_complete, on=[1, 2]) == [LastComplete(one, [4, 4]) for one in marks]
 
 
 def _reconfigure_over_a_call(rank: int, uuid: int, handles: list[str]) -> Members:

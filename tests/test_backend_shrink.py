@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from ranks import Ranks, all_reduce_ones
 
+from fairring import members
+
 c10d: Any = dist.distributed_c10d
 
 
@@ -51,6 +53,23 @@ def test_a_member_that_does_not_come_is_named_in_time() -> None:
     ranks = _three(timeout_seconds=1)
     text = r"Timed out: .* in group .* \(shrunk to 2 ranks\) did not finish within 1 s.* rank 1 "
     ranks.run(_expect_error, [1], text, on=[0])
+    ranks.kill()
+
+
+def _shrink_over_a_call(_rank: int) -> tuple[float, members.LastComplete | None]:
+    tensor = torch.ones(1)
+    under_way: Any = dist.all_reduce(tensor, async_op=True)
+    dist.shrink_group([1])
+    under_way.wait()
+    return tensor.item(), members.last_complete()
+
+
+def test_calls_under_way_end_well_before_a_shrink_that_does_not_abort_them() -> None:
+    ranks = _three()
+    shrinking = ranks.start(_shrink_over_a_call, on=[0, 2])
+    ranks.run(all_reduce_ones, 1, on=[1])
+    both = members.LastComplete(members.Mark(0, 2), [2, 2])
+    assert ranks.finish(shrinking) == [(3.0, both)] * 2
     ranks.kill()
 
 
