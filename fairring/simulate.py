@@ -99,9 +99,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if number is not None and number < least:
             raise ValueError(f"--{option} {number} is too few; give {least} at least")
     if arguments.spine is not None and not 1 <= arguments.spine <= 1e6:
-        raise ValueError(
-            f"--spine {arguments.spine:g} is no such number; 4 is a spine that carries a quarter of all links"
-        )
+        raise ValueError(f"--spine {arguments.spine:g}: give a number from 1; 4 is a quarter of what all links carry")
     if bool(arguments.buckets) != bool(arguments.compute):
         raise ValueError("a training step needs --buckets and --compute: --buckets 1MiB,25MiBx7 --compute 350ms")
     if arguments.buckets and arguments.collective:
