@@ -10,6 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::size_t kShown = 80;  // bytes of a text that can't be read
+
 std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
 
 }  // namespace
@@ -78,6 +80,12 @@ Error Diagnostics::differ(int peer, const std::optional<CallLog::Difference>& di
                    difference->number, difference->first ? "" : " (or an earlier one that is not kept)", " was ",
                    first ? difference->here : difference->there, " on rank ", std::min(rank_, peer), ", but ",
                    first ? difference->there : difference->here, " on rank ", std::max(rank_, peer), "; ", advice);
+}
+
+Error Diagnostics::unreadable(int peer, const std::string& text) const {
+  return makeError(ErrorKind::Connection, neighbours_.who(rank_), " can't read what ", neighbours_.who(peer),
+                   " has sent in group ", group_, ": '", text.substr(0, kShown),
+                   "'; use the same version of fairring on all ranks");
 }
 
 Error Diagnostics::unfinished(const std::string& call) const {

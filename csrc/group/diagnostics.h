@@ -29,8 +29,9 @@ class Diagnostics {
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
-  Error unfinished(const std::string& call) const;  // when the group was destroyed
-  Error own(const Error& error) const;              // of this rank's doing, with its name and the group's
+  Error unreadable(int peer, const std::string& text) const;  // what a peer has sent over its control connection
+  Error unfinished(const std::string& call) const;            // when the group was destroyed
+  Error own(const Error& error) const;                        // of this rank's doing, with its name and the group's
 
  private:
   std::string laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const;

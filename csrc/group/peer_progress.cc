@@ -1,34 +1,12 @@
 #include "group/peer_progress.h"
 
 #include <algorithm>
-#include <sstream>
 
-#include "base/error.h"
 #include "exchange/recorder.h"
 
 namespace fairring {
 
 namespace {
-
-// A line of numbers: calls and hash; rank and calls of who is furthest behind; the clock. Then the texts of their last
-// calls, a line each.
-struct Beat {
-  PeerProgress::Progress own;
-  std::uint64_t hash = 0;
-  PeerProgress::Progress behind;
-  std::int64_t sent = 0;  // Recorder::now() there
-};
-
-std::optional<Beat> decode(const std::string& text) {
-  std::istringstream lines(text);
-  Beat beat;
-  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls >> beat.sent;
-  if (lines.fail()) return std::nullopt;
-  std::getline(lines, beat.own.last);  // what is left of the numbers' line
-  std::getline(lines, beat.own.last);
-  std::getline(lines, beat.behind.last);
-  return beat;
-}
 
 bool isFurtherBehind(const PeerProgress::Progress& a, const PeerProgress::Progress& b) { return a.calls < b.calls; }
 
@@ -40,28 +18,24 @@ std::optional<PeerProgress::Progress> PeerProgress::furthestBehind() const {
   return found == neighbours_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::string PeerProgress::beat() const {
+PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
-  const Progress behind = furthestBehind().value_or(Progress{});
-  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, ' ', Recorder::now(), '\n', own.text,
-                '\n', behind.last);
+  return {{rank_, own.number, own.text.str()}, own.hash, furthestBehind().value_or(Progress{}), Recorder::now()};
 }
 
-bool PeerProgress::heard(int peer, const std::string& text) {
+bool PeerProgress::heard(int peer, Beat beat) {
   const std::int64_t now = Recorder::now();
-  auto beat = decode(text);
-  if (!beat) return true;
+  beat.own.rank = peer;
   {
     const std::lock_guard lock(mutex_);
-    beat->own.rank = peer;
-    neighbours_[peer] = beat->own;
+    neighbours_[peer] = beat.own;
     std::deque<std::int64_t>& leads = leads_[peer];
-    leads.push_back(now - beat->sent);
+    leads.push_back(now - beat.sent);
     if (leads.size() > kLeadsKept) leads.pop_front();
-    if (beat->behind.rank >= 0) secondHand_[peer] = beat->behind;
+    if (beat.behind.rank >= 0) secondHand_[peer] = beat.behind;
   }
-  return !callLog_.differs(beat->own.calls, beat->hash);
+  return !callLog_.differs(beat.own.calls, beat.hash);
 }
 
 std::map<int, std::int64_t> PeerProgress::clockLeads() const {
