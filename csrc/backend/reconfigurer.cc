@@ -16,7 +16,7 @@ std::string Reconfigurer::handle(int rank) {
     runtime_->acceptor().expectEarlyRanks();
     facts_ = Membership::factsHere(options_, *runtime_);
   }
-  return encode(Handle{token_, rank, facts_});
+  return toText(Handle{token_, rank, facts_});
 }
 
 Roster Reconfigurer::roster(std::int64_t uuid, const std::vector<std::string>& handles) {

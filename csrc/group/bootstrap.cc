@@ -7,6 +7,8 @@
 namespace fairring {
 namespace {
 
+constexpr std::size_t kShown = 80;  // bytes of a text that can't be read
+
 Secret toSecret(const std::string& bytes, const std::string& group) {
   Secret secret{};
   check(bytes.size() == secret.size(), ErrorKind::Configuration, "group ", group, ": its secret has ", bytes.size(),
@@ -15,7 +17,7 @@ Secret toSecret(const std::string& bytes, const std::string& group) {
   return secret;
 }
 
-std::string toText(const Secret& secret) {
+std::string bytesOf(const Secret& secret) {
   std::string text;
   text.reserve(secret.size());
   for (const std::byte byte : secret) text += static_cast<char>(byte);
@@ -39,12 +41,12 @@ std::string Bootstrap::factsKey(int rank) const { return key(concat(rank, "/fact
 
 void Bootstrap::publish(KeyValue& store) {
   const RankFacts facts = steps_.listen(generation(), agreeOnSecret(store));
-  store.set(factsKey(options_.rank), encode(facts));  // last: who reads it may connect at once
+  store.set(factsKey(options_.rank), toText(facts));  // last: who reads it may connect at once
 }
 
 Secret Bootstrap::agreeOnSecret(KeyValue& store) const {
   if (!options_.secret.empty()) return givenSecret(options_);
-  return toSecret(store.compareSet(key("secret"), "", toText(randomSecret())), options_.name);
+  return toSecret(store.compareSet(key("secret"), "", bytesOf(randomSecret())), options_.name);
 }
 
 Bootstrap::Look Bootstrap::look(KeyValue& store) {
@@ -79,7 +81,14 @@ std::vector<int> Bootstrap::missingRanks(KeyValue& store) const {
 Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   std::vector<RankFacts> facts;
   facts.reserve(static_cast<std::size_t>(options_.size));
-  for (int rank = 0; rank < options_.size; ++rank) facts.push_back(decodeFacts(store.get(factsKey(rank))));
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const std::string text = store.get(factsKey(rank));
+    std::optional<RankFacts> one = fromText<RankFacts>(text);
+    check(one.has_value(), ErrorKind::Connection, "the store holds facts of rank ", rank,
+          " that are not of this version of fairring: '", text.substr(0, kShown),
+          "'; use the same version on all ranks");
+    facts.push_back(std::move(*one));
+  }
   // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
   steps_.checkFacts(facts);
   Look look{State::Dead, {}};

@@ -1,10 +1,7 @@
 #include "group/call_log.h"
 
 #include <algorithm>
-#include <map>
-#include <sstream>
 
-#include "base/error.h"
 #include "exchange/recorder.h"
 
 namespace fairring {
@@ -32,22 +29,6 @@ std::string shown(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   if (text.size() > CallLog::kMaxText) text.resize(CallLog::kMaxText);
   return text;
-}
-
-std::map<std::uint64_t, CallLog::Entry> decode(const std::string& text) {
-  std::map<std::uint64_t, CallLog::Entry> entries;
-  std::istringstream lines(text);
-  for (std::string line; entries.size() < CallLog::kKept && std::getline(lines, line);) {
-    std::istringstream words(line);
-    CallLog::Entry entry;
-    words >> entry.number >> entry.hash;
-    if (words.fail()) break;
-    std::string call;
-    std::getline(words >> std::ws, call);
-    entry.text = shown(std::move(call));
-    entries[entry.number] = entry;
-  }
-  return entries;
 }
 
 }  // namespace
@@ -80,23 +61,21 @@ bool CallLog::differs(std::uint64_t number, std::uint64_t hash) const {
   return found != entries_.end() && found->hash != hash;
 }
 
-std::string CallLog::encode() const {
+std::vector<CallLog::Told> CallLog::kept() const {
   const std::lock_guard lock(mutex_);
-  std::string text;
-  for (const Entry& entry : entries_) text += concat(entry.number, ' ', entry.hash, ' ', shown(entry.text.str()), '\n');
-  return text;
+  std::vector<Told> calls;
+  for (const Entry& entry : entries_) calls.push_back({entry.number, entry.hash, shown(entry.text.str())});
+  return calls;
 }
 
-std::optional<CallLog::Difference> CallLog::differenceTo(const std::string& peersCallLog) const {
-  const auto theirs = decode(peersCallLog);
+std::optional<CallLog::Difference> CallLog::differenceTo(const std::vector<Told>& peers) const {
   const std::lock_guard lock(mutex_);
   bool agreedBefore = false;
   for (const Entry& mine : entries_) {
-    const auto their = theirs.find(mine.number);
-    if (their == theirs.end()) continue;
-    if (their->second.hash != mine.hash) {
-      return Difference{mine.number, shown(mine.text.str()), their->second.text.str(),
-                        agreedBefore || mine.number == 1};
+    const auto their = std::ranges::find(peers, mine.number, &Told::number);
+    if (their == peers.end()) continue;
+    if (their->hash != mine.hash) {
+      return Difference{mine.number, shown(mine.text.str()), their->text, agreedBefore || mine.number == 1};
     }
     agreedBefore = true;
   }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/call.h"
 
@@ -31,17 +32,23 @@ class CallLog {
   // Whether a peer's call is another than ours of that number. False where this rank has not made it, or not kept it.
   bool differs(std::uint64_t number, std::uint64_t hash) const;
 
-  // The calls that are kept, as text for a peer: less than 32 KiB.
-  std::string encode() const;
+  struct Told {  // a call as peers are told of it
+    std::uint64_t number = 0;
+    std::uint64_t hash = 0;
+    std::string text;
+
+    static void fields(auto& row, auto& call) { row(call.number, call.hash, call.text); }
+  };
+  // The calls that are kept: less than 32 KiB as text.
+  std::vector<Told> kept() const;
   struct Difference {
     std::uint64_t number;
     std::string here;
     std::string there;
     bool first;  // of all calls, as far as both have kept them
   };
-  // The first call at which a peer's encoded call log and this one part; nothing where they agree as far as both reach,
-  // or where the text is not a call log.
-  std::optional<Difference> differenceTo(const std::string& peersCallLog) const;
+  // The first call at which a peer's calls and these part; nothing where they agree as far as both reach.
+  std::optional<Difference> differenceTo(const std::vector<Told>& peers) const;
 
  private:
   mutable std::mutex mutex_;  // guards entries_

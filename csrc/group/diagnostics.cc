@@ -10,6 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::size_t kShown = 80;  // bytes of a text that can't be read
+
 std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
 
 }  // namespace
@@ -89,6 +91,12 @@ Error Diagnostics::settled(const TimedCall& call) const {
   return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " went on to another group while call ", call.number,
                    ", ", call.text, ", of group ", group_, " was under way: it counts as not made, whatever is in its ",
                    "tensors; wait for all works before you shrink or reconfigure a group that has not failed");
+}
+
+Error Diagnostics::unreadable(int peer, const std::string& text) const {
+  return makeError(ErrorKind::Connection, neighbours_.who(rank_), " can't read what ", neighbours_.who(peer),
+                   " has sent in group ", group_, ": '", text.substr(0, kShown),
+                   "'; use the same version of fairring on all ranks");
 }
 
 Error Diagnostics::unfinished(const std::string& call) const {

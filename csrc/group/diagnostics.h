@@ -31,9 +31,10 @@ class Diagnostics {
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
   // What becomes of a call that was under way when the group failed.
   static Error underWay(const Error& error, const TimedCall& call, bool isTouched);
-  Error settled(const TimedCall& call) const;       // it has ended when it had been said that it had not
-  Error unfinished(const std::string& call) const;  // when the group was destroyed
-  Error own(const Error& error) const;              // of this rank's doing, with its name and the group's
+  Error settled(const TimedCall& call) const;                 // it has ended when it had been said that it had not
+  Error unreadable(int peer, const std::string& text) const;  // what a peer has sent over its control connection
+  Error unfinished(const std::string& call) const;            // when the group was destroyed
+  Error own(const Error& error) const;                        // of this rank's doing, with its name and the group's
 
  private:
   std::string laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const;

@@ -1,30 +1,8 @@
 #include "group/leave_protocol.h"
 
-#include <sstream>
 #include <utility>
 
-#include "base/error.h"
-
 namespace fairring {
-
-std::string encodeLeave(const Completed& completed) {
-  std::string text;
-  for (const SliceQueue queue : kSliceQueues)
-    text += concat(SliceId{queue, completed.slicesBelow[queue]}.onWire(), " ");
-  return concat(text, completed.messages);
-}
-
-Completed decodeLeave(const std::string& text) {
-  Completed completed;
-  std::istringstream words(text);
-  for (const SliceQueue queue : kSliceQueues) {
-    std::uint64_t number = 0;
-    words >> number;
-    completed.slicesBelow[queue] = SliceId::fromWire(number).sequence;
-  }
-  words >> completed.messages;
-  return completed;
-}
 
 void LeaveProtocol::heard(int peer, const Completed& completed) {
   gone_.insert(peer);

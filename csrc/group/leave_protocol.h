@@ -17,9 +17,12 @@ namespace fairring {
 struct Completed {  // what a Leave says
   Watermarks slicesBelow;
   std::uint64_t messages = 0;  // that have been sent to its reader
+
+  static void fields(auto& row, auto& completed) {
+    for (const SliceQueue queue : kSliceQueues) row(completed.slicesBelow[queue]);
+    row(completed.messages);
+  }
 };
-std::string encodeLeave(const Completed& completed);
-Completed decodeLeave(const std::string& text);
 
 class LeaveProtocol {
  public:

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <iterator>
 
+#include "base/fields.h"
 #include "plan/cost_rows.h"
 
 namespace fairring {
@@ -22,6 +23,19 @@ constexpr milliseconds kExplanation{1'000};
 constexpr Recorder::Capacity kWhenTraced{.slices = std::size_t{1} << 18, .calls = std::size_t{1} << 16};
 // How long a caller that waits spins before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kSpinTime{50};
+
+constexpr std::size_t kMaxErrorText = Control::kMaxText - 64;  // of an error that peers are told
+
+// The error with which a rank has failed, as its peers are told it.
+struct Failed {
+  ErrorKind kind = ErrorKind::System;
+  std::string text;
+
+  static void fields(auto& row, auto& failed) {
+    row(failed.kind, failed.text);
+    row.require(failed.kind <= ErrorKind::System);
+  }
+};
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
   return settings.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
@@ -73,8 +87,8 @@ void Member::guarded(const std::function<void()>& action) {
 
 void Member::open() {
   assert(loop_.isCurrent());
-  control_ = std::make_unique<Control>(loop_, vitals_, *this,
-                                       Heartbeat{settings_.heartbeatTimeout, [this] { return peerProgress_.beat(); }});
+  control_ = std::make_unique<Control>(
+      loop_, vitals_, *this, Heartbeat{settings_.heartbeatTimeout, [this] { return toText(peerProgress_.beat()); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   loop_.setSpinTime(kSpinTime);
   connector_ = std::make_unique<Connector>(
@@ -274,7 +288,7 @@ void Member::fail(const Error& error) {
 }
 
 void Member::tellFailure(const std::set<int>& peers) {
-  const std::string text = concat(static_cast<int>(error_.kind()), " ", error_.text()).substr(0, Control::kMaxText);
+  const std::string text = toText(Failed{error_.kind(), error_.text().substr(0, kMaxErrorText)});
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
 
@@ -337,21 +351,30 @@ void Member::onControl(int peer, ControlMessage message) {
     case ControlType::Segment:
       if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
-    case ControlType::Failed: return onFailed(message.text);
-    case ControlType::Heartbeat:
-      if (!peerProgress_.heard(peer, message.text)) onDiffers(peer);
+    case ControlType::Failed:
+      if (const auto failed = read<Failed>(peer, message.text)) fail(Error(failed->kind, failed->text));
       return;
-    case ControlType::CallLog: return fail(diagnostics_.differ(peer, callLog_.differenceTo(message.text)));
-    case ControlType::Leave: return onLeave(peer, message.text);
+    case ControlType::Heartbeat:
+      if (auto beat = read<PeerProgress::Beat>(peer, message.text);
+          beat && !peerProgress_.heard(peer, std::move(*beat)))
+        onDiffers(peer);
+      return;
+    case ControlType::CallLog:
+      if (const auto calls = read<std::vector<CallLog::Told>>(peer, message.text))
+        fail(diagnostics_.differ(peer, callLog_.differenceTo(*calls)));
+      return;
+    case ControlType::Leave:
+      if (const auto completed = read<Completed>(peer, message.text)) onLeave(peer, *completed);
+      return;
     case ControlType::LeaveAck: return leaveProtocol_.answered(peer);
   }
 }
 
-void Member::onFailed(const std::string& text) {
-  const std::size_t space = text.find(' ');
-  const auto kind = std::strtoul(text.c_str(), nullptr, 10);
-  if (space == std::string::npos || kind > static_cast<unsigned>(ErrorKind::System)) return;
-  fail(Error(static_cast<ErrorKind>(kind), text.substr(space + 1)));
+template <class Value>
+std::optional<Value> Member::read(int peer, const std::string& text) {
+  std::optional<Value> value = fromText<Value>(text);
+  if (!value) fail(diagnostics_.unreadable(peer, text));
+  return value;
 }
 
 // The peer is told what calls were made here; it answers with the error, which says what they were there.
@@ -360,7 +383,7 @@ void Member::onDiffers(int peer) {
   stopExchanges();
   if (pipeline_) pipeline_->halt();
   if (deviceCalls_) deviceCalls_->halt();
-  control_->send(peer, ControlType::CallLog, callLog_.encode());
+  control_->send(peer, ControlType::CallLog, toText(callLog_.kept()));
   loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
   });

@@ -87,13 +87,15 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
   void afterLastWord(std::function<void()> action);  // unless the group fails, or ends, before
-  void onLeave(int peer, const std::string& slices);
+  void onLeave(int peer, const Completed& completed);
   void acknowledgeLeaves();
-  void onFailed(const std::string& text);
   void onDiffers(int peer);
   void onDeadline(const TimedCall& call);
   void stopExchanges();
   std::set<int> missing() const;
+  // The value that a peer has sent as text. One that can't be read ends the group.
+  template <class Value>
+  std::optional<Value> read(int peer, const std::string& text);
   // Runs what may throw; a Failure ends the group.
   void guarded(const std::function<void()>& action);
   Call timed(Call call, const CallLog::Entry& entry);

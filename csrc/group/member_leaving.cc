@@ -1,12 +1,13 @@
 // How a Member ends in good order, and what it does for peers that end.
 #include <cassert>
 
+#include "base/fields.h"
 #include "group/member.h"
 
 namespace fairring {
 
-void Member::onLeave(int peer, const std::string& slices) {
-  leaveProtocol_.heard(peer, decodeLeave(slices));
+void Member::onLeave(int peer, const Completed& completed) {
+  leaveProtocol_.heard(peer, completed);
   acknowledgeLeaves();
 }
 
@@ -46,7 +47,7 @@ void Member::leave(std::function<void()> left) {
     if (deviceCalls_) completed.slicesBelow[SliceQueue::Device] = deviceCalls_->completed();
     for (const int peer : peers) {
       completed.messages = messages_->sentTo(peer);
-      control_->send(peer, ControlType::Leave, encodeLeave(completed));
+      control_->send(peer, ControlType::Leave, toText(completed));
     }
   }
   hasSaidLeave_ = true;

@@ -1,36 +1,12 @@
 #include "group/peer_progress.h"
 
 #include <algorithm>
-#include <sstream>
 
-#include "base/error.h"
 #include "exchange/recorder.h"
 
 namespace fairring {
 
 namespace {
-
-// A line of numbers: calls and hash; rank and calls of who is furthest behind; the clock; who has been silent for
-// longest, and for how long. Then the texts of their last calls, a line each.
-struct Beat {
-  PeerProgress::Progress own;
-  std::uint64_t hash = 0;
-  PeerProgress::Progress behind;
-  std::int64_t sent = 0;  // Recorder::now() there
-  PeerProgress::Silence silence;
-};
-
-std::optional<Beat> decode(const std::string& text) {
-  std::istringstream lines(text);
-  Beat beat;
-  lines >> beat.own.calls >> beat.hash >> beat.behind.rank >> beat.behind.calls >> beat.sent >> beat.silence.rank >>
-      beat.silence.nanoseconds;
-  if (lines.fail()) return std::nullopt;
-  std::getline(lines, beat.own.last);  // what is left of the numbers' line
-  std::getline(lines, beat.own.last);
-  std::getline(lines, beat.behind.last);
-  return beat;
-}
 
 bool isFurtherBehind(const PeerProgress::Progress& a, const PeerProgress::Progress& b) { return a.calls < b.calls; }
 
@@ -50,30 +26,29 @@ PeerProgress::Silence PeerProgress::longestSilence(std::int64_t now) const {
   return longest;
 }
 
-std::string PeerProgress::beat() const {
+PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
-  const Progress behind = furthestBehind().value_or(Progress{});
   const std::int64_t now = Recorder::now();
-  const Silence silence = longestSilence(now);
-  return concat(own.number, ' ', own.hash, ' ', behind.rank, ' ', behind.calls, ' ', now, ' ', silence.rank, ' ',
-                silence.nanoseconds, '\n', own.text, '\n', behind.last);
+  return {.own = {rank_, own.number, own.text.str()},
+          .hash = own.hash,
+          .behind = furthestBehind().value_or(Progress{}),
+          .sent = now,
+          .silence = longestSilence(now)};
 }
 
-bool PeerProgress::heard(int peer, const std::string& text) {
+bool PeerProgress::heard(int peer, Beat beat) {
   const std::int64_t now = Recorder::now();
-  auto beat = decode(text);
-  if (!beat) return true;
+  beat.own.rank = peer;
   {
     const std::lock_guard lock(mutex_);
-    beat->own.rank = peer;
-    neighbours_[peer] = beat->own;
+    neighbours_[peer] = beat.own;
     std::deque<std::int64_t>& leads = leads_[peer];
-    leads.push_back(now - beat->sent);
+    leads.push_back(now - beat.sent);
     if (leads.size() > kLeadsKept) leads.pop_front();
-    secondHand_[peer] = {beat->behind, beat->silence, now};
+    secondHand_[peer] = {beat.behind, beat.silence, now};
   }
-  return !callLog_.differs(beat->own.calls, beat->hash);
+  return !callLog_.differs(beat.own.calls, beat.hash);
 }
 
 std::map<int, std::int64_t> PeerProgress::clockLeads() const {

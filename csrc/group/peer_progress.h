@@ -24,11 +24,23 @@ class PeerProgress {
     int rank = -1;
     std::uint64_t calls = 0;
     std::string last;  // the text of its last call
-  };
 
-  struct Silence {
+    static void fields(auto& row, auto& progress) { row(progress.rank, progress.calls, progress.last); }
+  };
+  struct Silence {  // of the neighbour that has been silent for longest; its rank is -1 where there is none
     int rank = -1;
     std::int64_t nanoseconds = 0;  // since its last beat
+
+    static void fields(auto& row, auto& silence) { row(silence.rank, silence.nanoseconds); }
+  };
+  struct Beat {  // what a heartbeat says
+    Progress own;
+    std::uint64_t hash = 0;  // of its rank's calls
+    Progress behind;         // the neighbour that is furthest behind; its rank is -1 where there is none
+    std::int64_t sent = 0;   // Recorder::now() there
+    Silence silence;
+
+    static void fields(auto& row, auto& beat) { row(beat.own, beat.hash, beat.behind, beat.sent, beat.silence); }
   };
 
   // What this rank knows of another, by its own beats or by what the neighbour `by` has said of it.
@@ -41,8 +53,8 @@ class PeerProgress {
 
   PeerProgress(int rank, const CallLog& callLog) : rank_(rank), callLog_(callLog) {}
 
-  std::string beat() const;                       // for all neighbours
-  bool heard(int peer, const std::string& beat);  // false: the peer has made other calls than this rank
+  Beat beat() const;                // for all neighbours
+  bool heard(int peer, Beat beat);  // false: the peer has made other calls than this rank
   // By neighbour: the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
   // sending. Nanoseconds: what the clocks differ by, plus the way of the quickest beat.
   std::map<int, std::int64_t> clockLeads() const;

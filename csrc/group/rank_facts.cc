@@ -1,74 +1,16 @@
 #include "group/rank_facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <map>
-#include <sstream>
 
 namespace fairring {
 
 namespace {
 
-constexpr char kSeparator = '\n';
-constexpr char kComma = ',';
-constexpr const char* kHead = "fairring facts 4";
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : std::string(1, kComma)) + text;
-  return all;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::istringstream pieces(text);
-  std::vector<std::string> parts;
-  for (std::string piece; std::getline(pieces, piece, separator);) parts.push_back(piece);
-  return parts;
-}
-
-// 0: no port.
-int portIn(const std::string& text) {
-  int port = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return code == std::errc() && end == text.data() + text.size() && port < 65'536 ? std::max(port, 0) : 0;
-}
-
-// The system's own words may be among them.
-std::string onOneLine(std::string text) {
-  std::ranges::replace(text, kSeparator, ' ');
-  return text;
-}
-
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 }  // namespace
-
-std::string encode(const RankFacts& facts) {
-  return concat(kHead, kSeparator, facts.place.machine, kSeparator, facts.place.site, kSeparator, facts.hostname,
-                kSeparator, joined(facts.addresses), kSeparator, facts.port, kSeparator, facts.rdmaFabric, kSeparator,
-                onOneLine(facts.rdmaObstacle), kSeparator, joined(facts.siteAddresses), kSeparator,
-                facts.device.machine, kSeparator, onOneLine(facts.device.obstacle), kSeparator, facts.settings);
-}
-
-RankFacts decodeFacts(const std::string& text) {
-  const std::vector<std::string> parts = split(text, kSeparator);
-  const bool ours = parts.size() == 12 && parts[0] == kHead;
-  const int port = ours ? portIn(parts[5]) : 0;
-  const std::vector<std::string> addresses = port > 0 ? split(parts[4], kComma) : std::vector<std::string>();
-  check(!addresses.empty(), ErrorKind::Connection,
-        "the store holds facts of a rank that are not of this version of fairring: '", text.substr(0, 80),
-        "'; use the same version on all ranks");
-  return {.place = {parts[1], parts[2]},
-          .hostname = parts[3],
-          .addresses = addresses,
-          .port = port,
-          .settings = parts[11],
-          .rdmaFabric = parts[6],
-          .rdmaObstacle = parts[7],
-          .siteAddresses = split(parts[8], kComma),
-          .device = {parts[9], parts[10]}};
-}
 
 Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group) {
   return makeError(ErrorKind::PeerDied, "rank ", rank, " (", there.hostname, ") died, or ended, before group ", group,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fields.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -13,6 +14,8 @@ namespace fairring {
 struct DeviceFacts {
   std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
   std::string obstacle;  // why there can't be such calls with this rank; empty: there can
+
+  static void fields(auto& row, auto& device) { row(device.machine, device.obstacle); }
 };
 
 struct RankFacts {
@@ -26,16 +29,18 @@ struct RankFacts {
   std::vector<std::string> siteAddresses;  // IP addresses for ranks of other sites; empty: the same
   DeviceFacts device = {};
 
+  static void fields(auto& row, auto& facts) {
+    row("fairring facts 5", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
+        facts.settings, facts.rdmaFabric, facts.rdmaObstacle, facts.siteAddresses, facts.device);
+    row.require(!facts.addresses.empty() && facts.port > 0 && facts.port < 65'536);
+  }
+
   const std::string& address() const { return addresses.front(); }
   // Where a rank of that site reaches this one.
   const std::vector<std::string>& addressesFrom(const std::string& site) const {
     return site == place.site || siteAddresses.empty() ? addresses : siteAddresses;
   }
 };
-
-// Text each way; decode throws Failure(Connection) on text that is not ours.
-std::string encode(const RankFacts& facts);
-RankFacts decodeFacts(const std::string& text);
 
 // Of a rank whose listener, at that address, refuses connections before it has made one itself.
 Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group);

@@ -10,24 +10,30 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "group/rank_facts.h"
 #include "transport/challenge.h"
 
 namespace fairring {
 
+std::string newToken();  // 64 hexadecimal digits
+bool isToken(const std::string& text);
+
 struct Handle {
   static constexpr int kNewcomer = 1 << 30;  // in no group yet
 
-  std::string token;  // 64 hexadecimal digits
+  std::string token;  // newToken()
   int rank = kNewcomer;
   RankFacts facts;
+
+  static void fields(auto& row, auto& handle) {
+    row("fairring handle 2", handle.token, handle.rank, handle.facts);
+    row.require(isToken(handle.token) && handle.rank >= 0);
+  }
 };
 
-std::string newToken();
-
-// Text each way; decodeHandle throws Failure(Usage) on text that is not a handle of this version.
-std::string encode(const Handle& handle);
-Handle decodeHandle(const std::string& text);
+// Throws Failure(Usage) on text that is not a handle of this version.
+Handle readHandle(const std::string& text);
 
 struct Roster {
   std::vector<RankFacts> facts;  // facts[r] is rank r's

@@ -1,9 +1,10 @@
 #include "group/seating.h"
 
 #include <algorithm>
-#include <sstream>
+#include <optional>
 
 #include "base/error.h"
+#include "base/fields.h"
 #include "transport/challenge.h"
 
 namespace fairring {
@@ -11,34 +12,39 @@ namespace {
 
 constexpr const char* kClosed = "fairring/closed";    // all up to this one are
 constexpr const char* kHighest = "fairring/highest";  // that anyone has taken a seat in
-constexpr const char* kNobody = "-";
 
 struct Seat {
   std::int64_t generation = 0;
   bool joined = false;
   std::string name;
+
+  static void fields(auto& row, auto& seat) {
+    row(seat.generation, seat.joined, seat.name);
+    row.require(seat.generation >= 0);
+  }
 };
 
-std::string encode(const Seat& seat) { return concat(seat.generation, " ", seat.joined ? 1 : 0, " ", seat.name); }
-
-Seat decode(const std::string& text) {
-  Seat seat;
-  std::istringstream words(text);
-  words >> seat.generation >> seat.joined >> seat.name;
-  check(!words.fail() && seat.generation >= 0, ErrorKind::Configuration, "the store holds '", text.substr(0, 80),
-        "' where a rank's seat should be: is something else writing to the job's store?");
-  return seat;
+template <class Value>
+Value valueOf(const std::string& text, const std::string& key) {
+  std::optional<Value> value = fromText<Value>(text);
+  check(value.has_value(), ErrorKind::Configuration, "the store holds '", text.substr(0, 80), "' as ", key,
+        ", which no rank of fairring has written: is something else writing to the job's store?");
+  return std::move(*value);
 }
 
-std::int64_t number(const std::string& text) { return decode(concat(text, " 0 ", kNobody)).generation; }
+// The value that the store holds there, or `otherwise`, which it holds from then on.
+template <class Value>
+Value valueAt(KeyValue& store, const std::string& key, const Value& otherwise) {
+  return valueOf<Value>(store.compareSet(key, "", toText(otherwise)), key);
+}
 
-std::int64_t read(KeyValue& store, const char* key) { return number(store.compareSet(key, "", "0")); }
+std::int64_t read(KeyValue& store, const char* key) { return valueAt(store, key, std::int64_t{0}); }
 
 // Makes the number at least `least`; returns what it is then.
 std::int64_t raise(KeyValue& store, const char* key, std::int64_t least) {
-  std::string seen = store.compareSet(key, "", "0");
-  while (number(seen) < least) seen = store.compareSet(key, seen, std::to_string(least));
-  return number(seen);
+  std::int64_t seen = read(store, key);
+  while (seen < least) seen = valueOf<std::int64_t>(store.compareSet(key, toText(seen), toText(least)), key);
+  return seen;
 }
 
 }  // namespace
@@ -57,7 +63,7 @@ Seating::Seating(KeyValue& store, int rank, Departures& departures)
     : departures_(departures),
       seatKey_(concat("fairring/", rank, "/seat")),
       name_(keyedName(randomSecret(), "seat", "")) {
-  const Seat last = decode(store.compareSet(seatKey_, "", encode({0, false, kNobody})));
+  const Seat last = valueAt(store, seatKey_, Seat{});
   const bool endedWell = last.generation == 0 || departures_.forget(last.name);
   std::int64_t closed = read(store, kClosed);
   bool joins = !endedWell;
@@ -70,7 +76,7 @@ Seating::Seating(KeyValue& store, int rank, Departures& departures)
 
 void Seating::sit(KeyValue& store, std::int64_t generation, bool joined) {
   raise(store, kHighest, generation);  // first: who closes all there are must not miss this one
-  store.set(seatKey_, encode({generation, joined, name_}));
+  store.set(seatKey_, toText(Seat{generation, joined, name_}));
   generation_ = generation;
 }
 

@@ -1,11 +1,29 @@
 #include "transport/tensorpipe_connector.h"
 
 #include <cassert>
-#include <sstream>
+#include <optional>
+
+#include "base/fields.h"
 
 namespace fairring {
 
 namespace {
+
+// How a rank's listener is reached.
+struct Contact {
+  std::string nonce;
+  std::string domain;  // of TensorPipe's transport
+  std::string url;
+
+  static void fields(auto& row, auto& contact) { row(contact.nonce, contact.domain, contact.url); }
+};
+
+struct Introduction {
+  int from = -1;
+  std::string proof;
+
+  static void fields(auto& row, auto& introduction) { row(introduction.from, introduction.proof); }
+};
 
 // In a time that does not tell where they differ.
 bool sameProof(const std::string& a, const std::string& b) {
@@ -25,7 +43,7 @@ TensorPipeConnector::TensorPipeConnector(TensorPipeContext& context, const Conta
       missing_(settings.peers.begin(), settings.peers.end()) {
   if (missing_.empty() || *missing_.rbegin() < rank_) return;
   listener_ = context_.listen(settings.bindAddress);
-  contact_ = concat(nonce_, " ", context_.domain(), " ", context_.urlOf(*listener_));
+  contact_ = toText(Contact{nonce_, context_.domain(), context_.urlOf(*listener_)});
   accept();
 }
 
@@ -52,11 +70,10 @@ void TensorPipeConnector::onGreeting(std::uint64_t id, const tensorpipe::Error& 
                                      const tensorpipe::Descriptor& greeting) {
   const auto stranger = strangers_.extract(id);
   if (!stranger || error || !greeting.payloads.empty() || !greeting.tensors.empty()) return;
-  std::istringstream text(greeting.metadata);
-  int from = -1;
-  std::string proven;
-  text >> from >> proven;
-  if (from <= rank_ || !missing_.contains(from) || !sameProof(proven, proof("connector", from, rank_, nonce_))) return;
+  const std::optional<Introduction> said = fromText<Introduction>(greeting.metadata);
+  if (!said || said->from <= rank_ || !missing_.contains(said->from)) return;
+  const int from = said->from;
+  if (!sameProof(said->proof, proof("connector", from, rank_, nonce_))) return;
   tensorpipe::Message answer;
   answer.metadata = proof("listener", from, rank_, nonce_);
   // Where this fails, so does the wait for the peer's next message.
@@ -68,25 +85,21 @@ void TensorPipeConnector::onGreeting(std::uint64_t id, const tensorpipe::Error& 
 void TensorPipeConnector::connect(int peer, const std::string& contact) {
   assert(context_.loop().isCurrent());
   if (!missing_.contains(peer) || connecting_.contains(peer)) return;
-  std::istringstream text(contact);
-  std::string nonce;
-  std::string domain;
-  std::string url;
-  text >> nonce >> domain >> url;
+  const Contact there = fromText<Contact>(contact).value_or(Contact());
   std::string obstacle;
-  if (!context_.reaches(domain)) {
-    obstacle = concat("its transport reaches ", domain, ", ours ", context_.domain(),
+  if (!context_.reaches(there.domain)) {
+    obstacle = concat("its transport reaches \"", there.domain, "\", ours ", context_.domain(),
                       "; all ranks need the same transport, and shm needs them in one network namespace");
   } else {
     try {
-      connecting_[peer] = context_.connect(url);
-      return greet(peer, nonce, connecting_[peer]);
+      connecting_[peer] = context_.connect(there.url);
+      return greet(peer, there.nonce, connecting_[peer]);
     } catch (const std::exception& refusal) {  // of an address that TensorPipe can't read
       obstacle = refusal.what();
     }
   }
   const Error error = makeError(ErrorKind::Connection, "rank ", rank_, " can't reach rank ", peer,
-                                " by TensorPipe at \"", url, "\": ", obstacle);
+                                " by TensorPipe at \"", there.url, "\": ", obstacle);
   context_.loop().post([this, open = context_.isOpen(), peer, error] {
     if (*open) fail(peer, error);
   });
@@ -94,7 +107,7 @@ void TensorPipeConnector::connect(int peer, const std::string& contact) {
 
 void TensorPipeConnector::greet(int peer, const std::string& nonce, const TensorPipe& pipe) {
   tensorpipe::Message greeting;
-  greeting.metadata = concat(rank_, " ", proof("connector", rank_, peer, nonce));
+  greeting.metadata = toText(Introduction{rank_, proof("connector", rank_, peer, nonce)});
   pipe->write(std::move(greeting), [](const tensorpipe::Error&) {});  // where this fails, so does the answer
   pipe->readDescriptor(context_.onLoop(
       [this, peer, nonce](const auto& error, const auto& answer) { onAnswer(peer, nonce, error, answer); }));

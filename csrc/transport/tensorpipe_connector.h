@@ -1,8 +1,8 @@
 // Makes the TensorPipe pipes of one group and lets none through that has not proven itself. Of two ranks the lower
-// listens, and its contact "nonce domain url" travels over the control connection; the higher connects.
+// listens, and its contact (nonce, domain, URL) travels over the control connection; the higher connects.
 //
-//   connector -> listener   "from HMAC(secret, connector | from-to-nonce)"
-//   listener  -> connector  "HMAC(secret, listener | from-to-nonce)"
+//   connector -> listener   from, HMAC(secret, connector | from-to-nonce)
+//   listener  -> connector  HMAC(secret, listener | from-to-nonce)
 //
 // TensorPipe parses what strangers send before any proof: garbage ends the process, and a connection that is closed
 // before its greeting (a port scan) ends the listener, which is an error here. So a rank only listens where it has

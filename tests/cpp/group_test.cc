@@ -9,6 +9,8 @@
 #include <map>
 #include <numeric>
 
+#include "base/fields.h"
+#include "group/leave_protocol.h"
 #include "group_job.h"
 #include "transport/connector.h"
 
@@ -211,8 +213,9 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
 }
 
-// Rank 1 is the test's: it leaves, and then its connections end though rank 0 still needs it.
-TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
+// How a call of rank 0 ends. Rank 1 is the test's: it sends this text as its leave, and then its connections end though
+// rank 0 still needs it.
+std::string endOfCallAfterLeave(const std::string& text) {
   Job job({"a", "b"});
   job.join(0);
   std::vector<float> tensor(10);
@@ -231,18 +234,28 @@ TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
     connector->want({{0, Purpose::Control, address}, {0, Purpose::Lane, address}}, kLong);
   });
   linked.get_future().wait();
-  const std::string leave(
-      "\x04\0\0\0\x01\0\0\0"
-      "0",
-      9);
+  std::string leave("\x04\0\0\0\0\0\0\0", 8);
+  leave[4] = static_cast<char>(text.size());
+  leave += text;
   for (const AuthenticatedConnection& connection : connections) {
     if (connection.purpose == Purpose::Control) {
-      ASSERT_EQ(::send(connection.stream.socket().get(), leave.data(), leave.size(), 0), 9);
+      EXPECT_EQ(::send(connection.stream.socket().get(), leave.data(), leave.size(), 0), std::ssize(leave));
     }
   }
   connections.clear();
-  EXPECT_NE(done.get().find("rank 1 has left the group"), std::string::npos);
+  std::string end = done.get();
   peer.loop.runAndWait([&] { connector.reset(); });
+  return end;
+}
+
+TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
+  const std::string end = endOfCallAfterLeave(toText(Completed()));
+  EXPECT_NE(end.find("rank 1 has left the group"), std::string::npos) << end;
+}
+
+TEST(Group, AMessageThatCannotBeReadEndsTheGroupWithTheNameOfItsSender) {
+  const std::string end = endOfCallAfterLeave("0");
+  EXPECT_NE(end.find("can't read what rank 1 (host-of-b) has sent"), std::string::npos) << end;
 }
 
 TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {

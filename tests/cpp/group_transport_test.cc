@@ -89,18 +89,29 @@ TEST(TransportChoice, ASiteOfOneMachineNeedsNoRdma) {
 
 TEST(RankFacts, TravelAsText) {
   RankFacts sent = factsOf("a", kFabric, "two\nlines");
-  EXPECT_TRUE(decodeFacts(encode(sent)).siteAddresses.empty());
+  const auto travelled = [&sent] { return fromText<RankFacts>(toText(sent)).value(); };
+  EXPECT_TRUE(travelled().siteAddresses.empty());
   sent.siteAddresses = {"10.1.0.1", "10.2.0.1"};
-  const RankFacts got = decodeFacts(encode(sent));
+  sent.device = {"nvlink-1", "no driver"};
+  const RankFacts got = travelled();
   EXPECT_EQ(got.rdmaFabric, kFabric);
   EXPECT_EQ(got.addressesFrom(""), sent.addresses);
   EXPECT_EQ(got.addressesFrom("south"), sent.siteAddresses);
-  EXPECT_EQ(got.rdmaObstacle, "two lines");
+  EXPECT_EQ(got.rdmaObstacle, "two\nlines");
   EXPECT_EQ(got.settings, "same");
-  EXPECT_EQ(decodeFacts(encode(factsOf("a", "", ""))).rdmaObstacle, "");
-  sent.device = {"nvlink-1", "no\ndriver"};
-  EXPECT_EQ(decodeFacts(encode(sent)).device.machine, "nvlink-1");
-  EXPECT_EQ(decodeFacts(encode(sent)).device.obstacle, "no driver");
+  EXPECT_EQ(got.device.machine, "nvlink-1");
+  EXPECT_EQ(got.device.obstacle, "no driver");
+}
+
+TEST(RankFacts, WithoutAPlaceToConnectToAreNone) {
+  RankFacts facts = factsOf("a");
+  for (const int port : {-1, 0, 65'536}) {
+    facts.port = port;
+    EXPECT_FALSE(fromText<RankFacts>(toText(facts))) << port;
+  }
+  facts = factsOf("a");
+  facts.addresses.clear();
+  EXPECT_FALSE(fromText<RankFacts>(toText(facts)));
 }
 
 TEST(RankFacts, JoinMachinesForCallsOnADeviceAndSplitNone) {
