@@ -50,7 +50,11 @@ struct MembershipOptions : BootstrapOptions {
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
   bool devices = false;                              // calls on CUDA tensors are the engine's
+  bool devicesOnTrial = false;                       // and only where a trial of the group says so (device_trial.h)
+  std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: what goes with the two
+  bool deviceWritesWords = true;                     // to tell the host how far it is; else its driver calls functions
   bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
+  bool isTrial = false;                              // whose errors are nobody's but the trial's
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
@@ -93,9 +97,15 @@ class Membership {
   // As Group has it; nothing where there is no engine.
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
   bool usesDevices() const { return options_.devices; }
+  bool triesDevices() const { return options_.devicesOnTrial; }
+  bool deviceWritesWords() const { return options_.deviceWritesWords; }
+  std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
+  // Another one of the same ranks, beside this one, whose calls on a device may fail.
+  std::unique_ptr<Membership> trial() const;
   bool deviceHasRails() const { return options_.deviceHasRails; }
-  void giveUp();                   // ends the wait for ranks, if there is one
-  void abort(const Error& error);  // ends all calls, those to come too
+  void endWithin(std::chrono::seconds limit);  // as Group has it
+  void giveUp();                               // ends the wait for ranks, if there is one
+  void abort(const Error& error);              // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;              // none before the first use
   std::string trace(std::size_t calls) const;  // of the last ones; empty before the first use

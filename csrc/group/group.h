@@ -3,10 +3,12 @@
 // The first error wins, is told to the neighbours, which relay it, and ends all calls, those to come too.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,7 +54,9 @@ class Group {
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
   // Counts a call in the call log that is made of messages.
   void record(const Signature& signature);
-  void abort(const Error& error);      // nothing, if there was an error before
+  void abort(const Error& error);  // nothing, if there was an error before
+  // How long its end waits for calls on a device, which it breaks off then. Not called: for as long as they have.
+  void endWithin(std::chrono::seconds limit) { endsWithin_ = limit; }
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
@@ -76,7 +80,8 @@ class Group {
   std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered
   int device_ = -1;                     // guarded by order_, and
   std::shared_ptr<DeviceChain> chain_;  // of that device, made at the first call on it; ends after the member's part
-  std::future<void> chainEnded_;        // where there is one: before the group ends
+  std::optional<std::chrono::seconds> endsWithin_;
+  std::future<void> chainEnded_;  // where there is one: before the group ends
 };
 
 }  // namespace fairring
