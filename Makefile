@@ -8,6 +8,7 @@
 #   make test-wheel   that wheel beside each of its torches, in clean virtual environments; not in make test-all
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
+#   make emulated-cuda   CUDA devices that do not exist, for fairring lab --emulated-gpus
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
 #                  RUN=A, B or C: each in ten minutes
@@ -55,7 +56,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -198,6 +199,10 @@ test-cuda: build
 
 # Skipped where there is no CUDA compiler, or where torch is a build without CUDA, or with another than 13.
 EMULATED := build/torch-$(NEWEST_TORCH)/cmake
+emulated-cuda: build
+	@$(BIN)/cmake -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
+	@$(STAGE) "build the emulated CUDA devices" $(BIN)/cmake --build $(EMULATED) --target emulated_cuda
+
 test-emulated-cuda: build
 	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
 	@if $(BIN)/ninja -C $(EMULATED) -t targets all | grep '^emulated_cuda:' >/dev/null; then \

@@ -32,7 +32,10 @@ class MembershipOptions:
     lanes: tuple[int, int]  # likewise
     reconfigurable: bool  # has no members until it is given some by reconfigure()
     devices: bool  # calls on CUDA tensors are the engine's
+    devices_on_trial: bool  # and only where a trial of the group says so
+    least_on_device: int | None  # bytes of such a call; None: what goes with the two
     device_has_rails: bool  # and exchanges by itself what goes between machines
+    device_writes_words: bool  # to tell the host how far it is; else its driver calls functions
     ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can

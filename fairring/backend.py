@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, facts, hardware_queues
+from fairring import _core, facts, hardware_queues, nccls
 from fairring.config import Config, ConfigError
 from fairring.trace.live import serve
 from fairring.trace.worker import register as register_worker
@@ -50,8 +50,11 @@ def create(options: Any, pg_options: object) -> Any:
     membership.trace_directory = str(config.trace or "")
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
     membership.lanes = config.lanes
-    membership.devices = config.cuda
+    membership.devices = config.cuda.use != "off"
+    membership.devices_on_trial = config.cuda.use == "auto"
+    membership.least_on_device = config.cuda.least_bytes
     membership.device_has_rails = config.cuda_rails == "nccl"
+    membership.device_writes_words = config.cuda_tells == "words"
     membership.ends_process = config.on_error == "exit"
     membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
@@ -66,7 +69,7 @@ def create(options: Any, pg_options: object) -> Any:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
     if config.tls:
         _set_tls(membership, config)
-    if config.cuda:
+    if config.cuda.use != "off":
         _describe_devices(membership, config)
     if config.trace:
         serve(config.trace)
@@ -75,13 +78,16 @@ def create(options: Any, pg_options: object) -> Any:
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
+    membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
+    if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
+        membership.device_obstacle = _core.why_no_cuda() or _core.device_obstacle() or nccls.reason(config.cuda_rails)
+        return
     if _core.why_no_cuda():
         raise ConfigError(
             f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; build it anew where that is there "
             "(docs/cuda.md), or unset it on all ranks"
         )
     hardware_queues.warn_of_few()
-    membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
     membership.device_obstacle = _core.device_obstacle()
 
 

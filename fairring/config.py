@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from fairring import by_level, cost_rows
@@ -26,6 +27,19 @@ LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400.0
 SECRET_BYTES = 16  # the least that a secret file may hold
 MOST_LANES = 16
 TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
+
+
+class Cuda(NamedTuple):
+    """Which calls on CUDA tensors are to be Fairring's."""
+
+    use: str = "off"  # or "on", "auto"
+    least_bytes: int | None = None  # of a call; None: what goes with the use
+
+    def __str__(self) -> str:
+        return self.use if self.least_bytes is None else f"{self.use}:{self.least_bytes}"
+
+
+OFF = Cuda()
 
 
 class ConfigError(ValueError):
@@ -56,12 +70,20 @@ VARIABLES = (
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
     Variable(
-        "FAIRRING_CUDA", "off", "on: all-reduces and their halves go over the rails on CUDA too; never tried on a GPU."
+        "FAIRRING_CUDA",
+        "off",
+        "on: all-reduces and their halves go over the rails on CUDA too; auto: where that can be quicker than NCCL and "
+        "a trial passes. on:SIZE, auto:SIZE: calls of that size and above. Never tried on a GPU.",
     ),
     Variable(
         "FAIRRING_CUDA_RAILS",
         "pinned",
         "How they go between machines: pinned, from the host's memory over FAIRRING_TRANSPORT; or nccl, by its sends.",
+    ),
+    Variable(
+        "FAIRRING_CUDA_TELLS",
+        "words",
+        "How a device tells the host how far it is: words, which it writes; or functions, which its driver calls.",
     ),
     Variable("FAIRRING_ON_ERROR", "raise", "exit: a group's first error ends the process, whatever it is doing."),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
@@ -98,8 +120,9 @@ class Config:
     machine: str | None = None
     site: str = ""
     site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
-    cuda: bool = False
+    cuda: Cuda = OFF
     cuda_rails: str = "pinned"  # or "nccl"
+    cuda_tells: str = "words"  # or "functions"
     on_error: str = "raise"  # or "exit"
     secret_file: Path | None = None
     tls: bool = False
@@ -126,12 +149,18 @@ class Config:
                 values[field] = parse(name, text)
         config = cls(**values)  # type: ignore[arg-type]
         config._check_tls()
-        if config.cuda_rails != "pinned" and not config.cuda:
-            raise ConfigError(
-                f"FAIRRING_CUDA_RAILS={config.cuda_rails} without FAIRRING_CUDA=on, which has no effect; "
-                "unset or set both"
-            )
+        config._check_cuda()
         return config
+
+    def _check_cuda(self) -> None:
+        for name, value, default in (
+            ("FAIRRING_CUDA_RAILS", self.cuda_rails, "pinned"),
+            ("FAIRRING_CUDA_TELLS", self.cuda_tells, "words"),
+        ):
+            if value != default and self.cuda.use == "off":
+                raise ConfigError(
+                    f"{name}={value} without FAIRRING_CUDA=on or auto, which has no effect; unset or set both"
+                )
 
     def _check_tls(self) -> None:
         files = {
@@ -158,7 +187,7 @@ class Config:
         return (
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
             f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
-            f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={'on' if self.cuda else 'off'} "
+            f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={self.cuda} "
             f"FAIRRING_CUDA_RAILS={self.cuda_rails} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
@@ -267,6 +296,13 @@ def _switch(name: str, text: str) -> bool:
     return text.strip() == "on"
 
 
+def _cuda(name: str, text: str) -> Cuda:
+    use, colon, least = text.strip().partition(":")
+    if use not in ("on", "off", "auto") or (colon and use == "off"):
+        raise ConfigError(f"{name}={text!r} is neither on, off nor auto; give one of them, or on:SIZE or auto:SIZE")
+    return Cuda(use, size(name, least) if colon else None)
+
+
 def _either(one: str, other: str) -> Callable[[str, str], str]:
     def parse(name: str, text: str) -> str:
         if text.strip() not in (one, other):
@@ -331,8 +367,9 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_LANES": ("lanes", _lanes),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
-    "FAIRRING_CUDA": ("cuda", _switch),
+    "FAIRRING_CUDA": ("cuda", _cuda),
     "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
+    "FAIRRING_CUDA_TELLS": ("cuda_tells", _either("words", "functions")),
     "FAIRRING_ON_ERROR": ("on_error", _either("raise", "exit")),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),

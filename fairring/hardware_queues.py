@@ -17,19 +17,25 @@ _log = logging.getLogger("fairring")
 
 
 def raise_their_number() -> None:
-    """Asks CUDA for as many as it has, where FAIRRING_CUDA=on, nobody has chosen, and CUDA has not been used yet."""
+    """Asks CUDA for as many as it has, where FAIRRING_CUDA is on or auto, nobody has chosen, and CUDA is yet unused."""
     import torch
 
-    if os.environ.get("FAIRRING_CUDA", "").strip() != "on" or VARIABLE in os.environ or torch.cuda.is_initialized():
+    use = os.environ.get("FAIRRING_CUDA", "").strip().partition(":")[0]
+    if use not in ("on", "auto") or VARIABLE in os.environ or torch.cuda.is_initialized():
         return
     os.environ[VARIABLE] = str(MOST)
-    _log.info("%s=%d, for FAIRRING_CUDA=on", VARIABLE, MOST)
+    _log.info("%s=%d, for FAIRRING_CUDA=%s", VARIABLE, MOST, use)
+
+
+def few() -> str:
+    """How many there are, where they are too few for calls to overlap with anything; else empty."""
+    text = os.environ.get(VARIABLE, "").strip()
+    return text if text.isdigit() and int(text) < DEFAULT else ""
 
 
 def warn_of_few() -> None:
-    """Where there are too few for calls to overlap with anything."""
-    text = os.environ.get(VARIABLE, "").strip()
-    if text.isdigit() and int(text) < DEFAULT:
+    text = few()
+    if text:
         _log.warning(
             "%s=%s: CUDA's streams share so few hardware queues that calls with FAIRRING_CUDA=on hold up the program's "
             "own work; unset it, or give %d or more",

@@ -1,18 +1,10 @@
-"""Emulated CUDA devices in a process of the tests: tests/emulated_cuda/run starts it with their libraries preloaded."""
+"""Whether the CUDA devices of the tests are emulated: tests/emulated_cuda/run starts them so."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-from pathlib import Path
 
-import torch
+import pytest
 
 LIBRARIES = "EMULATED_CUDA_LIBRARIES"  # the variable that says where they are; none: the devices are real
-
-
-def load() -> None:
-    """From now on this process computes on them with torch's operators."""
-    if LIBRARIES in os.environ:
-        ctypes.CDLL(str(Path(os.environ[LIBRARIES]) / "libemulated_torch.so"))
-        torch.backends.cudnn.enabled = False
+only_there = pytest.mark.skipif(LIBRARIES not in os.environ, reason="of emulated devices")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import emulated_devices
 import torch
 from ranks import TIMEOUT_SECONDS, Ranks
 
@@ -26,11 +25,14 @@ def start(
     backend: str = "fairring",
     timeout_seconds: float = TIMEOUT_SECONDS,
     environment: Mapping[str, str] | None = None,
+    of_last: Mapping[str, str] | None = None,
 ) -> Ranks:
+    """environment: of all ranks. of_last: of the last one besides."""
     machines = LAYOUTS[layout]
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
     shared = {**nccl, "FAIRRING_CUDA": "on", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(machines)]
+    own[-1] |= of_last or {}
     ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=False)
     ranks.run(_take_device)
     ranks.init(backend, timeout_seconds)
@@ -38,5 +40,4 @@ def start(
 
 
 def _take_device(rank: int) -> None:
-    emulated_devices.load()
     torch.cuda.set_device(rank % torch.cuda.device_count())

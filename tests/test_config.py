@@ -138,12 +138,25 @@ def test_other_numbers_of_lanes_are_errors(text: str) -> None:
 
 
 def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
-    assert not read().cuda
-    assert read(FAIRRING_CUDA="on").cuda
-    assert "FAIRRING_CUDA=on" in read(FAIRRING_CUDA="on").agreement("1")
-    assert "FAIRRING_CUDA=off" in read().agreement("1")
-    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA='yes'.*on nor off"):
-        read(FAIRRING_CUDA="yes")
+    assert read().cuda.use == "off"
+    assert read(FAIRRING_CUDA="on").cuda == ("on", None)
+    assert read(FAIRRING_CUDA="auto:4MiB").cuda == ("auto", 4 << 20)
+    assert "FAIRRING_CUDA=on " in read(FAIRRING_CUDA="on").agreement("1")
+    assert "FAIRRING_CUDA=on:65536 " in read(FAIRRING_CUDA="on:64KiB").agreement("1")
+    assert "FAIRRING_CUDA=off " in read().agreement("1")
+
+
+@pytest.mark.parametrize("text", ["yes", "off:1MiB", "auto:", "auto:small", "auto:0"])
+def test_other_uses_of_cuda_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"FAIRRING_CUDA='?{text.partition(':')[0]}|FAIRRING_CUDA='.*' is not a size"):
+        read(FAIRRING_CUDA=text)
+
+
+def test_a_device_tells_by_words_or_by_functions() -> None:
+    assert read(FAIRRING_CUDA="on").cuda_tells == "words"
+    assert read(FAIRRING_CUDA="auto", FAIRRING_CUDA_TELLS="functions").cuda_tells == "functions"
+    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_TELLS=functions without FAIRRING_CUDA=on or auto"):
+        read(FAIRRING_CUDA_TELLS="functions")
 
 
 def test_rails_of_cuda_tensors_are_pinned_or_nccls() -> None:
@@ -301,7 +314,7 @@ def test_only_config_reads_the_environment() -> None:
     CUDA's hardware queues have to be settled before there is a group, and so before there is a config; the flight
     recorder's variable is torch's alone.
     """
-    others = ("config.py", "hardware_queues.py", "flight_recorder.py")
+    others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py")
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
         if path.name not in others and not {"lab", "bench", "doctor"} & set(path.parts):

@@ -19,8 +19,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.usefixtures("environment")
-def test_they_are_raised_where_nobody_has_chosen() -> None:
+@pytest.mark.parametrize("cuda", ["on", "auto", "auto:4MiB"])
+def test_they_are_raised_where_nobody_has_chosen(environment: pytest.MonkeyPatch, cuda: str) -> None:
+    environment.setenv("FAIRRING_CUDA", cuda)
     hardware_queues.raise_their_number()
     assert os.environ[VARIABLE] == "32"
 

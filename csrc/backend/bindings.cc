@@ -56,6 +56,9 @@ PYBIND11_MODULE(_core, module) {
                       std::tie(o.lanes, o.siteLanes) = railAndSite;
                     })
       .def_readwrite("devices", &MembershipOptions::devices)
+      .def_readwrite("devices_on_trial", &MembershipOptions::devicesOnTrial)
+      .def_readwrite("least_on_device", &MembershipOptions::leastOnDevice)
+      .def_readwrite("device_writes_words", &MembershipOptions::deviceWritesWords)
       .def_readwrite("device_has_rails", &MembershipOptions::deviceHasRails)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
       .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)

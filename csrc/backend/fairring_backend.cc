@@ -14,6 +14,9 @@
 namespace fairring {
 namespace {
 
+// How long a process that ends waits for what it has enqueued on a device, of groups that nobody has destroyed.
+constexpr std::chrono::seconds kExitTimeout{30};
+
 // The groups of this process that endAll() has to end. Weak: torch owns them. A leaf: nothing waits while it is held.
 std::mutex liveMutex;
 std::vector<c10::weak_intrusive_ptr<FairringBackend>> live;
@@ -101,6 +104,7 @@ void FairringBackend::endAll(bool failed) {
     const auto backend = group.lock();
     if (!backend) continue;
     if (failed && backend->origin_.options.devices) backend->abort();
+    if (const auto membership = backend->membership()) membership->endWithin(kExitTimeout);
     backend->shutdown();
   }
 }

@@ -45,8 +45,8 @@ class FairringBackend : public Fallback {
                                                 std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
   // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
-  // failed: by an exception that nobody caught. Calls on a device are broken off then; what they wait for may never
-  // come, and their timeouts are long.
+  // failed: by an exception that nobody caught. Calls on a device are broken off then, and otherwise after 30 s; what
+  // they wait for may never come, and their timeouts are long.
   static void endAll(bool failed);
   // Has the groups that are traced write what they have recorded of so many last calls. Throws what
   // Group::writeTrace() throws.
@@ -219,6 +219,20 @@ class FairringBackend : public Fallback {
   WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
   std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
                                                                  const Tensors& tensors) const;
+  struct DeviceWay {               // whose such calls are, alike on all ranks
+    std::string whyNccls;          // all of them; empty: they are not
+    std::uint64_t leastBytes = 0;  // of a call that is not NCCL's
+    bool isOnTrial = false;        // only if the trial says so, which has yet to be made (device_trial.h)
+    bool isNews = false;           // that they are NCCL's
+  };
+  DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
+  DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
+  void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
+  // Makes the trial, at the same call of all ranks; what it has decided.
+  DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
+  std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
+  // Of what all ranks say the first that is not empty, with who says it.
+  std::string firstReason(const std::string& mine, const std::vector<RankFacts>& facts);
   c10::Stream deviceEnd(const at::Device& device);
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;
@@ -246,12 +260,12 @@ class FairringBackend : public Fallback {
   const std::unique_ptr<Reconfigurer> reconfigurer_;  // null where the group keeps its members
   std::shared_ptr<Lineage> lineage_ = std::make_shared<Lineage>();
   std::atomic<std::uint64_t> groupsBefore_ = 0;
-  std::atomic<bool> deviceWayTold_ = false;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
   Origin origin_;
+  std::optional<DeviceWay> deviceWay_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
   std::optional<GroupId> groupId_;  // where its members have changed

@@ -114,15 +114,15 @@ class Fallback : public c10d::Backend {
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   Coalescing& coalescing() { return coalescing_; }
+  using BackendPtr = StockNccl::BackendPtr;
+  BackendPtr nccl();
 
  private:
-  using BackendPtr = StockNccl::BackendPtr;
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
 
   // NCCL's; throws ValueError where the tensors are not on a CUDA device.
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Begin& begin);
   WorkPtr delegate(const Begin& begin);
-  BackendPtr nccl();
 
   const pid_t maker_;
   const Parts parts_;

@@ -260,6 +260,10 @@ void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
   if (givenUp_) throw Failure(makeError(ErrorKind::Aborted, "rank ", options_.rank, " left group ", options_.name));
 }
 
+void Membership::endWithin(std::chrono::seconds limit) {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->endWithin(limit);
+}
+
 void Membership::giveUp() {
   const std::lock_guard lock(mutex_);
   givenUp_ = true;

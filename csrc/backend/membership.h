@@ -51,7 +51,11 @@ struct MembershipOptions : BootstrapOptions {
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
   bool devices = false;                              // calls on CUDA tensors are the engine's
+  bool devicesOnTrial = false;                       // and only where a trial of the group says so (device_trial.h)
+  std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: what goes with the two
+  bool deviceWritesWords = true;                     // to tell the host how far it is; else its driver calls functions
   bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
+  bool isTrial = false;                              // whose errors are nobody's but the trial's
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
@@ -107,9 +111,15 @@ class Membership {
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   std::uint64_t callsMade() const;
   bool usesDevices() const { return options_.devices; }
+  bool triesDevices() const { return options_.devicesOnTrial; }
+  bool deviceWritesWords() const { return options_.deviceWritesWords; }
+  std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
+  // Another one of the same ranks, beside this one, whose calls on a device may fail.
+  std::unique_ptr<Membership> trial() const;
   bool deviceHasRails() const { return options_.deviceHasRails; }
-  void giveUp();                   // ends the wait for ranks, if there is one
-  void abort(const Error& error);  // ends all calls, those to come too
+  void endWithin(std::chrono::seconds limit);  // as Group has it
+  void giveUp();                               // ends the wait for ranks, if there is one
+  void abort(const Error& error);              // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
   // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.

@@ -3,6 +3,7 @@
 // "device/<the first of them>/<how many texts there were before>", or "device/all/...".
 #include <algorithm>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "backend/cuda_device.h"
@@ -36,6 +37,20 @@ void Membership::equip(GroupSettings& settings) {
   settings.deviceHasRails = options_.deviceHasRails;
 }
 
+std::unique_ptr<Membership> Membership::trial() const {
+  constexpr std::uint64_t kMostStaging = 8 << 20;
+  constexpr std::uint64_t kMostOfSlice = 512 << 10;
+  MembershipOptions options = options_;
+  options.name += "/trial";
+  options.totalMemoryBytes = std::min(options.totalMemoryBytes, kMostStaging);
+  options.sliceBytes = std::min(options.sliceBytes, kMostOfSlice);
+  options.traceDirectory.clear();
+  options.endsProcess = false;
+  options.isTrial = true;
+  return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store_), std::move(options),
+                                      [](Completion&) {});
+}
+
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   const auto self = std::ranges::find(machineRanks, options_.rank);
@@ -50,6 +65,7 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
                          .fromFirst = throughStore(store, bootstrap_->key(concat("device/", machineRanks.front())),
                                                    self == machineRanks.begin(), who + "its machine"),
                          .fromFirstOfAll = nullptr,
+                         .writesWords = options_.deviceWritesWords,
                          .timeout = timeout};
   if (options_.deviceHasRails) {
     place.fromFirstOfAll = throughStore(store, bootstrap_->key("device/all"), options_.rank == 0, who + "the group");

@@ -1,7 +1,7 @@
-// FairringBackend's way with calls on CUDA tensors, where FAIRRING_CUDA=on, and with all-reduces among them: the engine
-// enqueues them, level 0 is NCCL's. What the table leaves out goes to NCCL whole. It follows from the operation,
-// dtypes, layout, the group, what its ranks' devices can do and, for floats of 8 bits, their generation, which are the
-// same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
+// FairringBackend's way with calls on CUDA tensors, where FAIRRING_CUDA is on or auto, and with all-reduces among them:
+// the engine enqueues them, level 0 is NCCL's. What the table leaves out goes to NCCL whole. It follows from the
+// operation, dtypes, layout, size, the group, what its ranks' devices can do and, for floats of 8 bits, their
+// generation, which are the same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
@@ -44,9 +44,14 @@ std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contri
   return operands;
 }
 
-// Why NCCL has all of a group's calls; empty: it has not.
-std::string whyNcclsWhole(Membership& membership, std::chrono::milliseconds timeout) {
-  return membership.usesDevices() ? membership.group(timeout).whyNotOnDevice() : "FAIRRING_CUDA is off";
+std::uint64_t wholeBytes(const Tensors& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+bool areInOneSite(const std::vector<RankFacts>& facts) {
+  return std::ranges::all_of(facts, [&](const RankFacts& one) { return one.place.site == facts.front().place.site; });
 }
 
 std::string wayOf(Membership& membership, const std::string& whyNccls, std::chrono::milliseconds timeout) {
@@ -58,11 +63,16 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
 }
 
 // Each way that a group of this process takes, once.
-void tellOnce(const std::string& way) {
+void tellOnce(const std::string& way, bool isNews) {
   static std::mutex mutex;
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
-  if (told.insert(way).second) LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
+  if (!told.insert(way).second) return;
+  if (isNews) {
+    LOG(WARNING) << "fairring: with FAIRRING_CUDA=auto reductions and all-gathers of CUDA tensors are " << way;
+  } else {
+    LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
+  }
 }
 
 }  // namespace
@@ -111,14 +121,15 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   if (!membership) return nullptr;
   refuseUnlessUsable();
   try {
-    const std::string whyNccls = whyNcclsWhole(*membership, call.timeout);
-    if (!deviceWayTold_.exchange(true)) tellOnce(wayOf(*membership, whyNccls, call.timeout));
-    if (!whyNccls.empty()) return nullptr;
+    DeviceWay way = deviceWay(*membership, call.timeout);
+    if (!way.whyNccls.empty() || wholeBytes(call.common.tensors) < way.leastBytes) return nullptr;
     const c10::Device device = call.inputs.front().device();
     const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
     if (isCapturing(callers)) return nullptr;
     std::optional<Call> made = make();
     if (!made) return nullptr;
+    if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
+    if (!way.whyNccls.empty()) return nullptr;
     made->timeout = call.timeout;
     made->signature = signatureOf(call.operation, call.common);
     countCall();
@@ -136,6 +147,41 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+}
+
+FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (deviceWay_) return *deviceWay_;
+  }
+  const DeviceWay way = decide(membership, timeout);
+  settle(way, membership, timeout);
+  return way;
+}
+
+void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout) {
+  if (!way.isOnTrial) tellOnce(wayOf(membership, way.whyNccls, timeout), way.isNews && getRank() == 0);
+  const std::lock_guard lock(mutex_);
+  deviceWay_ = way;
+}
+
+// By what all ranks have said of themselves. Where nobody has switched it on for sure, small calls are NCCL's, whose
+// latency is less; between sites that counts for nothing, for the network there takes longer than either.
+FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
+  constexpr std::uint64_t kLeastBytes = 1 << 20;
+  if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};
+  const bool isAuto = membership.triesDevices();
+  const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  DeviceWay way{.whyNccls = deviceObstacle(facts), .isOnTrial = false, .isNews = isAuto};
+  if (!way.whyNccls.empty()) return way;
+  way = {.whyNccls = membership.group(timeout).whyNotOnDevice(),
+         .leastBytes = membership.leastOnDevice().value_or(isAuto && areInOneSite(facts) ? kLeastBytes : 0)};
+  const Transport rail = membership.transportFor(facts).transports.rail;
+  if (isAuto && !membership.deviceHasRails() && areInOneSite(facts) && rail.kind != Transport::Kind::Tcp) {
+    way.whyNccls = concat("its rails would take ", rail.name(), ", which NCCL takes without the host's memory");
+  }
+  way.isOnTrial = isAuto && way.whyNccls.empty();
+  return way;
 }
 
 // The stream on which calls end, one after the other.

@@ -9,7 +9,9 @@
 namespace fairring {
 namespace {
 
-void* waitValueCall() { return driverCall("cuStreamWaitValue64", 11070); }  // in its present form since then
+// In their present form since then.
+void* waitValueCall() { return driverCall("cuStreamWaitValue64", 11070); }
+void* writeValueCall() { return driverCall("cuStreamWriteValue64", 11070); }
 
 std::string inWords(CUresult result) {
   const auto nameOf = reinterpret_cast<PFN_cuGetErrorName_v6000>(driverCall("cuGetErrorName", 6000));
@@ -95,8 +97,9 @@ void callFrom(cudaStream_t stream, std::function<void()> function, int device) {
 std::string StreamWords::unusable(int device) {
   const auto deviceOf = reinterpret_cast<PFN_cuDeviceGet_v2000>(driverCall("cuDeviceGet", 2000));
   const auto attributeOf = reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(driverCall("cuDeviceGetAttribute", 2000));
-  if (deviceOf == nullptr || attributeOf == nullptr || waitValueCall() == nullptr) {
-    return concat("the driver of CUDA device ", device, " has no cuStreamWaitValue64: one of CUDA 11.7 or later has");
+  if (deviceOf == nullptr || attributeOf == nullptr || waitValueCall() == nullptr || writeValueCall() == nullptr) {
+    return concat("the driver of CUDA device ", device,
+                  " has no cuStreamWaitValue64 or cuStreamWriteValue64: one of CUDA 11.7 or later has both");
   }
   CUdevice handle = 0;
   int can = 0;
@@ -107,7 +110,7 @@ std::string StreamWords::unusable(int device) {
   return {};
 }
 
-StreamWords::StreamWords(int device) : device_(device), waitValue_(waitValueCall()) {
+StreamWords::StreamWords(int device) : device_(device), waitValue_(waitValueCall()), writeValue_(writeValueCall()) {
   const std::string reason = unusable(device);
   check(reason.empty(), ErrorKind::Configuration, reason);
 }
@@ -119,6 +122,15 @@ void StreamWords::holdUntil(cudaStream_t stream, const std::uint64_t* word, std:
   const CUresult result = waitValue(stream, address, atLeast, CU_STREAM_WAIT_VALUE_GEQ);
   if (result == CUDA_SUCCESS) return;
   throw Failure(makeError(ErrorKind::System, "cuStreamWaitValue64 on CUDA device ", device_, ": ", inWords(result)));
+}
+
+void StreamWords::write(cudaStream_t stream, std::uint64_t* word, std::uint64_t value) const {
+  const CurrentDevice current(device_);
+  const auto writeValue = reinterpret_cast<PFN_cuStreamWriteValue64_v11070>(writeValue_);
+  const auto address = reinterpret_cast<CUdeviceptr>(word);
+  const CUresult result = writeValue(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (result == CUDA_SUCCESS) return;
+  throw Failure(makeError(ErrorKind::System, "cuStreamWriteValue64 on CUDA device ", device_, ": ", inWords(result)));
 }
 
 }  // namespace fairring

@@ -81,20 +81,26 @@ class CudaEventPool {
 // block, and neither it nor what dies with it may call CUDA. It is never called if the context has an error by then.
 void callFrom(cudaStream_t stream, std::function<void()> function, int device);
 
-// Words in memory that a stream waits for: operations of the driver's, looked up in the one that the process has.
+// Words in memory that a stream waits for, or writes: operations of the driver's, looked up in the one that the process
+// has.
 class StreamWords {
  public:
   explicit StreamWords(int device);  // throws Failure(Configuration) where unusable() has a reason
 
-  // Why a stream of this device can't wait for words of 64 bits; empty where it can.
+  // Why a stream of this device can't do so with words of 64 bits; empty where it can.
   static std::string unusable(int device);
 
   // Holds the stream until *word, in pinnedMemory(), has counted up to the value.
   void holdUntil(cudaStream_t stream, const std::uint64_t* word, std::uint64_t atLeast) const;
 
+  // Writes the word, in pinnedMemory(), when all that was enqueued before is complete, and the host sees what that
+  // wrote.
+  void write(cudaStream_t stream, std::uint64_t* word, std::uint64_t value) const;
+
  private:
   int device_;
   void* waitValue_;
+  void* writeValue_;
 };
 
 }  // namespace fairring

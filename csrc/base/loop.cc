@@ -15,18 +15,28 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::microseconds kShortJobs{50};  // in one turn: about as long as a piece of a long one
-constexpr std::chrono::hours kLongestSleep{24};      // what fits into poll()'s argument
+constexpr std::chrono::hours kLongestSleep{24};      // what fits into epoll_wait()'s argument
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
   Loop::Clock::time_point sleepAt;
 };
 
-// For poll() and epoll_wait(): in milliseconds, rounded up.
+// For epoll_wait(): in milliseconds, rounded up.
 int untilMs(Loop::Clock::time_point now, Loop::Clock::time_point when) {
   if (when <= now) return 0;
   const auto sleep = std::min<Loop::Clock::duration>(when - now, kLongestSleep);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(sleep).count());
+}
+
+// The same to the nanosecond, without a look at what has come: timers may be some tens of microseconds away
+// (device/told_words.h).
+void sleepOn(int epoll, Loop::Clock::time_point now, Loop::Clock::time_point until) {
+  const auto sleep = std::clamp<Loop::Clock::duration>(until - now, Loop::Clock::duration::zero(), kLongestSleep);
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(sleep);
+  const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(sleep - seconds).count()};
+  pollfd events{.fd = epoll, .events = POLLIN, .revents = 0};
+  ::ppoll(&events, 1, &time, nullptr);
 }
 
 }  // namespace
@@ -94,8 +104,7 @@ void Loop::progressInBackground() {
   if (serve()) return ownership_.give({});
   const auto next = firstTimer();
   if (!ownership_.stepAside(next)) return ownership_.give({});
-  pollfd events{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
-  ::poll(&events, 1, untilMs(now_(), next));
+  sleepOn(epoll_.get(), now_(), next);
   ownership_.comeBack();
 }
 

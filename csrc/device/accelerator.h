@@ -7,9 +7,11 @@
 // events.
 // - A *gate* holds a stream until a word in pinned memory has reached a value. The loop writes words, with release
 //   order, and calls nothing here. Work behind the gate sees all that the writer wrote before. Words only count up.
-// - *tell* calls a function of the host's when all that was enqueued before it in its stream is complete. What copies
-//   out of the device wrote is then visible to whoever the function tells. It must not block and must not call
-//   anything here: it posts to a loop.
+// - *write* writes a word in pinned memory when all that was enqueued before it in its stream is complete. What copies
+//   out of the device wrote is then visible to whoever reads the word, with acquire order. So a stream tells where it
+//   is.
+// - *tell* calls a function of the host's at such a point instead. The function must not block and must not call
+//   anything here: it posts to a loop. A driver may call none while some thread waits in it for the device.
 // So the host never waits for the device, and no stream but one behind a gate waits for the host.
 //
 // Threads: what enqueues is called by callers, one at a time for each accelerator (their group's order), in program
@@ -65,6 +67,8 @@ class Accelerator {
 
   // Holds the stream until *word >= atLeast.
   virtual void gate(Stream stream, const Word* word, Word atLeast) = 0;
+  virtual bool writesWords() const = 0;  // which of the two to use
+  virtual void write(Stream stream, Word* word, Word value) = 0;
   virtual void tell(Stream stream, std::function<void()> reached) = 0;
 
   // Level 0, between the ranks of the machine, which make the same calls in the same order. Of the slice they read the

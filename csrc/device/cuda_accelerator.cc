@@ -33,8 +33,9 @@ class CudaAccelerator final : public Accelerator {
     NcclPlace place;
     std::function<std::string(const std::string&)> fromFirst;
   };
-  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong)
+  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong, bool writesWords)
       : device_(machine.place.device),
+        writesWords_(writesWords),
         words_(device_),
         events_(device_),
         reductions_(device_),
@@ -79,6 +80,8 @@ class CudaAccelerator final : public Accelerator {
   void gate(Stream stream, const Word* word, Word atLeast) override {
     words_.holdUntil(cudaStreamOf(stream), word, atLeast);
   }
+  bool writesWords() const override { return writesWords_; }
+  void write(Stream stream, Word* word, Word value) override { words_.write(cudaStreamOf(stream), word, value); }
   void tell(Stream stream, std::function<void()> reached) override {
     callFrom(cudaStreamOf(stream), std::move(reached), device_);
   }
@@ -109,6 +112,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   const int device_;
+  const bool writesWords_;
   const StreamWords words_;
   CudaEventPool events_;
   const DeviceReductions reductions_;
@@ -135,7 +139,7 @@ std::string whyNoCudaAccelerator(int device) {
 }
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
-                                                 const std::optional<NcclRanks>& railsAmong,
+                                                 const std::optional<NcclRanks>& railsAmong, bool writesWords,
                                                  std::chrono::milliseconds timeout) {
   const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
     assert(ranks.index >= 0 && ranks.index < ranks.count);
@@ -149,7 +153,7 @@ std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const Ncc
   };
   std::optional<CudaAccelerator::Ranks> group;
   if (railsAmong) group = ranksOf(*railsAmong, "the group");
-  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group);
+  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group, writesWords);
 }
 
 }  // namespace fairring

@@ -101,6 +101,7 @@ void DeviceScheduler::retireIfOver(std::uint64_t sequence) {
 
 void DeviceScheduler::fail(const Error& error) {
   halt();
+  words_->stop();
   slices_.clear();
   for (const auto& pending : std::exchange(calls_, {})) pending->call.done(error);
   gates_.openAll();  // last: who comes through finds the error

@@ -12,9 +12,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "device/device_calls.h"
 #include "device/gates.h"
+#include "device/told_words.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
 
@@ -22,7 +24,9 @@ namespace fairring {
 
 class DeviceScheduler final : public DeviceCalls {
  public:
-  DeviceScheduler(Gates gates, std::uint64_t stagingBytes) : gates_(gates), ring_(stagingBytes) {}
+  // words: by which the device tells how far it is; fail() ends these too
+  DeviceScheduler(Gates gates, std::uint64_t stagingBytes, std::shared_ptr<ToldWords> words)
+      : gates_(gates), words_(std::move(words)), ring_(stagingBytes) {}
 
   void open(Exchange& rails) override;  // from now on slices are admitted; before, they only queue
 
@@ -65,6 +69,7 @@ class DeviceScheduler final : public DeviceCalls {
   static std::size_t stepsOf(const UnderWay& state) { return state.slice->plan->size(); }
 
   Gates gates_;
+  const std::shared_ptr<ToldWords> words_;
   StagingRing ring_;
   Exchange* rails_ = nullptr;
   std::deque<std::shared_ptr<Pending>> calls_;

@@ -15,14 +15,12 @@ void DirectRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, 
   }
 }
 
-// In a stream of its own, so that no slice stands behind a function of the host's.
+// In a stream of its own, so that no slice stands behind it.
 void DirectRails::endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) {
   const Accelerator::Stream stream = accelerator.tellingStream();
   for (const auto& end : ends) accelerator.wait(stream, end);
-  accelerator.tell(stream, [&loop = loop_, weak = std::weak_ptr(calls_)] {
-    loop.post([weak] {
-      if (const auto calls = weak.lock()) calls->end();
-    });
+  tells_.tell(accelerator, stream, [weak = std::weak_ptr(calls_)] {
+    if (const auto calls = weak.lock()) calls->end();
   });
 }
 

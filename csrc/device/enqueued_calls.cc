@@ -13,6 +13,7 @@ void EnqueuedCalls::end() {
 }
 
 void EnqueuedCalls::fail(const Error& error) {
+  words_->stop();
   for (const Call& call : std::exchange(calls_, {})) call.done(error);
 }
 

@@ -3,13 +3,18 @@
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <utility>
 
 #include "device/device_calls.h"
+#include "device/told_words.h"
 
 namespace fairring {
 
 class EnqueuedCalls final : public DeviceCalls {
  public:
+  explicit EnqueuedCalls(std::shared_ptr<ToldWords> words) : words_(std::move(words)) {}
+
   void open(Exchange&) override {}
   void begin(Call call) override { calls_.push_back(std::move(call)); }
   void end();  // the device has finished the oldest
@@ -21,6 +26,7 @@ class EnqueuedCalls final : public DeviceCalls {
   const Call* oldestCall() const override { return calls_.empty() ? nullptr : &calls_.front(); }
 
  private:
+  const std::shared_ptr<ToldWords> words_;
   std::deque<Call> calls_;
 };
 

@@ -37,10 +37,11 @@ std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
 
 GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loop& loop)
     : loop_(loop),
+      tells_(accelerator, loop),
       pinned_(accelerator.pinned(stagingBytes)),
       words_(accelerator.pinned(Gates::kBytes)),
       gates_(words_),
-      scheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes)),
+      scheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes, tells_.words())),
       pinnedBody_(std::make_shared<const PinnedBody>()) {}
 
 // The slice as the loop has it.
@@ -67,7 +68,7 @@ void GatedRails::endSlice(Accelerator& accelerator, Accelerator::Stream stream, 
 }
 
 // What the loop has brought in this step is summed, and goes out again, or to the user.
-void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step) const {
+void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step) {
   const Plan& plan = *slice.plan;
   if (!isForDevice(plan, step)) return;
   await(at, slice, step);
@@ -96,12 +97,10 @@ void GatedRails::await(const At& at, const Slice& slice, std::size_t gate) const
   at.accelerator.gate(at.stream, gates_.word(slice.id.sequence, gate), Gates::opened(slice.id.sequence));
 }
 
-void GatedRails::tell(const At& at, const Slice& slice, std::size_t step) const {
+void GatedRails::tell(const At& at, const Slice& slice, std::size_t step) {
   std::weak_ptr<DeviceScheduler> weak = scheduler_;
-  at.accelerator.tell(at.stream, [&loop = loop_, weak = std::move(weak), sequence = slice.id.sequence, step] {
-    loop.post([weak, sequence, step] {
-      if (const auto scheduler = weak.lock()) scheduler->reached(sequence, step);
-    });
+  tells_.tell(at.accelerator, at.stream, [weak = std::move(weak), sequence = slice.id.sequence, step] {
+    if (const auto scheduler = weak.lock()) scheduler->reached(sequence, step);
   });
 }
 

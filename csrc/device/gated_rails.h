@@ -15,6 +15,7 @@
 #include "device/device_rails.h"
 #include "device/device_scheduler.h"
 #include "device/gates.h"
+#include "device/tells.h"
 
 namespace fairring {
 
@@ -34,14 +35,15 @@ class GatedRails final : public DeviceRails {
     Accelerator& accelerator;
     Accelerator::Stream stream;
   };
-  void enqueueStep(const At& at, const Slice& slice, std::size_t step) const;
+  void enqueueStep(const At& at, const Slice& slice, std::size_t step);
   void copyOut(const At& at, const Slice& slice, const Range& range) const;
   void copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const;
   void await(const At& at, const Slice& slice, std::size_t gate) const;
-  void tell(const At& at, const Slice& slice, std::size_t step) const;
+  void tell(const At& at, const Slice& slice, std::size_t step);
   std::byte* pinnedImage(const Slice& slice) const { return pinned_.get() + slice.stagingOffset; }
 
   Loop& loop_;
+  Tells tells_;
   const Accelerator::Memory pinned_;
   const Accelerator::Memory words_;
   const Gates gates_;

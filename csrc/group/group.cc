@@ -46,7 +46,12 @@ Group::~Group() {
   if (chain_) {
     std::promise<void> idle;
     threads_.slices.loop().post([this, &idle] { member_->whenDeviceIsIdle([&idle] { idle.set_value(); }); });
-    idle.get_future().wait();
+    const std::future<void> over = idle.get_future();
+    if (endsWithin_ && over.wait_for(*endsWithin_) == std::future_status::timeout) {
+      abort(makeError(ErrorKind::Aborted, "rank ", settings_.rank, " ended its process ", endsWithin_->count(),
+                      " s ago without destroy_process_group(), and its calls on CUDA tensors had not ended since"));
+    }
+    over.wait();
   }
   writeTraceAtEnd();  // before the connections end, of which it tells
   const auto left = std::make_shared<std::promise<void>>();
@@ -146,7 +151,7 @@ void Group::joinAll(Accelerator::Stream joined) noexcept {
 
 std::unique_ptr<DeviceRails> Group::railsOf(Accelerator& accelerator) {
   Loop& loop = threads_.slices.loop();
-  if (settings_.deviceHasRails) return std::make_unique<DirectRails>(loop);
+  if (settings_.deviceHasRails) return std::make_unique<DirectRails>(accelerator, loop);
   return std::make_unique<GatedRails>(accelerator, settings_.totalMemoryBytes, loop);
 }
 

@@ -3,10 +3,12 @@
 // The first error wins, is told to the neighbours, which relay it, and ends all calls, those to come too.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,7 +59,9 @@ class Group {
   // Calls 1 to the one returned are complete here, and no call that is under way becomes so any more: it ends with an
   // error. Waits for those so long before.
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
-  void abort(const Error& error);      // nothing, if there was an error before
+  void abort(const Error& error);  // nothing, if there was an error before
+  // How long its end waits for calls on a device, which it breaks off then. Not called: for as long as they have.
+  void endWithin(std::chrono::seconds limit) { endsWithin_ = limit; }
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
@@ -82,7 +86,8 @@ class Group {
   std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered
   int device_ = -1;                     // guarded by order_, and
   std::shared_ptr<DeviceChain> chain_;  // of that device, made at the first call on it; ends after the member's part
-  std::future<void> chainEnded_;        // where there is one: before the group ends
+  std::optional<std::chrono::seconds> endsWithin_;
+  std::future<void> chainEnded_;  // where there is one: before the group ends
 };
 
 }  // namespace fairring

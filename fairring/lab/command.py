@@ -54,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "from one site to another, one way: 20ms (default: 0ms)"
     add("--site-delay", default="0ms", metavar="TIME", help=text)
     add("--interfaces", type=int, default=1, metavar="N", help="of each machine, with a link each (default: 1)")
+    text = "CUDA devices of each machine, which do not exist: slow, for seeing whether a script is right on them"
+    add("--emulated-gpus", type=int, default=0, metavar="N", help=text)
     add(
         "--order",
         choices=ORDERS,
@@ -77,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             rate=arguments.rate,
             own_rates=arguments.own_rates,
             interfaces=arguments.interfaces,
+            emulated_gpus=arguments.emulated_gpus,
             sites=arguments.sites,
             site_rate=arguments.site_rate,
             site_delay=arguments.site_delay,

@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import final
 
+from fairring.lab import emulated_gpus
 from fairring.lab.child import Child, Setting
 from fairring.lab.cluster import LabError, Place, parse_own_rates, parse_rates, place_ranks
 from fairring.lab.environment import rank_environment
@@ -70,6 +71,7 @@ class Lab:
     sites: str = "1"  # or "3,1": machines of each, in order
     site_rate: str = "none"  # of each site's uplink in each direction
     site_delay: str = "0ms"  # from one site to another, one way
+    emulated_gpus: int = 0  # CUDA devices of each machine, which do not exist; 0: those that do
     own_rates: str = ""  # of machines whose links have another: "1=100mbit,3=none"
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class Lab:
             raise LabError("there is no command to run; on the command line it stands after a --")
         if self.only_rank is not None and not 0 <= self.only_rank < len(self._places):
             raise LabError(f"rank {self.only_rank} does not exist; the lab has ranks 0 to {len(self._places) - 1}")
+        inherited = {**os.environ, **self.env}
+        self._devices = emulated_gpus.variables(self.emulated_gpus, inherited) if self.emulated_gpus else {}
         self._stopping = Stopping(self.grace)
         self._cleanup = ExitStack()
         self._selector = self._cleanup.enter_context(selectors.DefaultSelector())
@@ -203,8 +207,10 @@ class Lab:
         self._selector.register(descriptor, selectors.EVENT_READ, when_readable)
 
     def _start_rank(self, place: Place) -> Task:
-        inherited = {**os.environ, **self.env}
+        inherited = {**os.environ, **self.env, **self._devices}
         environment = rank_environment(place, self.machines, self._wiring.meeting, inherited)
+        if self._devices:  # NCCL's name of the host is that of this machine, in all namespaces
+            environment["FAIRRING_MACHINE"] = f"lab{place.machine}"
         machine = self._wiring.keeper.machines[place.machine]
         child = Child(
             self.command,

@@ -23,7 +23,7 @@ class CudaAccelerators : public testing::Test {
     if (IsSkipped()) return;
     const std::string reason = whyNoCudaAccelerator(kDevice);
     if (!reason.empty()) GTEST_SKIP() << reason;
-    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt,
+    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt, true,
                                        std::chrono::seconds(60));
   }
 

@@ -79,6 +79,18 @@ TEST_F(CudaStreams, SeeBehindAGateWhatWasWrittenBefore) {
   }
 }
 
+TEST_F(CudaStreams, WriteAWordBehindWhatTheyHaveCopiedToTheHost) {
+  const CudaStream stream(kDevice);
+  const auto device = deviceMemory(64, kDevice);
+  for (std::uint64_t turn = 1; turn <= 1000; ++turn) {
+    checkCuda(cudaMemsetAsync(device.get(), static_cast<int>(turn & 0xff), 64, stream.get()), "memset", kDevice);
+    checkCuda(cudaMemcpyAsync(pinned(), device.get(), 64, cudaMemcpyDeviceToHost, stream.get()), "copy", kDevice);
+    words().write(stream.get(), word(), turn);
+    while (std::atomic_ref(*word()).load(std::memory_order_acquire) < turn) std::this_thread::yield();
+    for (int i = 0; i < 64; ++i) ASSERT_EQ(std::to_integer<std::uint64_t>(pinned()[i]), turn & 0xff) << turn;
+  }
+}
+
 TEST_F(CudaStreams, OpenForAValueFarBeyond) {
   const CudaStream stream(kDevice);
   words().holdUntil(stream.get(), word(), 3);

@@ -39,7 +39,7 @@ struct DeviceRank {
     auto accelerator = std::make_unique<SimulatedAccelerator>(
         machine, static_cast<std::size_t>(planner.topology().localIndexOf(rank)), seed, std::move(settings));
     device = accelerator.get();
-    std::unique_ptr<DeviceRails> way = std::make_unique<DirectRails>(loop);
+    std::unique_ptr<DeviceRails> way = std::make_unique<DirectRails>(*accelerator, loop);
     if (!isDirect) way = std::make_unique<GatedRails>(*accelerator, staging, loop);
     chain = std::make_unique<DeviceChain>(planner, rank, staging, std::move(accelerator), std::move(way));
     onLoop([this] { chain->calls()->open(*rails); });
@@ -88,7 +88,8 @@ struct DeviceRank {
     return chain->enqueue(tensors, device->callers());
   }
 
-  Loop loop;
+  Loop loop{
+      [this] { return time_ += std::chrono::milliseconds(1); }};  // so that whatever waits for a time has its turn
   MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   SimulatedAccelerator* device;
@@ -97,6 +98,9 @@ struct DeviceRank {
   std::function<void()> onEnded;
   std::vector<std::string> errors;
   std::set<int> differs;
+
+ private:
+  Loop::Clock::time_point time_;
 };
 
 class DeviceCluster {
@@ -118,6 +122,7 @@ class DeviceCluster {
     for (int r = 0; r < topology.world(); ++r) {
       DeviceRank::Settings own = settings(r);
       own.rails = rails;
+      own.writesWords = (seed + static_cast<unsigned>(r)) % 2 == 0;
       SimulatedMachine& machine = *machines_[static_cast<std::size_t>(topology.machineOf(r))];
       ranks.push_back(std::make_unique<DeviceRank>(planner, r, staging, network, machine,
                                                    seed * 64 + 1 + static_cast<unsigned>(r), own));

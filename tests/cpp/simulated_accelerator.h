@@ -36,7 +36,8 @@ class SimulatedAccelerator final : public Accelerator {
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
     // Held by whoever touches the device, where a thread steps it.
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
-    bool drains = false;  // at its end, until all that waits has been let go
+    bool writesWords = true;  // to tell how far it is; else it calls functions
+    bool drains = false;      // at its end, until all that waits has been let go
     // How much a queue holds; who enqueues more waits, and the world goes on meanwhile. As a device's queues do.
     std::size_t capacity = std::numeric_limits<std::size_t>::max();
     std::function<void()> meanwhile = [] {};
@@ -134,6 +135,12 @@ class SimulatedAccelerator final : public Accelerator {
               const Word now = std::atomic_ref(*const_cast<Word*>(word)).load(std::memory_order_acquire);
               return static_cast<std::int64_t>(now - atLeast) >= 0;
             }});
+  }
+  bool writesWords() const override { return settings_.writesWords; }
+  void write(Stream stream, Word* word, Word value) override {
+    const auto store = [word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); };
+    if (settings_.tellsEarly(told_++)) return store();
+    enqueue(stream, {.end = store});
   }
   void tell(Stream stream, std::function<void()> reached) override {
     if (settings_.tellsEarly(told_++)) return reached();

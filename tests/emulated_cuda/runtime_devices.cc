@@ -1,12 +1,17 @@
 // Of the CUDA runtime: devices, errors, versions. What only asks begins to use no device.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "calls.h"
+#include "report.h"
 #include "settings.h"
 
 using emulated::Devices;
@@ -18,6 +23,16 @@ namespace {
 constexpr int kVersion = 13000;
 constexpr int kCanWaitForValues64 = 122;  // of a stream
 constexpr int kCanWaitForValues32 = 92;
+
+// torch's operators on these devices, where torch is in the process: it asks for devices before it uses one.
+void loadOperators() {
+  static std::atomic<bool> loaded = false;
+  const char* folder = std::getenv("EMULATED_CUDA_LIBRARIES");
+  if (loaded || folder == nullptr || dlopen("libtorch_python.so", RTLD_NOLOAD | RTLD_LAZY) == nullptr) return;
+  if (loaded.exchange(true)) return;
+  const std::string library = std::string(folder) + "/libemulated_torch.so";
+  if (dlopen(library.c_str(), RTLD_NOW) == nullptr) emulated::fatal("torch's operators: %s", dlerror());
+}
 
 bool exists(int device) { return device >= 0 && device < emulated::settings().devices; }
 
@@ -57,6 +72,7 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   EMULATED_CALL("cudaGetDeviceCount");
+  loadOperators();
   *count = emulated::settings().devices;
   return *count > 0 ? cudaSuccess : failed(cudaErrorNoDevice);
 }

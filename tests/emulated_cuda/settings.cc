@@ -53,6 +53,7 @@ Omitted readOmitted() {
   parts >> omitted.index >> colon >> omitted.period;
   if (kind == "stream_wait_event") omitted.kind = Omission::StreamWaitEvent;
   if (kind == "wait_value") omitted.kind = Omission::WaitValue;
+  if (kind == "write_value_order") omitted.kind = Omission::WriteValueOrder;
   if (kind == "host_function_order") omitted.kind = Omission::HostFunctionOrder;
   if (!parts || omitted.kind == Omission::None || omitted.period < 1)
     fatal("EMULATED_CUDA_OMIT=%s: not understood", text);

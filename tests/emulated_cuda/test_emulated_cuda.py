@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Iterator
 
 import emulated_devices
@@ -15,7 +14,7 @@ from torch import nn
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(emulated_devices.LIBRARIES not in os.environ, reason="of emulated devices"),
+    emulated_devices.only_there,
 ]
 
 LATE = {"EMULATED_CUDA_LATE_US": "4000", "EMULATED_CUDA_LATE_ONE_IN": "1"}
@@ -38,7 +37,6 @@ def _started(size: int, **variables: str) -> Ranks:
 
 
 def _load(rank: int) -> None:
-    emulated_devices.load()
     torch.cuda.set_device(rank)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import emulated_devices
 import pytest
 import torch
@@ -12,7 +10,7 @@ from gpu_machines import start
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(emulated_devices.LIBRARIES not in os.environ, reason="of emulated devices"),
+    emulated_devices.only_there,
 ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import emulated_devices
 import pytest
 import torch
@@ -12,7 +10,7 @@ from gpu_machines import start
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(emulated_devices.LIBRARIES not in os.environ, reason="of emulated devices"),
+    emulated_devices.only_there,
 ]
 
 LATE = {"EMULATED_CUDA_LATE_US": "3000", "EMULATED_CUDA_LATE_ONE_IN": "2"}
@@ -55,9 +53,9 @@ def test_nothing_is_wrong_where_nothing_is_left_out() -> None:
         "wait_value:_core:0:3",  # gates: for a place in pinned staging,
         "wait_value:_core:1:3",  # for what has to be summed,
         "wait_value:_core:2:3",  # and for what was summed elsewhere
-        "host_function_order:_core:0:3",  # the loop sends what has been copied out,
-        "host_function_order:_core:1:3",  # and what has been summed;
-        "host_function_order:_core:2:3",  # it gives a place away that nobody needs any more
+        "write_value_order:_core:0:3",  # the loop sends what has been copied out,
+        "write_value_order:_core:1:3",  # and what has been summed;
+        "write_value_order:_core:2:3",  # it gives a place away that nobody needs any more
     ],
 )
 def test_what_is_left_out_is_noticed(left_out: str) -> None:

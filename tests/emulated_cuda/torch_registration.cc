@@ -1,5 +1,6 @@
 // Puts OperatorCall in the place of torch's CUDA kernels as it is loaded, after torch. What makes, views and resizes
 // tensors stays torch's own.
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -88,4 +89,5 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   replace(c10::DispatchKey::SparseCUDA, [](const auto& name, const auto&) { return isOfSparse(name.name); });
   library.impl("copy_", copy);
   library.impl("_fused_sdp_choice", mathOfAttention);
+  at::globalContext().setUserEnabledCuDNN(false);
 }

@@ -77,10 +77,21 @@ def test_the_device_is_usable_after_an_error() -> None:
     ranks.kill()
 
 
-def test_an_exception_ends_the_process_though_the_device_waits() -> None:
+def _unfinished(*arguments: str) -> lab.LabResult:
     environment = {"FAIRRING_CUDA": "on", "NCCL_IB_DISABLE": "1"}
-    with lab.Lab(program("unfinished"), [1, 1], network="none", env=environment) as running:
+    command = program("unfinished", *arguments)
+    with lab.Lab(command, [1, 1], network="none", env=environment, grace=TIMEOUT_SECONDS) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [1, 0], result.output
+    return result
+
+
+def test_an_exception_ends_the_process_though_the_device_waits() -> None:
+    result = _unfinished()
     assert "a batch without labels" in result.stderr[0]
     assert "rank 0 aborted its process group" in result.stdout[1]
+
+
+@pytest.mark.slow  # half a minute
+def test_a_process_that_exits_breaks_off_what_the_device_waits_for() -> None:
+    assert "rank 0 ended its process 30 s ago" in _unfinished("exits").stdout[1]

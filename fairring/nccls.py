@@ -1,0 +1,61 @@
+"""What of this host makes its calls on CUDA tensors NCCL's under FAIRRING_CUDA=auto, whatever the device itself can do.
+
+Where NCCL's network reaches the GPUs' own memory, rails from pinned memory are slower than NCCL is. Some settings, and
+a GPU that processes share, keep streams that stand at gates from overlapping with anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fairring import hardware_queues
+
+INFINIBAND = Path("/sys/class/infiniband")
+MODULES = Path("/sys/module")
+PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "gdrdrv")  # kernel modules by which a network card reads a GPU's memory
+DRIVER = Path("/proc/driver/nvidia/version")  # NVIDIA's open kernel module shares a GPU's memory as dma-buf
+MPS_PIPES = Path("/tmp/nvidia-mps")  # CUDA's default
+UNWANTED = {
+    "CUDA_LAUNCH_BLOCKING": ("1", "every launch would wait for the network"),
+    "NCCL_COMM_BLOCKING": ("1", "nothing could end NCCL's calls in time"),
+    "NCCL_LAUNCH_ORDER_IMPLICIT": ("1", "nothing would overlap"),
+}
+
+
+def reason(rails: str, environment: Mapping[str, str] | None = None) -> str:
+    """Why calls are better left to NCCL here, as one text; empty: nothing says so. rails: FAIRRING_CUDA_RAILS."""
+    variables = os.environ if environment is None else environment
+    for name, (value, effect) in UNWANTED.items():
+        if variables.get(name, "").strip() == value:
+            return f"{name}={value}, with which {effect}"
+    if few := hardware_queues.few():
+        return f"{hardware_queues.VARIABLE}={few}, with which nothing would overlap"
+    if (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES) / "control").exists():
+        return "its GPUs are shared by CUDA's MPS, under which gates are not known to work"
+    fabric = _fabric() if rails == "pinned" else ""
+    if fabric:
+        return f"NCCL reaches its GPUs' memory over {fabric}, without the host, as FAIRRING_CUDA_RAILS=nccl could"
+    return ""
+
+
+def _fabric() -> str:
+    """The first network card that is up and reads GPUs' memory by itself."""
+    cards = sorted(INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
+    reads = [name for name in PEER_MEMORY if (MODULES / name).exists()]
+    if "Open Kernel Module" in _text(DRIVER):
+        reads.append("dma-buf")
+    for card in cards:
+        is_up = any("ACTIVE" in _text(state) for state in card.glob("ports/*/state"))
+        driver = (card / "device" / "driver").resolve().name
+        if is_up and (reads or driver == "efa"):
+            return f"{card.name} ({', '.join(reads) or driver})"
+    return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
