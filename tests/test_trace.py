@@ -65,6 +65,8 @@ def test_a_machine_with_a_slow_link_is_named() -> None:
 def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() -> None:
     again = "of its packets went again"
     assert again in first(Job(slow_rate={1: 2e7}, again={1: 200})).text
+    assert named(Job(slow_rate={1: 2e7}, again={1: 400})) == [("loss", "machine host1")]
+    assert named(Job(slow_rate={1: 2e7}, again={1: 100})) == [("link", "machine host1")], "as a full queue loses"
     assert again not in first(Job(slow_rate={1: 2e7}, again={0: 200, 1: 200, 2: 200})).text
 
 

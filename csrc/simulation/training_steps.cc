@@ -44,7 +44,7 @@ class Course {
   }
 
   void reduce(int rank, std::size_t bucket) {
-    Call call{.signature = {.text = "all_reduce SUM of a bucket"}, .done = nullptr};
+    Call call{.signature = {.text = concat("all_reduce SUM of bucket ", bucket)}, .done = nullptr};
     call.operands.push_back(
         {tensor_.get(), training_.bucketBytes[bucket] / sizeof(float), Reduction{.dtype = DType::Float32}});
     call.done = [this, rank](const Error& error) {

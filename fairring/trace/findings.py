@@ -12,6 +12,7 @@ from fairring.trace.blame import Blame, CallBlame, Link, dearest
 LEAST_SHARE = 0.1  # of the time, of a cause that is named
 _SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
+_LOSSY = 0.01  # more than a full queue loses
 _TIMES_LOST = 3.0  # as many as others lose
 _QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
 _TWICE = 2.0
@@ -23,7 +24,7 @@ _PARTS = 8  # of the calls, in order: who is late is so in more than half of the
 class Finding:
     """seconds: of the whole time, that would be gained without it. who: "rank 5", "machine b" or "all ranks"."""
 
-    kind: str  # late, processor, link, sums
+    kind: str  # late, processor, link, loss, sums
     who: str
     seconds: float
     text: str
@@ -96,7 +97,7 @@ def _links(found: Blame) -> Iterator[Finding]:
             lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
             again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
             finding = Finding(
-                "link",
+                "loss" if lossy and lost > _LOSSY else "link",
                 title,
                 found.replay.gained(saved=[(1 - rate / usual) * _wire(found, call, machine) for call in found.by_call]),
                 f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",

@@ -13,7 +13,7 @@ namespace {
 using namespace fairring::simulation;  // NOLINT(google-build-using-namespace): all of it is used here
 
 constexpr const char* kUsage =
-    "stragglers DIRECTORY FROM SEEDS   trainings with each trouble, from the seeds FROM on\n";
+    "stragglers DIRECTORY FROM SEEDS [KIND]   trainings with each trouble, or with this one, from the seeds FROM on\n";
 
 struct Kind {
   Trouble::Kind kind;
@@ -25,7 +25,10 @@ constexpr std::array kKinds{Kind{Trouble::Kind::None, "none"},
                             Kind{Trouble::Kind::LateMachine, "late machine"},
                             Kind{Trouble::Kind::LateInput, "late input"},
                             Kind{Trouble::Kind::SlowLink, "slow link"},
-                            Kind{Trouble::Kind::SlowCore, "slow core"}};
+                            Kind{Trouble::Kind::SlowCore, "slow core"},
+                            Kind{Trouble::Kind::LateBucket, "late bucket"},
+                            Kind{Trouble::Kind::BusyCore, "busy core"},
+                            Kind{Trouble::Kind::LossyLink, "lossy link"}};
 
 // Who it is, as findings name it.
 std::string whoIsIt(const Trouble& trouble) {
@@ -33,8 +36,11 @@ std::string whoIsIt(const Trouble& trouble) {
     case Trouble::Kind::None: break;
     case Trouble::Kind::LateRank:
     case Trouble::Kind::LateInput:
+    case Trouble::Kind::LateBucket:
+    case Trouble::Kind::BusyCore:
     case Trouble::Kind::SlowCore: return fairring::concat("rank ", trouble.who);
     case Trouble::Kind::LateMachine:
+    case Trouble::Kind::LossyLink:
     case Trouble::Kind::SlowLink: return fairring::concat("machine host", trouble.who);
   }
   return "";
@@ -59,7 +65,7 @@ void play(const std::string& directory, const Kind& kind, std::uint64_t seed) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) {
+  if (count != 4 && count != 5) {
     std::cerr << kUsage;
     return 2;
   }
@@ -67,7 +73,9 @@ int main(int count, char** arguments) {
   const std::uint64_t seeds = std::strtoull(arguments[3], nullptr, 10);
   try {
     for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-      for (const Kind& kind : kKinds) play(arguments[1], kind, seed);
+      for (const Kind& kind : kKinds) {
+        if (count == 4 || std::string(arguments[4]) == kind.name) play(arguments[1], kind, seed);
+      }
     }
   } catch (const std::exception& error) {
     std::cerr << "stragglers: " << error.what() << "\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <random>
 
 #include "plan/cost_rows.h"
@@ -12,6 +13,8 @@ namespace fairring::simulation {
 namespace {
 
 constexpr double kBeginSeconds = 1e-3;
+constexpr std::uint64_t kStagingBytes = 50ULL << 20;
+constexpr std::uint64_t kPackets = 100'000;  // to each rail peer
 
 double share(std::uint64_t bits) { return static_cast<double>(bits >> 11) / 9007199254740992.0; }
 
@@ -25,9 +28,13 @@ std::vector<Place> placesOf(const Training& training) {
   return places;
 }
 
+bool isOf(const Trouble& trouble, std::initializer_list<Trouble::Kind> kinds) {
+  return std::ranges::find(kinds, trouble.kind) != kinds.end();
+}
+
 WorldSettings settingsOf(const Training& training) {
   WorldSettings settings{.places = placesOf(training),
-                         .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
+                         .planner = {kStagingBytes, 25ULL << 20, builtInRows("tcp", "tcp")},
                          .moves = false,
                          .records = true};
   settings.costs.network.bytesPerSecond = training.bytesPerSecond * NetworkCosts::kPayload;
@@ -39,7 +46,8 @@ class Course {
  public:
   explicit Course(const Training& training) : training_(training), world_(settingsOf(training)) {
     const Trouble& trouble = training.trouble;
-    if (trouble.kind == Trouble::Kind::SlowLink) world_.slowLink(trouble.who, trouble.factor);
+    if (isOf(trouble, {Trouble::Kind::SlowLink, Trouble::Kind::LossyLink}))
+      world_.slowLink(trouble.who, trouble.factor);
     if (trouble.kind == Trouble::Kind::SlowCore) world_.slow(trouble.who, trouble.factor);
   }
 
@@ -77,8 +85,10 @@ class Course {
                         static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(bucket)};
     std::mt19937_64 random(place);
     const Trouble& trouble = training_.trouble;
-    const bool isLate = (trouble.kind == Trouble::Kind::LateRank && trouble.who == rank) ||
-                        (trouble.kind == Trouble::Kind::LateMachine && trouble.who == rank / training_.ranks);
+    const bool isLate =
+        (isOf(trouble, {Trouble::Kind::LateRank, Trouble::Kind::BusyCore}) && trouble.who == rank) ||
+        (trouble.kind == Trouble::Kind::LateBucket && trouble.who == rank && trouble.bucket == bucket) ||
+        (trouble.kind == Trouble::Kind::LateMachine && trouble.who == rank / training_.ranks);
     return training_.bucketSeconds * (isLate ? trouble.factor : 1.0) * (1 + training_.unevenness * share(random()));
   }
 
@@ -96,13 +106,28 @@ class Course {
       facts.machines.push_back(place.machine);
       facts.hosts.push_back("host" + place.machine.substr(7));
     }
-    facts.stagingBytes = 50ULL << 20;
+    facts.stagingBytes = kStagingBytes;
+    facts.processor = processorOf(rank);
     for (const int peer : world_.planner().peersOf(rank)) {
+      facts.packets[peer] = {.sent = kPackets,
+                             .again = isLossy(rank) || isLossy(peer) ? kPackets / 50 : kPackets / 50'000};
       facts.clockLeads[peer] =
           ahead(rank) - ahead(peer) + static_cast<std::int64_t>(NetworkCosts().latencySeconds * 1e9);
     }
     facts.now = (world_.now() + Time(ahead(rank))).count();
     return facts;
+  }
+
+  ProcessorTime processorOf(int rank) const {
+    const Trouble& trouble = training_.trouble;
+    constexpr std::uint64_t kRan = 1'000'000'000;
+    const bool isBusy = trouble.kind == Trouble::Kind::BusyCore && trouble.who == rank;
+    const double waits = isBusy ? trouble.factor - 1 : 0.01;  // as long as it computes longer
+    return {.ran = kRan, .waited = static_cast<std::uint64_t>(kRan * waits)};
+  }
+
+  bool isLossy(int rank) const {
+    return training_.trouble.kind == Trouble::Kind::LossyLink && training_.trouble.who == rank / training_.ranks;
   }
 
   TraceRecords recordsOf(int rank) {
@@ -144,15 +169,21 @@ Training drawnTraining(std::uint64_t seed, Trouble::Kind kind) {
   training.bucketBytes =
       static_cast<std::uint64_t>(between(random, 0.25, 1.0) * training.bucketSeconds * training.bytesPerSecond) / 4 * 4;
   training.unevenness = between(random, 0.0, 0.2);
-  const bool isMachine = kind == Trouble::Kind::LateMachine || kind == Trouble::Kind::SlowLink;
+  const bool isMachine = isOf({kind}, {Trouble::Kind::LateMachine, Trouble::Kind::SlowLink, Trouble::Kind::LossyLink});
   if (kind == Trouble::Kind::LateMachine) training.ranks = std::max(training.ranks, 2);
   const int count = isMachine ? training.machines : training.machines * training.ranks;
   training.trouble = {.kind = kind, .who = static_cast<int>(random() % static_cast<std::uint64_t>(count))};
   switch (kind) {
     case Trouble::Kind::None: break;
     case Trouble::Kind::LateRank:
+    case Trouble::Kind::BusyCore:
     case Trouble::Kind::LateMachine: training.trouble.factor = between(random, 1.5, 4); break;
     case Trouble::Kind::LateInput: training.trouble.factor = between(random, 0.3, 2); break;
+    case Trouble::Kind::LateBucket:
+      training.trouble.factor = between(random, 3, 8);
+      training.trouble.bucket = static_cast<int>(random() % static_cast<std::uint64_t>(training.buckets));
+      break;
+    case Trouble::Kind::LossyLink:
     case Trouble::Kind::SlowLink: training.trouble.factor = between(random, 2.5, 10); break;
     case Trouble::Kind::SlowCore: training.trouble.factor = between(random, 5, 50); break;
   }

@@ -20,10 +20,14 @@ struct Trouble {
     LateInput,    // a rank begins each step so many times a step's computing later
     SlowLink,     // of a machine, both ways; so many times slower
     SlowCore,     // of a rank: all that its engine does takes so many times longer
+    LateBucket,   // a rank computes one bucket of each step so many times longer
+    BusyCore,     // LateRank, whose threads stand in line for a processor meanwhile
+    LossyLink,    // SlowLink, from and to which packets go again
   };
   Kind kind = Kind::None;
   int who = 0;  // rank or machine
   double factor = 1;
+  int bucket = 0;  // of LateBucket
 };
 
 struct Training {

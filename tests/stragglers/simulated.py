@@ -20,7 +20,16 @@ from fairring.trace.records import RankTrace, load
 from fairring.trace.words import explain
 
 PROGRAM = Path(__file__).parents[2] / "build" / "asan" / "tests" / "simulation" / "fairring_stragglers"
-_KINDS = {"late rank": "late", "late machine": "late", "late input": "late", "slow link": "link", "slow core": "sums"}
+_KINDS = {
+    "late rank": "late",
+    "late machine": "late",
+    "late input": "late",
+    "late bucket": "late",
+    "slow link": "link",
+    "lossy link": "loss",
+    "slow core": "sums",
+    "busy core": "processor",
+}
 _SURE = 1.5 * LEAST_SHARE  # share of the time that a trouble costs for sure to be named
 
 
