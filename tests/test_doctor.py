@@ -17,7 +17,7 @@ import pytest
 from certificates import Authority
 from lab_programs import REPOSITORY, needs_namespaces
 
-from fairring.config import MIB, Config
+from fairring.config import MIB, Config, Cuda
 from fairring.doctor import child, findings, machine, network, text, variables
 
 TIMEOUT_SECONDS = 280  # a safety net
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_found_with_what_to_do(changes: dict[str, Any], words: 
 def test_settings_that_this_machine_cannot_follow_are_found() -> None:
     (line,) = of(config=Config(interfaces=("eth9",)))
     assert line == "FAIL TP_SOCKET_IFNAME names eth9, which has no address here -> give one of: eth0"
-    (line,) = of(config=Config(cuda=True))
+    (line,) = of(config=Config(cuda=Cuda("on")))
     assert line.startswith("FAIL FAIRRING_CUDA=on can't be used: no CUDA")
     (line,) = of({"LOCAL_WORLD_SIZE": "16"})
     assert "16 ranks share 8 cores" in line
