@@ -56,7 +56,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-$(OLDEST_TORCH) test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -102,7 +102,7 @@ bench-engine: build
 # pytest's closing line comes last in each.
 test: test-cpp test-cuda test-python
 
-test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-$(OLDEST_TORCH) test-slow
+test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-oldest-torch test-slow
 
 test-all: test features test-rest
 
@@ -266,7 +266,7 @@ test-wheel: wheel
 	@for minor in $(TORCH); do $(MAKE) smoke-$$minor; done
 
 # The older one of two, so that the wheel has to choose.
-test-$(OLDEST_TORCH):
+test-oldest-torch:
 	@$(MAKE) wheel TORCH="$(OLDEST_TORCH) $(NEWEST_TORCH)"
 	@$(MAKE) smoke-$(OLDEST_TORCH)
 
