@@ -12,7 +12,7 @@ import pytest
 
 from fairring import cli, lab
 from fairring.bench import ddp, init_group, many, options, results, series
-from fairring.bench.contestants import parse_contestants
+from fairring.bench.contestants import ALONE, parse_contestants
 from fairring.bench.mpi_launch import Launch, LaunchError
 from fairring.bench.rows import Cluster, Sample, make_rows
 from fairring.bench.table import COSTS, TIMES, make_table
@@ -62,7 +62,7 @@ def test_across_sites_the_limit_is_that_of_the_way_between_them() -> None:
 
 
 def test_the_communication_part_of_a_step_is_a_difference_within_its_round() -> None:
-    rows = ddp.make_rows({ddp.ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
+    rows = ddp.make_rows({ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
     alone, gloo, ours = rows
     assert (alone.communication, gloo.communication, ours.communication) == (None, 3.0, 2.0)
     assert (ours.communication_deviation, ours.communication_vs_stock) == (0.0, 1.5)
@@ -196,7 +196,7 @@ def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:
         with lab.Lab([*BENCH, *command], machines=[2], network="none") as machine:
             result = machine.wait(timeout=120)
         assert result.exit_codes == [0, 0], result.output
-    assert [row["backend"] for row in results.read(trained)["rows"]] == [ddp.ALONE, "gloo", "fairring"]
+    assert [row["backend"] for row in results.read(trained)["rows"]] == [ALONE, "gloo", "fairring"]
     assert [len(row["seconds"]["both"]) for row in results.read(made)["rows"]] == [2, 2]
     assert [file.name for file in figures.draw([results.read(trained), results.read(made)], tmp_path, "svg")] == [
         "ddp.svg"
