@@ -8,6 +8,8 @@
 #include <future>
 #include <map>
 #include <numeric>
+#include <regex>
+#include <string>
 
 #include "base/fields.h"
 #include "group/leave_protocol.h"
@@ -23,6 +25,11 @@ using testing::kLong;
 using testing::Node;
 
 // Everyone contributes rank + 1.
+// An error without what it says of the call that was under way.
+std::string causeIn(const std::string& text) {
+  return std::regex_replace(text, std::regex("; call [0-9]+, [^;]*, was under way: its tensors [^;]*$"), "");
+}
+
 void allReduceEverywhere(Job& job, std::size_t elements) {
   const std::size_t world = job.nodes.size();
   std::vector<std::vector<float>> tensors;
@@ -85,9 +92,8 @@ TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
   const std::string text = first.get();
   EXPECT_NE(text.find("rank 2 (host-of-b)"), std::string::npos) << text;
   EXPECT_NE(text.find("all_reduce of 100"), std::string::npos) << text;
-  const std::string why = text.substr(0, text.find("; call 2, all_reduce of 100, was under way: its tensors "));
-  EXPECT_LT(why.size(), text.size()) << text;
-  EXPECT_EQ(second.get().substr(0, why.size()), why) << "the first error travels to the neighbours";
+  EXPECT_NE(text.find("; call 2, all_reduce of 100, was under way: its tensors "), std::string::npos) << text;
+  EXPECT_EQ(causeIn(second.get()), causeIn(text)) << "the first error travels to the neighbours";
 }
 
 TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
@@ -167,7 +173,7 @@ TEST(Group, DifferentCallsAreNamedFromBothSides) {
     auto first = job.allReduce(0, small);
     auto second = job.allReduce(1, large);
     const std::string one = first.get();
-    EXPECT_EQ(one, second.get());
+    EXPECT_EQ(causeIn(one), causeIn(second.get()));
     EXPECT_NE(one.find("call 2 was all_reduce of 10 on rank 0, but all_reduce of 300000 on rank 1"), std::string::npos)
         << one;
   }
@@ -183,7 +189,7 @@ TEST(Group, AnErrorStaysAndIsToldOnce) {
   std::vector<float> tensor(10);
   EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
   EXPECT_EQ(job.allReduce(0, tensor).get(), "enough");
-  EXPECT_EQ(job.allReduce(1, tensor).get(), "enough");
+  EXPECT_EQ(causeIn(job.allReduce(1, tensor).get()), "enough");
   for (const auto& node : job.nodes) node->group.reset();  // after that nothing is told any more
   EXPECT_EQ(told, 2) << "once by each rank";
 }
@@ -306,7 +312,7 @@ class WrongVerdict {
     EXPECT_NE(text.find(concat("rank ", on_, " (host-of-", "abc"[on_ / 2], ")")), std::string::npos) << text;
     for (const std::size_t rank : order) {
       if (rank == by_) continue;
-      EXPECT_EQ(done_[rank].get(), text) << "rank " << rank;
+      EXPECT_EQ(causeIn(done_[rank].get()), causeIn(text)) << "rank " << rank;
     }
   }
 
