@@ -19,7 +19,7 @@ from fairring.trace.words import explain
 TIMEOUT_SECONDS = 280  # less than pytest's own
 LOOKS = 10_000  # at the job, until it says what is looked for
 
-pytestmark = needs_namespaces
+pytestmark = [needs_namespaces, pytest.mark.slow]
 
 
 class StuckJob:
