@@ -309,8 +309,8 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    """Of what runs in a job: the lab, the benchmarks, the doctor and `fairring trace` start processes, and pass on to them
-    the variables that there are.
+    """Of what runs in a job: the lab, the benchmarks, the doctor and `fairring trace` start processes, and pass on the
+    variables that there are.
 
     CUDA's hardware queues have to be settled before there is a group, and so before there is a config; the flight
     recorder's variable is torch's alone.
