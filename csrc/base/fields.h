@@ -14,7 +14,7 @@
 // list of their own, and vectors of these.
 //
 // There is one way to fail: fromText() returns nothing if the text is not exactly what toText() would have made of the
-// value. What follows from that is the caller's to decide.
+// value. What follows from that is the caller's to decide; valueOf() throws.
 #pragma once
 
 #include <charconv>
@@ -26,6 +26,8 @@
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "base/error.h"
 
 namespace fairring {
 
@@ -129,6 +131,14 @@ std::optional<Value> fromText(std::string_view text) {
   std::optional<Value> value(std::in_place);
   row(*value);
   return row.isComplete() ? std::move(value) : std::nullopt;
+}
+
+// The same; throws a Failure of that kind, whose text is made of `why`, where there is no such value.
+template <class Value, class... Why>
+Value valueOf(std::string_view text, ErrorKind kind, const Why&... why) {
+  std::optional<Value> value = fromText<Value>(text);
+  if (!value) throw Failure(makeError(kind, why...));
+  return *std::move(value);
 }
 
 }  // namespace fairring

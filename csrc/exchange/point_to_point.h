@@ -43,7 +43,8 @@ struct Sending {
   const std::byte* data = nullptr;  // stays valid until done
   std::uint64_t bytes = 0;
   std::function<void(const Error&)> done;  // the memory may be written again; once
-  Loop::Clock::time_point since = {};      // filled in here
+  // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
+  Loop::Clock::time_point since = {};  // filled in here
 };
 
 struct Receiving {
@@ -52,7 +53,8 @@ struct Receiving {
   std::byte* data = nullptr;                         // stays valid until done
   std::uint64_t bytes = 0;                           // of a message, at most
   std::function<void(const Error&, int from)> done;  // once; who has sent it, where there is no error
-  Loop::Clock::time_point since = {};                // filled in here
+  // NOLINTNEXTLINE(readability-redundant-member-init): likewise
+  Loop::Clock::time_point since = {};  // filled in here
 };
 
 struct MessageWait {        // a call that has not ended

@@ -83,11 +83,9 @@ Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   facts.reserve(static_cast<std::size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) {
     const std::string text = store.get(factsKey(rank));
-    std::optional<RankFacts> one = fromText<RankFacts>(text);
-    check(one.has_value(), ErrorKind::Connection, "the store holds facts of rank ", rank,
-          " that are not of this version of fairring: '", text.substr(0, kShown),
-          "'; use the same version on all ranks");
-    facts.push_back(std::move(*one));
+    facts.push_back(valueOf<RankFacts>(text, ErrorKind::Connection, "the store holds facts of rank ", rank,
+                                       " that are not of this version of fairring: '", text.substr(0, kShown),
+                                       "'; use the same version on all ranks"));
   }
   // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
   steps_.checkFacts(facts);

@@ -64,6 +64,7 @@ bool CallLog::differs(std::uint64_t number, std::uint64_t hash) const {
 std::vector<CallLog::Told> CallLog::kept() const {
   const std::lock_guard lock(mutex_);
   std::vector<Told> calls;
+  calls.reserve(entries_.size());
   for (const Entry& entry : entries_) calls.push_back({entry.number, entry.hash, shown(entry.text.str())});
   return calls;
 }

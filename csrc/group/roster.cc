@@ -22,11 +22,9 @@ bool isToken(const std::string& text) {
 }
 
 Handle readHandle(const std::string& text) {
-  std::optional<Handle> handle = fromText<Handle>(text);
-  check(handle.has_value(), ErrorKind::Usage, "'", text.substr(0, kShown),
-        "' is no handle of this version of fairring: pass what get_reconfigure_handle() returned on each member, with ",
-        "the same version on all");
-  return std::move(*handle);
+  return valueOf<Handle>(text, ErrorKind::Usage, "'", text.substr(0, kShown),
+                         "' is no handle of this version of fairring: pass what get_reconfigure_handle() returned on ",
+                         "each member, with the same version on all");
 }
 
 std::vector<std::string> inOrder(std::vector<std::string> handles) {

@@ -25,17 +25,15 @@ struct Seat {
 };
 
 template <class Value>
-Value valueOf(const std::string& text, const std::string& key) {
-  std::optional<Value> value = fromText<Value>(text);
-  check(value.has_value(), ErrorKind::Configuration, "the store holds '", text.substr(0, 80), "' as ", key,
-        ", which no rank of fairring has written: is something else writing to the job's store?");
-  return std::move(*value);
+Value storedIn(const std::string& text, const std::string& key) {
+  return valueOf<Value>(text, ErrorKind::Configuration, "the store holds '", text.substr(0, 80), "' as ", key,
+                        ", which no rank of fairring has written: is something else writing to the job's store?");
 }
 
 // The value that the store holds there, or `otherwise`, which it holds from then on.
 template <class Value>
 Value valueAt(KeyValue& store, const std::string& key, const Value& otherwise) {
-  return valueOf<Value>(store.compareSet(key, "", toText(otherwise)), key);
+  return storedIn<Value>(store.compareSet(key, "", toText(otherwise)), key);
 }
 
 std::int64_t read(KeyValue& store, const char* key) { return valueAt(store, key, std::int64_t{0}); }
@@ -43,7 +41,7 @@ std::int64_t read(KeyValue& store, const char* key) { return valueAt(store, key,
 // Makes the number at least `least`; returns what it is then.
 std::int64_t raise(KeyValue& store, const char* key, std::int64_t least) {
   std::int64_t seen = read(store, key);
-  while (seen < least) seen = valueOf<std::int64_t>(store.compareSet(key, toText(seen), toText(least)), key);
+  while (seen < least) seen = storedIn<std::int64_t>(store.compareSet(key, toText(seen), toText(least)), key);
   return seen;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -14,7 +15,7 @@ namespace fairring::simulation {
 using Time = std::chrono::nanoseconds;  // since the beginning
 inline constexpr Time kNever = Time::max();
 
-inline Time ofSeconds(double seconds) { return Time(static_cast<std::int64_t>(seconds * 1e9 + 0.5)); }
+inline Time ofSeconds(double seconds) { return Time(std::llround(seconds * 1e9)); }
 inline double secondsOf(Time time) { return static_cast<double>(time.count()) / 1e9; }
 
 class EventQueue {
