@@ -40,7 +40,8 @@ TEST(GroupAgreement, WhatCountsIsWhatTheLastOfThemHasCompleted) {
 TEST(GroupAgreement, WhatOneHasLearntHoldsForThoseWhoMissedIt) {
   GroupHistory told = whoLeft(1, 18);
   GroupHistory untold = whoLeft(1, 18);
-  told.learn(*GroupHistory::agree({told, untold, whoLeft(1, 17)}));  // and the third dies: two that meet have 18
+  // And the third dies: two that meet have 18.
+  told.learn(GroupHistory::agree({told, untold, whoLeft(1, 17)}).value_or(Agreement()));
   told.leave(groupOf(2), 1);
   untold.leave(groupOf(2), 0);
   const auto agreed = GroupHistory::agree({carried(untold), carried(told)});
@@ -51,7 +52,7 @@ TEST(GroupAgreement, WhatOneHasLearntHoldsForThoseWhoMissedIt) {
 
 TEST(GroupAgreement, WhoWasLeftOutAndComesAgainHasNoPart) {
   GroupHistory stayed = whoLeft(1, 5);
-  stayed.learn(*GroupHistory::agree({stayed}));
+  stayed.learn(GroupHistory::agree({stayed}).value_or(Agreement()));
   stayed.leave(groupOf(2), 1);
   const auto agreed = GroupHistory::agree({whoLeft(1, 9), whoLeft(1, 9), carried(stayed)});
   ASSERT_TRUE(agreed);
@@ -154,7 +155,7 @@ class Training {
       Rank& rank = ranks_[at(member)];
       if (breaks && chance(2)) continue;
       ++rank.calls;
-      rank.states[{rank.history.ordinalOf(*rank.group), rank.calls}] = state;
+      rank.states[{rank.history.ordinalOf(rank.group.value_or(GroupId())), rank.calls}] = state;
     }
     return !breaks;
   }

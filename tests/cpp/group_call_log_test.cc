@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/fields.h"
 #include "exchange/recorder.h"
 #include "group/peer_progress.h"
