@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "exchange/arrivals.h"
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
@@ -47,6 +48,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void stop() override;
   bool isAtRest() const;  // no step, no grant, no message aside, and nothing asked for or held back
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
+  RatesByPeer takeRates() { return arrivals_.take(); }        // as Arrivals has it; none without a recorder
   std::vector<SliceRecord> underWay() const;                  // steps that have begun and are not over
 
   std::byte* place(int peer, const MessageHeader& header) override;
@@ -125,6 +127,7 @@ class Rails final : public Exchange, public MessageReceiver {
   Watermarks admitted_;  // all slices below have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
+  Arrivals arrivals_;
   bool stopped_ = false;
 };
 

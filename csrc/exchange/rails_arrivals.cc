@@ -114,6 +114,9 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
   }
   transfer->placed = true;
   transfer->placedAt = timeBy(recorder_, transfer->receiveBytes);
+  // A message that needs no grant comes in one piece, in no time that could be measured.
+  const std::uint64_t least = std::max<std::uint64_t>(limits_.messageBytes + 1, Recorder::kLeastBytes);
+  if (recorder_ != nullptr && transfer->receiveBytes >= least) arrivals_.begin(peer, transfer->placedAt);
   return transfer->receiveAt;
 }
 
