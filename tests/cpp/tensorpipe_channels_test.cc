@@ -211,11 +211,11 @@ TEST_F(TensorPipeChannels, AListenerWithAnotherSecretIsNotTrusted) {
 
 TEST_F(TensorPipeChannels, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesThePeer) {
   make(1);
-  connect("nonce shm:elsewhere shm://00001");
+  connect("5:nonce,13:shm:elsewhere,11:shm://00001,");
   EXPECT_NE(end().text().find("rank 1 can't reach rank 0"), std::string::npos) << end().text();
   make(1);
   ranks_[1].receiver.ends.clear();
-  connect("nonce uv:* uv://nowhere");
+  connect("5:nonce,4:uv:*,12:uv://nowhere,");
   EXPECT_NE(end().text().find("uv://nowhere"), std::string::npos) << end().text();
 }
 
