@@ -268,6 +268,8 @@ void Member::fail(const Error& error) {
     error_ = error;
   }
   const auto seen = settings_.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
+  // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
+  tellFailure(control_->peers());
   stopExchanges();
   if (channels_) channels_->close();
   messages_->fail(error);
@@ -282,7 +284,6 @@ void Member::fail(const Error& error) {
         [seen, directory = settings_.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
   }
   if (settings_.failed) settings_.failed(error);
-  tellFailure(control_->peers());
   leaveProtocol_.giveUp();
   if (leaving_) leave(std::exchange(leaving_, nullptr));
 }

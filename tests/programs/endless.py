@@ -1,4 +1,4 @@
-"""A rank: all-reduces until it fails, then prints why and after how long."""
+"""A rank: all-reduces until it fails, then prints why and after how long, and ends without a word to the others."""
 
 import time
 
