@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 from multiprocessing import forkserver
@@ -24,11 +25,18 @@ VARIABLES = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo", "OMP_NUM_THRE
 RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 
+@functools.cache
 def context() -> ForkServerContext:
-    """The processes have their variables from the start on: libraries read them once."""
+    """The processes have their variables from the start on: libraries read them once.
+
+    Returns once all is imported: on a busy machine that takes minutes, which no test has to reckon with.
+    """
     os.environ.update(RESOLVER)
     forked = multiprocessing.get_context("forkserver")
     forked.set_forkserver_preload(_PRELOADED)
     with mock.patch.dict(os.environ, VARIABLES):
         forkserver.ensure_running()
+    first = forked.Process(target=int, daemon=True)
+    first.start()
+    first.join()
     return forked

@@ -8,6 +8,7 @@ the hooks of Python's exit, and signals to the placeholder don't reach it: tests
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import runpy
 import socket
@@ -74,6 +75,7 @@ def _admit(listener: socket.socket, context: ForkServerContext, _folder: tempfil
 
 
 def _play(pid: int) -> None:
+    gc.freeze()  # as the nursery of failures does
     place = Path("/proc", str(pid))
     arguments = (place / "cmdline").read_bytes().decode().split("\0")[:-1]
     variables = (place / "environ").read_bytes().decode().split("\0")[:-1]

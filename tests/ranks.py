@@ -9,6 +9,7 @@ come back in rank order, and exceptions are raised here with their tracebacks.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -169,6 +170,7 @@ def all_reduce_ones(_rank: int, elements: int) -> float:
 
 
 def _serve(rank: int, pipe: Connection, stacks: Connection, environment: Mapping[str, str]) -> None:
+    gc.freeze()  # as the nursery of failures does
     os.environ.update(environment)
     faulthandler.register(signal.SIGUSR1, stacks.fileno(), all_threads=True)
     import fairring  # noqa: F401  registers the backend on torch before 2.15

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import signal
-import sys
+import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from certificates import Authority
+from forked_programs import forked_program
 from lab_programs import needs_namespaces
 
 from fairring import lab
 
 pytestmark = needs_namespaces
 
-PROGRAM = [sys.executable, str(Path(__file__).parent / "programs" / "stream.py")]
 TIMEOUT_SECONDS = 150
 OUTAGE_SECONDS = 3.0
 
@@ -31,12 +32,15 @@ def stream(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """What every rank reports after ten calls and the event, which comes in the middle of them."""
-    command = [*PROGRAM, *arguments]
-    with lab.Lab(command, machines, network="namespaces", env=env or {}, **settings) as running:
+    with ExitStack() as stack:
+        pipe = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pipe"
+        os.mkfifo(pipe)
+        command = forked_program("stream", str(pipe), *arguments)
+        running = stack.enter_context(lab.Lab(command, machines, network="namespaces", env=env or {}, **settings))
         running.wait_for_output(0, "ready", TIMEOUT_SECONDS)
         event(running)
         running.wait_for_output(0, "ten", TIMEOUT_SECONDS)
-        running.signal(signal.SIGUSR1, 0)
+        pipe.write_text("enough")
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output
     reports = [json.loads(text.splitlines()[-1]) for text in result.stdout]

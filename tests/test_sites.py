@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from forked_programs import forked_program
-from lab_programs import needs_namespaces, program
+from lab_programs import needs_namespaces
 
 from fairring import cost_rows, lab
 
@@ -110,7 +110,7 @@ def test_gradients_cross_as_bf16_in_half_the_bytes_with_the_same_bits_on_all_ran
 def test_what_goes_to_other_sites_takes_the_interface_for_it() -> None:
     sent = "tr : ' ' </proc/net/dev | awk '/eth1/ {print $10}'"
     report = f'{sent}; "$@"; {sent}'
-    command = ["sh", "-c", report, "sh", *program("slow_bytes", str(4 << 20))]
+    command = ["sh", "-c", report, "sh", *forked_program("slow_bytes", str(4 << 20))]
     env = {"TP_SOCKET_IFNAME": "eth0", "FAIRRING_SITE_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth0"}
     for text in run(command, [1, 1, 1, 1], "2", env, interfaces=2):
         before, sent, after = text.split("\n")[:3]
@@ -121,7 +121,8 @@ def test_what_goes_to_other_sites_takes_the_interface_for_it() -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "rail=tensorpipe:uv,site=tcp", "rail=tcp,site=tensorpipe:uv"])
 def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(transport: str) -> None:
-    with lab.Lab(program("endless"), [1, 1, 1, 1], "none", env={"FAIRRING_TRANSPORT": transport}, sites="2") as running:
+    env = {"FAIRRING_TRANSPORT": transport}
+    with lab.Lab(forked_program("endless"), [1, 1, 1, 1], "none", env=env, sites="2") as running:
         for rank in range(4):
             running.wait_for_output(rank, "ready")
         running.signal(signal.SIGKILL, 3)
@@ -134,7 +135,7 @@ def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(transport: st
 @needs_namespaces
 def test_a_link_between_sites_that_goes_down_ends_every_wait_with_an_error_that_names_it() -> None:
     env = {"FAIRRING_HEARTBEAT_TIMEOUT": "2"}
-    with lab.Lab(program("endless"), [1, 1, 1, 1], "100mbit", env=env, sites="2", site_rate="50mbit") as running:
+    with lab.Lab(forked_program("endless"), [1, 1, 1, 1], "100mbit", env=env, sites="2", site_rate="50mbit") as running:
         for rank in range(4):
             running.wait_for_output(rank, "ready")
         running.set_uplink(1, up=False)
@@ -146,6 +147,6 @@ def test_a_link_between_sites_that_goes_down_ends_every_wait_with_an_error_that_
 
 def test_a_machine_in_two_sites_is_an_error_that_names_the_ranks() -> None:
     differing = 'export FAIRRING_SITE=site$RANK; exec "$@"'
-    said = run(["sh", "-c", differing, "sh", *program("first_error")], [2], "1", network="none")
+    said = run(["sh", "-c", differing, "sh", *forked_program("first_error")], [2], "1", network="none")
     for text in said:
         assert "stands in two sites" in text

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from forked_programs import forked_program
-from lab_programs import REPOSITORY, program
+from lab_programs import REPOSITORY
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -49,7 +49,7 @@ def test_sparse_sums_are_rounded_as_dense_ones_are(machines: list[int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", [[2], [3, 1], [2, 1]], ids=str)
 def test_ddp_trains_sparse_tables_as_dense_ones_and_fused_with_fewer_calls(machines: list[int]) -> None:
-    (said,) = set(run(program("sparse_ddp", "fairring"), machines))
+    (said,) = set(run(forked_program("sparse_ddp", "fairring"), machines))
     # Five tables and the rest's bucket; fused, the four of one width are one call.
     assert said.startswith("alike 6 3 "), said
 

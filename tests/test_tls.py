@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from forked_programs import forked_program
-from lab_programs import needs_namespaces, program
+from lab_programs import needs_namespaces
 
 from fairring import _core, lab
 
@@ -37,7 +37,7 @@ def run_apart(of_rank: Sequence[Mapping[str, str]]) -> lab.LabResult:
         f"{rank}) {' '.join(f'export {name}={shlex.quote(value)};' for name, value in env.items()) or ':'} ;;"
         for rank, env in enumerate(of_rank)
     ).replace("; ;;", " ;;")
-    command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *program("first_error")]
+    command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *forked_program("first_error")]
     with lab.Lab(command, [1] * len(of_rank), "none") as running:
         return running.wait(TIMEOUT_SECONDS)
 

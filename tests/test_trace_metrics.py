@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab_programs import needs_namespaces, program
+from forked_programs import forked_program
+from lab_programs import needs_namespaces
 from made_traces import Job
 
 from fairring.lab import Lab
@@ -86,7 +87,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
 def test_prometheus_reads_a_live_job_whatever_strangers_send(tmp_path) -> None:
     pipe, traces = tmp_path / "pipe", tmp_path / "traces"
     os.mkfifo(pipe)
-    with Lab(program("stuck", str(pipe)), [1, 1], env={"FAIRRING_TRACE": str(traces)}) as lab:
+    with Lab(forked_program("stuck", str(pipe)), [1, 1], env={"FAIRRING_TRACE": str(traces)}) as lab:
         for rank in range(2):
             lab.wait_for_output(rank, "ready", TIMEOUT_SECONDS)
         with served(traces) as (url, server):

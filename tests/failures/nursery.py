@@ -7,6 +7,7 @@ does, with its exit hooks. Usage: nursery.py ADDRESS
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -48,6 +49,7 @@ def main() -> None:
 
 
 def _live(address: str, nursery: Connection, order: tuple[str, str, tuple[Any, ...], dict[str, str], str]) -> None:
+    gc.freeze()  # else every collection goes through all of torch's objects, and so copies their pages
     nursery.close()
     module, function, arguments, environment, log = order
     # PyTorch's flight recorder dumps a group that fails, and keeps its store for ever.

@@ -15,6 +15,7 @@ def main() -> None:
     store = dist.distributed_c10d._get_default_store()
     if rank == last:
         store.wait(["others are done"], timedelta(seconds=60))
+        store.set("the last one knows", "")
         return
     try:
         dist.all_reduce(torch.ones(77))
@@ -22,6 +23,7 @@ def main() -> None:
         print(error, flush=True)
     if rank == 0:
         store.set("others are done", "")
+        store.wait(["the last one knows"], timedelta(seconds=60))
 
 
 main()
