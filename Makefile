@@ -46,7 +46,7 @@ BIN := .venv/bin
 
 STAGE := .ci/stage
 # Launchers have what they start on the whole machine: make test-libraries runs them.
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations 20 --ignore tests/libraries/test_launchers.py
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20 --ignore tests/libraries/test_launchers.py
 CTEST := $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
 # The thread sanitizer needs a predictable address space; where the kernel refuses that it may still run.
 WITHOUT_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -56,7 +56,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -99,33 +99,47 @@ bench-engine: build
 	@$(BIN)/python benchmarks/small.py --json bench-results/small.json \
 	  --engine build/torch-$(NEWEST_TORCH)/cmake/benchmarks/cpp/fairring_engine_bench $(BENCH)
 
-# pytest's closing line comes last in each.
-test: test-cpp test-cuda test-python
+# pytest's closing line comes last in each. ASIDE, packages to fetch, is made while the C++ tests are compiled and run,
+# which need none of them.
+ASIDE ?= .venv/.torch
+test: .venv/.tools
+	@.ci/beside "$(MAKE) $(ASIDE)" $(MAKE) test-cpp
+	@$(MAKE) test-cuda test-python
 
 test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-oldest-torch test-slow
 
-test-all: test features test-rest
+test-all: test
+	@$(MAKE) features test-rest
 
 # --- set-up
 
 system:
 	@.ci/system-packages
 
-.venv/.torch: | system
-	@.ci/torch-venv "$(PYTHON)" "$(@D)" "$(NEWEST_TORCH)"
-
-%/.tools: requirements/build.txt pyproject.toml %/.torch
-	$(@D)/bin/pip install --requirement requirements/build.txt pytest pytest-timeout pytest-xdist rich pyroute2
+.venv/.tools: requirements/build.txt pyproject.toml | system
+	@.ci/venv "$(PYTHON)" "$(@D)"
+	$(BIN)/pip install --requirement requirements/build.txt pytest pytest-timeout pytest-xdist rich pyroute2
 	@touch $@
 
-%/.lint: requirements/lint.txt %/.torch
-	$(@D)/bin/pip install --requirement requirements/lint.txt
+# Not compiled: a tenth of its modules is ever imported.
+.venv/.torch: | .venv/.tools
+	@$(STAGE) "torch $(NEWEST_TORCH) (several GB when it is not there yet)" \
+	  $(BIN)/pip install --no-compile "torch==$(NEWEST_TORCH).*"
 	@touch $@
+
+.venv/.lint: requirements/lint.txt .venv/.torch
+	$(BIN)/pip install --requirement requirements/lint.txt
+	@touch $@
+
+# What all targets of CI fetch.
+packages: .venv/.torch .venv/.lint .venv-docs/.docs
+	@$(MAKE) TORCH="$(OLDEST_TORCH) $(NEWEST_TORCH)" wheel-packages
+	@$(MAKE) .venv-wheel/with-$(OLDEST_TORCH)-$(INTERPRETER)/.torch
 
 # --- build
 
-build: .venv/.tools
-	$(BIN)/python setup.py --quiet build_ext --inplace
+build: .venv/.torch
+	@$(STAGE) "build of the package" $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(MAKE) --silent .venv/.installed
 
 .venv/.installed: pyproject.toml setup.py
@@ -139,8 +153,10 @@ WHEEL_BIN = .venv-wheel/$(INTERPRETER)/bin
 WHEEL_BUILD = build/wheel-$(INTERPRETER)
 UNPACKED = $(TORCH:%=.venv-wheel/torch-%-$(INTERPRETER)/torch)
 
-wheel: | system
+wheel-packages: | system
 	@$(MAKE) $(WHEEL_BIN)/.tools $(UNPACKED)
+
+wheel: wheel-packages
 	rm -rf $(WHEEL_BUILD)/{lib,bdist,dist}* dist/fairring-*-$(subst cpython-,cp,$(INTERPRETER))-*.whl
 	TORCH_DIRECTORIES="$(UNPACKED)" $(WHEEL_BIN)/python setup.py --quiet sdist bdist_wheel --dist-dir $(WHEEL_BUILD)/dist
 	PATH="$(abspath $(WHEEL_BIN)):$$PATH" auditwheel repair --strip --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir dist $(WHEEL_BUILD)/dist/*.whl
@@ -167,7 +183,7 @@ build/asan/build.ninja: FUZZERS := ON
 build/tsan/build.ninja: SANITIZE := thread
 build/tsan/build.ninja: FUZZERS := OFF
 
-test-cpp: build build/asan/build.ninja
+test-cpp: build/asan/build.ninja
 	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
 	@$(STAGE) "C++ tests: address and undefined behaviour sanitizers" $(CTEST) --test-dir build/asan
 
@@ -299,7 +315,7 @@ build/lint/compile_commands.json: .venv/.tools
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DFAIRRING_TESTS=ON -DFAIRRING_FUZZERS=ON \
 	  -DFAIRRING_EMULATED_CUDA=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 
-lint: .venv/.tools .venv/.lint build/lint/compile_commands.json
+lint: .venv/.torch .venv/.lint build/lint/compile_commands.json
 	@$(BIN)/cmake build/lint >/dev/null
 	@$(STAGE) "ruff" $(BIN)/ruff check $(PYTHON_DIRS)
 	@$(STAGE) "ruff format" $(BIN)/ruff format --check $(PYTHON_DIRS)
