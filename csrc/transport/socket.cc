@@ -86,6 +86,8 @@ Descriptor startConnect(const SocketAddress& address, const std::optional<Socket
     throw Failure(systemError("bind"));
   }
   const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+  if (status != 0 && errno == ECONNREFUSED)
+    throw Failure(makeError(ErrorKind::PeerDied, systemError("connect").text()));
   if (status != 0 && errno == EAGAIN) throw Failure(makeError(ErrorKind::Connection, systemError("connect").text()));
   if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
   return socket;

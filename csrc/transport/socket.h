@@ -17,7 +17,7 @@ int portOf(const Descriptor& listener);
 bool isLocal(const Descriptor& socket);        // of the unix namespace: it does not leave the machine
 std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 40112", "this machine"
 // Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
-// Failure(Connection) where a local listener has too many waiting.
+// A local listener answers at once: Failure(Connection) where it has too many waiting, PeerDied where there is none.
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
