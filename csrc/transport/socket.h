@@ -1,4 +1,6 @@
 // Stream sockets as this project uses them: non-blocking, closed on exec, TCP without delay. Stateless; any thread.
+// Connections are made and accepted by these functions alone, so a simulation that has a network of its own links its
+// own definitions of them (tests/simulation/sockets.h).
 #pragma once
 
 #include <chrono>
