@@ -11,6 +11,7 @@ LoopThread::LoopThread()
       }) {}
 
 LoopThread::~LoopThread() {
+  if (isStepped_) return;
   loop_.post([this] { stop_ = true; });
   thread_.join();
 }
@@ -21,7 +22,7 @@ void LoopThread::runAndWait(const Loop::Task& task) {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr thrown;
-  loop_.post([&] {
+  const auto run = [&] {
     try {
       task();
     } catch (...) {
@@ -30,7 +31,9 @@ void LoopThread::runAndWait(const Loop::Task& task) {
     const std::lock_guard lock(mutex);
     done = true;
     changed.notify_one();
-  });
+  };
+  loop_.post(run);
+  if (isStepped_) loop_.runOnce(std::chrono::milliseconds(0));
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return done; });
   if (thrown) std::rethrow_exception(thrown);

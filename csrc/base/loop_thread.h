@@ -1,7 +1,9 @@
-// The thread that serves a loop when no caller does, from construction to destruction.
+// A loop, and the thread that serves it when no caller does, from construction to destruction.
 #pragma once
 
+#include <atomic>
 #include <thread>
+#include <utility>
 
 #include "base/loop.h"
 
@@ -10,6 +12,9 @@ namespace fairring {
 class LoopThread {
  public:
   LoopThread();
+  // For a simulation, which has a time of its own and steps the loop by hand: there is no thread, and runAndWait()
+  // takes a turn of the loop.
+  explicit LoopThread(Loop::Now now) : loop_(std::move(now)), isStepped_(true) {}
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
   ~LoopThread();
@@ -21,8 +26,9 @@ class LoopThread {
 
  private:
   Loop loop_;
+  const bool isStepped_ = false;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::thread thread_;  // none where the loop is stepped
 };
 
 }  // namespace fairring

@@ -6,7 +6,7 @@ namespace fairring {
 
 void Deadlines::begin(std::uint64_t id, TimedCall call) {
   if (call.timeout.count() <= 0) return;
-  const auto due = Loop::Clock::now() + call.timeout;
+  const auto due = loop_.now() + call.timeout;
   calls_.insert_or_assign(calls_.end(), id, Timed{due, std::move(call)});
   if (due < lookAt_) lookAt(due);
 }
@@ -21,7 +21,7 @@ void Deadlines::lookAt(Loop::Clock::time_point when) {
 void Deadlines::look() {
   timer_ = 0;
   lookAt_ = Loop::Clock::time_point::max();
-  const auto now = Loop::Clock::now();
+  const auto now = loop_.now();
   const auto isDue = [now](const auto& entry) { return entry.second.due <= now; };
   for (auto due = std::ranges::find_if(calls_, isDue); due != calls_.end(); due = std::ranges::find_if(calls_, isDue)) {
     const TimedCall call = std::move(due->second.call);

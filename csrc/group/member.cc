@@ -71,7 +71,7 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
-      peerProgress_(rank_, callLog_),
+      peerProgress_(rank_, callLog_, loop_),
       recorder_(loop_, settings_.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
@@ -385,7 +385,7 @@ void Member::onDiffers(int peer) {
   if (pipeline_) pipeline_->halt();
   if (deviceCalls_) deviceCalls_->halt();
   control_->send(peer, ControlType::CallLog, toText(callLog_.kept()));
-  loop_.at(Loop::Clock::now() + kExplanation, [weak = weak_from_this(), peer] {
+  loop_.at(loop_.now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
   });
 }
@@ -425,7 +425,7 @@ void Member::onChannelEnded(int peer, const Error& error) {
 }
 
 void Member::afterLastWord(std::function<void()> action) {
-  loop_.at(Loop::Clock::now() + kLastWord, [weak = weak_from_this(), action = std::move(action)] {
+  loop_.at(loop_.now() + kLastWord, [weak = weak_from_this(), action = std::move(action)] {
     const auto member = weak.lock();
     if (member && !member->error_ && member->messages_) action();  // there are none once it is closed
   });

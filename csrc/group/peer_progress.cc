@@ -1,8 +1,7 @@
 #include "group/peer_progress.h"
 
 #include <algorithm>
-
-#include "exchange/recorder.h"
+#include <chrono>
 
 namespace fairring {
 
@@ -11,6 +10,8 @@ namespace {
 bool isFurtherBehind(const PeerProgress::Progress& a, const PeerProgress::Progress& b) { return a.calls < b.calls; }
 
 }  // namespace
+
+std::int64_t PeerProgress::now() const { return std::chrono::nanoseconds(loop_.now().time_since_epoch()).count(); }
 
 std::optional<PeerProgress::Progress> PeerProgress::furthestBehind() const {
   const auto found = std::ranges::min_element(
@@ -29,7 +30,7 @@ PeerProgress::Silence PeerProgress::longestSilence(std::int64_t now) const {
 PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
-  const std::int64_t now = Recorder::now();
+  const std::int64_t now = this->now();
   return {.own = {rank_, own.number, own.text.str()},
           .hash = own.hash,
           .behind = furthestBehind().value_or(Progress{}),
@@ -38,7 +39,7 @@ PeerProgress::Beat PeerProgress::beat() const {
 }
 
 bool PeerProgress::heard(int peer, Beat beat) {
-  const std::int64_t now = Recorder::now();
+  const std::int64_t now = this->now();
   beat.own.rank = peer;
   {
     const std::lock_guard lock(mutex_);
@@ -71,7 +72,7 @@ std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
 }
 
 std::vector<PeerProgress::Sighting> PeerProgress::sightings() const {
-  const std::int64_t now = Recorder::now();
+  const std::int64_t now = this->now();
   const std::lock_guard lock(mutex_);
   std::vector<Sighting> all;
   for (const auto& [peer, said] : secondHand_) {

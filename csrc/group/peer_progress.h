@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/loop.h"
 #include "group/call_log.h"
 
 namespace fairring {
@@ -37,7 +38,7 @@ class PeerProgress {
     Progress own;
     std::uint64_t hash = 0;  // of its rank's calls
     Progress behind;         // the neighbour that is furthest behind; its rank is -1 where there is none
-    std::int64_t sent = 0;   // Recorder::now() there
+    std::int64_t sent = 0;   // its loop's time there
     Silence silence;
 
     static void fields(auto& row, auto& beat) { row(beat.own, beat.hash, beat.behind, beat.sent, beat.silence); }
@@ -51,7 +52,7 @@ class PeerProgress {
     std::optional<std::int64_t> silent;  // nanoseconds
   };
 
-  PeerProgress(int rank, const CallLog& callLog) : rank_(rank), callLog_(callLog) {}
+  PeerProgress(int rank, const CallLog& callLog, const Loop& loop) : rank_(rank), callLog_(callLog), loop_(loop) {}
 
   Beat beat() const;                // for all neighbours
   bool heard(int peer, Beat beat);  // false: the peer has made other calls than this rank
@@ -71,11 +72,13 @@ class PeerProgress {
     std::int64_t heard = 0;  // when
   };
 
+  std::int64_t now() const;
   std::optional<Progress> furthestBehind() const;
   Silence longestSilence(std::int64_t now) const;
 
   const int rank_;
   const CallLog& callLog_;
+  const Loop& loop_;                               // whose time it is
   mutable std::mutex mutex_;                       // guards all below
   std::map<int, Progress> neighbours_;             // as they say of themselves
   std::map<int, std::deque<std::int64_t>> leads_;  // by neighbour, of its last beats

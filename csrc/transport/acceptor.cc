@@ -97,7 +97,7 @@ void Acceptor::acceptAll(const Descriptor& listener) {
 
 void Acceptor::pause(std::chrono::milliseconds time) {
   for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
-  paused_ = loop_.loop().at(Loop::Clock::now() + time, [this] { resume(); });
+  paused_ = loop_.loop().at(loop_.loop().now() + time, [this] { resume(); });
 }
 
 void Acceptor::resume() {
@@ -111,7 +111,7 @@ void Acceptor::resume() {
 void Acceptor::dropSilentHalfOpen() {
   if (halfOpen_.size() < kHalfOpen) return;
   strangers_ += std::erase_if(
-      halfOpen_, [now = Loop::Clock::now()](const auto& halfOpen) { return now - halfOpen.second.since > kPatience; });
+      halfOpen_, [now = loop_.loop().now()](const auto& halfOpen) { return now - halfOpen.second.since > kPatience; });
 }
 
 void Acceptor::greet(Descriptor socket) {
@@ -119,7 +119,7 @@ void Acceptor::greet(Descriptor socket) {
   Handshake::Terms terms{TlsStream::Side::Acceptor, Challenge([this](const Greeting& from) { return secretOf(from); }),
                          [this](const Greeting& from) { return tlsOf(from); }, kChallengeTimeout};
   try {
-    halfOpen_[id] = {Loop::Clock::now(),
+    halfOpen_[id] = {loop_.loop().now(),
                      std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
                                                  [this, id](const Error& error) { finish(id, error); })};
   } catch (const Failure&) {  // no memory to watch it: as good as refused

@@ -38,14 +38,14 @@ void Connector::want(const std::vector<ConnectionSpec>& wanted, std::chrono::mil
   }
   open();
   hasWanted_ = true;
-  const auto deadline = Loop::Clock::now() + timeout;
+  const auto deadline = loop_.now() + timeout;
   for (const ConnectionSpec& one : wanted)
     beginIfMissing(one, {.again = false, .deadline = deadline, .crowdedUntil = deadline});
   for (auto& [key, connection] : std::exchange(early_, {})) take(std::move(connection));
 }
 
 void Connector::connect(const ConnectionSpec& one, std::chrono::milliseconds timeout) {
-  const auto now = Loop::Clock::now();
+  const auto now = loop_.now();
   beginIfMissing(one, {.again = false, .deadline = now + timeout, .crowdedUntil = now + kCrowded});
 }
 
@@ -63,7 +63,7 @@ void Connector::restore(int peer, Purpose purpose, std::uint32_t lane, std::chro
   assert(loop_.isCurrent());
   const Key key{peer, purpose, lane};
   if (!isMine(key) || !wanted_.contains(key) || attempts_.contains(key)) return;
-  const auto deadline = Loop::Clock::now() + timeout;
+  const auto deadline = loop_.now() + timeout;
   begin(key, {.again = true, .deadline = deadline, .crowdedUntil = deadline});
 }
 
@@ -75,7 +75,7 @@ bool Connector::isMine(const Key& key) const {
 
 // Not from within: who asked for the connection is still at it.
 void Connector::begin(const Key& key, Attempt attempt) {
-  attempt.retry = loop_.at(Loop::Clock::now(), [this, key] { tryConnecting(key); });
+  attempt.retry = loop_.at(loop_.now(), [this, key] { tryConnecting(key); });
   attempts_[key] = std::move(attempt);
 }
 
@@ -87,7 +87,7 @@ void Connector::tryConnecting(const Key& key) {
                           .from = static_cast<std::uint32_t>(endpoint_->rank),
                           .to = static_cast<std::uint32_t>(wanted.peer),
                           .group = endpoint_->id};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - Loop::Clock::now());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - loop_.now());
   try {
     Descriptor socket = startConnect(wanted.address, wanted.source);
     if (attempt.again) prepareForPayload(socket, kLongestSilence);
@@ -101,8 +101,8 @@ void Connector::tryConnecting(const Key& key) {
 }
 
 bool Connector::retry(const Attempt& attempt, const Error& error) const {
-  if (!error || Loop::Clock::now() + kLongestRetry >= attempt.deadline) return false;
-  const bool isClosed = error.kind() == ErrorKind::Connection && Loop::Clock::now() < attempt.crowdedUntil;
+  if (!error || loop_.now() + kLongestRetry >= attempt.deadline) return false;
+  const bool isClosed = error.kind() == ErrorKind::Connection && loop_.now() < attempt.crowdedUntil;
   return isClosed || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
@@ -110,7 +110,7 @@ void Connector::onFinished(const Key& key, const Error& error) {
   Attempt& attempt = attempts_.at(key);
   if (retry(attempt, error)) {
     attempt.pause = std::clamp(2 * attempt.pause, kFirstRetry, kLongestRetry);
-    attempt.retry = loop_.at(Loop::Clock::now() + attempt.pause, [this, key] { tryConnecting(key); });
+    attempt.retry = loop_.at(loop_.now() + attempt.pause, [this, key] { tryConnecting(key); });
     return;
   }
   const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls

@@ -112,7 +112,7 @@ void ControlConnections::add(int peer, Stream stream) {
   auto connection = std::make_shared<Connection>();
   connection->peer = peer;
   connection->stream = std::move(stream);
-  connection->heard = Loop::Clock::now();
+  connection->heard = loop_.now();
   connections_[peer] = connection;
   loop_.watch(connection->stream.socket().get(), EPOLLIN,
               [this, connection](std::uint32_t events) { onReady(connection, events); });
@@ -140,7 +140,7 @@ void ControlConnections::watchProcess(const std::shared_ptr<Connection>& connect
 
 // A process that was stopped itself finds everybody silent when it goes on: it listens first.
 void ControlConnections::beat() {
-  const auto now = Loop::Clock::now();
+  const auto now = loop_.now();
   const bool overslept = now - beatDue_ > heartbeat_.timeout / 2;
   const auto connections = connections_;
   const std::string text = connections.empty() ? "" : heartbeat_.text();
@@ -154,7 +154,7 @@ void ControlConnections::beat() {
 }
 
 void ControlConnections::scheduleBeat() {
-  beatDue_ = Loop::Clock::now() + interval_;
+  beatDue_ = loop_.now() + interval_;
   nextBeat_ = loop_.at(beatDue_, [this] { beat(); });
 }
 
@@ -195,7 +195,7 @@ bool ControlConnections::readSome(Connection& connection) {
     end(connection, got == 0 ? Error() : connection.stream.failure("recvmsg"));
     return false;
   }
-  connection.heard = Loop::Clock::now();
+  connection.heard = loop_.now();
   takeDescriptors(message, connection.descriptors);
   connection.input.append(buffer.data(), static_cast<std::size_t>(got));
   return true;

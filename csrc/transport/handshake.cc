@@ -19,7 +19,7 @@ Handshake::Handshake(Loop& loop, Descriptor socket, Terms terms, Finished finish
       finished_(std::move(finished)) {
   unsent_ = challenge_.takeOutput();
   loop_.watch(socket_.get(), EPOLLIN | EPOLLOUT, [this](std::uint32_t events) { onReady(events); });
-  timer_ = loop_.at(Loop::Clock::now() + terms.timeout, [this, timeout = terms.timeout] {
+  timer_ = loop_.at(loop_.now() + terms.timeout, [this, timeout = terms.timeout] {
     finish(makeError(ErrorKind::Timeout, "no answer to our greeting within ", timeout.count(), " ms"));
   });
 }

@@ -34,7 +34,7 @@ void ListenerProbe::forget(int peer) {
 }
 
 void ListenerProbe::probeLater() {
-  timer_ = loop_.at(Loop::Clock::now() + every_, [this] { probeAll(); });
+  timer_ = loop_.at(loop_.now() + every_, [this] { probeAll(); });
 }
 
 void ListenerProbe::probeAll() {

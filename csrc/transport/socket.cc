@@ -33,34 +33,6 @@ void withoutDelay(const Descriptor& socket, int family) {
 
 }  // namespace
 
-SocketAddress tcpAddress(const std::string& ip, int port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = ::getaddrinfo(ip.c_str(), std::to_string(port).c_str(), &hints, &found);
-  check(failed == 0, ErrorKind::Configuration, "'", ip, "' port ", port, " is no IP address: ", ::gai_strerror(failed));
-  SocketAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  ::freeaddrinfo(found);
-  return address;
-}
-
-SocketAddress localAddress(const std::string& name) {
-  SocketAddress address;
-  auto* un = reinterpret_cast<sockaddr_un*>(&address.storage);
-  check(name.size() + 1 < sizeof un->sun_path, ErrorKind::Configuration, "local socket name too long: ", name);
-  un->sun_family = AF_UNIX;
-  std::memcpy(un->sun_path + 1, name.data(), name.size());
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return address;
-}
-
-SocketAddress localAddressOf(const std::string& ip, int port) {
-  return localAddress(concat("fairring/", ip, "/", port));
-}
-
 Descriptor listenOn(const SocketAddress& address) {
   Descriptor socket = newSocket(address.storage.ss_family);
   const int on = 1;
@@ -114,6 +86,8 @@ Descriptor startConnect(const SocketAddress& address, const std::optional<Socket
     throw Failure(systemError("bind"));
   }
   const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+  if (status != 0 && errno == ECONNREFUSED)
+    throw Failure(makeError(ErrorKind::PeerDied, systemError("connect").text()));
   if (status != 0 && errno == EAGAIN) throw Failure(makeError(ErrorKind::Connection, systemError("connect").text()));
   if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
   return socket;

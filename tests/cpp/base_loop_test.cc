@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <stdexcept>
+#include <thread>
 
 namespace fairring {
 namespace {
@@ -152,6 +154,24 @@ TEST(Loop, WhatIsThrownInATaskThatIsWaitedForIsThrownWhereItIsWaitedFor) {
   bool ran = false;
   thread.runAndWait([&] { ran = true; });
   EXPECT_TRUE(ran) << "the loop goes on";
+}
+
+TEST(LoopThread, ThatIsSteppedHasTheTimeItIsGivenAndRunsTasksInPlace) {
+  Loop::Clock::time_point time{std::chrono::hours(1)};
+  LoopThread stepped([&] { return time; });
+  std::thread::id ranOn;
+  bool isDue = false;
+  stepped.runAndWait([&] {
+    ranOn = std::this_thread::get_id();
+    stepped.loop().at(stepped.loop().now() + std::chrono::seconds(1), [&] { isDue = true; });
+  });
+  EXPECT_EQ(ranOn, std::this_thread::get_id());
+  stepped.loop().runOnce(kNow);
+  EXPECT_FALSE(isDue);
+  time += std::chrono::seconds(1);
+  stepped.loop().runOnce(kNow);
+  EXPECT_TRUE(isDue);
+  EXPECT_THROW(stepped.runAndWait([] { throw std::runtime_error("of the task"); }), std::runtime_error);
 }
 
 TEST(Loop, AHandlerMayUnwatchAnotherThatIsReadyInTheSameTurn) {

@@ -103,9 +103,10 @@ TEST(CallLog, APeerThatHasKeptNothingOrNonsenseIsNoDifference) {
 }
 
 TEST(PeerProgress, RanksThatMadeOtherCallsAreNoticed) {
+  const Loop loop;
   CallLog callLogs[2];
-  PeerProgress one(0, callLogs[0]);
-  PeerProgress other(1, callLogs[1]);
+  PeerProgress one(0, callLogs[0], loop);
+  PeerProgress other(1, callLogs[1], loop);
   EXPECT_TRUE(one.heard(1, other.beat()));
   record(callLogs[0], 3);
   EXPECT_TRUE(other.heard(0, one.beat())) << "ahead is not different";
@@ -118,10 +119,11 @@ TEST(PeerProgress, RanksThatMadeOtherCallsAreNoticed) {
 }
 
 TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
+  const Loop loop;
   CallLog callLogs[3];  // 0 - 1 - 2 in a row
-  PeerProgress left(0, callLogs[0]);
-  PeerProgress middle(1, callLogs[1]);
-  PeerProgress right(2, callLogs[2]);
+  PeerProgress left(0, callLogs[0], loop);
+  PeerProgress middle(1, callLogs[1], loop);
+  PeerProgress right(2, callLogs[2], loop);
   record(callLogs[0], 5);
   record(callLogs[1], 5);
   record(callLogs[2], 3, "barrier");
@@ -142,8 +144,9 @@ TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
 }
 
 TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
+  const Loop loop;
   CallLog callLog;
-  PeerProgress peerProgress(0, callLog);
+  PeerProgress peerProgress(0, callLog, loop);
   EXPECT_TRUE(peerProgress.clockLeads().empty());
   constexpr std::int64_t kAhead = 3'600'000'000'000;
   const auto beatSent = [](std::int64_t time) {
@@ -156,10 +159,11 @@ TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
 }
 
 TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
+  const Loop loop;
   CallLog callLogs[3];  // 0 - 1 - 2 in a row
-  PeerProgress left(0, callLogs[0]);
-  PeerProgress middle(1, callLogs[1]);
-  PeerProgress right(2, callLogs[2]);
+  PeerProgress left(0, callLogs[0], loop);
+  PeerProgress middle(1, callLogs[1], loop);
+  PeerProgress right(2, callLogs[2], loop);
   record(callLogs[2], 1, "barrier");
   middle.heard(2, right.beat());
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -179,9 +183,10 @@ TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
 }
 
 TEST(PeerProgress, ABeatComesBackFromItsText) {
+  const Loop loop;
   CallLog callLog;
   record(callLog, 3, "barrier");
-  PeerProgress peerProgress(4, callLog);
+  PeerProgress peerProgress(4, callLog, loop);
   peerProgress.heard(7, {.own = {-1, 2, "all_reduce"}, .behind = {}, .silence = {}});
   const auto got = fromText<PeerProgress::Beat>(toText(peerProgress.beat()));
   ASSERT_TRUE(got);

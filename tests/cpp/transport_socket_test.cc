@@ -9,6 +9,8 @@
 #include <array>
 #include <string>
 
+#include "base/error.h"
+
 namespace fairring {
 namespace {
 
@@ -52,6 +54,15 @@ TEST(Socket, OfTheMachineHasNone) {
   const Descriptor socket = startConnect(localAddress("fairring-socket-test"));
   shareEvenly(socket);
   EXPECT_TRUE(isLocal(socket));
+}
+
+TEST(Socket, OfTheMachineWhereNobodyListensTellsADeath) {
+  try {
+    startConnect(localAddress("fairring-socket-test-nobody"));
+    FAIL() << "somebody listens there";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error().kind(), ErrorKind::PeerDied) << failure.what();
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce-scatter",
                                    "all-gather", "scatter", "gather",    "all-to-all"};
-constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever", "break"};
+constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever", "break", "lose", "late"};
 
 std::vector<std::vector<int>> layouts() {
   return {{2},       {4},       {2, 2},   {3, 1},       {1, 1, 1},
@@ -68,6 +68,24 @@ void drawLanes(std::mt19937_64& random, Script& script) {
   }
 }
 
+// The group is forming for some of the time, and what goes wrong may last for longer than the heartbeats wait.
+void drawMembers(std::mt19937_64& random, Script& script) {
+  script.heartbeatMs = 200LL << (random() % 4);
+  script.lanes = 1 + random() % 2;
+  for (Fault& fault : script.faults) {
+    fault.atMicros = static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 12'000 : 60'000));
+    if ((fault.kind == Fault::Kind::Pause || fault.kind == Fault::Kind::Cut) && random() % 2 == 0)
+      fault.amount = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(3000 * script.heartbeatMs));
+  }
+  const auto who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
+  if (random() % 8 == 0)
+    script.faults.push_back({.kind = Fault::Kind::Lose, .atMicros = static_cast<std::int64_t>(random() % 20'000)});
+  if (random() % 8 == 0) {
+    script.faults.push_back(
+        {.kind = Fault::Kind::Late, .who = who, .amount = static_cast<std::int64_t>(random() % 3'000'000)});
+  }
+}
+
 std::optional<ScriptedCall> parsedCall(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) return std::nullopt;
@@ -105,7 +123,17 @@ std::optional<Script> fitted(Script script, std::vector<int> machines) {
 
 int Script::world() const { return std::accumulate(machines.begin(), machines.end(), 0); }
 
-bool Script::mayFail() const { return std::ranges::any_of(faults, &Fault::isFatal); }
+// Of members also what lasts for about as long as their heartbeats wait.
+bool Script::isFatal(const Fault& fault) const {
+  switch (fault.kind) {
+    case Fault::Kind::Kill:
+    case Fault::Kind::Sever: return true;
+    case Fault::Kind::Lose: return heartbeatMs > 0;
+    case Fault::Kind::Pause:
+    case Fault::Kind::Cut: return heartbeatMs > 0 && fault.amount > heartbeatMs * 1000 / 2;
+    default: return false;
+  }
+}
 
 std::string Script::text() const {
   std::ostringstream out;
@@ -113,7 +141,7 @@ std::string Script::text() const {
   for (std::size_t i = 0; i < machines.size(); ++i) out << (i == 0 ? "" : ",") << machines[i];
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
-      << " lanes=" << lanes;
+      << " lanes=" << lanes << " heartbeat=" << heartbeatMs;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
@@ -127,7 +155,7 @@ std::string Script::text() const {
   return out.str();
 }
 
-Script drawn(std::uint64_t seed) {
+Script drawn(std::uint64_t seed, bool ofMembers) {
   std::mt19937_64 random(seed);
   Script script;
   script.seed = seed;
@@ -156,6 +184,7 @@ Script drawn(std::uint64_t seed) {
   const std::uint64_t faults = random() % 2 == 0 ? 0 : 1 + random() % 3;
   for (std::uint64_t f = 0; f < faults; ++f) script.faults.push_back(drawnFault(random, script));
   if (random() % 2 == 0) drawLanes(random, script);
+  if (ofMembers) drawMembers(random, script);
   return script;
 }
 
@@ -177,6 +206,8 @@ std::optional<Script> parsed(const std::string& text) {
       *found->second = number;
     } else if (key == "interleaved") {
       script.interleaved = number != 0;
+    } else if (key == "heartbeat") {
+      script.heartbeatMs = numberIn(value);
     } else if (key == "sites") {
       script.sites = static_cast<int>(number);
     } else if (key == "waits") {
@@ -227,6 +258,7 @@ std::vector<Script> shortened(const Script& script) {
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });
   if (script.waits) add([](Script& one) { one.waits = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
+  if (script.heartbeatMs > 0) add([](Script& one) { one.heartbeatMs = 0; });
   return shorter;
 }
 

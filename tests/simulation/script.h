@@ -18,14 +18,13 @@ struct ScriptedCall {
 };
 
 struct Fault {
-  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break };
+  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break, Lose, Late };
   Kind kind = Kind::Kill;
-  int who = 0;    // a rank, of Break the one whose lanes break; of Cut and Sever a machine
+  int who =
+      0;  // a rank, of Break the one whose lanes break; of Cut and Sever a machine; of Late the rank that begins late
   int other = 0;  // of those: the machine at which nothing arrives
   std::int64_t atMicros = 0;
-  std::int64_t amount = 0;  // Pause, Cut: microseconds; Slow: so many times; Sever is for ever
-
-  bool isFatal() const { return kind == Kind::Kill || kind == Kind::Sever; }
+  std::int64_t amount = 0;  // Pause, Cut, Late: microseconds; Slow: so many times; Sever, Lose are for ever
 };
 
 struct Script {
@@ -37,18 +36,20 @@ struct Script {
   std::uint64_t sliceKiB = 16;
   std::uint64_t eagerKiB = 4;
   std::uint64_t creditKiB = 8;
-  std::uint64_t copiedKiB = 0;  // messages up to these are copied as they are sent
-  bool waits = false;           // ranks wait for earlier calls before some later ones
-  std::uint64_t lanes = 0;      // of TCP, between two ranks; 0: simulated channels
+  std::uint64_t copiedKiB = 0;   // messages up to these are copied as they are sent
+  bool waits = false;            // ranks wait for earlier calls before some later ones
+  std::uint64_t lanes = 0;       // of TCP, between two ranks; 0: simulated channels
+  std::int64_t heartbeatMs = 0;  // the timeout of members of a group; 0: the engine alone
   std::vector<ScriptedCall> calls;
   std::vector<Fault> faults;
 
   int world() const;
-  bool mayFail() const;  // some fault is fatal
+  bool isFatal(const Fault& fault) const;  // calls may end with an error because of it
   std::string text() const;
 };
 
-Script drawn(std::uint64_t seed);
+// ofMembers: their ranks are whole members of a group.
+Script drawn(std::uint64_t seed, bool ofMembers = false);
 // What text() wrote. Nothing where it is no such text.
 std::optional<Script> parsed(const std::string& text);
 // Scripts that are a little shorter, the boldest first.

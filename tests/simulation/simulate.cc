@@ -17,6 +17,7 @@ using fairring::testing::Verdict;
 constexpr const char* kUsage =
     "simulate [--seconds S | --seeds N] [--from SEED]   scripts drawn from SEED, SEED+1, ...; default: 10 s from a\n"
     "                                                   random one\n"
+    "         [--members 1]                             their ranks are whole members of a group\n"
     "simulate --seed SEED                               one of them again\n"
     "simulate --script 'TEXT'                           a script as a failure prints it\n";
 
@@ -43,8 +44,9 @@ int report(const Script& script, const Verdict& verdict) {
 }
 
 void count(Totals& totals, const Script& script, const Verdict& verdict) {
-  static constexpr const char* kNames[] = {"deaths",    "pauses",        "slow ranks",
-                                           "cut links", "severed links", "breaks of a rank's lanes"};
+  static constexpr const char* kNames[] = {"deaths",      "pauses",        "slow ranks",
+                                           "cut links",   "severed links", "breaks of a rank's lanes",
+                                           "lost stores", "late ranks"};
   ++totals.scripts;
   totals.withErrors += verdict.failed ? 1 : 0;
   totals.events += verdict.events;
@@ -62,14 +64,14 @@ Verdict playTwice(const Script& script) {
   return verdict;
 }
 
-int playMany(std::uint64_t from, std::uint64_t seeds, double seconds) {
+int playMany(std::uint64_t from, std::uint64_t seeds, double seconds, bool ofMembers) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   std::cout << "from seed " << from << "\n" << std::flush;
   Totals totals;
   for (std::uint64_t seed = from; seeds > 0 ? seed < from + seeds : passed() < seconds; ++seed) {
-    const Script script = fairring::testing::drawn(seed);
+    const Script script = fairring::testing::drawn(seed, ofMembers);
     const Verdict verdict = playTwice(script);
     count(totals, script, verdict);
     if (!verdict) {
@@ -104,11 +106,11 @@ int main(int count, char** arguments) {
   }
   const auto number = [&](const char* option) { return std::strtoull(options[option].c_str(), nullptr, 10); };
   if (options.contains("--seed")) {
-    const Script script = fairring::testing::drawn(number("--seed"));
+    const Script script = fairring::testing::drawn(number("--seed"), options.contains("--members"));
     std::cout << script.text() << "\n";
     return report(script, fairring::testing::play(script));
   }
   const std::uint64_t from = options.contains("--from") ? number("--from") : std::random_device{}();
   const double seconds = options.contains("--seconds") ? std::strtod(options["--seconds"].c_str(), nullptr) : 10;
-  return playMany(from, options.contains("--seeds") ? number("--seeds") : 0, seconds);
+  return playMany(from, options.contains("--seeds") ? number("--seeds") : 0, seconds, options.contains("--members"));
 }

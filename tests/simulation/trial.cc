@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 
+#include "engine_ranks.h"
+#include "members.h"
 #include "plan/cost_rows.h"
-#include "simulation/world.h"
-#include "wires.h"
 
 namespace fairring::testing {
 
@@ -21,7 +18,6 @@ namespace {
 
 using simulation::ofSeconds;
 using simulation::Time;
-using simulation::World;
 
 constexpr float kUntouched = -1000.0F;
 constexpr float kAfterwards = -1e6F;
@@ -59,6 +55,11 @@ simulation::WorldSettings settingsOf(const Script& script) {
   return settings;
 }
 
+std::unique_ptr<Ranks> ranksOf(const Script& script) {
+  if (script.heartbeatMs > 0) return std::make_unique<Members>(script, placesOf(script));
+  return std::make_unique<EngineRanks>(script, settingsOf(script));
+}
+
 // One call on one rank: what it has, and what it gets, by block.
 struct Held {
   std::vector<std::vector<float>> from;
@@ -67,34 +68,30 @@ struct Held {
 
 class Play {
  public:
-  explicit Play(const Script& script) : script_(script), world_(settingsOf(script)) {
-    const auto ranks = static_cast<std::size_t>(world_.size());
+  explicit Play(const Script& script) : script_(script), ranks_(ranksOf(script)) {
+    const auto ranks = at(this->ranks());
     held_.resize(ranks);
     made_.resize(ranks);
     ended_.resize(ranks);
     isOver_.assign(ranks, std::vector<bool>(script.calls.size()));
     for (auto& ofRank : held_) ofRank.resize(script.calls.size());
-    for (int rank = 0; rank < world_.size(); ++rank) peers_.push_back(world_.planner().peersOf(rank));
-    if (script.lanes > 0) wires_.emplace(world_, static_cast<std::uint32_t>(script.lanes), script.seed);
-    world_.post().onSend = [this](int from, int to, std::span<const Message> messages) { watch(from, to, messages); };
-    for (int rank = 0; rank < world_.size(); ++rank) {
+    for (int rank = 0; rank < this->ranks(); ++rank) {
       const auto late = static_cast<double>(mixed(script.seed * 131 + static_cast<std::uint64_t>(rank)) % 3000);
-      world_.at(ofSeconds(late * 1e-6), [this, rank] { makeCalls(rank); });
+      ranks_->at(ofSeconds(late * 1e-6), [this, rank] { makeCalls(rank); });
     }
     for (const Fault& fault : script.faults)
-      world_.at(ofSeconds(static_cast<double>(fault.atMicros) * 1e-6), [this, fault] { strike(fault); });
+      ranks_->at(ofSeconds(static_cast<double>(fault.atMicros) * 1e-6), [this, fault] { strike(fault); });
   }
 
   Verdict run() {
-    while (broken_.empty() && world_.events() < kMostEvents && world_.step()) {
-    }
+    while (broken_.empty() && ranks_->events() < kMostEvents && ranks_->step()) broke(ranks_->broken());
     if (broken_.empty()) checkTheEnd();
-    Verdict verdict{.broken = broken_, .events = world_.events(), .seconds = simulation::secondsOf(world_.now())};
+    Verdict verdict{.broken = broken_, .events = ranks_->events(), .seconds = simulation::secondsOf(ranks_->now())};
     for (const auto& [of, values] : results_) {
       for (const float value : values) verdict.bits = mixed(verdict.bits ^ std::bit_cast<std::uint32_t>(value));
     }
-    for (int rank = 0; rank < world_.size(); ++rank)
-      verdict.failed = verdict.failed || world_.rank(rank).dead || world_.rank(rank).error;
+    for (int rank = 0; rank < ranks(); ++rank)
+      verdict.failed = verdict.failed || ranks_->isDead(rank) || ranks_->hasFailed(rank);
     return verdict;
   }
 
@@ -140,12 +137,13 @@ class Play {
 
   void makeCalls(int rank) {
     std::size_t& made = made_[at(rank)];
-    while (made < script_.calls.size() && !world_.rank(rank).dead) {
+    while (made < script_.calls.size() && !ranks_->isDead(rank)) {
       const std::uint64_t chance = mixed(script_.seed * 31 + static_cast<std::uint64_t>(rank) * 1009 + made);
       const std::size_t before = script_.waits ? chance % (made + 1) : 0;
       if (ended_[at(rank)] < before) return;
       makeCall(rank, made++);
     }
+    if (ended_[at(rank)] == script_.calls.size()) ranks_->callsAreOver(rank);
   }
 
   void makeCall(int rank, std::size_t index) {
@@ -177,7 +175,7 @@ class Play {
                                 .reduction = reduction}});
       }
     }
-    world_.submit(rank, std::move(call), index + 1);
+    ranks_->submit(rank, std::move(call), index + 1);
   }
 
   void onDone(int rank, std::size_t index, const Error& error) {
@@ -187,13 +185,13 @@ class Play {
     isOver_[at(rank)][index] = true;
     if (!error) check(rank, index);
     if (error && !struck_) broke("rank ", rank, ", call ", index, " ended with an error: ", error.text());
-    if (error && error.kind() != ErrorKind::PeerDied)
-      broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text());
+    if (const std::string wrong = error ? ranks_->wrongIn(rank, error) : ""; !wrong.empty())
+      broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text(), ": ", wrong);
     for (auto* blocks : {&held.from, &held.to}) {
       for (auto& block : *blocks) std::ranges::fill(block, kAfterwards);
     }
-    const Time soon = world_.timeOf(rank) + Time(mixed(script_.seed + index) % 50'000);
-    world_.at(soon, [this, rank] { makeCalls(rank); });
+    const Time soon = ranks_->timeOf(rank) + Time(mixed(script_.seed + index) % 50'000);
+    ranks_->at(soon, [this, rank] { makeCalls(rank); });
   }
 
   void check(int rank, std::size_t index) {
@@ -240,65 +238,29 @@ class Play {
     return sum;
   }
 
-  // What a message may be when it is given to the channels.
-  void watch(int from, int to, std::span<const Message> messages) {
-    if (!peers_[at(from)].contains(to)) broke("rank ", from, " sends to rank ", to, " without a connection");
-    const Pipeline& there = *world_.rank(to).pipeline;
-    for (const Message& message : messages) {
-      if (message.header.kind != MessageKind::Data) continue;
-      const SliceId slice = SliceId::fromWire(message.header.slice);
-      auto& ahead = ahead_[{from, to, slice.queue}];
-      std::erase_if(ahead, [&](const auto& entry) {
-        Watermarks below;
-        below[slice.queue] = entry.first + 1;
-        return there.hasBegun(below);
-      });
-      Watermarks below;
-      below[slice.queue] = slice.sequence + 1;
-      if (there.hasBegun(below)) continue;
-      ahead[slice.sequence] += message.header.bytes;
-      std::uint64_t bytes = 0;
-      for (const auto& [sequence, count] : ahead) bytes += count;
-      if (bytes > script_.creditKiB << 10) {
-        broke("rank ", from, " has ", bytes, " bytes on their way to rank ", to,
-              ", which has not begun with them: the credit is ", script_.creditKiB, " KiB");
-      }
-    }
-  }
-
   void strike(const Fault& fault) {
-    const Time until = world_.now() + ofSeconds(static_cast<double>(fault.amount) * 1e-6);
-    struck_ = struck_ || fault.isFatal();
-    switch (fault.kind) {
-      case Fault::Kind::Kill: return world_.kill(fault.who);
-      case Fault::Kind::Pause: return world_.pause(fault.who, until);
-      case Fault::Kind::Slow: return world_.slow(fault.who, static_cast<double>(fault.amount));
-      case Fault::Kind::Cut: return world_.cut(fault.who, fault.other, until);
-      case Fault::Kind::Break: return wires_ ? wires_->breakLanes(fault.who) : void();
-      case Fault::Kind::Sever: return world_.cut(fault.who, fault.other, simulation::kNever);
-    }
+    struck_ = struck_ || script_.isFatal(fault);
+    ranks_->strike(fault);
   }
 
   void checkTheEnd() {
-    if (world_.events() >= kMostEvents) return broke("after ", kMostEvents, " events there is no end");
+    if (ranks_->events() >= kMostEvents) return broke("after ", kMostEvents, " events there is no end");
     for (int rank = 0; rank < ranks(); ++rank) {
-      simulation::SimulatedRank& self = world_.rank(rank);
-      if (self.dead) continue;
+      if (ranks_->isDead(rank)) continue;
       if (ended_[at(rank)] < script_.calls.size()) stalled(rank);
-      if (!struck_ && !self.isAtRest()) broke("rank ", rank, " is not at rest when all calls have ended");
+      const std::string unrest = struck_ ? "" : ranks_->unrestOf(rank);
+      if (!unrest.empty()) broke("rank ", rank, " ", unrest);
     }
     for (int rank = 0; rank < ranks(); ++rank) {
-      for (std::size_t call = 0; call < script_.calls.size() && !world_.rank(rank).dead; ++call) {
+      for (std::size_t call = 0; call < script_.calls.size() && !ranks_->isDead(rank); ++call) {
         if (isOver_[at(rank)][call]) checkUntouched(rank, call);
       }
     }
   }
 
   void stalled(int rank) {
-    std::string peers;
-    for (const int peer : world_.rank(rank).missing()) peers += " " + std::to_string(peer);
     broke("rank ", rank, " waits for ever: ", ended_[at(rank)], " of ", script_.calls.size(),
-          " calls have ended, and nothing will happen any more; it waits for ranks:", peers);
+          " calls have ended, and nothing will happen any more; it waits for ranks:", ranks_->whomWaitsFor(rank));
   }
 
   void checkUntouched(int rank, std::size_t call) {
@@ -312,17 +274,14 @@ class Play {
   }
 
   const Script script_;
-  World world_;
-  std::optional<Wires> wires_;           // where the script has lanes
   std::vector<std::vector<Held>> held_;  // [rank][call]
   std::vector<std::size_t> made_;
   std::vector<std::size_t> ended_;         // calls, by rank
   std::vector<std::vector<bool>> isOver_;  // [rank][call]: not in order, since small ones overtake
-  std::vector<std::set<int>> peers_;
   std::map<std::pair<std::size_t, int>, std::vector<float>> results_;
-  std::map<std::tuple<int, int, SliceQueue>, std::map<std::uint64_t, std::uint64_t>> ahead_;  // bytes by slice
   bool struck_ = false;
   std::string broken_;
+  std::unique_ptr<Ranks> ranks_;  // the last: what it has not ended when it goes may end calls
 };
 
 }  // namespace

@@ -1,33 +1,14 @@
 #include "wires.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-
-#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <iterator>
 #include <utility>
 
 namespace fairring::testing {
 
 namespace {
 
-using simulation::ofSeconds;
 using simulation::SimulatedRank;
-using simulation::Time;
 using simulation::World;
-
-constexpr double kLateSeconds = 3e-3;  // that a side notices, or is connected, at most
-constexpr int kSocketBytes = 8 << 10;  // of a socket's memory, about
-
-std::pair<Descriptor, Descriptor> pairOfSockets() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    throw Failure(systemError("socketpair"));
-  for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
 
 }  // namespace
 
@@ -63,23 +44,14 @@ class Wires::LaneChannels final : public Channels {
   bool isClosed_ = false;
 };
 
-struct Wires::Wire {
-  struct End {
-    int rank = 0;
-    Descriptor socket;            // this side of it
-    std::vector<std::byte> here;  // has crossed the network, and the rank's socket has no room for it
-    std::uint64_t underWay = 0;   // bytes from here
-    std::uint64_t window = 0;     // at most
-    Time lastThere{0};            // when they arrive, so that nothing overtakes
-    bool isOver = false;          // the rank has closed its socket
-    bool isOverThere = false;     // the other one has, and all that it wrote is here
-  };
-  Place place;
-  std::array<End, 2> ends;  // the lower rank's first
-  bool isBroken = false;
-};
-
-Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed) : world_(world), random_(seed) {
+Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed)
+    : world_(world),
+      surroundings_{.network = world.network(),
+                    .now = [&world] { return world.now(); },
+                    .at = [&world](simulation::Time when, auto event) { world.at(when, std::move(event)); },
+                    .timeOf = [&world](int rank) { return world.timeOf(rank); },
+                    .wake = [&world](int rank) { world.wake(rank); },
+                    .random = std::mt19937_64(seed)} {
   for (int rank = 0; rank < world.size(); ++rank) {
     SimulatedRank& self = world.rank(rank);
     auto channels = std::make_unique<LaneChannels>(*this, rank, self);
@@ -100,30 +72,20 @@ Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed) : world_(wor
 
 Wires::~Wires() { world_.turnIsOver = world_.died = nullptr; }
 
-Time Wires::someTime() {  // most are short
-  const double share = static_cast<double>(number(1 << 20)) / (1 << 20);
-  return ofSeconds(kLateSeconds * share * share * share);
-}
-
 void Wires::connect(const Place& place) {
   const auto& [lower, higher, lane] = place;
   if (channels_[static_cast<std::size_t>(lower)]->isClosed() ||
       channels_[static_cast<std::size_t>(higher)]->isClosed() || world_.rank(lower).dead || world_.rank(higher).dead)
     return;
-  const auto wire = std::make_shared<Wire>();
-  wire->place = place;
-  for (const auto& [end, rank, peer] : {std::tuple(0, lower, higher), std::tuple(1, higher, lower)}) {
-    auto [own, ranks] = pairOfSockets();
-    wire->ends[static_cast<std::size_t>(end)] = {
-        .rank = rank, .socket = std::move(own), .here = {}, .window = 1 + number(32 << 10)};
-    attach(rank, peer, lane, std::move(ranks));
-  }
+  const auto wire = std::make_shared<Wire>(surroundings_, std::array{lower, higher}, Wire::Kind::Network);
+  for (const auto& [end, rank, peer] : {std::tuple(0U, lower, higher), std::tuple(1U, higher, lower)})
+    attach(rank, peer, lane, wire->open(end));
   wires_[place] = wire;
 }
 
 void Wires::attach(int rank, int peer, std::uint32_t lane, Descriptor socket) {
   const auto shared = std::make_shared<Descriptor>(std::move(socket));
-  world_.at(world_.now() + someTime(), [this, rank, peer, lane, shared] {
+  world_.at(world_.now() + surroundings_.someTime(), [this, rank, peer, lane, shared] {
     SimulatedRank& self = world_.rank(rank);
     if (self.dead) return;
     self.loop.post([this, &self, rank, peer, lane, shared] {
@@ -139,97 +101,21 @@ void Wires::attach(int rank, int peer, std::uint32_t lane, Descriptor socket) {
 void Wires::relink(int rank, int peer, std::uint32_t lane) {
   if (rank < peer) return;
   const Place place{peer, rank, lane};
-  world_.at(world_.now() + someTime(), [this, place] { connect(place); });
+  world_.at(world_.now() + surroundings_.someTime(), [this, place] { connect(place); });
 }
 
 void Wires::breakLanes(int rank) {
-  for (auto& [place, wire] : wires_) {
-    const auto& [lower, higher, lane] = place;
-    if ((lower != rank && higher != rank) || wire->isBroken) continue;
-    wire->isBroken = true;
-    for (Wire::End& end : wire->ends) {
-      world_.at(world_.now() + someTime(), [this, wire, &end] {
-        end.socket.reset();
-        world_.wake(end.rank);
-      });
-    }
+  for (const auto& [place, wire] : wires_) {
+    if (wire->isOf(rank)) wire->cut();
   }
 }
 
-// A process that has died leaves what it wrote before.
 void Wires::died(int rank) {
-  for (const auto& [place, wire] : wires_) {
-    for (const std::size_t end : {0U, 1U}) {
-      if (wire->ends[end].rank != rank || wire->isBroken) continue;
-      take(wire, end);
-      wire->ends[end].isOver = true;
-      carry(wire, end, {});
-    }
-  }
+  for (const auto& [place, wire] : wires_) wire->died(rank);
 }
 
 void Wires::serve(int rank) {
-  for (const auto& [place, wire] : wires_) {
-    for (const std::size_t end : {0U, 1U}) {
-      if (wire->ends[end].rank != rank || wire->isBroken) continue;
-      handOver(wire, end);
-      take(wire, end);
-    }
-  }
-}
-
-// What this end's rank has written.
-void Wires::take(const std::shared_ptr<Wire>& wire, std::size_t from) {
-  Wire::End& end = wire->ends[from];
-  while (!wire->isBroken && !end.isOver && end.socket && end.underWay < end.window) {
-    std::vector<std::byte> bytes(1 + number(number(4) == 0 ? 64 : 16 << 10));
-    const ssize_t got = ::recv(end.socket.get(), bytes.data(), bytes.size(), 0);
-    if (got < 0 && errno == ECONNRESET) continue;  // closed with something unread: the end follows
-    if (got < 0) return;
-    bytes.resize(static_cast<std::size_t>(got));
-    end.isOver = got == 0;
-    end.underWay += bytes.size();
-    carry(wire, from, std::move(bytes));
-  }
-}
-
-// No bytes: the end of them.
-void Wires::carry(const std::shared_ptr<Wire>& wire, std::size_t from, std::vector<std::byte> bytes) {
-  const std::size_t to = 1 - from;
-  const auto shared = std::make_shared<std::vector<std::byte>>(std::move(bytes));
-  const auto there = [this, wire, from, to, shared] {
-    if (wire->isBroken) return;
-    wire->ends[from].underWay -= shared->size();
-    wire->ends[to].isOverThere = wire->ends[to].isOverThere || shared->empty();
-    std::ranges::copy(*shared, std::back_inserter(wire->ends[to].here));
-    handOver(wire, to);
-    take(wire, from);
-    world_.wake(wire->ends[from].rank);
-  };
-  const auto crossed = [this, wire, from, there] {
-    Time& last = wire->ends[from].lastThere;
-    last = std::max(last, world_.now() + someTime());
-    world_.at(last, there);
-  };
-  const Time leaves = world_.timeOf(wire->ends[from].rank);
-  world_.at(leaves, [this, wire, from, to, shared, crossed] {
-    if (wire->isBroken) return;
-    world_.network().send(wire->ends[from].rank, wire->ends[to].rank,
-                          {.bytes = std::max<std::uint64_t>(shared->size(), 1), .begun = [] {}, .whole = crossed});
-  });
-}
-
-// What has come for this end's rank, as far as its socket has room.
-void Wires::handOver(const std::shared_ptr<Wire>& wire, std::size_t to) {
-  Wire::End& end = wire->ends[to];
-  if (!end.socket || (end.here.empty() && !end.isOverThere)) return;
-  while (!end.here.empty()) {
-    const ssize_t sent = ::send(end.socket.get(), end.here.data(), end.here.size(), MSG_NOSIGNAL);
-    if (sent <= 0) break;
-    end.here.erase(end.here.begin(), end.here.begin() + sent);
-  }
-  if (end.here.empty() && std::exchange(end.isOverThere, false)) ::shutdown(end.socket.get(), SHUT_WR);
-  world_.wake(end.rank);
+  for (const auto& [place, wire] : wires_) wire->serve(rank);
 }
 
 }  // namespace fairring::testing

@@ -87,6 +87,65 @@ TEST(Simulation, ALinkThatStaysAwayIsATypedError) {
   EXPECT_TRUE(verdict.failed);
 }
 
+Script members(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
+  Script script = twoByTwo(std::move(calls), std::move(faults));
+  script.lanes = 2;
+  script.heartbeatMs = 1'000;
+  return script;
+}
+
+TEST(SimulatedMembers, TheirCallsHaveTheBitsThatTheEnginesHave) {
+  const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
+  const Verdict engine = play(twoByTwo(calls));
+  const Verdict whole = play(members(calls));
+  EXPECT_TRUE(whole) << whole.broken;
+  EXPECT_FALSE(whole.failed);
+  EXPECT_EQ(whole.bits, engine.bits);
+}
+
+TEST(SimulatedMembers, TheSameScriptTakesTheSameCourse) {
+  const Script script = members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 3, 0, 12'000, 0}});
+  const Verdict once = play(script);
+  const Verdict again = play(script);
+  EXPECT_EQ(once.events, again.events);
+  EXPECT_EQ(once.seconds, again.seconds);
+}
+
+TEST(SimulatedMembers, ADeathAtAnyTimeIsBlamedOnWhoDied) {
+  for (const std::int64_t at : {4'000, 8'000, 12'000}) {
+    const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 2, 0, at, 0}}));
+    EXPECT_TRUE(verdict) << "at " << at << ": " << verdict.broken;
+    EXPECT_TRUE(verdict.failed);
+  }
+}
+
+TEST(SimulatedMembers, APauseThatHeartbeatsOutwaitCostsTimeAlone) {
+  const Verdict verdict =
+      play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 450'000}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_FALSE(verdict.failed);
+  EXPECT_GT(verdict.seconds, 0.45);
+}
+
+TEST(SimulatedMembers, WhoStandsStillForLongerIsGivenUp) {
+  const Verdict verdict =
+      play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Pause, 1, 0, 8'000, 9'000'000}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedMembers, MachinesThatAreCutOffNameOneAnother) {
+  const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Sever, 0, 1, 10'000, 0}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
+  const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Lose, 0, 0, 9'000, 0}}));
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_FALSE(verdict.failed);
+}
+
 TEST(Simulation, AScriptIsReadAsItWasWritten) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const std::string text = testing::drawn(seed).text();
@@ -113,6 +172,7 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
   });
   EXPECT_EQ(shorter.text(),
             "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 lanes=0 "
+            "heartbeat=0 "
             "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
