@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import emulated_devices
 import torch
 from ranks import TIMEOUT_SECONDS, Ranks
+
+from fairring import hardware_queues
 
 LAYOUTS = {  # each rank's machine
     "2x1": ["a", "b"],
@@ -17,6 +20,12 @@ LAYOUTS = {  # each rank's machine
     "4x1": ["a", "b", "c", "d"],
     "2x2": ["a", "a", "b", "b"],
     "2x4": ["a"] * 4 + ["b"] * 4,
+}
+# On emulated devices, which end the process where the loop calls CUDA.
+_EMULATED = {
+    "EMULATED_CUDA_KEEP_OFF": "fairring loop",
+    "FAIRRING_SLICE_SIZE": "1MiB",
+    "FAIRRING_TOTAL_MEMORY": "4MiB",
 }
 
 
@@ -27,17 +36,22 @@ def start(
     environment: Mapping[str, str] | None = None,
     of_last: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """environment: of all ranks. of_last: of the last one besides."""
+    """environment: of all ranks. of_last: of the last one besides.
+
+    On emulated devices ranks are forked, unless a variable is for `import torch`.
+    """
     machines = LAYOUTS[layout]
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-    shared = {**nccl, "FAIRRING_CUDA": "on", **(environment or {})}
+    shared = {**nccl, **(_EMULATED if emulated_devices.ARE_HERE else {}), "FAIRRING_CUDA": "on", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(machines)]
     own[-1] |= of_last or {}
-    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=False)
+    forks = emulated_devices.ARE_HERE and "TORCH_CPP_LOG_LEVEL" not in shared
+    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=forks)
     ranks.run(_take_device)
     ranks.init(backend, timeout_seconds)
     return ranks
 
 
 def _take_device(rank: int) -> None:
+    hardware_queues.raise_their_number()  # what a rank was forked from had not been told to use CUDA
     torch.cuda.set_device(rank % torch.cuda.device_count())

@@ -225,6 +225,8 @@ class FairringBackend : public Fallback {
     bool isOnTrial = false;        // only if the trial says so, which has yet to be made (device_trial.h)
     bool isNews = false;           // that they are NCCL's
   };
+  static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
+  WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);

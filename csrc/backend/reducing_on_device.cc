@@ -125,9 +125,11 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     if (!way.whyNccls.empty() || wholeBytes(call.common.tensors) < way.leastBytes) return nullptr;
     const c10::Device device = call.inputs.front().device();
     const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-    if (isCapturing(callers)) return nullptr;
+    const bool captures = isCapturing(callers);
+    if (captures && !canCapture(call, way, *membership)) return nullptr;
     std::optional<Call> made = make();
     if (!made) return nullptr;
+    if (captures) return capture(call, std::move(*made), *membership, callers);
     if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
     if (!way.whyNccls.empty()) return nullptr;
     made->timeout = call.timeout;
@@ -147,6 +149,32 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+}
+
+// A factor would be the one of the capture for ever. The group's first call makes what it needs, which a capture can't.
+bool FairringBackend::canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership) {
+  const bool isScaled = call.common.reduction == c10d::ReduceOp::PREMUL_SUM;
+  return !isScaled && !way.isOnTrial && membership.group(call.timeout).canCapture();
+}
+
+// Nobody hears of the ends that a captured call has, so its Work is over at once.
+Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Membership& membership,
+                                           const c10::Stream& stream) {
+  made.signature = signatureOf(call.operation, call.common);
+  countCall();
+  auto work =
+      c10::make_intrusive<DeviceWork>(labelOf(made.signature), call.operation, call.inputs, call.outputs, stream);
+  at::Tensor memory;  // of the graph's pool: torch keeps it for as long as there is the graph
+  const auto staging = [&](std::uint64_t bytes) {
+    const auto options = at::TensorOptions(stream.device()).dtype(at::kByte);
+    memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
+    return static_cast<std::byte*>(memory.data_ptr());
+  };
+  membership.group(call.timeout).capture(made, rawStream(stream), staging);
+  work->isEnqueued();
+  DeviceWork::onDone(work, {}, membership.completion());
+  coalescing().add(WorkPtr(work));
+  return work;
 }
 
 FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::chrono::milliseconds timeout) {

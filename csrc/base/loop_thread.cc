@@ -1,12 +1,21 @@
 #include "base/loop_thread.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <mutex>
 
 namespace fairring {
 
+namespace {
+
+constexpr const char* kName = "fairring loop";  // that debuggers and `top -H` show
+
+}  // namespace
+
 LoopThread::LoopThread()
     : thread_([this] {
+        pthread_setname_np(pthread_self(), kName);
         while (!stop_) loop_.progressInBackground();
       }) {}
 

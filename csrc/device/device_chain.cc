@@ -39,6 +39,25 @@ std::vector<DeviceChain::Event> DeviceChain::enqueue(const Tensors& tensors, Acc
   return events;
 }
 
+void DeviceChain::capture(const Tensors& tensors, Accelerator::Stream stream, const StagingOf& staging) {
+  const std::uint64_t bytes = tensors.packing.bytes();
+  const PlanCache::CachedPlan chosen = planCache_.of(tensors.pattern, bytes);
+  std::vector<Slice> slices;
+  std::uint64_t most = 0;
+  for (std::uint64_t done = 0; done < bytes; done += chosen.sliceBytes) {
+    slices.push_back(cut(tensors, chosen, {done, std::min(done + chosen.sliceBytes, bytes)}));
+    most = std::max(most, stagingBytes(*slices.back().plan, *slices.back().layout));
+  }
+  if (slices.empty()) return;
+  std::byte* const image = staging(most);
+  for (Slice& slice : slices) {
+    slice.image = image;
+    enter(stream, slice);
+    rails_->enqueue(*accelerator_, stream, slice);
+    leave(stream, slice);
+  }
+}
+
 // The slice as the device has it: a stretch of each row of the tensors' bytes.
 Slice DeviceChain::cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch) {
   Slice slice;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,12 @@ class DeviceChain {
   // these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
   std::vector<Event> enqueue(const Tensors& tensors, Accelerator::Stream stream);
+
+  // The same chain, slice after slice, in a stream that a graph captures: nothing tells the loop of it, and each launch
+  // of the graph carries it out again. So it has staging that only the graph uses: staging(bytes) makes it, behind what
+  // the stream holds. Only where the device has rails of its own, for a graph has no gates. Throws Failure.
+  using StagingOf = std::function<std::byte*(std::uint64_t bytes)>;
+  void capture(const Tensors& tensors, Accelerator::Stream stream, const StagingOf& staging);
 
  private:
   struct Place {  // in the ring

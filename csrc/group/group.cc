@@ -138,6 +138,22 @@ void Group::submit(Call call, const OnDevice& where) {
   }
 }
 
+bool Group::canCapture() {
+  const std::lock_guard lock(order_);
+  return settings_.deviceHasRails && chain_;
+}
+
+void Group::capture(const Call& call, Accelerator::Stream stream, const DeviceChain::StagingOf& staging) {
+  const std::lock_guard lock(order_);
+  try {
+    if (const Error earlier = error()) throw Failure(earlier);
+    chain_->capture({call.pattern, Packing::of(call), call.scale}, stream, staging);
+  } catch (const Failure& failure) {
+    abort(failure.error());
+    throw;
+  }
+}
+
 // What was enqueued before a call failed still reads and writes its tensors, whose memory is free behind `joined`.
 void Group::joinAll(Accelerator::Stream joined) noexcept {
   if (!chain_) return;

@@ -47,6 +47,11 @@ class Group {
     Accelerator::Stream joined;
   };
   void submit(Call call, const OnDevice& where);
+  // Such a call into the graph that a stream captures (DeviceChain::capture). It has neither a number nor a timer, and
+  // its `done` is never called. canCapture(): the device has rails of its own, and a call was made before. Throws
+  // Failure; the group has failed then.
+  bool canCapture();
+  void capture(const Call& call, Accelerator::Stream stream, const DeviceChain::StagingOf& staging);
   // Messages between two ranks; no other rank need have come to the group. They have no timers: who waits for one for
   // too long says so, and then the group fails if it is still under way, on the loop.
   void send(Sending sending);

@@ -4,14 +4,23 @@
 
 #include <atomic>
 #include <mutex>
+#include <string>
 
 #include "device.h"
 #include "report.h"
+#include "settings.h"
 
 namespace emulated {
 namespace {
 
 std::atomic<bool> isForked{false};
+
+bool isKeptOff() {
+  constexpr std::size_t kLongestName = 16;
+  char name[kLongestName] = {};
+  const std::string& keptOff = settings().keptOff;
+  return !keptOff.empty() && pthread_getname_np(pthread_self(), name, sizeof name) == 0 && keptOff == name;
+}
 
 }  // namespace
 
@@ -32,6 +41,7 @@ void noteFirstUse() {
 
 bool mayCall(const char* name) {
   if (hostThread().isInHostFunction) fatal("%s was called by a function that a stream calls: CUDA forbids it", name);
+  if (isKeptOff()) fatal("%s was called by a thread named %s", name, settings().keptOff.c_str());
   return !isForked;
 }
 

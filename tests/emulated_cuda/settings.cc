@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -28,6 +29,7 @@ Settings read() {
   read.queues = number("CUDA_DEVICE_MAX_CONNECTIONS", 8);
   read.allocationsWait = number("EMULATED_CUDA_ALLOCATIONS_WAIT", 1) != 0;
   read.loadsWait = number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
+  if (const char* name = std::getenv("EMULATED_CUDA_KEEP_OFF"); name != nullptr) read.keptOff = name;
   read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
   if (read.devices < 0 || read.queues < 1 || read.lateOneIn < 1)
     fatal("settings: %d devices, %d hardware queues, one pause in %d", read.devices, read.queues, read.lateOneIn);
@@ -63,7 +65,10 @@ Omitted readOmitted() {
 }  // namespace
 
 const Settings& settings() {
-  static const Settings all = read();
+  static std::atomic<bool> isForked = false;
+  static const int noted = pthread_atfork(nullptr, nullptr, [] { isForked = true; });
+  static Settings all = read();
+  if (noted == 0 && isForked && isForked.exchange(false)) all = read();  // it may have variables of its own by now
   return all;
 }
 

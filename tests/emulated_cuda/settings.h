@@ -1,7 +1,9 @@
-// What a program's environment asks of the emulated devices. Read once per process; any thread; never changes.
+// What a program's environment asks of the emulated devices. Read at a process's first use, by the one thread that it
+// has then if it was forked; any thread; never changes.
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace emulated {
 
@@ -14,6 +16,7 @@ struct Settings {
   int queues = 0;               // CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that the streams of a device share
   bool allocationsWait = true;  // EMULATED_CUDA_ALLOCATIONS_WAIT: cudaMalloc, cudaHostAlloc wait for an idle device
   bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT: so does the first launch of a kernel
+  std::string keptOff;          // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
   bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
 };
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import emulated_devices
 import pytest
@@ -20,6 +22,7 @@ pytestmark = [
 LATE = {"EMULATED_CUDA_LATE_US": "4000", "EMULATED_CUDA_LATE_ONE_IN": "1"}
 NON_BLOCKING = {"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}
 ROUNDS = 20
+KEPT_OFF = "a loop"
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +34,21 @@ def program() -> Iterator[Ranks]:
 
 
 def _started(size: int, **variables: str) -> Ranks:
-    ranks = Ranks(size, {"NCCL_HOSTID": "one", **variables}, forks=False)
+    ranks = Ranks(size, {"NCCL_HOSTID": "one", **variables})
     ranks.run(_load)
     return ranks
 
 
 def _load(rank: int) -> None:
     torch.cuda.set_device(rank)
+
+
+def _write_errors_to(rank: int, folder: Path) -> None:
+    os.dup2(os.open(folder / f"errors of rank {rank}", os.O_WRONLY | os.O_CREAT), 2)
+
+
+def _errors(folder: Path) -> str:
+    return "".join(file.read_text() for file in folder.iterdir())
 
 
 def _losses(device: str) -> list[float]:
@@ -146,21 +157,29 @@ def _call_from_a_stream(_rank: int) -> None:
     torch.cuda.synchronize()
 
 
+def _call_from_a_thread_that_is_kept_off(_rank: int) -> None:
+    set_name = 15  # of prctl
+    ctypes.CDLL(None).prctl(set_name, KEPT_OFF.encode())
+    torch.ones(1, device="cuda")
+
+
 @pytest.mark.parametrize(
     ("function", "code", "said"),
     [
+        (_call_from_a_thread_that_is_kept_off, -6, f"was called by a thread named {KEPT_OFF}"),
         (_touch, -11, ""),
         (_copy_too_much, -6, "a copy's source goes over 64 bytes"),
         (_call_from_a_stream, -6, "cudaStreamQuery was called by a function that a stream calls"),
     ],
 )
 def test_what_cuda_forbids_ends_the_process(
-    function: Callable[[int], None], code: int, said: str, capfd: pytest.CaptureFixture[str]
+    function: Callable[[int], None], code: int, said: str, tmp_path: Path
 ) -> None:
-    program = _started(1)
+    program = _started(1, EMULATED_CUDA_KEEP_OFF=KEPT_OFF)
+    program.run(_write_errors_to, tmp_path)
     with pytest.raises(RankError, match=f"its process has ended, with code {code}"):
         program.run(function)
-    assert said in capfd.readouterr().err
+    assert said in _errors(tmp_path)
 
 
 def _reduce_all(rank: int) -> None:
@@ -191,13 +210,14 @@ def _reduce_other_sizes(rank: int) -> None:
     torch.cuda.synchronize()
 
 
-def test_calls_of_nccl_that_do_not_match_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_calls_of_nccl_that_do_not_match_are_named(tmp_path: Path) -> None:
     ranks = _started(2)
+    ranks.run(_write_errors_to, tmp_path)
     ranks.init("nccl")
     with pytest.raises(RankError, match="its process has ended, with code -6"):
         ranks.run(_reduce_other_sizes)
     ranks.kill()
-    assert "NCCL: calls that do not match: " in capfd.readouterr().err
+    assert "NCCL: calls that do not match: " in _errors(tmp_path)
 
 
 def _destroy(_rank: int) -> None:

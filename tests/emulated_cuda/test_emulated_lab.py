@@ -15,7 +15,7 @@ def test_a_script_trains_on_two_machines_of_two_devices() -> None:
     environment = {"FAIRRING_CUDA": "on", "TORCH_CPP_LOG_LEVEL": "INFO"}
     command = program("ddp_on_cuda")
     with lab.Lab(command, [2, 2], rate="none", env=environment, emulated_gpus=2) as running:
-        result = running.wait(2 * TIMEOUT_SECONDS)
+        result = running.wait(4 * TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * 4, result.output
     said = [text.split() for text in result.stdout]
     assert [words[0] for words in said] == ["cuda:0", "cuda:1"] * 2

@@ -159,7 +159,7 @@ def _ways_that_are_told(_rank: int) -> list[str]:
     ("variables", "expected"),
     [
         ({}, r"fairring's: NCCL inside machines, tcp between them, .* from pinned memory; not GPUDirect, .*"),
-        ({"FAIRRING_CUDA": "off"}, "NCCL's as a whole: FAIRRING_CUDA is off"),
+        pytest.param({"FAIRRING_CUDA": "off"}, "NCCL's as a whole: FAIRRING_CUDA is off", marks=pytest.mark.slow),
         pytest.param(
             {"FAIRRING_TRANSPORT": "tensorpipe:shm"},
             r"fairring's: NCCL inside machines, shm between them, .*",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from fairring import lab
 
 pytestmark = pytest.mark.gpu
 
-ELEMENTS = 5 << 20
+ELEMENTS = emulated_devices.fewer(5 << 20)
 
 
 def _all_reduce(_rank: int) -> None:
@@ -81,7 +82,7 @@ def _unfinished(*arguments: str) -> lab.LabResult:
     environment = {"FAIRRING_CUDA": "on", "NCCL_IB_DISABLE": "1"}
     command = program("unfinished", *arguments)
     with lab.Lab(command, [1, 1], network="none", env=environment, grace=TIMEOUT_SECONDS) as running:
-        result = running.wait(TIMEOUT_SECONDS)
+        result = running.wait(2 * TIMEOUT_SECONDS)
     assert result.exit_codes == [1, 0], result.output
     return result
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from typing import Any
 
+import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
@@ -66,6 +68,47 @@ def _operations(rank: int) -> None:
 
 def test_operations(cluster: Ranks) -> None:
     cluster.run(_operations)
+
+
+def _captured(rank: int) -> None:
+    """A graph of all three calls, launched between calls that are not captured, to the bits of those."""
+    ranks = dist.get_world_size()
+    torch.manual_seed(rank)
+    noise = [torch.randn(4 * 70_001, device="cuda") * 1000 for _ in range(3)]
+    inputs = torch.empty_like(noise[0])
+    part, whole = torch.empty(len(inputs) // ranks, device="cuda"), torch.empty_like(inputs)
+
+    def calls() -> torch.Tensor:
+        reduced = inputs * 2
+        dist.all_reduce(reduced)
+        dist.reduce_scatter_tensor(part, reduced, op=dist.ReduceOp.AVG)
+        dist.all_gather_into_tensor(whole, part)
+        return reduced
+
+    calls()  # makes what a capture can't
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        reduced = calls()
+    for one in noise:
+        inputs.copy_(one)
+        graph.replay()
+        seen = [reduced.clone(), whole.clone()]
+        eager = calls()
+        assert torch.equal(seen[0], eager)
+        assert torch.equal(seen[1], whole)
+        graph.replay()
+        assert torch.equal(seen[0], reduced)
+    if emulated_devices.ARE_HERE:
+        stock: Any = dist.new_group(backend="nccl")
+        total = inputs * 2
+        dist.all_reduce(total, group=stock)
+        assert not torch.equal(total, reduced), "calls that are NCCL's as a whole would pass"
+    torch.cuda.synchronize()
+    graph.reset()
+
+
+def test_graphs_capture_the_calls(cluster: Ranks) -> None:
+    cluster.run(_captured)
 
 
 def _losses(rank: int) -> list[float]:

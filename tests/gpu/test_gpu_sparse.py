@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
+import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
@@ -75,7 +76,7 @@ def test_machines_of_several_ranks_sum_sparse_tensors(gpu_cluster: Ranks) -> Non
     gpu_cluster.run(_check_random, torch.float32, "vectors", "SUM")
 
 
-ROWS, WIDTH = 20_000, 256
+ROWS, WIDTH = emulated_devices.fewer(20_000), 256
 
 
 def _race(rank: int, stream: str) -> None:

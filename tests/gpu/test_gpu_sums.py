@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
@@ -28,8 +29,8 @@ REDUCE = {
 
 
 def _sizes(ranks: int) -> list[int]:
-    several_slices = (8 << 20) + 5  # elements
-    return sorted({0, 1, ranks - 1, ranks, ranks + 1, 1000, (1 << 20) + 1, several_slices})
+    several_slices = emulated_devices.fewer(8 << 20) + 5  # elements
+    return sorted({0, 1, ranks - 1, ranks, ranks + 1, 1000, emulated_devices.fewer(1 << 20) + 1, several_slices})
 
 
 def _values(rank: int, elements: int, ranks: int, dtype: torch.dtype, name: str = "SUM") -> torch.Tensor:
@@ -173,7 +174,8 @@ def test_tensors_of_the_host_and_of_the_device_share_a_group(gpu_cluster: Ranks)
 
 
 def _several_buckets(rank: int) -> None:
-    buckets = [torch.full((25 << 18,), float(rank + number), device="cuda") for number in range(8)]
+    elements = emulated_devices.fewer(25 << 18)
+    buckets = [torch.full((elements,), float(rank + number), device="cuda") for number in range(8)]
     works = [dist.all_reduce(bucket, async_op=True) for bucket in buckets]
     gathered = [torch.empty(4, device="cuda") for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, torch.full((4,), float(rank), device="cuda"))  # a delegated call among ours

@@ -54,7 +54,7 @@ def _train(rank: int, hook: str) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("hook", ["", "bf16_compress_hook"])
+@pytest.mark.parametrize("hook", ["", pytest.param("bf16_compress_hook", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", [pytest.param("2x1", marks=pytest.mark.slow), "2x2"])
 def test_ddp_trains_to_the_losses_of_nccl(layout: str, hook: str) -> None:
     losses = {}
