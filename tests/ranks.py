@@ -16,9 +16,11 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,6 +30,7 @@ import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
 _STACKS_SECONDS = 3  # for a rank to write more of its stacks
+_ATTEND_SECONDS = 0.02  # between two looks at the ranks that have not come back
 
 
 class RankError(AssertionError):
@@ -38,7 +41,7 @@ class RankError(AssertionError):
 class Outcome:
     """How a function ended on a rank: its result, or a text that says why there is none."""
 
-    word: str  # ok, wrong (an assertion), error (another exception), hang, or died (the process)
+    word: str  # ok, wrong (an assertion), error (another exception), hang, died (the process), or left out
     text: str = ""
     result: Any = None
 
@@ -92,13 +95,21 @@ class Ranks:
             self._pipes[rank].send((function, arguments))
         return ranks
 
-    def outcomes(self, ranks: list[int]) -> list[Outcome]:
-        """Of a call that was begun, in the order of `ranks`. A rank that does not come back ends all processes."""
+    def outcomes(self, ranks: list[int], attend: Callable[[list[int]], list[int]] | None = None) -> list[Outcome]:
+        """Of a call that was begun, in the order of `ranks`. A rank that does not come back ends all processes.
+
+        attend: is called again and again with the ranks that have not come back, and returns those that are not to be
+        waited for.
+        """
         answers: dict[int, Outcome] = {}
         pipes: dict[Any, int] = {self._pipes[rank]: rank for rank in ranks}
         until = time.monotonic() + self._patience_seconds
-        while pipes and (ready := wait(pipes, max(until - time.monotonic(), 0))):
-            for pipe in ready:
+        while pipes and (left := until - time.monotonic()) > 0:
+            if attend is not None:
+                for rank in attend(list(pipes.values())):
+                    answers[rank] = Outcome("left out")
+                    del pipes[self._pipes[rank]]
+            for pipe in wait(pipes, left if attend is None else min(left, _ATTEND_SECONDS)):
                 rank = pipes.pop(pipe)
                 answers[rank] = self._heard(rank)
                 if answers[rank].word != "ok" and self._grace_seconds is not None:
@@ -127,11 +138,20 @@ class Ranks:
 
     def _stacks(self, rank: int) -> str:
         """What the rank's threads do: it writes that when it gets the signal."""
-        os.kill(self._processes[rank].pid or 0, signal.SIGUSR1)
+        self.signal(rank, signal.SIGUSR1)
         stacks, text = self._stacks_of[rank], b""
         while stacks.poll(_STACKS_SECONDS) and (more := os.read(stacks.fileno(), 1 << 16)):
             text += more
         return text.decode(errors="replace")
+
+    def is_stopped(self, rank: int) -> bool:
+        """Whether a signal has stopped the rank's process."""
+        with suppress(FileNotFoundError):  # it has ended
+            return Path(f"/proc/{self._processes[rank].pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
+
+    def signal(self, rank: int, signum: int) -> None:
+        os.kill(self._processes[rank].pid or 0, signum)
 
     def run(self, function: Callable[..., Any], *arguments: Any, on: list[int] | None = None) -> list[Any]:
         """Calls the function on those ranks (default: all) and returns their results."""

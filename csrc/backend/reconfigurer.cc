@@ -13,7 +13,6 @@ std::string Reconfigurer::handle(int rank) {
   const std::lock_guard lock(mutex_);
   if (!runtime_) {
     runtime_ = Membership::runtimeFor(options_);
-    runtime_->acceptor().expectEarlyRanks();
     facts_ = Membership::factsHere(options_, *runtime_);
   }
   return toText(Handle{token_, rank, facts_});

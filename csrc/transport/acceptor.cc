@@ -24,8 +24,9 @@ void GroupEndpoint::put(AuthenticatedConnection connection) {
   waiting_.push_back(std::move(connection));
 }
 
-Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report)
-    : loop_(loop), addresses_(std::move(addresses)), report_(std::move(report)) {
+Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report,
+                   std::chrono::milliseconds early)
+    : loop_(loop), addresses_(std::move(addresses)), earlyFor_(early), report_(std::move(report)) {
   listenWithin(ports);
   loop_.runAndWait([this] { watchListeners(); });
 }
@@ -33,6 +34,7 @@ Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenP
 Acceptor::~Acceptor() {
   loop_.runAndWait([this] {
     if (paused_) loop_.loop().cancel(*paused_);
+    for (const auto& [seat, timer] : early_) loop_.loop().cancel(timer);
     for (const Descriptor& listener : listeners_) loop_.loop().unwatch(listener.get());
     halfOpen_.clear();
     if (!reported_) return;
@@ -141,15 +143,30 @@ void Acceptor::finish(std::uint64_t halfOpen, const Error& error) {
                  error ? Stream() : handshake.takeStream(), error});
 }
 
-// Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
 void Acceptor::refuse(const Handshake& handshake, const Error& error) {
   const Greeting& greeting = handshake.greeting();
-  if (expectsEarlyRanks_ && greeting.group != GroupId{} && !endpointFor(greeting)) return;
+  const std::string from = peerOf(handshake.socket());
+  if (greeting.group != GroupId{} && !endpointFor(greeting)) return awaitGroup(greeting, from);
+  count(handshake.spoke(), concat("a connection from ", from, " to ", addresses_[0], " port ", port_, " was refused: ",
+                                  error.text(), ". It was no rank of a group that is here, and changes nothing"));
+}
+
+void Acceptor::awaitGroup(const Greeting& greeting, std::string from) {
+  const Seat seat(greeting.group, static_cast<int>(greeting.to));
+  if (early_.contains(seat) || early_.size() == kHalfOpen) return;
+  early_[seat] = loop_.loop().at(Loop::Clock::now() + earlyFor_, [this, seat, greeting, from = std::move(from)] {
+    early_.erase(seat);
+    count(true, concat("rank ", greeting.from, " of a group came from ", from, " to ", addresses_[0], " port ", port_,
+                       " for its rank ", greeting.to, ", but for ", earlyFor_.count() / 1000.0,
+                       " s that group has not been here. It is turned away, and changes nothing"));
+  });
+}
+
+// Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
+void Acceptor::count(bool spoke, const std::string& text) {
   ++strangers_;
-  if (!report_ || !handshake.spoke() || std::exchange(reported_, true)) return;
-  report_(concat("a connection from ", peerOf(handshake.socket()), " to ", addresses_[0], " port ", port_,
-                 " was refused: ", error.text(),
-                 ". It was no rank of a group that is here, and changes nothing. Further ones are not reported"));
+  if (!report_ || !spoke || std::exchange(reported_, true)) return;
+  report_(concat(text, ". Further ones are not reported"));
 }
 
 std::shared_ptr<GroupEndpoint> Acceptor::endpointFor(const Greeting& greeting) const {
@@ -169,11 +186,14 @@ std::optional<Secret> Acceptor::secretOf(const Greeting& greeting) const {
 }
 
 void Acceptor::add(const std::shared_ptr<GroupEndpoint>& endpoint) {
-  loop_.runAndWait([&] { endpoints_[{endpoint->id, endpoint->rank}] = endpoint; });
-}
-
-void Acceptor::expectEarlyRanks() {
-  loop_.runAndWait([this] { expectsEarlyRanks_ = true; });
+  loop_.runAndWait([&] {
+    const Seat seat(endpoint->id, endpoint->rank);
+    endpoints_[seat] = endpoint;
+    const auto early = early_.find(seat);
+    if (early == early_.end()) return;
+    loop_.loop().cancel(early->second);
+    early_.erase(early);
+  });
 }
 
 void Acceptor::remove(const std::shared_ptr<GroupEndpoint>& endpoint) {

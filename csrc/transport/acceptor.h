@@ -3,7 +3,9 @@
 // It has a TCP port for other machines, the same on each of the job's interfaces, and an abstract unix socket for ranks
 // of this machine, which can also carry descriptors. Every connection first goes through the challenge of challenge.h.
 // One that fails it, or does not finish within kChallengeTimeout, is dropped and counted. The first of them that sent
-// anything is reported, and in that case their number in the end. At most kHalfOpen connections are half-open at once.
+// anything is reported, and in that case their number in the end. One that names a group which is not here may be a
+// rank that comes early for a group whose members change: it is turned away, tries again, and counts only where this
+// process has not made that group within kEarly. At most kHalfOpen connections are half-open at once.
 // Others then wait in the system's backlog, and connections that have been silent for kPatience make room for them. So
 // a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and destroyed on any thread;
 // the rest runs on the loop.
@@ -63,12 +65,14 @@ class Acceptor {
   static constexpr std::size_t kHalfOpen = 256;
   static constexpr std::chrono::milliseconds kChallengeTimeout{10'000};
   static constexpr std::chrono::milliseconds kPatience{1'000};
+  static constexpr std::chrono::milliseconds kEarly{60'000};
 
   using Report = std::function<void(const std::string& text)>;  // on the loop; must not block
 
   // Listens on all addresses ("10.0.0.3", "fe80::1%eth0"), one at least; the first stands in the local socket's name.
   // Throws Failure(Configuration) with what to do if it can't.
-  Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report = nullptr);
+  Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report = nullptr,
+           std::chrono::milliseconds early = kEarly);
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   ~Acceptor();
@@ -78,9 +82,6 @@ class Acceptor {
   // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
   void add(const std::shared_ptr<GroupEndpoint>& endpoint);
   void remove(const std::shared_ptr<GroupEndpoint>& endpoint);
-  // From now on a rank may come for a group that this process is only about to make: it is still turned away, and tries
-  // again, but it is no stranger to be reported.
-  void expectEarlyRanks();
 
  private:
   void listenWithin(ListenPorts ports);
@@ -94,6 +95,8 @@ class Acceptor {
   void greet(Descriptor socket);
   void finish(std::uint64_t halfOpen, const Error& error);
   void refuse(const Handshake& handshake, const Error& error);
+  void awaitGroup(const Greeting& greeting, std::string from);
+  void count(bool spoke, const std::string& text);
   std::shared_ptr<GroupEndpoint> endpointFor(const Greeting& greeting) const;  // null: of no rank that is here
   std::shared_ptr<const Tls> tlsOf(const Greeting& greeting) const;
   std::optional<Secret> secretOf(const Greeting& greeting) const;
@@ -103,7 +106,8 @@ class Acceptor {
   std::vector<Descriptor> listeners_;  // one per address, then the local one
   int port_ = 0;
   // The rest is the loop's.
-  std::map<std::pair<GroupId, int>, std::shared_ptr<GroupEndpoint>> endpoints_;  // by group and rank
+  using Seat = std::pair<GroupId, int>;  // group and rank
+  std::map<Seat, std::shared_ptr<GroupEndpoint>> endpoints_;
   struct HalfOpen {
     Loop::Clock::time_point since;
     std::unique_ptr<Handshake> handshake;
@@ -111,7 +115,8 @@ class Acceptor {
   std::map<std::uint64_t, HalfOpen> halfOpen_;  // half-open, the oldest first
   std::uint64_t nextHalfOpen_ = 0;
   std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
-  bool expectsEarlyRanks_ = false;
+  std::map<Seat, Loop::TimerId> early_;  // for whom somebody came; until then it may have been too early
+  const std::chrono::milliseconds earlyFor_;
   const Report report_;
   bool reported_ = false;        // the first
   std::uint64_t strangers_ = 0;  // connections dropped so far

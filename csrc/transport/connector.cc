@@ -11,6 +11,8 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry{2};
 constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
+// The kernel gives a machine up that has not answered for 3 s, though its link may have come back just then.
+constexpr std::chrono::milliseconds kUnreachable{10'000};
 // For an attempt to make a connection anew: the other machine's network may come back just after a packet was lost.
 // A stopped process is waited for: it would find all attempts at once when it continues.
 constexpr std::chrono::milliseconds kLongestSilence{1'000};
@@ -75,12 +77,14 @@ bool Connector::isMine(const Key& key) const {
 
 // Not from within: who asked for the connection is still at it.
 void Connector::begin(const Key& key, Attempt attempt) {
+  attempt.unreachableUntil = loop_.now() + kUnreachable;
   attempt.retry = loop_.at(loop_.now(), [this, key] { tryConnecting(key); });
   attempts_[key] = std::move(attempt);
 }
 
 void Connector::tryConnecting(const Key& key) {
   Attempt& attempt = attempts_.at(key);
+  attempt.handshake.reset();
   const ConnectionSpec& wanted = wanted_.at(key);
   const Greeting greeting{.purpose = wanted.purpose,
                           .lane = wanted.lane,
@@ -101,9 +105,11 @@ void Connector::tryConnecting(const Key& key) {
 }
 
 bool Connector::retry(const Attempt& attempt, const Error& error) const {
-  if (!error || loop_.now() + kLongestRetry >= attempt.deadline) return false;
-  const bool isClosed = error.kind() == ErrorKind::Connection && loop_.now() < attempt.crowdedUntil;
-  return isClosed || (attempt.again && error.kind() != ErrorKind::Configuration);
+  const auto now = loop_.now();
+  if (!error || now + kLongestRetry >= attempt.deadline) return false;
+  const bool isClosed = error.kind() == ErrorKind::Connection && now < attempt.crowdedUntil;
+  const bool wasUnreachable = attempt.handshake && attempt.handshake->isUnreachable() && now < attempt.unreachableUntil;
+  return isClosed || wasUnreachable || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
 void Connector::onFinished(const Key& key, const Error& error) {

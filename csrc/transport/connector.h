@@ -3,7 +3,8 @@
 // that may be: nobody waits for another's first call. Of the lanes for messages either rank makes one, the higher
 // number 0 and the lower number 1, when it has something to send: so it need not ask the other, and two that begin at
 // once have two. A connection that is closed during the challenge is tried again for a while: the other side may be
-// crowded. On the loop only.
+// crowded. So is one to a machine that the network does not reach: its link may have come back a moment ago. On the
+// loop only.
 #pragma once
 
 #include <functional>
@@ -54,8 +55,9 @@ class Connector {
   struct Attempt {
     bool again;
     Loop::Clock::time_point deadline;
-    Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
-    std::chrono::milliseconds pause{0};    // before this one
+    Loop::Clock::time_point crowdedUntil;        // at most: what is closed by the other side is tried again until then
+    Loop::Clock::time_point unreachableUntil{};  // likewise, where the network had no way to it
+    std::chrono::milliseconds pause{0};          // before this one
     std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };

@@ -37,7 +37,8 @@ class Handshake {
   ~Handshake();
 
   const Greeting& greeting() const { return challenge_.greeting(); }
-  bool spoke() const { return spoke_; }  // a byte has come: more than a probe of whether we listen
+  bool spoke() const { return spoke_; }                // a byte has come: more than a probe of whether we listen
+  bool isUnreachable() const { return unreachable_; }  // the network had no way to the other machine
   bool hasProven() const { return state_ == Challenge::State::Done; }  // that it knows the secret
   const Descriptor& socket() const { return socket_; }
   Stream takeStream() { return {std::move(socket_), std::move(tls_)}; }  // after success, once
@@ -62,6 +63,7 @@ class Handshake {
   Loop::TimerId timer_;
   bool connected_ = false;
   bool spoke_ = false;
+  bool unreachable_ = false;
   std::vector<std::byte> unsent_;
   std::unique_ptr<TlsStream> tls_;  // once it has begun
   Challenge::ChannelBinding binding_{};

@@ -133,22 +133,60 @@ TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   loop.runAndWait([&] { stranger.reset(); });
 }
 
-TEST_F(AcceptorTest, ARankOfAGroupThatIsYetToBeMadeIsTurnedAwayAndNotReported) {
-  const auto closesAfter = [this](std::span<const std::byte> bytes) {
+// Who comes for a group that this process has not made.
+class EarlyRankTest : public ::testing::Test {
+ protected:
+  explicit EarlyRankTest(milliseconds early = Acceptor::kEarly)
+      : acceptor_(loop_, {"127.0.0.1"}, {}, report(), early) {}
+
+  // Returns when the acceptor has closed the connection.
+  void say(std::span<const std::byte> bytes) const {
     const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-    const SocketAddress there = address();
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
-    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    const SocketAddress there = tcpAddress("127.0.0.1", acceptor_.port());
+    ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
+    ASSERT_EQ(::send(socket.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
     char byte = 0;
     EXPECT_LE(::recv(socket.get(), &byte, 1, 0), 0);
-  };
-  const Secret later = randomSecret();
-  const Greeting greeting{.from = 1, .to = kSelf, .group = makeGroupId(later, "group")};
-  acceptor_.expectEarlyRanks();
-  closesAfter(Challenge(greeting, later).takeOutput());
-  EXPECT_EQ(reports(), 0U);
-  closesAfter(std::vector<std::byte>(76));  // no greeting of ours
-  EXPECT_EQ(reports(), 1U);
+  }
+  void comeEarly() const {
+    say(Challenge({.from = 7, .to = kSelf, .group = makeGroupId(later_, "later")}, later_).takeOutput());
+  }
+  std::vector<std::string> reports() {
+    std::vector<std::string> copies;
+    loop_.runAndWait([&] { copies = reports_; });
+    return copies;
+  }
+  Acceptor::Report report() {
+    return [this](const std::string& text) {
+      reports_.push_back(text);
+      if (reports_.size() == 1) reported_.set_value();
+    };
+  }
+
+  const Secret later_ = randomSecret();
+  std::vector<std::string> reports_;  // the loop's
+  std::promise<void> reported_;       // the first
+  LoopThread loop_;
+  Acceptor acceptor_;
+};
+
+TEST_F(EarlyRankTest, ComesEarlyAndIsNoStranger) {
+  comeEarly();
+  EXPECT_TRUE(reports().empty());
+  say(std::vector<std::byte>(76));  // no greeting of ours
+  EXPECT_EQ(reports().size(), 1U);
+}
+
+class ImpatientTest : public EarlyRankTest {
+ protected:
+  ImpatientTest() : EarlyRankTest(milliseconds(50)) {}
+};
+
+TEST_F(ImpatientTest, ARankWhoseGroupIsNeverMadeHereIsNamed) {
+  comeEarly();
+  reported_.get_future().wait();
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("rank 7 of a group came from 127.0.0.1"), std::string::npos) << reports()[0];
 }
 
 // TLS's handshake over a socket that blocks before it and after it.
