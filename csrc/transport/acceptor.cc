@@ -154,7 +154,7 @@ void Acceptor::refuse(const Handshake& handshake, const Error& error) {
 void Acceptor::awaitGroup(const Greeting& greeting, std::string from) {
   const Seat seat(greeting.group, static_cast<int>(greeting.to));
   if (early_.contains(seat) || early_.size() == kHalfOpen) return;
-  early_[seat] = loop_.loop().at(Loop::Clock::now() + earlyFor_, [this, seat, greeting, from = std::move(from)] {
+  early_[seat] = loop_.loop().at(loop_.loop().now() + earlyFor_, [this, seat, greeting, from = std::move(from)] {
     early_.erase(seat);
     count(true, concat("rank ", greeting.from, " of a group came from ", from, " to ", addresses_[0], " port ", port_,
                        " for its rank ", greeting.to, ", but for ", earlyFor_.count() / 1000.0,

@@ -91,7 +91,9 @@ void Connector::tryConnecting(const Key& key) {
                           .from = static_cast<std::uint32_t>(endpoint_->rank),
                           .to = static_cast<std::uint32_t>(wanted.peer),
                           .group = endpoint_->id};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - loop_.now());
+  // A busy loop may come here after the deadline.
+  const auto left = std::max(std::chrono::ceil<std::chrono::milliseconds>(attempt.deadline - loop_.now()),
+                             std::chrono::milliseconds(1));
   try {
     Descriptor socket = startConnect(wanted.address, wanted.source);
     if (attempt.again) prepareForPayload(socket, kLongestSilence);
