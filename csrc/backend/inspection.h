@@ -27,6 +27,10 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 // What this rank has moved in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
+// Of each machine's shards of large all-reduces, as a part of all, in the order of machines; no machines where they are
+// equal. None where the backend is not ours.
+pybind11::object shares(const c10::intrusive_ptr<c10d::Backend>& backend);
+
 // What this rank remembers of so many of its last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
