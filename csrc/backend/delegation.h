@@ -1,5 +1,5 @@
-// Who serves a call: Fairring, or the stock backend of the tensor's device. It follows from the device and the layout
-// alone, so all ranks answer alike. Pure.
+// Says whether Fairring or the stock backend of the tensor's device serves a call. It follows from the device and the
+// layout alone, so all ranks answer alike. Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -233,7 +233,7 @@ class FairringBackend : public Fallback {
   // Makes the trial, at the same call of all ranks; what it has decided.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
-  // Of what all ranks say the first that is not empty, with who says it.
+  // The first reason of any rank that is not empty, with the rank that gives it.
   std::string firstReason(const std::string& mine, const std::vector<RankFacts>& facts);
   c10::Stream deviceEnd(const at::Device& device);
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);

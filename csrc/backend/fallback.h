@@ -81,7 +81,7 @@ class Fallback : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
   void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
 
-  // Of CUDA tensors these are NCCL's, which the first of them makes, as a first call does. On the CPU there is nothing.
+  // For CUDA tensors these are NCCL's; the first of them makes NCCL's group, as a first call does. The CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;

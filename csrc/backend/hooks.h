@@ -1,5 +1,5 @@
-// Whom a group tells of calls that ended well and of its own failure: PyTorch's flight recorder, where there is one
-// (torch 2.15 on; before, nobody registers). Shared by the backend and its Works.
+// The listeners that a group tells of calls that ended well and of its own failure. PyTorch's flight recorder is one
+// from torch 2.15 on; before, nothing registers. Shared by the backend and its Works.
 //
 // Any thread. Completion hooks are short and take no lock of Python's (c10d's contract), so they run where a call ends,
 // the loop included. Abort hooks may be Python's: they run where a group's failure is dealt with, which may block.

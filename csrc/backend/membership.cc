@@ -351,7 +351,7 @@ void Membership::writeTrace(std::size_t calls, const std::string& program) const
   if (!text.empty()) writeTraceFile(options_.traceDirectory, options_.name, options_.rank, text);
 }
 
-// Of the others nothing is known yet.
+// Nothing is known about the other ranks yet.
 TraceFacts Membership::factsOfWait() const {
   TraceFacts facts;
   facts.group = options_.name;

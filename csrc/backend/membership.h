@@ -59,8 +59,8 @@ struct MembershipOptions : BootstrapOptions {
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
-  // Of a group that was shrunk: the one whose ranks met by a store, or by their handles. Survivors may have come to the
-  // same members by different groups in between, so all that they share follows from that one.
+  // The ancestor of a shrunk group is the last group whose ranks met by a store or by their handles. Survivors may have
+  // come to the same members by different groups in between, so all that they share follows from the ancestor.
   struct Ancestor {
     std::string name;
     Secret secret{};

@@ -37,7 +37,7 @@ struct MonitoredBarrier::Heard {
 MonitoredBarrier::MonitoredBarrier(Group& group, int rank, int size, std::uint32_t number)
     : group_(group), rank_(rank), size_(size), label_{kContext, number} {}
 
-// Who comes when nobody waits for it any more is told so.
+// A rank that comes when no other waits for it any more is told so.
 std::shared_ptr<MonitoredBarrier::Heard> MonitoredBarrier::expect(int from) {
   auto heard = std::make_shared<Heard>();
   group_.receive({from, label_, &heard->word, 1,

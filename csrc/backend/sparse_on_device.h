@@ -22,7 +22,7 @@ struct SparseStreams {
   static SparseStreams of(const c10::Device& device);
 };
 
-// Whose kernels sum the rows of a key: both in the order in which they stand in the tensor, rounded once.
+// The kernels that sum the rows of a key. Both sum in the order in which the rows stand in the tensor, and round once.
 enum class Merging : std::uint8_t { Torchs, Ours };
 
 // What the tensor is when the caller's stream comes there, in pinned memory, its rows each once, so that no more than

@@ -24,7 +24,7 @@ void checkIndices(std::span<const std::int64_t> indices, std::int64_t dim, std::
                    " in dimension ", dim, ", which has ", size, " rows");
 }
 
-// Of the entries; the indices themselves where there is one sparse dimension.
+// The key of each entry: its index, where there is one sparse dimension.
 at::Tensor keysOf(const at::Tensor& tensor) {
   at::Tensor indices = tensor._indices().contiguous();
   const std::int64_t entries = indices.size(1);

@@ -14,7 +14,7 @@
 
 namespace fairring {
 
-// Of the CPU or a CUDA device, in COO form.
+// Whether the tensor is in COO form, on the CPU or a CUDA device.
 bool isSparse(const at::Tensor& tensor);
 
 struct LocalRows {                  // of one rank

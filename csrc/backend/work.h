@@ -1,8 +1,8 @@
 // One call that reduces as the user holds it: tensors, how it ended, a future. It is one call of the engine's, whose
 // tensors share slices.
 //
-// Who waits serves the loop meanwhile, if nobody else does (base/progress_ownership.h); otherwise the engine's `done`
-// wakes him, on the loop, and no other thread stands between. Future callbacks run on the completion thread. Tensors
+// A thread that waits serves the loop meanwhile, if no other does (base/progress_ownership.h). Otherwise the engine's
+// `done` wakes it from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors
 // that are not contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy; copying
 // back can take long, so it is done on the completion thread, before anyone is woken: whoever sees the Work complete,
 // by whatever means, sees the result.

@@ -27,8 +27,8 @@ class CaptureUnheeded {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// Of the device's highest priority, and not ordered with the legacy default stream. The highest, so that
-// kernels of ordinary priority need not stand behind our gates.
+// A stream of the device's highest priority that is not ordered with the legacy default stream. With the highest
+// priority, kernels of ordinary priority need not stand behind our gates.
 class CudaStream {
  public:
   explicit CudaStream(int device);

@@ -45,7 +45,7 @@ class Loop {
   Clock::time_point eventTime();
   Clock::time_point eventTimeAnew();
 
-  // Who is told when a task, timer, piece or handler throws: the last border, since nothing may end the process.
+  // The handler is told when a task, timer, piece or handler throws. It is the last resort: nothing ends the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
   void forgetUncaught(const void* owner);
 

@@ -34,8 +34,8 @@ class DeviceChain {
   std::shared_ptr<DeviceCalls> calls() const { return rails_->calls(); }
   Accelerator& accelerator() { return *accelerator_; }
 
-  // Of an all-reduce, a reduce-scatter or an all-gather. Of the last two, the blocks of each tensor stand as level 0
-  // wants them (accelerator.h).
+  // The tensors of an all-reduce, a reduce-scatter or an all-gather. The blocks of the last two stand as level 0 wants
+  // them (accelerator.h).
   struct Tensors {
     Pattern pattern;
     Packing packing;

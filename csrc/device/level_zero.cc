@@ -39,8 +39,8 @@ ncclDataType_t ncclTypeOf(DType dtype) {
   return ncclNumTypes;
 }
 
-// Of bool any byte but 0 is true: the greatest of several is true where one is, the least where all are. ncclNumOps:
-// NCCL has none like it.
+// Any byte of a bool but 0 is true, so the greatest of several is true where one is, and the least where all are.
+// ncclNumOps stands for an operation that NCCL does not have.
 ncclRedOp_t ncclOpOf(Op op, DType dtype) {
   const bool truth = dtype == DType::Bool;
   switch (op) {
@@ -115,7 +115,8 @@ struct Column {
 
 constexpr std::size_t kMostColumns = 16;  // a call of NCCL's for each
 
-// Of a slice of blocks; none where they don't stand so. The same on all ranks, whose users' memory is laid out alike.
+// The columns of a slice of blocks; none where the blocks don't stand in columns. All ranks get the same answer, since
+// their users' memory is laid out alike.
 std::vector<Column> columnsOf(const Slice& slice, const Rail& rail) {
   const std::size_t shards = rail.shards.size();
   const std::size_t count = slice.portions.size() / shards;

@@ -39,8 +39,8 @@ struct Block {
 // A row of blocks, one of each tensor, or such a row for each rank, as the pattern has it. The same sizes on all ranks.
 using BlockRows = std::vector<std::vector<Block>>;
 
-// Of an all-to-all: what this rank has for another one, and where what comes from that one belongs. Each stays valid
-// until the call is done. Null: refused.
+// One cell of an all-to-all: what this rank sends to another one, and where it puts what that one sends. Both stay
+// valid until the call is done. Null: refused.
 struct CellPair {
   const void* from = nullptr;
   std::uint64_t fromBytes = 0;
@@ -71,9 +71,8 @@ struct Call {
   BlockRows blocks = {};                               // of all others
   // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
-  // Of a single operand of Float32 that is summed: it crosses between sites as bf16, and what rounding takes of
-  // its elements is kept here, one for one, and added in the next call that is given the same. Null: it crosses as
-  // it is.
+  // Error feedback for a sum of a single Float32 operand that crosses between sites as bf16: what rounding takes from
+  // each element is kept here and added in the next call with the same residual. Null: the operand crosses as it is.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   std::uint64_t number = 0;              // in the group's call log; 0: not counted there

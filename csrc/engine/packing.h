@@ -18,11 +18,11 @@ class Packing {
   static Packing of(const Call& call);  // whose tensors are dense
 
   std::uint64_t bytes() const { return bytes_; }  // of the longest row; a multiple of the largest element
-  // Of each row, how many bytes lie there.
+  // How many bytes of each row lie in the range.
   std::vector<std::uint64_t> bytesOfRows(const Range& bytes) const;
-  // Of a slice of the one row that is cut from there, on multiples of 64 bytes.
+  // The portions of a slice that is cut from a single row, on multiples of 64 bytes.
   std::vector<Portion> cut(const Range& bytes) const;
-  // Of one that has the same stretch of these rows, in this order, at these places.
+  // The portions of a slice that has the same stretch of these rows, in this order, at these places.
   std::vector<Portion> cut(const Range& bytes, std::span<const int> rows, std::span<const std::uint64_t> places) const;
 
  private:

@@ -200,7 +200,7 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   return slice;
 }
 
-// Of each of its rows, what goes into the next slice.
+// The stretch of each row that goes into the next slice.
 Range Pipeline::stretchOf(const Pending& pending) {
   return {pending.cutBytes, std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.bytes)};
 }

@@ -62,7 +62,7 @@ class Pipeline {
   bool isAtRest() const;  // no call, no slice, and no staging taken
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
-  // Of the calls, those that have written nothing into their tensors: their numbers.
+  // The numbers of the calls that have written nothing into their tensors.
   std::set<std::uint64_t> untouched() const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready, or was released
@@ -87,11 +87,12 @@ class Pipeline {
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
     bool isTouched = false;      // something may have been written into its tensors
-    // Of sparse calls and all-to-alls: until what is before it has told its size, it can't be cut, nor what is behind.
+    // False for sparse calls and all-to-alls until the part before has told the size. Until then neither this part nor
+    // any behind it can be cut.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();
     std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
-    // Of its parts but the last, instead of the call's done: with who refused, as Slice has it.
+    // Called instead of the call's `done` by all its parts but the last; `refused` as in Slice.
     std::function<void(std::uint32_t refused)> learned = nullptr;
   };
   struct InFlight {

@@ -13,8 +13,8 @@ namespace fairring {
 
 namespace {
 
-// Of the first part, over all ranks: keys of small calls are saved a part of their own, and all others lose no more
-// than some tens of microseconds.
+// The size of the first part, over all ranks. Keys of small calls fit into it and need no part of their own; all other
+// calls lose no more than some tens of microseconds.
 constexpr std::size_t kFirstBytes = 8 << 10;
 
 // Short ones without a call.

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// Of the group of that level in which the rank is, in the order in which groups are members of those above.
+// The ranks of the rank's group of that level, in the order in which groups are members of those above.
 std::vector<int> ranksOf(const Topology& topology, int level, int rank) {
   const int machine = topology.machineOf(rank);
   if (level == 0) return topology.ranksOf(machine);

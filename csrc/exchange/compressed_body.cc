@@ -35,7 +35,7 @@ std::size_t reducingStep(const Slice& slice, std::size_t step) {
   return static_cast<std::size_t>(found - plan.begin());
 }
 
-// Of each rail of the level.
+// The spare area of each rail of the level.
 std::vector<std::byte*> sparesOf(const Slice& slice, std::size_t step) {
   const std::size_t reducing = reducingStep(slice, step);
   const Step& what = (*slice.plan)[reducing];

@@ -56,7 +56,7 @@ class Recorder {
     std::size_t calls = std::size_t{1} << 12;
   };
 
-  // Of what goes to a peer in a step: less says nothing of a link's rate, and is not recorded as Send or Receive.
+  // The least that goes to a peer in a step to be recorded as Send or Receive: less says nothing about a link's rate.
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
   Recorder(Loop& loop, Capacity capacity) : loop_(loop), slices_(capacity.slices), calls_(capacity.calls) {}
@@ -64,9 +64,9 @@ class Recorder {
   static std::int64_t now();  // the steady clock; any thread
   // By the loop's clock, which in a simulation is another: of the task, handler or piece that runs.
   std::int64_t time() const;
-  // Of the moving of so many bytes: what is short takes its event's time, for a clock is not read for nothing.
+  // The time at which so many bytes were moved. What is short takes the time of its event, to save reading a clock.
   std::int64_t timeOf(std::uint64_t bytes) const;
-  // Of a step that has not begun.
+  // The record of a step that has not begun.
   static SliceRecord recordOf(const Slice& slice, std::size_t step);
 
   void submitted(CallRecord call);  // begun now

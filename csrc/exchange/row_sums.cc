@@ -49,7 +49,7 @@ class Sweep {
   }
 
  private:
-  // Who has rows from here on, and until where that does not change.
+  // Finds which inputs have rows from here on, and returns the place up to which that does not change.
   std::uint64_t stretchEnd() {
     const std::uint64_t rowBytes = sum_.inputs.front().rowSet->rowBytes();
     const std::uint64_t row = at_ / rowBytes;

@@ -125,14 +125,14 @@ void SharedMemory::combine(InFlight& state) {
 
 void SharedMemory::combined(InFlight& state) { raiseAndRelease(state, Phase::Combined); }
 
-// Of an all-gather, which reads nothing but this rank's own block.
+// For an all-gather, which reads nothing but this rank's own block.
 void SharedMemory::load(InFlight& state) {
   run(state, state.slice->body->fill(*state.slice, state.step), &SharedMemory::loaded);
 }
 
 void SharedMemory::loaded(InFlight& state) { raiseAndRelease(state, Phase::Admitted); }
 
-// Of a reduce-scatter, which writes nothing but this rank's own block: of the others' images it needs nothing more.
+// For a reduce-scatter, which writes nothing but this rank's own block. It needs nothing more from the others' images.
 void SharedMemory::store(InFlight& state) {
   enter(state, Phase::Gathering);
   if (hasRail(state)) state.ungathered = {rank_};

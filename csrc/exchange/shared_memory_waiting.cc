@@ -1,4 +1,4 @@
-// Whom the machine level waits for, slice by slice.
+// The ranks that the machine level waits for, slice by slice.
 #include <algorithm>
 
 #include "exchange/shared_memory.h"

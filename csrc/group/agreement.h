@@ -42,7 +42,7 @@ class GroupHistory {
 
   std::array<std::byte, kBytes> encode() const;
   static GroupHistory decode(std::span<const std::byte, kBytes> bytes);
-  // Of the ranks of the new group, in their order. None where none of them was in a group before.
+  // ofRanks: the histories of the new group's ranks, in their order. None where no rank was in a group before.
   static std::optional<Agreement> agree(const std::vector<GroupHistory>& ofRanks);
 
  private:

@@ -45,7 +45,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void receive(Receiving receiving);
   // A message that somebody waits for has been under way for too long, if it still is.
   void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
-  // Of the device's tensors: its gates, once; `abortDevice` breaks off what they do not reach, and may take a while.
+  // Called once, for calls on the device's tensors: `calls` has their gates. `abortDevice` breaks off what the gates
+  // do not reach, and may take a while.
   void guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come

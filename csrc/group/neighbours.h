@@ -26,7 +26,7 @@ class Neighbours {
   const Transport& transportTo(int peer, const Transports& transports) const {
     return isOnSite(peer) ? transports.rail : transports.site;
   }
-  // Of this rank, where that one reaches it; and the other way round.
+  // The addresses at which the peer reaches this rank; then those at which this rank reaches the peer.
   const std::vector<std::string>& addressesTowards(int peer) const {
     return facts(rank_).addressesFrom(facts(peer).place.site);
   }

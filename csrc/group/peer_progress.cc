@@ -64,7 +64,7 @@ std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
   const std::lock_guard lock(mutex_);
   std::optional<Progress> behind = furthestBehind();
   for (const auto& [peer, said] : secondHand_) {
-    // Of itself and of its neighbours this rank knows better.
+    // This rank knows better about itself and its neighbours.
     if (said.behind.rank < 0 || said.behind.rank == rank_ || neighbours_.contains(said.behind.rank)) continue;
     if (!behind || isFurtherBehind(said.behind, *behind)) behind = said.behind;
   }

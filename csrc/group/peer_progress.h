@@ -59,7 +59,7 @@ class PeerProgress {
   // By neighbour: the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
   // sending. Nanoseconds: what the clocks differ by, plus the way of the quickest beat.
   std::map<int, std::int64_t> clockLeads() const;
-  // Who has made fewer calls than this rank, the fewest of all that are known of.
+  // The rank with the fewest calls of all that are known, if it has made fewer than this rank.
   std::optional<Progress> laggard() const;
   std::vector<Sighting> sightings() const;
 

@@ -42,7 +42,7 @@ struct RankFacts {
   }
 };
 
-// Of a rank whose listener, at that address, refuses connections before it has made one itself.
+// The error for a rank whose listener at that address refuses connections before the rank has made one itself.
 Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group);
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);

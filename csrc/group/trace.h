@@ -44,7 +44,7 @@ struct TraceFacts {
   ProcessorTime processor;                 // since the group was made, of threads that still run
   std::string error;                       // of the group; empty: none
 
-  // Of a job that is stuck.
+  // The rest tells about a job that is stuck.
   std::vector<PeerProgress::Sighting> sightings;
   std::set<int> missing;              // ranks from whom the calls under way need something
   std::vector<MessageWait> messages;  // that this rank waits for

@@ -10,7 +10,7 @@ namespace fairring {
 
 namespace {
 
-// Of the level above few owners, that one shard is cut into.
+// The most rails of the level above few owners into which one shard is cut.
 std::uint64_t mostRailsOfAShard(const Topology& topology, const FewOwners& few) {
   const Partitions rails(topology, few);
   std::vector<Range> shards;

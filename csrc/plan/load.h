@@ -30,8 +30,8 @@ struct Load {
   auto operator<=>(const Load&) const = default;
 };
 
-// Of all ranks, each different one once, in any turn of few owners: at the level above these, rails are counted as of
-// the shard that has most of them.
+// The loads of all ranks, each different one once, in any turn of few owners. At the level above these, rails are
+// counted for the shard that has most of them.
 std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few = {});
 
 }  // namespace fairring

@@ -59,7 +59,7 @@ class Partitions {
   FewOwners few_;
 };
 
-// Of a slice that is cut so, as one rank sees it.
+// The layout of a slice that is cut so, as one rank sees it.
 Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t elements,
                 std::size_t elementBytes);
 

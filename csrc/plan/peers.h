@@ -1,5 +1,5 @@
-// Whom a rank exchanges with above its machine, in slices of every size and turn: all that its rails ever have as
-// owners. Pure arithmetic.
+// The ranks that a rank exchanges with above its machine, over slices of every size and turn: all owners that its rails
+// ever have. Pure arithmetic.
 #pragma once
 
 #include <set>

@@ -27,7 +27,7 @@ constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits 
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
 
-// Of so many nearly equal slices.
+// The size of each of so many nearly equal slices.
 std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
   return std::max(grainBytes, roundUp(ceilOf(bytes, slices), grainBytes));
 }
@@ -87,7 +87,7 @@ int hopsOf(const Step& relay, int owners) {
   return std::max(hops, 1);
 }
 
-// Of the rank that takes longest.
+// The work of the rank that takes longest.
 StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t sliceBytes, const CostRow& row,
                  StepWork (*work)(const Step&, const Load&, std::uint64_t)) {
   StepWork most;
@@ -396,7 +396,7 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   return choice;
 }
 
-// Of some candidates, in bytes.
+// The best of the candidates for so many bytes.
 PlanChoice Planner::best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const {
   const Candidate* best = &candidates.front();
   Sized size = bestSize(*best, bytes);

@@ -94,14 +94,14 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
-  // Of any collective of so many bytes; of blocks, of one for each rank that has so many at most. There a slice has the
-  // same stretch of every block: sliceElements is how many bytes of it.
+  // For any collective of so many bytes. For a collective of blocks, one for each rank, they are those of the largest
+  // block; a slice has the same stretch of every block, and sliceElements is how many bytes of one.
   PlanChoice choose(Pattern pattern, std::uint64_t bytes) const;
-  // Of an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
+  // For an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
   PlanChoice chooseAllToAll(std::uint64_t cellBytes) const;
   const Blocks& blocks() const { return blocks_; }
 
-  // Of a sparse call, once the ranks have told each other how many rows each has.
+  // For a sparse call, once the ranks have told each other how many rows each has.
   KeyForm keyForm(const RowSpace& space, const std::vector<std::uint64_t>& rowsByRank) const;
 
   // As choose(), for a sparse call whose contributions travel packed, whose rows have so many bytes in all, and of

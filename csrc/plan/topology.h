@@ -1,4 +1,4 @@
-// Who stands where: facts about every rank in, levels of groups out. Pure arithmetic; immutable.
+// The topology: takes facts about every rank and makes levels of groups. Pure arithmetic; immutable.
 // Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world.
 // Ranks of a group stand in ascending order; machines and sites in the order of their lowest rank. That order is the
 // order of summation, so it is the same on all ranks.
@@ -36,7 +36,7 @@ class Topology {
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
   const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }
 
-  // Of machines, side by side and nearly equal; 1 where the machines do not stand in groups.
+  // How many groups of machines there are, side by side and nearly equal; 1 where the machines are not grouped.
   int groups() const { return groups_; }
   Topology inGroups() const;  // the same ranks and machines, with the groups in place of the one site
 

@@ -8,8 +8,8 @@ namespace fairring {
 
 namespace {
 
-// Of a reduce-scatter or all-gather. Of a message sent and one received each counts half: where all owners have shards
-// a rank sends as many as it receives. Bytes are those of the busier direction.
+// The work of a reduce-scatter or all-gather. A message sent and one received each count half, since a rank sends as
+// many as it receives where all owners have shards. Bytes are those of the busier direction.
 StepWork shardedWork(const LevelLoad& load, std::uint64_t held, bool sums) {
   const auto [rails, owners, shards] = load;
   const std::uint64_t messages = ((owners - 1) + (shards - 1) + 1) / 2;
@@ -35,7 +35,7 @@ StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
   return shardedWork(here, held, sums);
 }
 
-// Of w owners among q a rank is one in w of q turns, and then holds something at the levels above.
+// With w owners among q ranks, a rank is an owner in w of q turns, and then holds something at the levels above.
 StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
   StepWork work = workOf(step, load, sliceBytes);
   const LevelLoad& here = load.levels[step.level];

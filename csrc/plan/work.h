@@ -8,7 +8,7 @@
 
 namespace fairring {
 
-// Of a rank whose turn it is to own a shard, at every level; and on average over the turns.
+// The work of a rank whose turn it is to own a shard, at every level; then the mean over the turns.
 StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes);
 StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes);
 double secondsOf(const StepWork& work, const CostRow& row);

@@ -192,7 +192,7 @@ void World::run(int rank) {
   acting_ = nullptr;
 }
 
-// Of the machine's ranks those wake up whose doorbell was rung: here nobody sleeps at it.
+// Wakes up the machine's ranks whose doorbell was rung, since no rank sleeps at a doorbell here.
 void World::ringDoorbells(int rank) {
   if (!boards_.empty()) return;
   const Topology& topology = planner_.topology();
