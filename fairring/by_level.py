@@ -15,7 +15,7 @@ class LevelError(Exception):
 
 
 def parse(text: str, default: Value, parse_one: Callable[[str], Value]) -> tuple[Value, Value]:
-    """Of rail and site; a level that is not named has the default. Raises LevelError, and what parse_one raises."""
+    """The values of rail and site; an unnamed level has the default. Raises LevelError, and what parse_one raises."""
     if "=" not in text:
         value = parse_one(text)
         return value, value

@@ -50,7 +50,7 @@ def plan_question(
 
 
 def bytes_per_second(option: str, rate: str) -> float:
-    """Of '100gbit'. Raises ValueError."""
+    """The rate of a text such as '100gbit'. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
     bits = float(match[1]) * BITS[match[2]] if match else 0.0
     if not bits:

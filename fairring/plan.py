@@ -26,7 +26,7 @@ TRANSPORTS = ("tcp", "uv", "shm", "ibv")
 
 
 def level_names(sites: int) -> tuple[str, ...]:
-    """Of the planner's levels, by number."""
+    """The names of the planner's levels, by number."""
     return ("machine", "rail", "site" if sites > 1 else "groups")
 
 

@@ -34,7 +34,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Model:
-    """Of a training step: buckets as their gradients are computed, and seconds of computing."""
+    """A training step: bytes of buckets in the order in which gradients are computed, and seconds of computing."""
 
     buckets: tuple[int, ...]
     compute: float

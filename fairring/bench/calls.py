@@ -34,7 +34,7 @@ class Course:
 
 
 def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:
-    """Of one course; they share its tensors."""
+    """The runners of one course; they share its tensors."""
     pattern = Pattern(course.dtype, dist.get_world_size(), course.op)
     elements = course.size_bytes // course.dtype.itemsize
     # Filled: their memory is there before the first go.

@@ -16,7 +16,7 @@ CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def here() -> dict[str, Any]:
-    """Of this rank's machine."""
+    """The conditions on this rank's machine."""
     return {
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),

@@ -131,7 +131,7 @@ def _exchange(place: Placement, peers: list[Placement], to_sites: bool, seconds:
 
 
 def _own_addresses(place: Placement, to_sites: bool) -> list[str]:
-    """Of the interfaces that the job uses."""
+    """The addresses of the interfaces that the job uses."""
     config = Config.from_environment()
     names = config.site_interfaces if to_sites and config.site_interfaces else config.interfaces
     return [address_of(name) for name in names] or [own_address(place)]

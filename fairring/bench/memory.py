@@ -20,7 +20,7 @@ RESET_PEAK = "5"  # proc(5)
 
 @dataclass(frozen=True)
 class Resident:
-    """Of this process, in bytes: now, at most since the last reset, and what of now is shared memory."""
+    """Memory of this process in bytes: now, the most since the last reset, and how much of now is shared memory."""
 
     now: int
     peak: int
@@ -34,7 +34,7 @@ def resident() -> Resident:
 
 
 class Footprint:
-    """Of one contestant. peak: bytes at most, over all that was watched; shared: what of the kept is shared memory."""
+    """Memory of one contestant. peak: the most bytes of all that was watched; shared: how much of `kept` is shared."""
 
     def __init__(self) -> None:
         self.peak = self.shared = self._kept = 0

@@ -24,11 +24,11 @@ COUNTED = ("messages", "bytes", "sends")
 
 @dataclass
 class Score:
-    """Of one contestant on one workload. seconds: the slowest rank's, one per timed round; cpu_seconds: of all ranks.
+    """What one contestant took on one workload. seconds: the slowest rank's, one per timed round.
 
-    wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest rank in one go, by level; None
-    where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since the contestant was made; None
-    where it has processes of its own.
+    cpu_seconds: of all ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest
+    rank in one go, by level; None where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since
+    the contestant was made; None where it has processes of its own.
     """
 
     seconds: list[float] = field(default_factory=list)

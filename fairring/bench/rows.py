@@ -78,7 +78,7 @@ class Row:
 
 
 def make_rows(samples: Sequence[Sample], cluster: Cluster) -> list[Row]:
-    """Of one size. With several calls in flight the bandwidths are those of all of them together."""
+    """The rows of one size. With several calls in flight the bandwidths are those of all of them together."""
     medians = {sample.name: percentile(sample.seconds, 50) for sample in samples}
     return [_row(sample, medians, cluster) for sample in samples]
 

@@ -38,7 +38,7 @@ class Bound:
 
 
 def forms(brought: Sequence[int], table: Table, outermost: bool) -> list[Bound]:
-    """Of one group. brought: k of each member. Members own equal shares of the table and of the result."""
+    """The bounds of one group. brought: k of each member. Members own equal shares of the table and of the result."""
     n, everything = len(brought), sum(brought)
     away = (n - 1) / n
     # Of what the others bring a member gets the share that it owns.

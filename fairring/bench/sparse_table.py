@@ -35,7 +35,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one course. touched: rows of the rank that touches most. scores: with backend and form."""
+    """What was measured of one course. touched: rows of the rank that touches most. scores: with backend and form."""
 
     drawn: str
     density: float

@@ -91,5 +91,5 @@ def plain_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def console() -> Console:
-    """Of the results. Where they don't go to a terminal, wide enough for the tables."""
+    """The console for the results. It is wide enough for the tables where it is no terminal."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)

@@ -24,7 +24,7 @@ LEARNING_RATE = 1e-3
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the model, of one rank's batch (sequences of CONTEXT bytes), and of DDP's buckets."""
+    """The sizes of the model, of one rank's batch (sequences of CONTEXT bytes) and of DDP's buckets."""
 
     width: int
     layers: int

@@ -50,7 +50,7 @@ def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> li
 
 
 class Report:
-    """Of one run: made by all ranks at once before they measure, written by the first one afterwards."""
+    """The report of one run: all ranks make it at once before they measure, and the first one writes it afterwards."""
 
     def __init__(self, arguments: argparse.Namespace, job: Job) -> None:
         from fairring.bench import conditions
@@ -99,7 +99,7 @@ def print_heading(out: Any, facts: dict[str, Any], what: str) -> None:
 
 
 def _fastest(links: Sequence[LinkSpeed | None]) -> float | None:
-    """Of several measurements of a link the fastest counts: what slowed the others was no property of the link."""
+    """The fastest of several measurements of a link: what slowed the others was no property of the link."""
     return max((link.slowest for link in links if link), default=None)
 
 

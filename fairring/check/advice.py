@@ -47,7 +47,7 @@ def _speed(systems: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _all(systems: Sequence[dict[str, Any]], key: str) -> list[int]:
-    """Of all interfaces, where it is known."""
+    """The values of all interfaces for which they are known."""
     return [one[key] for system in systems for one in system["interfaces"] if one[key] is not None]
 
 

@@ -105,5 +105,5 @@ def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] |
 
 
 def _addresses(rank: dict[str, Any]) -> list[str]:
-    """Of all interfaces that the rank uses."""
+    """The addresses of all interfaces that the rank uses."""
     return list(dict.fromkeys([*rank["addresses"], *rank["site_addresses"]]))

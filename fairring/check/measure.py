@@ -21,7 +21,7 @@ ROUNDS_SMALL, ROUNDS_LARGE, WARM_UP = 50, 7, 3
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one level. peers: the largest group's."""
+    """What was measured of one level. peers: those of the largest group."""
 
     level: str
     ranks: int

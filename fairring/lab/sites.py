@@ -53,7 +53,7 @@ def describe_uplinks(sites: Sites, interfaces: int) -> list[Uplink]:
 
 
 def bridge_name(interface: int, site: int, sites: int) -> str:
-    """Of the bridge that the machines of a site share with one of their interfaces."""
+    """The name of the bridge that connects one interface of each machine of a site."""
     return f"net{interface}" if sites == 1 else f"net{interface}site{site}"
 
 

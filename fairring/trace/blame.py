@@ -33,7 +33,7 @@ class Link:
 
 @dataclass
 class CallBlame:
-    """Of one call alone, as Blame has it of all."""
+    """What Blame is for all calls, for one call alone."""
 
     late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))

@@ -1,4 +1,4 @@
-"""Who made a job slow, and why: the few causes that cost a tenth of its time or more, the dearest first."""
+"""What made a job slow, and why: the ranks, machines and links that cost a tenth of its time or more, worst first."""
 
 from __future__ import annotations
 

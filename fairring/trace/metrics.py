@@ -86,7 +86,7 @@ class LiveJob:
 
 
 def metrics(ranks: Sequence[RankTrace]) -> list[Metric]:
-    """Of these ranks, of whatever groups. Times in seconds."""
+    """The metrics of these ranks, whatever their groups. Times are in seconds."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:

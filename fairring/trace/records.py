@@ -154,7 +154,7 @@ class RankTrace:
 
     @property
     def queued_share(self) -> float:
-        """Of the processor time that its threads wanted."""
+        """The share of the processor time its threads wanted that they spent queued."""
         return self.queued / max(self.ran + self.queued, NANO)
 
     def shifted(self, seconds: float) -> RankTrace:

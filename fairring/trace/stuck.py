@@ -87,7 +87,7 @@ def _calls(ranks: Sequence[RankTrace]) -> Iterator[str]:
 
 
 def _last_made(ranks: Sequence[RankTrace], seconds: float) -> dict[int, tuple[int, str]]:
-    """Of each rank of which it is known, the number of its last call and its title.
+    """The number and title of the last call of each rank for which they are known.
 
     Heartbeats are old news, so what others say of a rank counts where calls have been under way for some.
     """
