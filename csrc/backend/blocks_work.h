@@ -9,7 +9,7 @@
 
 namespace fairring {
 
-// What the engine reads and writes until the call is done: the user's tensors, or plain copies of them.
+// The memory that the engine reads and writes until the call is done: the user's tensors, or plain copies of them.
 struct BlocksMemory {
   std::vector<at::Tensor> inputs;
   std::vector<Inbox> outputs;

@@ -1,5 +1,5 @@
-// What this build has of CUDA: raw streams, and accelerators. In a build without, there is a reason instead, and the
-// rest is never called.
+// This build's access to CUDA: raw streams and accelerators. A build without CUDA has a reason instead, and the rest is
+// never called.
 #pragma once
 
 #include <c10/core/Stream.h>

@@ -1,5 +1,5 @@
-// What Fairring does not do itself: calls on CUDA tensors, which are stock NCCL's. What it does overrides this
-// (fairring_backend.h).
+// The calls that Fairring does not make itself: those on CUDA tensors, which are stock NCCL's. Those that it does make
+// override these (fairring_backend.h).
 //
 // NCCL is made in Python, where torch makes it too, so nothing of it is compiled in; the first call that needs it makes
 // it. Its Work (nccl_work.h) goes to the user, for it is bound to the caller's stream. Any thread; NCCL's calls are as

@@ -1,4 +1,4 @@
-// What a group and the planner know, for people: the answers of `fairring check` and `fairring plan`, as Python's
+// Tells people what a group and the planner know: the answers of `fairring check` and `fairring plan`, as Python's
 // dicts. Callers hold Python's lock; inspect(), traffic() and trace() let go of it while they wait, for the other ranks
 // or the loop.
 #pragma once
@@ -20,14 +20,14 @@ using RowNumbers = std::array<double, 4>;  // of a CostRow, in its order
 std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows);
 std::vector<RowNumbers> builtInRowNumbers(const std::string& rail, const std::string& site);
 
-// What all ranks of a group say of themselves, and the transports that follow. Throws what the first use of the group
-// would throw. None where the backend is not ours, has ended, or has one rank.
+// The facts of all ranks of a group, and the transports that follow. Throws what the first use of the group would
+// throw. None where the backend is not ours, has ended, or has one rank.
 pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// What this rank has moved in a group, by level. None where the backend is not ours.
+// The traffic of this rank in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// What this rank remembers of so many of its last calls (group/trace.h). None where the backend is not ours.
+// The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
 // The error that has ended a group, as text. None where it has not ended, or the backend is not ours.

@@ -20,7 +20,7 @@ const char* name(c10d::ReduceOp::RedOpType op);  // as torch's users write it: "
 std::uint64_t ownElements(const at::Tensor& tensor);
 Block bytesBlock(const at::Tensor& tensor);  // of its bytes, for calls that move them and don't look at them
 
-// What to do with the tensor in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
+// How a tensor goes into the sum in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
 // integers; PREMUL_SUM multiplies by this rank's factor.
 struct Contribution {
   Reduction reduction;

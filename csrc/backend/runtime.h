@@ -1,4 +1,5 @@
-// What all groups of a process share: the loop's thread, that of the heartbeats, the listener, the completion thread.
+// The runtime that all groups of a process share: the loop's thread, the heartbeats' thread, the listener, the
+// completion thread.
 // Made with the first group, ended with the last. The listener stands on the addresses and ports of the first group;
 // later groups use the same one. Not released on its own threads (torch's tables hold every group until it is
 // destroyed, on a thread of the user's).

@@ -1,5 +1,5 @@
-// What calls that move elements expect of their tensors. What is not so is a ValueError on the caller's thread, before
-// anything is sent. Pure.
+// Checks that the tensors of calls that move elements are as these calls expect. One that is not is a ValueError on the
+// caller's thread, before anything is sent. Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>

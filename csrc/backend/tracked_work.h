@@ -1,6 +1,6 @@
-// What every Work of ours does alike: waits, futures, errors, the profiler's end. Who carries the call out ends it
-// once, from any thread; the profiler is told and waiters are woken there and then, and whoever else wants to know
-// (future callbacks) is told by tell(), which may take Python's lock and so runs where that may block.
+// The common part of all our Works: waits, futures, errors, the profiler's end. The code that carries a call out ends
+// its Work once, from any thread. The profiler is told and waiters are woken there and then. Future callbacks are run
+// by tell(), which may take Python's lock and so runs where that may block.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class TrackedWork : public c10d::Work {
   std::optional<Audience> end(std::exception_ptr failure, Ref* self = nullptr);
   void tell(const Audience& audience);
 
-  // What the future holds, once the call has ended well, and the type of it.
+  // The value and type of the future, once the call has ended well.
   virtual c10::IValue value() = 0;
   virtual c10::TypePtr valueType() const = 0;
 
@@ -84,7 +84,7 @@ class TrackedWork : public c10d::Work {
   Ref left_;  // to itself: for a waiter to let go of
 };
 
-// What the user sees of an Error: torch.distributed.DistBackendError with its text.
+// The exception that the user sees for an Error: torch.distributed.DistBackendError with its text.
 std::exception_ptr toException(const Error& error);
 
 }  // namespace fairring

@@ -17,7 +17,7 @@
 
 namespace fairring {
 
-// What the engine reduces, in place, and what of the result this rank's user gets.
+// The buffer that the engine reduces in place, and the part of the result that this rank's user gets.
 struct Reduced {
   at::Tensor buffer;  // contiguous
   at::Tensor result;  // where that goes: the buffer itself, or a tensor of the user's; undefined where he gets nothing

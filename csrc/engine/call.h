@@ -15,7 +15,7 @@
 
 namespace fairring {
 
-// What must be equal on all ranks of a call. Not in it: what may differ (shape, strides, async, timeout, factors).
+// The part of a call that must be equal on all ranks. Shape, strides, async, timeout and factors may differ.
 struct Signature {
   Text text;                 // for people: "all_reduce SUM of 1024 Float32"; long ones are cut when they are shown
   std::uint64_t digest = 0;  // of all that must be equal; 0: the text says all of it
@@ -27,8 +27,8 @@ struct Operand {         // of an all-reduce, in place
   Reduction reduction;  // once for the whole call
 };
 
-// What of one tensor this rank reads, and where it writes the result. Each stays valid until the call is done. Null: it
-// does not, for the block is another rank's, or is refused.
+// The places of one block: where this rank reads it, and where it writes the result. Both stay valid until the call is
+// done. Null: this rank does not, for the block is another rank's, or is refused.
 struct Block {
   const void* from = nullptr;
   void* to = nullptr;

@@ -42,7 +42,7 @@ class Pipeline {
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
-    // What slices of dense tensors compute. A simulation has another, which counts what it would cost.
+    // The body of dense slices. A simulation has another, which counts what the arithmetic would cost.
     std::shared_ptr<const SliceBody> dense = denseBody();
   };
 

@@ -1,4 +1,4 @@
-// What the planner chose for the calls of one rank, remembered: a training makes calls of a handful of sizes.
+// A cache of the planner's choices for the calls of one rank: a training makes calls of a handful of sizes.
 // For one thread at a time: each of its users has its own.
 #pragma once
 

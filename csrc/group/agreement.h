@@ -1,4 +1,4 @@
-// What the ranks of a new group agree on when they meet: the last call of the group before it that is complete
+// The agreement of the ranks of a new group when they meet: on the last call of the group before it that is complete
 // everywhere, as ULFM's agree has it. Each rank tells all others which groups it was in, and how many calls of each are
 // complete here; all compute the same from that.
 //

@@ -34,7 +34,7 @@ struct BootstrapOptions {
 // The secret that the options give; zeros where they give none.
 Secret givenSecret(const BootstrapOptions& options);
 
-// What a rank does on the way, in the order of the calls.
+// The steps that a rank takes while the group forms, in the order of the calls.
 struct BootstrapSteps {
   std::function<RankFacts(std::int64_t generation, const Secret& secret)> listen;  // returns what to publish
   std::function<void()> stopListening;

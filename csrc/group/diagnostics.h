@@ -29,7 +29,7 @@ class Diagnostics {
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
-  // What becomes of a call that was under way when the group failed.
+  // The error of a call that was under way when the group failed: it says what became of the call's tensors.
   static Error underWay(const Error& error, const TimedCall& call, bool isTouched);
   Error settled(const TimedCall& call) const;                 // it has ended when it had been said that it had not
   Error unreadable(int peer, const std::string& text) const;  // what a peer has sent over its control connection

@@ -1,4 +1,4 @@
-// What ranks tell each other with every heartbeat: how many calls each has made, the hash of these, and which of its
+// The progress that ranks tell each other with every heartbeat: how many calls each has made, their hash, which of its
 // neighbours is furthest behind, and which has been silent for longest. So ranks whose calls differ learn it without
 // exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though it may not be its
 // own neighbour. A beat says too what its rank's clock showed: a trace of several machines needs one clock
@@ -44,7 +44,7 @@ class PeerProgress {
     static void fields(auto& row, auto& beat) { row(beat.own, beat.hash, beat.behind, beat.sent, beat.silence); }
   };
 
-  // What this rank knows of another, by its own beats or by what the neighbour `by` has said of it.
+  // This rank's knowledge about another rank: from that rank's own beats, or from the neighbour `by`.
   struct Sighting {
     int by = -1;
     int rank = -1;

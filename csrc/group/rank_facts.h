@@ -1,4 +1,4 @@
-// What every rank publishes about itself in the store, and what follows from all of them.
+// The facts that every rank publishes about itself in the store, and the conclusions from those of all ranks.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace fairring {
 
-// What matters to calls on tensors of a device; nothing where these are not switched on.
+// The facts that matter to calls on a device's tensors; empty where such calls are not switched on.
 struct DeviceFacts {
   std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
   std::string obstacle;  // why there can't be such calls with this rank; empty: there can
@@ -48,7 +48,7 @@ Error ended(int rank, const RankFacts& there, const std::string& address, const 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
 // For calls on a device, whose machines may be larger: who shares memory shares a machine, that of the first of them.
 std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
-// What the first rank that has one says, with its name; empty where none has.
+// The obstacle of the first rank that has one, with the rank's name; empty where none has.
 std::string deviceObstacle(const std::vector<RankFacts>& facts);
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where

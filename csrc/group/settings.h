@@ -1,4 +1,4 @@
-// What a group is told when it is made, and the threads that serve it.
+// The settings that a group is made with, and the threads that serve it.
 #pragma once
 
 #include <chrono>

@@ -19,8 +19,8 @@
 
 namespace fairring {
 
-// What the threads of this process have had of the processors, and how long they stood in line for one, since they
-// began. Nanoseconds; zeros where the system does not tell.
+// How long the threads of this process have run, and how long they were queued for a processor, since they began.
+// Nanoseconds; zeros where the system does not tell.
 struct ProcessorTime {
   std::uint64_t ran = 0;
   std::uint64_t waited = 0;

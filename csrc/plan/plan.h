@@ -28,7 +28,7 @@ bool reduces(Verb verb);
 bool scatters(Verb verb);  // in shards, and sends from where the shards of a later gathering step arrive
 bool gathers(Verb verb);
 
-// What a collective does with its ranks' data.
+// The ways in which collectives treat their ranks' data.
 enum class Pattern : std::uint8_t {
   AllReduce,
   Reduce,

@@ -1,4 +1,4 @@
-// What a rank does in one step of a slice, and how long that takes by a cost row. Pure arithmetic; inside plan only.
+// The work of a rank in one step of a slice, and how long that takes by a cost row. Pure arithmetic; inside plan only.
 #pragma once
 
 #include <cstdint>
