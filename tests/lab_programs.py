@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -58,6 +59,16 @@ needs_namespaces = pytest.mark.skipif(not namespaces_work(), reason="no network 
 
 def python(program: str, *arguments: str) -> list[str]:
     return [*PYTHON, program, *arguments]
+
+
+def errors(running: lab.Lab, ranks: Sequence[int]) -> list[str]:
+    """What each of these ranks, which carry out endless.py, has printed once all have failed. Kills them."""
+    for rank in ranks:
+        running.wait_for_output(rank, "after", 2 * TIMEOUT_SECONDS)
+    for rank in ranks:
+        running.signal(signal.SIGKILL, rank)
+    stdout = running.wait(TIMEOUT_SECONDS).stdout
+    return [stdout[rank] for rank in ranks]
 
 
 def reports(result: lab.LabResult) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from forked_programs import forked_program
-from lab_programs import needs_namespaces
+from lab_programs import errors, needs_namespaces
 
 from fairring import cost_rows, lab
 
@@ -126,10 +126,9 @@ def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(transport: st
         for rank in range(4):
             running.wait_for_output(rank, "ready")
         running.signal(signal.SIGKILL, 3)
-        result = running.wait(TIMEOUT_SECONDS)
-    for rank in range(3):
-        assert "rank 3 (" in result.stdout[rank], result.output[rank]
-        assert "died" in result.stdout[rank], result.output[rank]
+        for text in errors(running, range(3)):
+            assert "rank 3 (" in text
+            assert "died" in text
 
 
 @needs_namespaces
@@ -139,10 +138,8 @@ def test_a_link_between_sites_that_goes_down_ends_every_wait_with_an_error_that_
         for rank in range(4):
             running.wait_for_output(rank, "ready")
         running.set_uplink(1, up=False)
-        result = running.wait(TIMEOUT_SECONDS)
-    for rank in range(4):
-        assert "after" in result.stdout[rank], result.output[rank]
-        assert "no sign of life" in result.stdout[rank] or "broke" in result.stdout[rank], result.output[rank]
+        for text in errors(running, range(4)):
+            assert "no sign of life" in text or "broke" in text
 
 
 def test_a_machine_in_two_sites_is_an_error_that_names_the_ranks() -> None:

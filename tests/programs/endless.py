@@ -1,5 +1,9 @@
-"""A rank: all-reduces until it fails, then prints why and after how long, and ends without a word to the others."""
+"""A rank: all-reduces until it fails, then prints why and after how long, and stays until it is killed.
 
+If it ended, the others might hear of its end first.
+"""
+
+import signal
 import time
 
 import torch
@@ -19,7 +23,7 @@ def main() -> None:
             dist.all_reduce(torch.ones(3_000_000))
         except dist.DistBackendError as error:
             print(f"after {time.monotonic() - called:.2f} s: {error}", flush=True)
-            return
+            signal.pause()
 
 
 main()
