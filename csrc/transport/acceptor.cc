@@ -157,7 +157,7 @@ void Acceptor::awaitGroup(const Greeting& greeting, std::string from) {
   early_[seat] = loop_.loop().at(loop_.loop().now() + earlyFor_, [this, seat, greeting, from = std::move(from)] {
     early_.erase(seat);
     count(true, concat("rank ", greeting.from, " of a group came from ", from, " to ", addresses_[0], " port ", port_,
-                       " for its rank ", greeting.to, ", but for ", earlyFor_.count() / 1000.0,
+                       " for its rank ", greeting.to, ", but for ", static_cast<double>(earlyFor_.count()) / 1000,
                        " s that group has not been here. It is turned away, and changes nothing"));
   });
 }

@@ -55,9 +55,9 @@ class Connector {
   struct Attempt {
     bool again;
     Loop::Clock::time_point deadline;
-    Loop::Clock::time_point crowdedUntil;        // at most: what is closed by the other side is tried again until then
-    Loop::Clock::time_point unreachableUntil{};  // likewise, where the network had no way to it
-    std::chrono::milliseconds pause{0};          // before this one
+    Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
+    Loop::Clock::time_point unreachableUntil = Loop::Clock::time_point::min();  // likewise, if nothing led to it
+    std::chrono::milliseconds pause{0};                                         // before this one
     std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };
