@@ -1,6 +1,7 @@
 #include "members.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <regex>
 #include <utility>
@@ -34,6 +35,7 @@ using Now = std::function<simulation::Time()>;
 
 std::vector<int> machinesOf(const Topology& topology) {
   std::vector<int> machines;
+  machines.reserve(static_cast<std::size_t>(topology.world()));
   for (int rank = 0; rank < topology.world(); ++rank) machines.push_back(topology.machineOf(rank));
   return machines;
 }
@@ -105,7 +107,7 @@ struct Members::Process {
   Departures departures;
   std::unique_ptr<Acceptor> acceptor;
   std::shared_ptr<GroupEndpoint> endpoint;
-  std::optional<Bootstrap> bootstrap;
+  std::unique_ptr<Bootstrap> bootstrap;
   Time meetingEnds{0};
   std::optional<Time> deadSince;  // a rank that had come; as far as this one has seen
   std::shared_ptr<Member> member;
@@ -184,7 +186,8 @@ void Members::begin(Process& self) {
       },
       [this](const RankFacts& facts) { return !sockets_.listensAt(tcpAddress(facts.address(), facts.port)); }};
   try {
-    self.bootstrap.emplace(*store_, BootstrapOptions{kName, self.rank, topology_.world(), ""}, steps, self.departures);
+    self.bootstrap = std::make_unique<Bootstrap>(*store_, BootstrapOptions{kName, self.rank, topology_.world(), ""},
+                                                 steps, self.departures);
   } catch (const Failure& failure) {
     return failed(self, failure.error());
   }

@@ -32,15 +32,17 @@ std::string Sockets::key(const SocketAddress& address) {
 }
 
 void Sockets::serve(int rank) {
-  for (std::size_t i = 0; i < wires_.size(); ++i) {  // more may come meanwhile
-    if (wires_[i]->isOf(rank)) wires_[i]->serve(rank);
+  std::size_t i = 0;
+  while (i < wires_.size()) {  // more may come meanwhile
+    const std::shared_ptr<Wire> wire = wires_[i++];
+    if (wire->isOf(rank)) wire->serve(rank);
   }
   std::erase_if(wires_, [](const auto& wire) { return wire->isOver(); });
 }
 
 void Sockets::died(int rank) {
   stopListening(rank);
-  for (std::size_t i = 0; i < wires_.size(); ++i) wires_[i]->died(rank);
+  for (const auto& wire : wires_) wire->died(rank);
 }
 
 void Sockets::stopListening(int rank) {
@@ -136,7 +138,7 @@ Descriptor Sockets::accept(const Descriptor& listener) {
 Descriptor listenOn(const SocketAddress& address) { return testing::Sockets::current().listen(address); }
 int portOf(const Descriptor& listener) { return testing::Sockets::current().portOf(listener); }
 bool isLocal(const Descriptor& socket) { return testing::Sockets::current().isLocal(socket); }
-std::string peerOf(const Descriptor& socket) { return isLocal(socket) ? "this machine" : "another machine"; }
+std::string peerOf(const Descriptor& socket) { return concat(isLocal(socket) ? "this" : "another", " machine"); }
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>&) {
   return testing::Sockets::current().connect(address);
 }
