@@ -59,18 +59,8 @@ c10d: Any = dist.distributed_c10d
 # --- in the ranks
 
 
-def enter_machine(pid: int) -> None:
-    """Into the network of that process; before this one has a second thread."""
-    there = Path(f"/proc/{pid}/ns")
-    for name, kind in (("user", namespaces.USER), ("net", namespaces.NET)):
-        if (there / name).readlink() != Path(f"/proc/self/ns/{name}").readlink():
-            descriptor = os.open(there / name, os.O_RDONLY)
-            namespaces.enter(descriptor, kind)
-            os.close(descriptor)
-
-
 def member(scheduler: Connection, machine_pid: int, variables: dict[str, str], job: Job) -> None:
-    enter_machine(machine_pid)
+    namespaces.enter_those_of(machine_pid)  # before this process has a second thread
     os.environ.update(variables)
     dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1, enable_reconfigure=True)
     training = Training(job)

@@ -33,7 +33,6 @@ with socket.socket(socket.AF_UNIX) as player:
     sys.exit(int(player.recv(8)) % 256)
 """
 _MOST_AT_ONCE = 64
-_KINDS = {"user": namespaces.USER, "mnt": namespaces.MOUNT, "net": namespaces.NET}
 
 
 def forked_program(name: str, *arguments: str) -> list[str]:
@@ -84,21 +83,10 @@ def _play(pid: int) -> None:
         os.dup2(descriptor, stream)
         os.close(descriptor)
     os.chdir((place / "cwd").readlink())
-    _enter(place)
+    namespaces.enter_those_of(pid, ("user", "mnt", "net"))
     os.environ.clear()
     for name, _, value in (variable.partition("=") for variable in variables):
         os.environ[name] = value
     sys.argv = arguments[arguments.index(_PLACEHOLDER) + 2 :]
     sys.path.insert(0, str(PROGRAMS))
     runpy.run_path(sys.argv[0], run_name="__main__")
-
-
-def _enter(place: Path) -> None:
-    own = Path("/proc/self/ns")
-    others = {
-        name: kind for name, kind in _KINDS.items() if (own / name).readlink() != (place / "ns" / name).readlink()
-    }
-    descriptors = {kind: os.open(place / "ns" / name, os.O_RDONLY) for name, kind in others.items()}
-    for kind, descriptor in descriptors.items():
-        namespaces.enter(descriptor, kind)
-        os.close(descriptor)

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -117,12 +116,7 @@ PLAYER = Player()
 
 def enter_machine(rank: int, pids: list[int]) -> None:
     """pids: of a process on each machine of the lab. This process has one thread yet."""
-    there = Path(f"/proc/{pids[machine_of(rank)]}/ns")
-    for name, kind in (("user", namespaces.USER), ("net", namespaces.NET)):
-        if (there / name).readlink() != Path(f"/proc/self/ns/{name}").readlink():
-            descriptor = os.open(there / name, os.O_RDONLY)
-            namespaces.enter(descriptor, kind)
-            os.close(descriptor)
+    namespaces.enter_those_of(pids[machine_of(rank)])
 
 
 def begin(_rank: int, timeout: timedelta) -> str:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 MOUNT = 0x00020000
 USER = 0x10000000
 NET = 0x40000000
+_KINDS = {"user": USER, "mnt": MOUNT, "net": NET}  # by their names in /proc
 
 _BIND = 0x1000
 _RECURSIVE = 0x4000
@@ -28,6 +30,19 @@ def unshare(kinds: int) -> None:
 def enter(descriptor: int, kind: int) -> None:
     """Moves this process into the namespace that the descriptor names. Raises OSError."""
     _check(_libc.setns(descriptor, kind), "setns")
+
+
+def enter_those_of(pid: int, names: Sequence[str] = ("user", "net")) -> None:
+    """Moves this process into the namespaces of another one, where they are not its own already. Raises OSError.
+
+    names: as in /proc/PID/ns, "user" before those that belong to it.
+    """
+    own, there = Path("/proc/self/ns"), Path(f"/proc/{pid}/ns")
+    others = [name for name in names if (own / name).readlink() != (there / name).readlink()]
+    descriptors = {name: os.open(there / name, os.O_RDONLY) for name in others}
+    for name, descriptor in descriptors.items():
+        enter(descriptor, _KINDS[name])
+        os.close(descriptor)
 
 
 def unshare_user_and_net() -> None:
