@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from failures.churn import GROUPS, ROUNDS
@@ -25,13 +25,24 @@ def stage() -> Iterator[Stage]:
     stage.close()
 
 
+def let_rounds_begin_together(play: Play) -> None:
+    for number in range(ROUNDS):
+        play.hear(f"left {number}")
+        play.tell("next")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "title"),
-    [("many_groups", f"{GROUPS} groups in one process, twice"), ("many_inits", f"{ROUNDS} times destroy and init")],
+    ("body", "title", "event"),
+    [
+        ("many_groups", f"{GROUPS} groups in one process, twice", None),
+        ("many_inits", f"{ROUNDS} times destroy and init", let_rounds_begin_together),
+    ],
 )
-def test_what_a_process_holds_does_not_grow(stage: Stage, body: str, title: str) -> None:
-    case = Case(body, title, body, {}, layout="2x2", module="failures.churn")
+def test_what_a_process_holds_does_not_grow(
+    stage: Stage, body: str, title: str, event: Callable[[Play], None] | None
+) -> None:
+    case = Case(body, title, body, {}, event, layout="2x2", module="failures.churn")
     play = Play(stage, case)
     outcomes = play.run()
     assert not faults(case, outcomes), "\n".join(faults(case, outcomes))

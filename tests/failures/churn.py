@@ -31,12 +31,17 @@ def many_groups(rank: Rank) -> None:
 
 
 def many_inits(rank: Rank) -> None:
-    """The default group twenty times over; says "warm" after the third and "empty" after the last."""
+    """The default group twenty times over; says "warm" after the third and "empty" after the last.
+
+    Each round's store is served by rank 0 at the same port. A rank that came early would find the last round's.
+    """
     for number in range(ROUNDS):
         rank.init()
         _use(rank, None)
         dist.destroy_process_group()
         _say_holdings(rank, {2: "warm", ROUNDS - 1: "empty"}.get(number, ""))
+        rank.say(f"left {number}")
+        rank.hear("next")
 
 
 def _use(rank: Rank, group: Any) -> None:
