@@ -81,6 +81,13 @@ class Keeper:
         if "error" in answer:
             raise LabError(f"the link of machine {machine} cannot be set {'up' if up else 'down'}: {answer['error']}")
 
+    def set_rate(self, machine: int, rate: int) -> None:
+        """As set_link(). rate: bytes/s."""
+        self._send({"machine": machine, "rate": rate})
+        answer, _ = self._receive()
+        if "error" in answer:
+            raise LabError(f"the link of machine {machine} cannot be given another rate: {answer['error']}")
+
     def set_uplink(self, site: int, up: bool) -> None:
         """As set_link()."""
         self._send({"site": site, "up": up})
