@@ -40,19 +40,8 @@ void sortOutEqual(std::vector<Load>& loads) {
   loads.erase(repeated.begin(), repeated.end());
 }
 
-}  // namespace
-
-std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
-  std::uint64_t held = ceilOf(sliceBytes, kGrainBytes) * kGrainBytes;
-  for (int below = 0; below < level; ++below) {
-    if (levels[below].owners == 1) continue;
-    // Rounding gives each rail's shard less than one grain more than its even part.
-    held = std::min(held, ceilOf(held, levels[below].shards) + kGrainBytes * levels[below].rails);
-  }
-  return held;
-}
-
-std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
+// By rank, where all owners have even parts.
+std::vector<Load> evenLoads(const Topology& topology) {
   std::vector<Load> loads(topology.world());
   const Partitions rails(topology);
   for (const int level : topology.levels()) {  // at the others a rank's one rail has no other owner
@@ -67,6 +56,33 @@ std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
       }
     }
   }
+  return loads;
+}
+
+}  // namespace
+
+std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
+  std::uint64_t held = ceilOf(sliceBytes, kGrainBytes) * kGrainBytes;
+  for (int below = 0; below < level; ++below) {
+    if (levels[below].owners == 1) continue;
+    const auto [rails, owners, shards, weight] = levels[below];
+    const std::uint64_t part = weight ? ceilOf(held * *weight, kWholeWeight) : ceilOf(held, shards);
+    // Rounding gives each rail's shard less than one grain more than its part.
+    held = std::min(held, part + kGrainBytes * rails);
+  }
+  return held;
+}
+
+std::vector<Load> loadsOf(const Topology& topology, const Weights& weights) {
+  std::vector<Load> loads = evenLoads(topology);
+  for (int rank = 0; rank < topology.world(); ++rank)
+    loads[rank].levels[1].weight = weights[static_cast<std::size_t>(topology.machineOf(rank))];
+  sortOutEqual(loads);
+  return loads;
+}
+
+std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
+  std::vector<Load> loads = evenLoads(topology);
   sortOutEqual(loads);
   if (few.shards == 0) return loads;
   const bool isTop = few.level == topology.levels().back();

@@ -33,8 +33,8 @@ std::vector<int> membersOf(const Topology& topology, int level, int group) {
   return sites;
 }
 
-Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few)
-    : topology_(topology), cut_(std::move(cut)), few_(few) {}
+Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few, Weights weights)
+    : topology_(topology), cut_(std::move(cut)), few_(few), weights_(std::move(weights)) {}
 
 Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, std::identity(), few) {}
 
@@ -56,7 +56,9 @@ Partitions::Partition Partitions::partition(int level, int group) const {
 }
 
 // Those whose turn it is stand side by side, beginning further on by their number with each rail and each turn.
-std::vector<Range> Partitions::shardsOf(const Range& rail, int owners, int level, std::size_t index) const {
+std::vector<Range> Partitions::shardsOf(const Rail& rail, int level, std::size_t index) const {
+  if (level == 1 && !weights_.empty()) return weightedShardsOf(rail);
+  const auto owners = static_cast<int>(rail.owners.size());
   const bool few = level == few_.level && few_.shards > 0 && few_.shards < owners;
   const int shards = few ? few_.shards : owners;
   const auto first = static_cast<int>((few_.turn + index) * shards % owners);
@@ -65,8 +67,21 @@ std::vector<Range> Partitions::shardsOf(const Range& rail, int owners, int level
   int next = 0;
   for (int owner = 0; owner < owners; ++owner) {
     const bool owns = (owner + owners - first) % owners < shards;
-    const std::uint64_t end = result.empty() ? rail.begin : result.back().end;
-    result.push_back(owns ? piece(rail, shards, next++) : Range{end, end});
+    const std::uint64_t end = result.empty() ? rail.range.begin : result.back().end;
+    result.push_back(owns ? piece(rail.range, shards, next++) : Range{end, end});
+  }
+  return result;
+}
+
+std::vector<Range> Partitions::weightedShardsOf(const Rail& rail) const {
+  std::vector<Range> result;
+  result.reserve(rail.owners.size());
+  std::uint64_t weight = 0;  // of the owners so far
+  for (const int owner : rail.owners) {
+    const std::uint64_t begin = result.empty() ? rail.range.begin : result.back().end;
+    weight += weights_[static_cast<std::size_t>(topology_.machineOf(owner))];
+    const auto before = static_cast<std::uint64_t>(Product{rail.range.size()} * weight / kWholeWeight);
+    result.push_back({begin, rail.range.begin + before});
   }
   return result;
 }
@@ -110,7 +125,7 @@ std::vector<Rail> Partitions::fractionsOf(int level, int group) const {
       rail.owners.push_back(partitions[i][at[i]].rank);
       if (partitions[i][at[i]].range.end == end) ++at[i];
     }
-    rail.shards = shardsOf(rail.range, static_cast<int>(partitions.size()), level, rails.size());
+    rail.shards = shardsOf(rail, level, rails.size());
     rails.push_back(std::move(rail));
   }
   return rails;

@@ -240,10 +240,10 @@ const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
 }
 
 Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
-                         std::size_t elementBytes) const {
+                         std::size_t elementBytes, const Weights& weights) const {
   FewOwners few = fewOwnersOf(plan);
   few.turn = turn;
-  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few);
+  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few, weights);
 }
 
 std::uint64_t Planner::turns(const Plan& plan) const {
@@ -394,6 +394,17 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   PlanChoice choice = best(candidates_, elements * elementBytes);
   choice.sliceElements /= elementBytes;
   return choice;
+}
+
+// In groups of machines or not, the rails' shards are those of the one plan without groups.
+std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint64_t bytes,
+                                            const Weights& weights) const {
+  if (std::ranges::find(choice.plan, Step{Verb::ReduceScatter, 1}) == choice.plan.end()) return std::nullopt;
+  Candidate candidate{
+      .plan = hierarchicalPlan(topology_.levels(), false), .grouped = false, .loads = loadsOf(topology_, weights)};
+  candidate.largestSliceBytes = largestSliceBytes(candidate);
+  if (candidate.largestSliceBytes == 0) return std::nullopt;
+  return best({candidate}, bytes);
 }
 
 // The best of the candidates for so many bytes.
