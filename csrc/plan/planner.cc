@@ -26,6 +26,8 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
+constexpr std::uint64_t kWeightedPartBytes = 128 << 10;  // of a slice; smaller ones tell nothing of a link's rate
+constexpr std::uint64_t kMostWeightedSlices = 64;        // whose owners of little send first and receive afterwards
 
 // The size of each of so many nearly equal slices.
 std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
@@ -341,8 +343,14 @@ std::uint64_t Planner::cutsOf(const Candidate& candidate, std::uint64_t bytes) c
 
 // Where machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
 // one of the other machines has come. Other slices fill it. No cost row knows of it, so the prediction does not either.
+// Where shards have weights, a machine that owns little of a slice sends most of it and then receives most of it. Only
+// the slices behind it keep the link busy both ways: of k slices, the last one's way back takes 1/k of a call longer.
 std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const {
   const int machines = topology_.machines();
+  if (candidate.isWeighted) {
+    const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(topology_.world()) * kWeightedPartBytes);
+    return std::clamp<std::uint64_t>(cuts, 1, kMostWeightedSlices);
+  }
   const bool inShards = candidate.plan == hierarchicalPlan(topology_.levels(), false);
   if (machines < 3 || machines != topology_.world() || topology_.sites() > 1 || !inShards) return 1;
   const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(machines) * kOverlappedPartBytes);
@@ -400,8 +408,10 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
 std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint64_t bytes,
                                             const Weights& weights) const {
   if (std::ranges::find(choice.plan, Step{Verb::ReduceScatter, 1}) == choice.plan.end()) return std::nullopt;
-  Candidate candidate{
-      .plan = hierarchicalPlan(topology_.levels(), false), .grouped = false, .loads = loadsOf(topology_, weights)};
+  Candidate candidate{.plan = hierarchicalPlan(topology_.levels(), false),
+                      .grouped = false,
+                      .isWeighted = true,
+                      .loads = loadsOf(topology_, weights)};
   candidate.largestSliceBytes = largestSliceBytes(candidate);
   if (candidate.largestSliceBytes == 0) return std::nullopt;
   return best({candidate}, bytes);

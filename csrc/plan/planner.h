@@ -131,6 +131,7 @@ class Planner {
   struct Candidate {
     Plan plan;
     bool grouped;
+    bool isWeighted = false;  // its shards
     std::vector<Load> loads;
     std::uint64_t disjointTurns = 1;  // slices in a row whose shards have different owners
     std::uint64_t largestSliceBytes = 0;

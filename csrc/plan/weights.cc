@@ -11,10 +11,12 @@ namespace {
 constexpr std::uint64_t kFull = 64;  // the relative rate of most machines
 constexpr std::uint64_t kTimeScale = 1 << 20;
 
-// In hundredths of the time with the best weights.
-constexpr std::uint64_t kWorthLeaving = 120;    // equal shards, or others
-constexpr std::uint64_t kWorthReturning = 103;  // to equal shards
-constexpr int kSeenBefore = 2;
+// In hundredths: of the time with the best weights what makes them worth it, and of the present time what makes equal
+// shards no worse. Under weights that are not the best any more the links carry unlike, and rates are less certain.
+constexpr std::uint64_t kWorthLeavingEqual = 120;
+constexpr std::uint64_t kWorthAnother = 103;
+constexpr std::uint64_t kWorthReturning = 105;
+constexpr int kSeenInARow = 2;
 
 }  // namespace
 
@@ -83,11 +85,13 @@ const Weights& WeightPolicy::next(const LinkRates& rates) {
   const std::vector<std::uint64_t> relative = relativeRates(rates);
   if (relative.empty()) return weights_;
   const Weights best = balanced(relative);
-  const std::uint64_t ofBest = timeOf(relative, best);
-  const bool mayReturn = !weights_.empty() && 100 * timeOf(relative, {}) <= kWorthReturning * ofBest;
-  const bool pays = mayReturn || 100 * timeOf(relative, weights_) >= kWorthLeaving * ofBest;
+  const std::uint64_t present = timeOf(relative, weights_);
+  const bool isEqual = weights_.empty();
+  const bool mayReturn = !isEqual && 100 * timeOf(relative, {}) <= kWorthReturning * present;
+  const std::uint64_t worthIt = isEqual ? kWorthLeavingEqual : kWorthAnother;
+  const bool pays = mayReturn || 100 * present >= worthIt * timeOf(relative, best);
   seen_ = pays ? seen_ + 1 : 0;
-  if (seen_ < kSeenBefore) return weights_;
+  if (seen_ < kSeenInARow) return weights_;
   seen_ = 0;
   return weights_ = mayReturn ? Weights{} : best;
 }

@@ -30,7 +30,7 @@ Weights balanced(std::span<const std::uint64_t> relative);
 std::uint64_t timeOf(std::span<const std::uint64_t> relative, const Weights& weights);
 
 // Chooses the weights now and then, from rates that vary. They change only where the gain is worth it and has been seen
-// twice in a row; back to equal shards already where these are no slower.
+// twice in a row; back to equal shards already where these are hardly slower.
 class WeightPolicy {
  public:
   // All ranks give it the same rates, in the same order.
