@@ -13,10 +13,6 @@ namespace fairring {
 
 namespace {
 
-// Remembered; a training uses a handful of sizes.
-constexpr std::size_t kMostChosen = 1024;
-constexpr std::size_t kMostLayouts = 256;
-
 constexpr std::uint64_t kMostExpressBytes = 256 << 10;  // of a small call
 
 Error refusedBy(std::uint32_t rank, const Call& call) {
@@ -30,6 +26,7 @@ Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),
+      plans_(planner, rank),
       bulk_{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
       express_{.ring = StagingRing(levels.expressBytes),
                .staging = levels.staging + levels.stagingBytes,
@@ -68,8 +65,8 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
   Packing packing = Packing::of(call);
-  const CachedPlan& chosen = chosenFor(call.pattern, packing.bytes());
-  if (weights_ && call.pattern == Pattern::AllReduce && chosen.queue == SliceQueue::HostBulk) {
+  const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
+  if (weights_ && call.pattern == Pattern::AllReduce && queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
     submitWeighted(std::move(call), std::move(packing), signature, chosen);
     return run();
   }
@@ -104,17 +101,29 @@ bool Pipeline::missesWhatIsRefused(const Call& call) const {
 }
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
-                                                     CachedPlan chosen, bool sized) {
-  Queue& queue = queueOf(chosen.queue);
-  const std::uint64_t bytes = packing.bytes();
-  calls_.push_back(std::make_shared<Pending>(Pending{.call = std::move(call),
-                                                     .packing = std::move(packing),
-                                                     .bytes = bytes,
-                                                     .signature = signature,
-                                                     .chosen = std::move(chosen),
-                                                     .sized = sized,
-                                                     .body = levels_.dense}));
-  queue.uncut.push_back(calls_.back());
+                                                     const CachedPlan& chosen) {
+  const SliceQueue queue = queueFor(call.pattern, packing, chosen);
+  return enqueue({.call = std::move(call),
+                  .bytes = packing.bytes(),
+                  .packing = std::move(packing),
+                  .signature = signature,
+                  .queue = queue,
+                  .chosen = chosen,
+                  .body = levels_.dense});
+}
+
+// It is bulk, whatever its size will be.
+std::shared_ptr<Pipeline::Pending> Pipeline::enqueueUnsized(Call call, std::uint64_t signature) {
+  return enqueue({.call = std::move(call),
+                  .packing = Packing({}),
+                  .signature = signature,
+                  .sized = false,
+                  .body = levels_.dense});
+}
+
+std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Pending pending) {
+  calls_.push_back(std::make_shared<Pending>(std::move(pending)));
+  queueOf(calls_.back()->queue).uncut.push_back(calls_.back());
   return calls_.back();
 }
 
@@ -145,7 +154,9 @@ bool Pipeline::cutNext(Queue& queue) {
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
   const std::uint64_t bytes = slice->body->stagingBytes(*slice);
-  const auto offset = queue.ring.take(queue.next.sequence, bytes, pending->chosen.stagingBytes);
+  const std::uint64_t ring =
+      pending->queue == SliceQueue::HostExpress ? levels_.expressBytes : pending->chosen.stagingBytes;
+  const auto offset = queue.ring.take(queue.next.sequence, bytes, ring);
   if (!offset) return waitsForStaging(queue);
   recordStaging(queue, *slice, bytes);
 
@@ -192,13 +203,13 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   slice->body = pending.body;
   if (pending.cells) {
     slice->body = std::make_shared<const CellBody>(pending.cells, stretch);
-    slice->layout = layoutOfCells();
+    slice->layout = plans_.layoutOfCells();
   } else if (isByRank(pending.call.pattern)) {
     const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);
-    slice->layout = layoutOfBlocks(pending.call.root, sizes);
+    slice->layout = plans_.layoutOfBlocks(sizes, pending.call.root);
     slice->portions = pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
   } else {
-    slice->layout = layoutOf(pending.chosen, pending.call.root, queue.next.sequence, stretch.size());
+    slice->layout = plans_.layoutOf(pending.chosen, queue.next.sequence, stretch.size(), pending.call.root);
     slice->portions = pending.packing.cut(stretch);
   }
   slice->scale = pending.call.scale;
@@ -214,7 +225,7 @@ Range Pipeline::stretchOf(const Pending& pending) {
 
 // Null: the slice needs an image of its own. A small call's does not pay, for its end would wait for a round trip.
 std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) const {
-  if (!levels_.tensorsMayBeImages || pending.chosen.queue == SliceQueue::HostExpress) return nullptr;
+  if (!levels_.tensorsMayBeImages || pending.queue == SliceQueue::HostExpress) return nullptr;
   if (pending.call.pattern != Pattern::AllReduce || slice.body != levels_.dense || slice.portions.size() != 1)
     return nullptr;
   const Portion& portion = slice.portions.front();
@@ -314,61 +325,12 @@ void Pipeline::fail(const Error& error) {
   }
 }
 
-const Pipeline::CachedPlan& Pipeline::chosenFor(Pattern pattern, std::uint64_t bytes) {
-  const std::pair key(pattern, bytes);
-  const auto known = chosen_.find(key);
-  if (known != chosen_.end()) return known->second;
-  if (chosen_.size() >= kMostChosen) chosen_.clear();
-  const PlanChoice choice = planner_.choose(pattern, bytes);
-  const std::uint64_t rows = isByRank(pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
-  return chosen_[key] = chosenBy(choice, queueFor(rows * bytes, choice), planner_.turns(choice.plan));
-}
-
-Pipeline::CachedPlan Pipeline::chosenBy(const PlanChoice& choice, SliceQueue queue, std::uint64_t turns) {
-  std::shared_ptr<const Plan>& plan = plans_[choice.plan];
-  if (!plan) plan = std::make_shared<const Plan>(choice.plan);
-  return {.plan = plan,
-          .turns = turns,
-          .sliceBytes = choice.sliceElements,
-          .stagingBytes = queue == SliceQueue::HostExpress ? levels_.expressBytes : choice.stagingBytes,
-          .queue = queue};
-}
-
 // From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
-SliceQueue Pipeline::queueFor(std::uint64_t bytes, const PlanChoice& choice) const {
+SliceQueue Pipeline::queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const {
+  const std::uint64_t rows = isByRank(pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
   const bool hasRoom =
-      levels_.expressBytes > 0 && choice.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
-  return bytes <= kMostExpressBytes && hasRoom ? SliceQueue::HostExpress : SliceQueue::HostBulk;
-}
-
-std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, int root, std::uint64_t slice,
-                                                 std::uint64_t bytes) {
-  const std::uint64_t turn = slice % chosen.turns;
-  const auto key = std::tuple(chosen.plan.get(), chosen.weighting, root, turn, bytes);
-  const auto known = layouts_.find(key);
-  if (known != layouts_.end()) return known->second;
-  if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1, chosen.weights ? *chosen.weights : Weights());
-  return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
-}
-
-std::shared_ptr<const Layout> Pipeline::layoutOfCells() {
-  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(planner_.blocks().counts(planner_.topology(), rank_));
-  return cellLayout_;
-}
-
-// Training has blocks of equal sizes, of which it has a handful.
-std::shared_ptr<const Layout> Pipeline::layoutOfBlocks(int root, const std::vector<std::uint64_t>& sizes) {
-  const std::pair key(root, sizes);
-  const auto known = blockLayouts_.find(key);
-  if (known != blockLayouts_.end()) return known->second;
-  if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
-  return blockLayouts_[key] =
-             std::make_shared<Layout>(withRoot(planner_.blocks().layout(planner_.topology(), rank_, sizes), root));
-}
-
-Layout Pipeline::withRoot(Layout layout, int root) const {
-  return root < 0 ? layout : fairring::withRoot(std::move(layout), planner_.topology(), rank_, root);
+      levels_.expressBytes > 0 && chosen.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
+  return rows * packing.bytes() <= kMostExpressBytes && hasRoom ? SliceQueue::HostExpress : SliceQueue::HostBulk;
 }
 
 }  // namespace fairring

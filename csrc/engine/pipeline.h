@@ -18,6 +18,7 @@
 
 #include "engine/call.h"
 #include "engine/packing.h"
+#include "engine/plan_cache.h"
 #include "engine/shard_weights.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
@@ -72,21 +73,14 @@ class Pipeline {
 
  private:
   enum class Phase { Waiting, Running, Finished };
-  struct CachedPlan {  // for all calls of a size
-    std::shared_ptr<const Plan> plan = nullptr;
-    std::uint64_t turns = 1;
-    std::uint64_t sliceBytes = 0;    // of each row of a call's bytes (packing.h)
-    std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
-    SliceQueue queue;
-    std::shared_ptr<const Weights> weights = nullptr;  // of its shards; null: they are equal
-    std::uint64_t weighting = 0;                       // these weights' number
-  };
+  using CachedPlan = PlanCache::CachedPlan;
   struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
+    std::uint64_t bytes = 0;  // of the longest row, or of an all-to-all's largest cell
     Packing packing;
-    std::uint64_t bytes;  // of the longest row, or of an all-to-all's largest cell
     std::uint64_t signature;
-    CachedPlan chosen;
+    SliceQueue queue = SliceQueue::HostBulk;
+    CachedPlan chosen = {};
     std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
@@ -137,8 +131,9 @@ class Pipeline {
   CachedPlan weighted(const CachedPlan& even, std::uint64_t bytes);
   bool isHeardRefusing(const Call& call) const;
   bool missesWhatIsRefused(const Call& call) const;
-  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, CachedPlan chosen,
-                                   bool sized = true);
+  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, const CachedPlan& chosen);
+  std::shared_ptr<Pending> enqueueUnsized(Call call, std::uint64_t signature);
+  std::shared_ptr<Pending> enqueue(Pending pending);
   void drop(const std::shared_ptr<Pending>& call);  // not sized
   void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
   void size(Pending& pending, Operand operand, const PlanChoice& choice);
@@ -151,19 +146,13 @@ class Pipeline {
   bool waitsForStaging(Queue& queue) const;
   void recordStaging(Queue& queue, const Slice& slice, std::uint64_t bytes) const;
   Queue& queueOf(SliceQueue queue) { return queue == SliceQueue::HostExpress ? express_ : bulk_; }
-  SliceQueue queueFor(std::uint64_t bytes, const PlanChoice& choice) const;
+  SliceQueue queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const;
   void beginNext(SliceId id);
   void onReady(SliceId id);
   void onReleased(SliceId id);
   std::byte* tensorAsImage(const Slice& slice, const Pending& pending) const;
   void end(const InFlight& slice);
   void finish(const std::shared_ptr<Pending>& call);
-  const CachedPlan& chosenFor(Pattern pattern, std::uint64_t bytes);  // of the longest row
-  CachedPlan chosenBy(const PlanChoice& choice, SliceQueue queue, std::uint64_t turns);
-  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, int root, std::uint64_t slice, std::uint64_t bytes);
-  std::shared_ptr<const Layout> layoutOfCells();
-  std::shared_ptr<const Layout> layoutOfBlocks(int root, const std::vector<std::uint64_t>& sizes);  // by rank
-  Layout withRoot(Layout layout, int root) const;  // where there is one
   Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
   static Turn turnOf(SliceId slice, const Step& step) {
     return {slice.queue, step.level, gathers(step.verb) || step.verb == Verb::Store};
@@ -172,18 +161,12 @@ class Pipeline {
   const Planner& planner_;
   const int rank_;
   const Levels levels_;
+  PlanCache plans_;
   Queue bulk_;
   Queue express_;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn
-  std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;  // by bytes
-  std::map<Plan, std::shared_ptr<const Plan>> plans_;               // each once
-  std::map<std::tuple<const Plan*, std::uint64_t, int, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
-      layouts_;  // weights, root, turn, bytes
-  std::map<std::pair<int, std::vector<std::uint64_t>>, std::shared_ptr<const Layout>>
-      blockLayouts_;                          // by root and the size of each rank's block
-  std::shared_ptr<const Layout> cellLayout_;  // the same for all all-to-alls, made for the first
   std::optional<ShardWeights> weights_;       // where there may be some
   std::deque<Unweighted> unweighted_;
   std::map<std::uint64_t, CachedPlan> weighted_;  // by bytes

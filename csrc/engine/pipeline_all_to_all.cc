@@ -18,10 +18,10 @@ void Pipeline::submitAllToAll(Call call, std::uint64_t signature) {
   };
   Call even = gathering(exchange->evenSizes());
   Packing packing = Packing::ofBlocks(even.blocks);
-  const CachedPlan& chosen = chosenFor(Pattern::AllGather, packing.bytes());
+  const CachedPlan& chosen = plans_.of(Pattern::AllGather, packing.bytes());
   const auto first = enqueue(std::move(even), std::move(packing), signature, chosen);
-  const auto second = enqueue(gathering({}), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
-  const auto third = enqueue(std::move(call), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
+  const auto second = enqueueUnsized(gathering({}), signature);
+  const auto third = enqueueUnsized(std::move(call), signature);
   first->learned = [this, exchange, second, third](std::uint32_t refused) {
     third->refused = refused;
     if (exchange->isEven()) {
@@ -31,7 +31,7 @@ void Pipeline::submitAllToAll(Call call, std::uint64_t signature) {
     second->call.blocks = exchange->sizes();
     second->packing = Packing::ofBlocks(second->call.blocks);
     second->bytes = second->packing.bytes();
-    second->chosen = chosenBy(planner_.choose(Pattern::AllGather, second->packing.bytes()), SliceQueue::HostBulk, 1);
+    second->chosen = plans_.of(Pattern::AllGather, second->bytes);
     second->sized = true;
   };
   second->learned = [this, exchange, third](std::uint32_t refused) {
@@ -45,7 +45,7 @@ void Pipeline::sizeCells(Pending& pending, const AllToAllCall& exchange) {
   if (!pending.call.refused) pending.call.refused = exchange.unfit();
   const CellSizes sizes = exchange.cellSizes();
   pending.bytes = sizes.largest();
-  pending.chosen = chosenBy(planner_.chooseAllToAll(pending.bytes), SliceQueue::HostBulk, 1);
+  pending.chosen = plans_.of(planner_.chooseAllToAll(pending.bytes));
   pending.cells = std::make_shared<const Cells>(planner_.topology(), planner_.blocks(), rank_, sizes,
                                                 exchange.memory(static_cast<bool>(pending.call.refused)));
   pending.sized = true;

@@ -45,10 +45,10 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   };
   const Operand counts = sparse->counts();
   Packing packing({counts});
-  const CachedPlan& chosen = chosenFor(Pattern::AllReduce, packing.bytes());
+  const CachedPlan& chosen = plans_.of(Pattern::AllReduce, packing.bytes());
   const auto first = enqueue(partOf({counts}), std::move(packing), signature, chosen);
-  const auto second = enqueue(partOf({}), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
-  const auto third = enqueue(std::move(call), Packing({}), signature, {.queue = SliceQueue::HostBulk}, false);
+  const auto second = enqueueUnsized(partOf({}), signature);
+  const auto third = enqueueUnsized(std::move(call), signature);
   first->learned = [this, sparse, second, third](std::uint32_t refused) {
     third->refused = refused;
     if (sparse->hasKeys()) {
@@ -68,7 +68,7 @@ void Pipeline::submitSparse(Call call, std::uint64_t signature) {
 void Pipeline::drop(const std::shared_ptr<Pending>& call) {
   assert(!call->sized);
   calls_.erase(std::ranges::find(calls_, call));
-  auto& uncut = queueOf(call->chosen.queue).uncut;
+  auto& uncut = queueOf(call->queue).uncut;
   uncut.erase(std::ranges::find(uncut, call));
 }
 
@@ -89,7 +89,7 @@ void Pipeline::size(Pending& pending, Operand operand, const PlanChoice& choice)
   pending.call.operands = {operand};
   pending.packing = Packing(pending.call.operands);
   pending.bytes = pending.packing.bytes();
-  pending.chosen = chosenBy(choice, SliceQueue::HostBulk, planner_.turns(choice.plan));
+  pending.chosen = plans_.of(choice, planner_.turns(choice.plan));
   pending.sized = true;
 }
 

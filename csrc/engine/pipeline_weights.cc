@@ -17,7 +17,8 @@ void Pipeline::submitWeighted(Call call, Packing packing, std::uint64_t signatur
   if (weights_->isDue(bytes)) tellRates(call, signature);
   const bool known = weights_->taken() == weights_->begun();
   if (known) even = weighted(even, bytes);
-  const auto pending = enqueue(std::move(call), std::move(packing), signature, std::move(even), known);
+  const auto pending = enqueue(std::move(call), std::move(packing), signature, even);
+  pending->sized = known;
   if (!known) unweighted_.push_back({pending, weights_->begun()});
 }
 
@@ -25,7 +26,7 @@ void Pipeline::submitWeighted(Call call, Packing packing, std::uint64_t signatur
 void Pipeline::tellRates(const Call& call, std::uint64_t signature) {
   const std::shared_ptr<ShardWeights::Exchange> exchange = weights_->begin();
   Packing packing({exchange->operand()});
-  const CachedPlan& chosen = chosenFor(Pattern::AllReduce, packing.bytes());
+  const CachedPlan& chosen = plans_.of(Pattern::AllReduce, packing.bytes());
   const auto told = enqueue({.operands = {exchange->operand()}, .signature = call.signature, .done = nullptr},
                             std::move(packing), signature, chosen);
   told->learned = [this, exchange](std::uint32_t) {
@@ -52,7 +53,7 @@ Pipeline::CachedPlan Pipeline::weighted(const CachedPlan& even, std::uint64_t by
   CachedPlan chosen = even;
   const PlanChoice choice = planner_.choose(Pattern::AllReduce, bytes);
   if (const auto better = planner_.weighted(choice, bytes, weights_->weights())) {
-    chosen = chosenBy(*better, SliceQueue::HostBulk, planner_.turns(better->plan));
+    chosen = plans_.of(*better, planner_.turns(better->plan));
     chosen.weights = std::make_shared<const Weights>(weights_->weights());
     chosen.weighting = weights_->number();
   }

@@ -9,32 +9,53 @@ constexpr std::size_t kMostLayouts = 256;
 
 }  // namespace
 
-PlanCache::CachedPlan PlanCache::of(Pattern pattern, std::uint64_t bytes) {
+const PlanCache::CachedPlan& PlanCache::of(Pattern pattern, std::uint64_t bytes) {
   const std::pair key(pattern, bytes);
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  PlanChoice choice = planner_.choose(pattern, bytes);
-  const std::uint64_t turns = planner_.turns(choice.plan);
-  auto plan = std::make_shared<const Plan>(std::move(choice.plan));
-  return chosen_[key] = {.plan = std::move(plan), .turns = turns, .sliceBytes = choice.sliceElements};
+  const PlanChoice choice = planner_.choose(pattern, bytes);
+  return chosen_[key] = of(choice, planner_.turns(choice.plan));
 }
 
-std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes) {
+PlanCache::CachedPlan PlanCache::of(const PlanChoice& choice, std::uint64_t turns) {
+  std::shared_ptr<const Plan>& plan = plans_[choice.plan];
+  if (!plan) plan = std::make_shared<const Plan>(choice.plan);
+  return {.plan = plan,
+          .turns = turns,
+          .sliceBytes = choice.sliceElements,
+          .stagingBytes = choice.stagingBytes,
+          .sliceStagingBytes = choice.sliceStagingBytes};
+}
+
+std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes,
+                                                  int root) {
   const std::uint64_t turn = number % chosen.turns;
-  const auto key = std::tuple(*chosen.plan, turn, bytes);
+  const LayoutKey key(chosen.plan.get(), chosen.weighting, root, turn, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  return layouts_[key] = std::make_shared<Layout>(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1));
+  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1, chosen.weights ? *chosen.weights : Weights());
+  return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
 }
 
-std::shared_ptr<const Layout> PlanCache::layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank) {
-  const auto known = blockLayouts_.find(bytesByRank);
+// Training has blocks of equal sizes, of which it has a handful.
+std::shared_ptr<const Layout> PlanCache::layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank, int root) {
+  const BlockKey key(root, bytesByRank);
+  const auto known = blockLayouts_.find(key);
   if (known != blockLayouts_.end()) return known->second;
   if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
-  return blockLayouts_[bytesByRank] =
-             std::make_shared<Layout>(planner_.blocks().layout(planner_.topology(), rank_, bytesByRank));
+  return blockLayouts_[key] =
+             std::make_shared<Layout>(withRoot(blocks().layout(planner_.topology(), rank_, bytesByRank), root));
+}
+
+std::shared_ptr<const Layout> PlanCache::layoutOfCells() {
+  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(blocks().counts(planner_.topology(), rank_));
+  return cellLayout_;
+}
+
+Layout PlanCache::withRoot(Layout layout, int root) const {
+  return root == kNoRoot ? layout : fairring::withRoot(std::move(layout), planner_.topology(), rank_, root);
 }
 
 }  // namespace fairring

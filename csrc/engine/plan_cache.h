@@ -1,4 +1,4 @@
-// A cache of the planner's choices for the calls of one rank: a training makes calls of a handful of sizes.
+// A cache of the planner's choices and layouts for the calls of one rank: a training makes calls of a handful of sizes.
 // For one thread at a time: each of its users has its own.
 #pragma once
 
@@ -16,28 +16,44 @@ namespace fairring {
 class PlanCache {
  public:
   struct CachedPlan {  // for all calls of a size
-    std::shared_ptr<const Plan> plan;
-    std::uint64_t turns;
-    std::uint64_t sliceBytes;  // of each row of a call's bytes (packing.h)
+    std::shared_ptr<const Plan> plan = nullptr;
+    std::uint64_t turns = 1;
+    std::uint64_t sliceBytes = 0;         // of each row of a call's bytes (packing.h)
+    std::uint64_t stagingBytes = 0;       // of the ring, that its slices use in turn
+    std::uint64_t sliceStagingBytes = 0;  // of one slice, on the rank that needs most
+    std::shared_ptr<const Weights> weights = nullptr;  // of its shards; null: they are equal
+    std::uint64_t weighting = 0;                       // these weights' number
   };
 
   PlanCache(const Planner& planner, int rank) : planner_(planner), rank_(rank) {}
 
-  CachedPlan of(Pattern pattern, std::uint64_t bytes);  // of the longest row
-  // The slice of that number, of so many bytes.
-  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes);
-  // One that has a block of so many bytes for each rank.
-  std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank);
+  // bytes: of the call's longest row. The reference holds until the next call.
+  const CachedPlan& of(Pattern pattern, std::uint64_t bytes);
+  // A choice that depends on more than the bytes. It is not remembered, but equal plans are one object.
+  CachedPlan of(const PlanChoice& choice, std::uint64_t turns = 1);
+  // Of the slice with this number, of so many bytes. root: a rank, where the pattern has one.
+  std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes,
+                                         int root = kNoRoot);
+  // Of a slice that has a block of so many bytes for each rank.
+  std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank, int root = kNoRoot);
+  std::shared_ptr<const Layout> layoutOfCells();  // of every slice of an all-to-all
 
   const Blocks& blocks() const { return planner_.blocks(); }
 
  private:
+  static constexpr int kNoRoot = -1;
+  using LayoutKey = std::tuple<const Plan*, std::uint64_t, int, std::uint64_t, std::uint64_t>;
+  using BlockKey = std::pair<int, std::vector<std::uint64_t>>;
+
+  Layout withRoot(Layout layout, int root) const;
+
   const Planner& planner_;
   const int rank_;
   std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;
-  std::map<std::tuple<Plan, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
-      layouts_;  // plan, turn, bytes
-  std::map<std::vector<std::uint64_t>, std::shared_ptr<const Layout>> blockLayouts_;
+  std::map<Plan, std::shared_ptr<const Plan>> plans_;         // each once
+  std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;  // weights, root, turn, bytes
+  std::map<BlockKey, std::shared_ptr<const Layout>> blockLayouts_;
+  std::shared_ptr<const Layout> cellLayout_;
 };
 
 }  // namespace fairring
