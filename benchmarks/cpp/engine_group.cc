@@ -43,11 +43,9 @@ EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport tra
   threads_.acceptor.add(endpoint_);
   GroupSettings settings{.name = transport_,
                          .rank = meeting.rank(),
+                         .tuning = {.totalMemoryBytes = kStagingBytes, .sliceBytes = kSliceBytes},
                          .transports = {.rail = transport, .site = transport},
                          .makeTensorPipe = std::move(makeTensorPipe),
-                         .totalMemoryBytes = kStagingBytes,
-                         .sliceBytes = kSliceBytes,
-                         .rows = {},
                          .failed = nullptr};
   std::vector<RankFacts> facts = factsOfAll(meeting, threads_.acceptor);
   group_ = std::make_unique<Group>(Threads{threads_.slices, threads_.vitals}, endpoint_, std::move(settings),

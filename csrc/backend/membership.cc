@@ -121,15 +121,9 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   tellTransport();
   GroupSettings settings{.name = options_.name,
                          .rank = options_.rank,
+                         .tuning = options_,
                          .transports = transportFor(facts()).transports,
                          .makeTensorPipe = makeTensorPipeChannels,
-                         .totalMemoryBytes = options_.totalMemoryBytes,
-                         .sliceBytes = options_.sliceBytes,
-                         .rows = options_.rows,
-                         .weightedShards = options_.weightedShards,
-                         .heartbeatTimeout = options_.heartbeatTimeout,
-                         .connectTimeout = options_.connectTimeout,
-                         .traceDirectory = options_.traceDirectory,
                          .failed = [this](const Error& error) { announce(error); },
                          .makeAccelerator = nullptr,
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};

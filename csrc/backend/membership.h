@@ -36,7 +36,7 @@
 
 namespace fairring {
 
-struct MembershipOptions : BootstrapOptions {
+struct MembershipOptions : BootstrapOptions, GroupTuning {
   std::vector<int> globalRanks;    // of the group's ranks: for NCCL
   RankFacts facts;                 // port is filled in here
   std::shared_ptr<const Tls> tls;  // none: plain connections
@@ -44,13 +44,6 @@ struct MembershipOptions : BootstrapOptions {
   TransportSettings transport;
   std::uint32_t lanes = 1;      // of TCP: connections to a peer of this site
   std::uint32_t siteLanes = 1;  // and to one of another
-  std::uint64_t totalMemoryBytes = 0;
-  std::uint64_t sliceBytes = 0;
-  std::vector<CostRow> rows;  // by level; empty: the built-in ones
-  bool weightedShards = false;
-  std::chrono::milliseconds heartbeatTimeout{0};
-  std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
-  std::string traceDirectory;                        // as GroupSettings has it
   bool devices = false;                              // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                       // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: what goes with the two

@@ -168,7 +168,7 @@ void Group::joinAll(Accelerator::Stream joined) noexcept {
 std::unique_ptr<DeviceRails> Group::railsOf(Accelerator& accelerator) {
   Loop& loop = threads_.slices.loop();
   if (settings_.deviceHasRails) return std::make_unique<DirectRails>(accelerator, loop);
-  return std::make_unique<GatedRails>(accelerator, settings_.totalMemoryBytes, loop);
+  return std::make_unique<GatedRails>(accelerator, settings_.tuning.totalMemoryBytes, loop);
 }
 
 // The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
@@ -182,7 +182,7 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
   std::unique_ptr<Accelerator> accelerator =
       settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout);
   std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);
-  auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.totalMemoryBytes,
+  auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.tuning.totalMemoryBytes,
                                             std::move(accelerator), std::move(rails));
   const auto ended = std::make_shared<std::promise<void>>();
   chainEnded_ = ended->get_future();
@@ -222,15 +222,15 @@ std::string Group::trace(std::size_t calls, const std::string& program) const {
 
 // Once it has failed, its trace is that of the moment: it says what was under way.
 void Group::writeTrace(std::size_t calls, const std::string& program) const {
-  if (!settings_.traceDirectory.empty() && !error())
-    writeTraceFile(settings_.traceDirectory, settings_.name, settings_.rank, trace(calls, program));
+  if (!settings_.tuning.traceDirectory.empty() && !error())
+    writeTraceFile(settings_.tuning.traceDirectory, settings_.name, settings_.rank, trace(calls, program));
 }
 
 void Group::writeTraceAtEnd() const noexcept {
-  if (settings_.traceDirectory.empty() || error()) return;
+  if (settings_.tuning.traceDirectory.empty() || error()) return;
   Member::Seen seen;
   threads_.slices.runAndWait([&] { seen = member_->trace(kAllCalls); });
-  writeTraceOrSay(settings_.traceDirectory, seen.first, seen.second);
+  writeTraceOrSay(settings_.tuning.traceDirectory, seen.first, seen.second);
 }
 
 TrafficByLevel Group::traffic() const {

@@ -38,8 +38,8 @@ struct Failed {
 };
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
-  return settings.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
-                               : settings.rows;
+  return settings.tuning.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
+                               : settings.tuning.rows;
 }
 
 std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
@@ -49,7 +49,7 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
   const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology),
-                 {settings.totalMemoryBytes, settings.sliceBytes, rowsOnDevice(rowsOf(settings), rails), grainBytes});
+                 {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes, rowsOnDevice(rowsOf(settings), rails), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -67,12 +67,12 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       endpoint_(std::move(endpoint)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts)), {settings_.totalMemoryBytes, settings_.sliceBytes, rowsOf(settings_)}),
+      planner_(Topology(placesOf(facts)), {settings_.tuning.totalMemoryBytes, settings_.tuning.sliceBytes, rowsOf(settings_)}),
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
       peerProgress_(rank_, callLog_, loop_),
-      recorder_(loop_, settings_.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
+      recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
 void Member::guarded(const std::function<void()>& action) {
@@ -88,7 +88,7 @@ void Member::guarded(const std::function<void()>& action) {
 void Member::open() {
   assert(loop_.isCurrent());
   control_ = std::make_unique<Control>(
-      loop_, vitals_, *this, Heartbeat{settings_.heartbeatTimeout, [this] { return toText(peerProgress_.beat()); }});
+      loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] { return toText(peerProgress_.beat()); }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   loop_.setSpinTime(kSpinTime);
   connector_ = std::make_unique<Connector>(
@@ -98,7 +98,7 @@ void Member::open() {
   probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { onGone(peer); });
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
-      Messages::Ways{*connector_, *control_, *probe_, settings_.connectTimeout, settings_.heartbeatTimeout},
+      Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout, settings_.tuning.heartbeatTimeout},
       Messages::Events{[this](int peer, const Error& error) { onMessagesEnded(peer, error); },
                        [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
   connector_->open();
@@ -117,7 +117,7 @@ void Member::link() {
 
 void Member::prepare() {
   const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); }};
-  const std::uint64_t bulk = settings_.totalMemoryBytes;
+  const std::uint64_t bulk = settings_.tuning.totalMemoryBytes;
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   machine_->recordIn(recorder_);
@@ -126,9 +126,9 @@ void Member::prepare() {
     rails_->recordIn(recorder_);
     rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{[this](int peer, std::uint32_t lane) {
-                                connector_->restore(peer, Purpose::Lane, lane, settings_.heartbeatTimeout);
+                                connector_->restore(peer, Purpose::Lane, lane, settings_.tuning.heartbeatTimeout);
                               },
-                              settings_.heartbeatTimeout};
+                              settings_.tuning.heartbeatTimeout};
     channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, endpoint_->secret, *rails_, relinking,
                                                [this] { openIfComplete(); });
   }
@@ -138,14 +138,14 @@ void Member::prepare() {
                                   settings_.transports.site.kind == Transport::Kind::Tcp;
   Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
                           bulk,           express,      tensorsMayBeImages,        &recorder_};
-  if (rails_ && settings_.weightedShards) levels.weights = {.rates = [this] { return rails_->takeRates(); }};
+  if (rails_ && settings_.tuning.weightedShards) levels.weights = {.rates = [this] { return rails_->takeRates(); }};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
 
 void Member::linkNeighbours() {
   probeListeners();
-  connector_->want(neighbours_.wanted(settings_.transports), settings_.connectTimeout);
+  connector_->want(neighbours_.wanted(settings_.transports), settings_.tuning.connectTimeout);
 }
 
 // Until a peer's control connection is there, which tells more.
@@ -268,7 +268,7 @@ void Member::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     error_ = error;
   }
-  const auto seen = settings_.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
+  const auto seen = settings_.tuning.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
   tellFailure(control_->peers());
   stopExchanges();
@@ -282,7 +282,7 @@ void Member::fail(const Error& error) {
   if (abortDevice_) settings_.offLoop(abortDevice_);
   if (seen && settings_.offLoop) {
     settings_.offLoop(
-        [seen, directory = settings_.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
+        [seen, directory = settings_.tuning.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
   }
   if (settings_.failed) settings_.failed(error);
   leaveProtocol_.giveUp();
@@ -310,7 +310,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   TraceFacts facts;
   facts.group = settings_.name;
   facts.rank = rank_;
-  facts.stagingBytes = settings_.totalMemoryBytes;
+  facts.stagingBytes = settings_.tuning.totalMemoryBytes;
   facts.now = recorder_.time();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kLaneSilence{2'000};
 RailChannels::RailChannels(Loop& loop, const GroupSettings& settings, const Neighbours& neighbours,
                            const Secret& secret, Rails& rails, Relinking relinking, std::function<void()> opened)
     : rank_(settings.rank),
-      laneSilence_(std::min(kLaneSilence, settings.heartbeatTimeout / 2)),
+      laneSilence_(std::min(kLaneSilence, settings.tuning.heartbeatTimeout / 2)),
       opened_(std::move(opened)),
       tcp_(std::make_unique<TcpChannels>(loop, rails, std::move(relinking))) {
   makeContacts(loop, settings, neighbours, secret, rails);

@@ -17,19 +17,26 @@
 
 namespace fairring {
 
+// The settings that users choose. All may be left out of an initializer.
+// NOLINTBEGIN(readability-redundant-member-init)
+struct GroupTuning {
+  std::uint64_t totalMemoryBytes = 0;
+  std::uint64_t sliceBytes = 0;
+  std::vector<CostRow> rows = {};  // by level; empty: the built-in ones
+  bool weightedShards = false;     // by the rates of links, of large all-reduces
+  std::chrono::milliseconds heartbeatTimeout{60'000};
+  std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
+  // An existing directory that gets this rank's trace when the group ends; empty: none. Records then go further back.
+  std::string traceDirectory = {};
+};
+// NOLINTEND(readability-redundant-member-init)
+
 struct GroupSettings {
   std::string name;  // for messages
   int rank = 0;
+  GroupTuning tuning;
   Transports transports;
   MakeContactChannels makeTensorPipe;  // where a transport is TensorPipe
-  std::uint64_t totalMemoryBytes = 0;
-  std::uint64_t sliceBytes = 0;
-  std::vector<CostRow> rows;    // by level; empty: the built-in ones
-  bool weightedShards = false;  // by the rates of links, of large all-reduces
-  std::chrono::milliseconds heartbeatTimeout{60'000};
-  std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected
-  // An existing directory that gets this rank's trace when the group ends; empty: none. Records then go further back.
-  std::string traceDirectory = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
   // and where it has rails of its own with all of the group, each of which it waits for no longer than the call may

@@ -235,13 +235,12 @@ void Members::meet(Process& self, Time pause) {
 void Members::join(Process& self) {
   GroupSettings settings{.name = kName,
                          .rank = self.rank,
+                         .tuning = {.totalMemoryBytes = script_.stagingKiB << 10,
+                                    .sliceBytes = script_.sliceKiB << 10,
+                                    .heartbeatTimeout = milliseconds(script_.heartbeatMs),
+                                    .connectTimeout = milliseconds(script_.heartbeatMs)},
                          .transports = {},
                          .makeTensorPipe = nullptr,
-                         .totalMemoryBytes = script_.stagingKiB << 10,
-                         .sliceBytes = script_.sliceKiB << 10,
-                         .rows = {},
-                         .heartbeatTimeout = milliseconds(script_.heartbeatMs),
-                         .connectTimeout = milliseconds(script_.heartbeatMs),
                          .failed = [this, &self](const Error& error) { failed(self, error); }};
   for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
     transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));
