@@ -84,21 +84,16 @@ bool Pipeline::isHeardRefusing(const Call& call) const {
     case Pattern::Scatter: return isRoot;
     case Pattern::Gather:
     case Pattern::Reduce: return !isRoot;
-    default: return true;
+    case Pattern::AllReduce:
+    case Pattern::ReduceScatter:
+    case Pattern::AllGather:
+    case Pattern::AllToAll: break;
   }
+  return true;
 }
 
 // Where somebody else does: whether this rank's result misses something.
-bool Pipeline::missesWhatIsRefused(const Call& call) const {
-  const bool isRoot = call.root == rank_;
-  switch (call.pattern) {
-    case Pattern::Broadcast:
-    case Pattern::Scatter: return !isRoot;
-    case Pattern::Gather:
-    case Pattern::Reduce: return isRoot;
-    default: return true;
-  }
-}
+bool Pipeline::missesWhatIsRefused(const Call& call) const { return !hasRoot(call.pattern) || !isHeardRefusing(call); }
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
                                                      const CachedPlan& chosen) {

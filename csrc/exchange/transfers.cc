@@ -27,8 +27,12 @@ RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner) {
     case Verb::Relay:
       return {passesOn(rail, root, step.shards, rail.self, owner) ? rail.range : none,
               passesOn(rail, root, step.shards, owner, rail.self) ? rail.range : none};
-    default: return {rail.range, rail.range};
+    case Verb::AllReduce: return {rail.range, rail.range};
+    case Verb::Load:
+    case Verb::Store:
+    case Verb::AllToAll: break;  // no ranges of a rail travel in these
   }
+  return {none, none};
 }
 
 Range reducedRange(const Step& step, const Rail& rail) {

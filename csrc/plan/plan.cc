@@ -40,7 +40,19 @@ bool hasRoot(Pattern pattern) {
          pattern == Pattern::Gather;
 }
 
-bool isByRank(Pattern pattern) { return pattern >= Pattern::ReduceScatter; }
+bool isByRank(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::AllReduce:
+    case Pattern::Reduce:
+    case Pattern::Broadcast: return false;
+    case Pattern::ReduceScatter:
+    case Pattern::AllGather:
+    case Pattern::Scatter:
+    case Pattern::Gather:
+    case Pattern::AllToAll: return true;
+  }
+  return false;
+}
 
 std::string describe(const Plan& plan) {
   std::string text;
