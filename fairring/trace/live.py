@@ -26,6 +26,7 @@ _SUFFIX = ".socket"
 _PATIENCE_SECONDS = 10.0
 _LONGEST_ANSWER = 65_536
 _LONGEST_STACKS = 65_536
+_STACKS_PAUSE_MS = 100  # with nothing more of them: the handler writes them in pieces, and marks no end
 _REQUEST_BYTES = 8  # how many calls, the first byte first
 _served: dict[Path, int] = {}  # the process that serves each directory: a forked child has no such thread
 
@@ -42,8 +43,11 @@ def serve(directory: Path) -> None:
         listener.bind(short)
         Path(short).chmod(0o600)
     listener.listen()
-    atexit.register(_end, path, os.getpid())
-    threading.Thread(target=_answer, args=(listener, _on_signal(), path), name="fairring-trace", daemon=True).start()
+    stop, stopping = os.pipe2(os.O_CLOEXEC)
+    arguments = (listener, stop, _on_signal(), path)
+    thread = threading.Thread(target=_answer, args=arguments, name="fairring-trace", daemon=True)
+    thread.start()
+    atexit.register(_end, path, os.getpid(), stopping, thread)
 
 
 def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
@@ -92,19 +96,30 @@ def _on_signal() -> int | None:
     return reading
 
 
-def _answer(listener: socket.socket, stacks: int | None, path: Path) -> None:
+def _answer(listener: socket.socket, stop: int, stacks: int | None, path: Path) -> None:
+    """Until the writing end of `stop` is closed."""
     events = select.poll()
-    events.register(listener, select.POLLIN)
-    if stacks is not None:
-        events.register(stacks, select.POLLIN)
+    for descriptor in (listener.fileno(), stop, stacks):
+        if descriptor is not None:
+            events.register(descriptor, select.POLLIN)
     while True:
-        for descriptor, _ in events.poll():
-            if descriptor == stacks:
-                with suppress(OSError):
-                    path.with_suffix(".stacks").write_bytes(os.read(descriptor, _LONGEST_STACKS))
-                print(_written(sys.maxsize, "traces on a signal: "), file=sys.stderr, flush=True)
-            else:
-                _answer_one(listener)
+        ready = [descriptor for descriptor, _ in events.poll()]
+        if listener.fileno() in ready:
+            _answer_one(listener)
+        if stacks is not None and stacks in ready:
+            with suppress(OSError):
+                path.with_suffix(".stacks").write_bytes(_read_stacks(stacks))
+            print(_written(sys.maxsize, "traces on a signal: "), file=sys.stderr, flush=True)
+        if stop in ready:
+            return
+
+
+def _read_stacks(descriptor: int) -> bytes:
+    more, text = select.poll(), b""
+    more.register(descriptor, select.POLLIN)
+    while len(text) < _LONGEST_STACKS and more.poll(_STACKS_PAUSE_MS):
+        text += os.read(descriptor, _LONGEST_STACKS)
+    return text
 
 
 def _answer_one(listener: socket.socket) -> None:
@@ -125,9 +140,12 @@ def _written(calls: int, what: str = "") -> str:
     return f"{what}written"
 
 
-def _end(path: Path, process: int) -> None:
+def _end(path: Path, process: int, stopping: int, thread: threading.Thread) -> None:
+    """Before Python ends: it would end a thread that comes back from C++ afterwards, and C++ then ends the process."""
     if process == os.getpid():
         path.unlink(missing_ok=True)
+        os.close(stopping)
+        thread.join(_PATIENCE_SECONDS)
 
 
 class _Short:
