@@ -85,6 +85,7 @@ void Connector::begin(const Key& key, Attempt attempt) {
 void Connector::tryConnecting(const Key& key) {
   Attempt& attempt = attempts_.at(key);
   attempt.handshake.reset();
+  attempt.hadNoWay = false;
   const ConnectionSpec& wanted = wanted_.at(key);
   const Greeting greeting{.purpose = wanted.purpose,
                           .lane = wanted.lane,
@@ -101,6 +102,9 @@ void Connector::tryConnecting(const Key& key) {
                            [this](const Greeting&) { return endpoint_->tls; }, left};
     attempt.handshake = std::make_unique<Handshake>(loop_, std::move(socket), std::move(terms),
                                                     [this, key](const Error& error) { onFinished(key, error); });
+  } catch (const Unreachable& failure) {
+    attempt.hadNoWay = true;
+    onFinished(key, failure.error());
   } catch (const Failure& failure) {
     onFinished(key, failure.error());
   }
@@ -110,8 +114,8 @@ bool Connector::retry(const Attempt& attempt, const Error& error) const {
   const auto now = loop_.now();
   if (!error || now + kLongestRetry >= attempt.deadline) return false;
   const bool isClosed = error.kind() == ErrorKind::Connection && now < attempt.crowdedUntil;
-  const bool wasUnreachable = attempt.handshake && attempt.handshake->isUnreachable() && now < attempt.unreachableUntil;
-  return isClosed || wasUnreachable || (attempt.again && error.kind() != ErrorKind::Configuration);
+  const bool wasUnreachable = attempt.hadNoWay || (attempt.handshake && attempt.handshake->isUnreachable());
+  return isClosed || (wasUnreachable && now < attempt.unreachableUntil) || (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
 void Connector::onFinished(const Key& key, const Error& error) {

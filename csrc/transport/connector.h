@@ -58,6 +58,7 @@ class Connector {
     Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
     Loop::Clock::time_point unreachableUntil = Loop::Clock::time_point::min();  // likewise, if nothing led to it
     std::chrono::milliseconds pause{0};                                         // before this one
+    bool hadNoWay = false;                                                      // out of this machine, this time
     std::unique_ptr<Handshake> handshake = nullptr;
     Loop::TimerId retry = 0;
   };

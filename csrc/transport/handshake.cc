@@ -32,7 +32,7 @@ Handshake::~Handshake() {
 void Handshake::onReady(std::uint32_t events) {
   if (!connected_) {
     const int code = finishConnect(socket_);
-    unreachable_ = code == EHOSTUNREACH || code == ENETUNREACH;
+    unreachable_ = meansUnreachable(code);
     const ErrorKind kind = code == ECONNREFUSED ? ErrorKind::PeerDied : ErrorKind::System;
     if (code != 0) return finish(makeError(kind, "connect: ", std::generic_category().message(code)));
     connected_ = true;

@@ -79,6 +79,8 @@ int portOf(const Descriptor& listener) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
+bool meansUnreachable(int code) { return code == EHOSTUNREACH || code == ENETUNREACH; }
+
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source) {
   Descriptor socket = newSocket(address.storage.ss_family);
   withoutDelay(socket, address.storage.ss_family);
@@ -88,6 +90,7 @@ Descriptor startConnect(const SocketAddress& address, const std::optional<Socket
   const int status = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (status != 0 && errno == ECONNREFUSED)
     throw Failure(makeError(ErrorKind::PeerDied, systemError("connect").text()));
+  if (status != 0 && meansUnreachable(errno)) throw Unreachable(systemError("connect"));
   if (status != 0 && errno == EAGAIN) throw Failure(makeError(ErrorKind::Connection, systemError("connect").text()));
   if (status != 0 && errno != EINPROGRESS) throw Failure(systemError("connect"));
   return socket;

@@ -8,9 +8,17 @@
 #include <string>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 #include "transport/socket_address.h"
 
 namespace fairring {
+
+// The network has no way to the other machine now. It may have one in a moment, when a link comes back.
+class Unreachable : public Failure {
+ public:
+  using Failure::Failure;
+};
+bool meansUnreachable(int code);  // an errno
 
 // They throw Failure(System) naming the call that failed.
 // Empty where the address is in use.
@@ -20,6 +28,7 @@ bool isLocal(const Descriptor& socket);        // of the unix namespace: it does
 std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 40112", "this machine"
 // Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
 // A local listener answers at once: Failure(Connection) where it has too many waiting, PeerDied where there is none.
+// So does this machine where it has no way out: Unreachable.
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
