@@ -40,9 +40,12 @@ def enter_those_of(pid: int, names: Sequence[str] = ("user", "net")) -> None:
     own, there = Path("/proc/self/ns"), Path(f"/proc/{pid}/ns")
     others = [name for name in names if (own / name).readlink() != (there / name).readlink()]
     descriptors = {name: os.open(there / name, os.O_RDONLY) for name in others}
-    for name, descriptor in descriptors.items():
-        enter(descriptor, _KINDS[name])
-        os.close(descriptor)
+    try:
+        for name, descriptor in descriptors.items():
+            enter(descriptor, _KINDS[name])
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
 
 
 def unshare_user_and_net() -> None:

@@ -73,7 +73,7 @@ def main() -> None:
     dist.init_process_group("fairring")
     rank, world = dist.get_rank(), dist.get_world_size()
     if rank == 0:
-        threading.Thread(target=await_word, args=(Path(sys.argv[1]), stop)).start()
+        threading.Thread(target=await_word, args=(Path(sys.argv[1]), stop), daemon=True).start()
     breaker = threading.Thread(target=break_lanes, args=(over,))
     before: dict[str, int] = {}
     wrong = 0
