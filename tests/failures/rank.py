@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import threading
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -117,4 +118,7 @@ def live(stage: Connection, module: str, body: str, number: int, size: int, time
         dist.destroy_process_group()
     seconds = time.monotonic() - began
     gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":  # of a DataLoader, which closes its queues and does not wait for them
+            thread.join()
     rank.say("left", holdings.take().beyond(before), seconds)
