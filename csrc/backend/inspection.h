@@ -27,15 +27,11 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The traffic of this rank in a group, by level. None where the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-<<<<<<< HEAD
-// The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
-=======
-// Of each machine's shards of large all-reduces, as a part of all, in the order of machines; no machines where they are
-// equal. None where the backend is not ours.
+// What part of large all-reduces' sums each machine owns, in the order of machines; no machines where shards are equal.
+// None where the backend is not ours.
 pybind11::object shares(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// What this rank remembers of so many of its last calls (group/trace.h). None where the backend is not ours.
->>>>>>> 00a9996 (Weigh shards by the rates that ranks hear from each other)
+// The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
 // The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
