@@ -8,7 +8,11 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace fairring {
 namespace {
@@ -46,11 +50,12 @@ TEST(ConnectorWithoutNetwork, TriesAgainUntilItsLinkIsBack) {
     const Secret secret{};
     const GroupId group = makeGroupId(secret, "group");
     std::vector<std::string> failures;
-    Connector connector(loop, std::make_shared<GroupEndpoint>(group, secret, 1),
-                        {.linked = [](const AuthenticatedConnection&) { FAIL() << "nobody proves anything here"; },
-                         .failed = [&](int, const Error& error) { failures.push_back(error.text()); }});
+    auto connector = std::make_unique<Connector>(
+        loop, std::make_shared<GroupEndpoint>(group, secret, 1),
+        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "nobody proves anything here"; },
+                          [&](int, const Error& error) { failures.push_back(error.text()); }});
     Descriptor listener;
-    loop.post([&] { connector.want({{0, Purpose::Lane, tcpAddress("127.0.0.1", 4000)}}, milliseconds(20'000)); });
+    loop.post([&] { connector->want({{0, Purpose::Lane, tcpAddress("127.0.0.1", 4000)}}, milliseconds(20'000)); });
     for (int turn = 0; turn < 5; ++turn) loop.runOnce(milliseconds(100));
     EXPECT_EQ(failures, std::vector<std::string>{});
     linkUp();
@@ -61,6 +66,8 @@ TEST(ConnectorWithoutNetwork, TriesAgainUntilItsLinkIsBack) {
       accepted = acceptFrom(listener);
     }
     EXPECT_EQ(failures, std::vector<std::string>{});
+    loop.post([&] { connector.reset(); });
+    loop.runOnce(milliseconds(0));
   });
 }
 
