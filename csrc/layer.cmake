@@ -20,7 +20,14 @@ function(fairring_library target)
     add_library(${target} STATIC ${arg_SOURCES})
     fairring_include_root(${target} ${arg_SEES})
     target_link_libraries(${target} PUBLIC ${arg_LINKS})
-    fairring_precompile(${target} fairring_base ${FAIRRING_STANDARD_HEADERS})
+    set(first fairring_plan)
+    if(target IN_LIST FAIRRING_FUZZED)
+      set(first fairring_base)
+      if(FAIRRING_FUZZERS)
+        target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+      endif()
+    endif()
+    fairring_precompile(${target} ${first} ${FAIRRING_STANDARD_HEADERS})
   else()  # headers only
     add_library(${target} INTERFACE)
     set_property(TARGET ${target} PROPERTY FAIRRING_SEES ${arg_SEES})
@@ -28,12 +35,15 @@ function(fairring_library target)
   endif()
 endfunction()
 
+# The libraries that read what strangers send: the fuzz targets follow which of their branches an input takes.
+set(FAIRRING_FUZZED fairring_base fairring_transport)
+
 # The headers of the standard library that most files include. Parsing them is most of what a file costs the compiler.
 set(FAIRRING_STANDARD_HEADERS <algorithm> <array> <atomic> <chrono> <condition_variable> <cstring> <deque> <functional>
     <future> <map> <memory> <mutex> <optional> <random> <ranges> <set> <span> <sstream> <string> <thread> <vector>)
 
-# fairring_precompile(<target> <first> <header>...): once, by the target <first>, and used by the others. Clang alone:
-# GCC 12 crashes on what it has precompiled.
+# fairring_precompile(<target> <first> <header>...): once, by the target <first>, and used by the others, whose options
+# are the same. Clang alone: GCC 12 crashes on what it has precompiled.
 function(fairring_precompile target first)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     return()
