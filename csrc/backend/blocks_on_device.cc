@@ -17,7 +17,7 @@ bool isPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-// What NCCL would refuse, it gets, and says why.
+// False for tensors that NCCL would refuse: the call then goes to NCCL, whose error says why.
 bool standInBlocks(const Tensors& wholes, const Tensors& parts, int ranks) {
   if (wholes.empty() || !wholes.front().is_cuda() || wholes.size() != parts.size()) return false;
   for (std::size_t i = 0; i < wholes.size(); ++i) {

@@ -113,7 +113,7 @@ class Allocating {
   std::thread thread_;
 };
 
-// What a program does in its own stream: a kernel, and a copy to the host.
+// The work of a program in its own stream: a kernel, and a copy to the host.
 class ProgramOnTrial {
  public:
   explicit ProgramOnTrial(const c10::Device& device)

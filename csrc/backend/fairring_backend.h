@@ -124,18 +124,18 @@ class FairringBackend : public Fallback {
   void abort() override;
   void shutdown() override;
 
-  // Where this rank stands: how many groups it has left (0: none), and how many collective calls it has made in this
+  // This rank's position: how many groups it has left (0: none), and how many collective calls it has made in this
   // one.
   std::pair<std::uint64_t, std::uint64_t> mark() const;
-  // What the ranks agreed on when they met, in a group that was shrunk or reconfigured.
+  // The last complete call on which the ranks agreed when they met, in a group that was shrunk or reconfigured.
   std::optional<Lineage::LastComplete> lastComplete() const { return lineage_->lastComplete(); }
 
-  // For `fairring check`. Waits for all ranks as the first use of the group does; nothing in a group of one rank.
+  // For `fairring check`. Waits for all ranks as the first use of the group does; empty in a group of one rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
+  // For benchmarks: the traffic of this rank. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
-  // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
+  // This rank's trace of that many last calls (group/trace.h). Empty before the first use, and in a group of one rank.
   std::string trace(std::size_t calls) const;
 
  protected:
@@ -152,7 +152,7 @@ class FairringBackend : public Fallback {
     Error refused = {};
   };
 
-  // What this makes of tensor `index` of the call; where it can't be made, what stands in its place.
+  // The contribution that `make` makes of tensor `index` of the call, or a substitute if it can't be made.
   Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
                            const std::function<Reduced()>& make) const;
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);

@@ -33,10 +33,10 @@ pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::si
 // The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// Where this rank stands: how many groups it has left, and how many calls it has made in this one. None: not ours.
+// This rank's position: how many groups it has left, and how many calls it has made in this one. None: not ours.
 pybind11::object mark(const c10::intrusive_ptr<c10d::Backend>& backend);
-// What the ranks agreed on when they met: this rank's mark of it, or none, and how many calls were complete on each
-// rank, or none. None where there was nothing to agree on, or the backend is not ours.
+// The ranks' agreement when they met: this rank's mark of the last complete call, or none, and how many calls were
+// complete on each rank, or none. None if there was nothing to agree on, or the backend is not ours.
 pybind11::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 pybind11::list rdmaDevicesHere();         // each with its obstacle

@@ -93,11 +93,11 @@ class Membership {
 
   // The engine; the first call makes it. Throws Failure: a rank that is not there in time, settings that differ.
   Group& group(std::chrono::milliseconds timeout);
-  // What all ranks have said of themselves; waits as group() does.
+  // The facts that all ranks have published; waits as group() does.
   std::vector<RankFacts> factsOfAll(std::chrono::milliseconds timeout);
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // Some of this group's ranks as the members of another one, this rank among them; `purpose`: what no other group of
-  // the same ranks has. Waits as group() does, but a group whose ranks have met may have failed since.
+  // Some of this group's ranks as the members of another group, this rank among them. `purpose` tells it from other
+  // groups of the same ranks. Waits as group() does, but a group whose ranks have met may have failed since.
   Roster rosterOf(const std::vector<int>& ranks, const std::string& purpose, std::chrono::milliseconds timeout);
   // The generation in which all ranks have met; waits for that as group() does. Throws Failure where there is no store.
   std::int64_t generation(std::chrono::milliseconds timeout);

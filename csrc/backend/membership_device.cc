@@ -1,5 +1,5 @@
-// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
-// the device has rails of its own all ranks of the group those. They find each other through the store, under
+// Membership's part in the group's calls on a device. The ranks of a machine make its level 0 together; if the device
+// has rails of its own, all ranks of the group make those together. They find each other through the store, under
 // "device/<the first of them>/<how many texts there were before>", or "device/all/...".
 #include <algorithm>
 #include <string>

@@ -1,5 +1,5 @@
-// What Membership says and decides about the ways between machines: what of RDMA this rank could offer, told with its
-// facts, and which transport follows from all ranks' facts.
+// Membership's part in choosing the transport between machines: it publishes with its facts the RDMA that this rank
+// could offer, and derives the transport from all ranks' facts.
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 

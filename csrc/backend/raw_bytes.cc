@@ -15,7 +15,7 @@ bool isPlain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tenso
 
 bool isOneRow(const std::vector<at::Tensor>& tensors) { return tensors.size() == 1 && isPlain(tensors.front()); }
 
-// Whatever its strides are where a dimension has one element, or none.
+// Works for any strides of a dimension with one element or none: a contiguous tensor may have arbitrary ones there.
 at::Tensor asBytes(const at::Tensor& contiguous) {
   return contiguous.as_strided({contiguous.numel()}, {1}).view(at::kByte);
 }

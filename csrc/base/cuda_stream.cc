@@ -37,7 +37,7 @@ CudaStream::CudaStream(int device) : device_(device) {
             device);
 }
 
-// What is enqueued still runs; the stream's memory is given back afterwards.
+// Enqueued work still runs; the stream's memory is given back afterwards.
 CudaStream::~CudaStream() {
   if (stream_ != nullptr) dropOn(device_, [this] { cudaStreamDestroy(stream_); });
 }

@@ -75,7 +75,7 @@ class Loop {
   void work(const void* owner, std::uint64_t urgency, Piece piece);
   void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
 
-  // What others do to memory, not to a descriptor: a thread that spins polls there, instead of being woken.
+  // A source of events in memory rather than on a descriptor: a spinning thread polls it instead of being woken.
   struct Poller {
     std::function<bool()> poll;            // true when there was something; served within
     std::function<void(bool)> setPolling;  // whether anybody polls; poll() follows once after false

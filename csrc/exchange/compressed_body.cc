@@ -131,7 +131,7 @@ void CompressedBody::addSent(Pieces& pieces, const Slice& slice, const Range& ra
   });
 }
 
-// What is lost of a result counts once: at the owner of the shard, whatever the plan.
+// A result's rounding error counts once, at the owner of the shard, under any plan.
 void CompressedBody::addResult(Pieces& pieces, const Slice& slice, const Rail& rail, const Range& range,
                                std::byte* spare) const {
   const Range shard = rail.own();

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// What a message takes besides its bytes: even empty ones are not for nothing.
+// The overhead of a message besides its bytes: even an empty one takes some credit.
 constexpr std::uint64_t kOverheadBytes = 64;
 
 std::uint64_t charge(std::uint64_t bytes) { return bytes + kOverheadBytes; }
@@ -226,7 +226,7 @@ void PointToPoint::finish(const EnvelopeRef& envelope) {
   receive.done({}, from);
 }
 
-// Whatever else goes to the peer says it too.
+// Sent once a quarter of the credit is to be given back. Other messages to the peer give it back as well.
 void PointToPoint::giveCredit(int to) {
   Peer& peer = peers_[to];
   if (peer.taken - peer.told < limits_.creditBytes / 4) return;
@@ -337,7 +337,7 @@ void PointToPoint::leave(int peer, const Error& error) {
       return true;
     });
   }
-  // What was announced and has no receive never comes.
+  // An announced message without a receive never comes.
   std::erase_if(gone.envelopes, [&](const auto& entry) {
     const bool isLost = !entry.second->eager && !entry.second->receive;
     if (isLost) forget(entry.second);
@@ -346,7 +346,7 @@ void PointToPoint::leave(int peer, const Error& error) {
   for (const auto& end : ends) end();
 }
 
-// What is here whole can still be received.
+// Messages that have arrived whole can still be received.
 void PointToPoint::lose(int peer, const Error& error) {
   leave(peer, error);
   if (stopped_) return;

@@ -33,7 +33,7 @@ class ProgressFlags {
   };
   using Progress = std::atomic<std::uint64_t> Line::*;
 
-  // What a peer has published of one slice. Nothing is checked here: the reader has to check whether it can be true.
+  // The values that a peer has published for one slice. They are unchecked: the reader must check that they are valid.
   struct Published {
     std::uint64_t stagingOffset;
     std::uint64_t signature;

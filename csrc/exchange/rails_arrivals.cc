@@ -1,4 +1,4 @@
-// What comes to the rails from the peers' side.
+// The part of Rails that handles messages and events from the peers.
 #include <algorithm>
 #include <cstring>
 

@@ -1,7 +1,7 @@
-// What one rank remembers of its last calls and slices in one group: when each step began, whom it waited for last,
-// when it was over. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go
-// first. The exchanges fill a record as they go and hand it over when the step is over, so a step costs one copy of 72
-// bytes, and what the loop runs while it is short costs one reading of the clock. On the loop only, but for now().
+// The records of one rank's last calls and slices in one group: when each step began, which peer it waited for last,
+// when it ended. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go first.
+// The exchanges fill a record as they go and hand it over at the end of the step, so a step costs one copy of 72 bytes,
+// and a short task or event of the loop costs one clock reading. On the loop only, except for now().
 #pragma once
 
 #include <cstddef>

@@ -175,7 +175,7 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
   ready();
 }
 
-// What the others say of their images, before anything is read there. False where it can't be true.
+// Reads the others' published values before anything in their images is read. False if a value can't be true.
 bool SharedMemory::readFlags(InFlight& state) {
   return std::ranges::all_of(ranks_, [&](int rank) { return rank == rank_ || readMark(rank, state); });
 }
@@ -228,8 +228,8 @@ void SharedMemory::advance(SliceId id) {
   }
 }
 
-// True where something is being copied: the end of that advances the slice, and may have done so already.
-// What a rank says of its image is read again where a reduce-scatter went before: it has learnt of refusals since.
+// True if something is being copied: the end of the copy advances the slice, and may have done so already.
+// A rank's published values are read again after a reduce-scatter, since it may have learnt of refusals in it.
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
   const auto there = std::ranges::partition(

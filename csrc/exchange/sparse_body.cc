@@ -15,7 +15,7 @@ std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes)
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
 
-// What this rank holds once the step has reduced.
+// The ranges that this rank holds once the step has reduced.
 std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> held;
@@ -35,9 +35,9 @@ class SparseStep {
  public:
   SparseStep(const Slice& slice, const SparseRows& rows, std::size_t step);
 
-  // What a rank contributes in that range.
+  // The bytes that a rank contributes in that range.
   std::uint64_t bytesOf(int rank, const Range& range) const { return rowSetOf(rank).within(slice_.inCall(range)); }
-  // This rank's, from that byte on: what the step before has left.
+  // This rank's input from that byte on, as the step before has left it.
   std::byte* inputAt(std::uint64_t at) const;
   std::byte* received() const { return slice_.image + received_; }  // where the areas of what others send begin
   std::uint64_t end() const { return end_; }  // of all that this step and those before it need, from the image on

@@ -1,9 +1,9 @@
-// What one thread of a device does in a sum of rows. For the CUDA kernels and for the tests, as device_thread.h, with
+// The work of one device thread in a sum of rows. For the CUDA kernels and for the tests, as device_thread.h, with
 // which it belongs in a namespace per instruction set.
 //
-// As many threads as a power of two share a row: each takes pieces of it, of sixteen bytes where the rows begin at such
-// boundaries, else of one element, and adds up what the row's entries have there, in their order. Several entries are
-// read before they are added, for the reads are what takes time.
+// A power of two of threads share a row. Each takes pieces of it: sixteen bytes if the rows are aligned to that, else
+// one element. It adds the row's entries there in their order. Several entries are read before they are added, because
+// the reads take most of the time.
 #pragma once
 
 #include <cstdint>

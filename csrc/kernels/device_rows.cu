@@ -47,7 +47,7 @@ struct KernelOf {
   }
 };
 
-// What lies in the scratch memory: numbers, the sorted keys, and what CUB needs for itself.
+// The layout of the scratch memory: numbers, the sorted keys, and CUB's own temporary storage.
 struct Scratch {
   std::uint32_t* places;
   std::uint64_t* sorted;
