@@ -37,11 +37,11 @@ def register() -> None:
 
 
 def why(group: Any = None, last: int | None = 200) -> str:
-    """What this rank's last calls waited for, in words, by what this rank alone has seen.
+    """Says in words what this rank's last calls waited for, judging by this rank's records alone.
 
-    group: one of Fairring's; the default group if none is given. last: so many calls; None: all that are kept. With
-    FAIRRING_TRACE, `fairring why` tells what all ranks have seen. Raises ValueError if the group is another backend's,
-    or has not ended two calls.
+    group: one of Fairring's; the default group if none is given. last: the number of calls; None: all that are kept.
+    With FAIRRING_TRACE, `fairring why` uses the records of all ranks. Raises ValueError if the group is another
+    backend's, or has not ended two calls.
     """
     from fairring.trace.own import explain_own
 
@@ -72,7 +72,7 @@ def _is_command_line() -> bool:
 
 
 def _module_of(words: list[str]) -> str:
-    """What follows Python's -m on its command line: also in "-mfairring", and behind other letters as in "-Im"."""
+    """The argument of -m on Python's command line: also in "-mfairring", and after other letters as in "-Im"."""
     for word, following in zip(words[1:], [*words[2:], ""], strict=True):
         flag = re.fullmatch(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)", word)
         if flag:

@@ -117,7 +117,7 @@ def _master(store: dist.Store) -> tuple[str, int]:
 
 
 def _nccl_maker(for_nccl: Any) -> NcclMaker:
-    """What makes a group's NCCL when its first call on CUDA tensors needs it, in the generation that the group is in.
+    """The function that makes a group's NCCL for its first call on CUDA tensors, in the group's generation.
 
     The group is the one that is made here, or one that was split from it.
     """

@@ -19,7 +19,7 @@ from fairring import _core
 
 
 class Residuals:
-    """What rounding has taken from each bucket's gradients: as many bytes as the gradients, on every rank.
+    """The rounding errors of each bucket's gradients: as many bytes as the gradients, on every rank.
 
     Each model needs an object of its own. group: the one that DDP uses; the default group if none is given.
     """

@@ -1,7 +1,7 @@
-"""What the user can set: the only reader of the environment. docs/configuration.md's table is checked against it.
+"""The user's settings: the only reader of the environment. docs/configuration.md's table is checked against it.
 
 Every value is checked here, at init, on every rank; the C++ module gets plain values. All ranks of a job must agree on
-those that decide how they talk to each other (`Config.agreement`), which is checked when a group is first used.
+the values that decide how they talk to each other (`Config.agreement`). That is checked when a group is first used.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Config:
     total_memory: int = 50 * MIB
     slice_size: int = 25 * MIB
     heartbeat_timeout: float = 60.0
-    # Of the rails, and between sites: or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
+    # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
     transports: tuple[str, str] = ("auto", "auto")
     lanes: tuple[int, int] = (1, 1)  # likewise
     cost_rows: CostRows | None = None

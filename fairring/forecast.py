@@ -1,4 +1,4 @@
-"""What the planner predicts with some settings, for commands that show it."""
+"""The planner's predictions under given settings, for commands that show them."""
 
 from __future__ import annotations
 

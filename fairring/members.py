@@ -54,10 +54,10 @@ def mark(group: dist.ProcessGroup | None = None) -> Mark:
 
 
 def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None:
-    """What the ranks of a group that was shrunk or reconfigured agreed on when they met; alike on all of them.
+    """The last complete call on which the ranks of a shrunk or reconfigured group agreed when they met.
 
-    A mark that is not above `mark` belongs to a step that counts on all ranks; what came after it counts on none. A
-    survivor that learns it at a later attempt learns the same. None before the meeting has ended, and where no rank was
+    It is the same on all ranks. A step whose mark is not above `mark` counts on all ranks; a later step counts on none.
+    A survivor that learns it at a later attempt learns the same. None before the meeting has ended, and if no rank was
     in a group before.
     """
     found = _core.last_complete(_backend(group))

@@ -65,7 +65,7 @@ def _domains(nvml: ctypes.CDLL) -> Iterator[str]:
 def _domain_of(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> str:
     info = _FabricInfo(version=VERSION)
     known = nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info)) == SUCCESS
-    # Of NVSwitches inside one host the cluster is all zeros: it has no name that other hosts could share.
+    # With NVSwitches inside one host the cluster is all zeros: it has no name that other hosts could share.
     if not known or info.state != FABRIC_COMPLETED or info.status != SUCCESS or not any(info.cluster):
         return ""
     return f"nvlink-{bytes(info.cluster).hex()}-{info.clique}"

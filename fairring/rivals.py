@@ -1,8 +1,8 @@
-"""What a ring or a tree over all ranks would take across sites, by the planner's own cost rows: to compare with.
+"""The time that a ring or a tree over all ranks would take across sites, by the planner's own cost rows, to compare.
 
-Both as NCCL lays them: ranks in order, site after site, so a ring crosses each site's uplink once in and once out, and
-trees are built in each site and their roots chained. One connection crosses between two sites; scattered, all machines
-of a site have a part of it. Sums are left out. docs/algorithms.md derives the terms.
+Both are laid as NCCL lays them: ranks in order, site after site. So a ring crosses each site's uplink once in and once
+out, and trees are built in each site and their roots chained. One connection crosses between two sites; if it is
+scattered, all machines of a site carry a part of it. Sums are left out. docs/algorithms.md derives the terms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What calls and training steps take on clusters that nobody has, in virtual time: `fairring plan --simulate`.
+"""The time of calls and training steps on hypothetical clusters, in virtual time: `fairring plan --simulate`.
 
-Every rank of the cluster runs the engine that it runs in a job; the network and what a core's work costs are models
-(docs/simulation.md). One simulation for each number of machines, and for each size of a call or one training step.
+Every rank of the cluster runs the engine that it runs in a job; the network and the cost of a core's work are models
+(docs/simulation.md). There is one simulation for each number of machines and each call size or training step.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-Kind = tuple[torch.dtype, torch.device, torch.Size]  # what tables have in common that can share an exchange
+Kind = tuple[torch.dtype, torch.device, torch.Size]  # tables of the same kind can share an exchange
 Exchange = Future[None]
 
 
@@ -37,10 +37,10 @@ def fuse(replica: DistributedDataParallel) -> None:
 
 
 class _Fusion:
-    """What waits in the present backward pass, by kind.
+    """The gradients that wait in the present backward pass, by kind.
 
-    How many tables there are of a kind is seen in the first pass, whose exchanges wait for DDP's last bucket. Buckets
-    come in the same order on all ranks, so all ranks' exchanges do.
+    The first pass counts the tables of each kind, so its exchanges wait for DDP's last bucket. Buckets come in the same
+    order on all ranks, and so do the exchanges.
     """
 
     def __init__(self, group: Any) -> None:

@@ -58,13 +58,13 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         return self._id
 
     def get_reconfigure_handle(self) -> str:
-        """What the other members need to know of this rank; to be kept from strangers as the job's store is."""
+        """The handle by which other members find this rank. It must be kept as private as the job's store."""
         handle = {"fairring": self._group(dist.HashStore()).get_reconfigure_handle()}
-        # What torchft's wrappers around a group look for. No store has a part in it.
+        # torchft's wrappers around a group look for these keys. No store takes part.
         return json.dumps({"id": self._id, "store": "", "global_rank": getattr(self, "_global_rank", None)} | handle)
 
     def reconfigure(self, opts: ReconfigureOptions) -> dist.Work:
-        """Leaves the members of before for those of these handles; the work ends when all of them have done so."""
+        """Leaves the former members for those of these handles; the work ends when all of them have done so."""
         options = ReconfigureOptions()
         options.uuid, options.timeout = opts.uuid, opts.timeout
         options.handles = type(opts.handles)(_ours(handle) for handle in opts.handles)

@@ -25,7 +25,7 @@ from fairring.plan import level_names
 
 @dataclass(frozen=True)
 class Moved:
-    """What one rank moved at one level: what it read from its peers' memory within the machine, or sent above that."""
+    """The traffic of one rank at one level: reads from its peers' memory within the machine, sends above that."""
 
     messages: int = 0
     bytes: int = 0
@@ -40,7 +40,7 @@ class Moved:
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
-    """What this rank has moved since the group was made, by level: machine, rail, and site or groups (of machines).
+    """The traffic of this rank since the group was made, by level: machine, rail, and site or groups (of machines).
 
     group: one of Fairring's; the default group if none is given. Raises ValueError if it is another backend's. The
     result is empty before the group's first call, and in a group of one rank. Calls that NCCL carries out are not

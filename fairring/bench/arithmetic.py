@@ -65,5 +65,5 @@ def median_deviation(samples: Sequence[float]) -> float:
 
 
 def beyond_floor(seconds: float, floor: float) -> float | None:
-    """What a call takes beyond c10d's own part of it, as the fake backend shows it; None where noise hides it."""
+    """The time of a call beyond c10d's own part, which the fake backend shows; None if noise hides it."""
     return seconds - floor if seconds > floor else None

@@ -1,4 +1,4 @@
-"""What is measured side by side: backends by name, and Fairring with other settings, each in a group of its own.
+"""The contestants of a benchmark: backends by name, and Fairring with other settings, each in a group of its own.
 
     gloo  fairring  fake  fairring[transport=tensorpipe]  fairring[lanes=2,slice_size=4MiB]
 

@@ -121,7 +121,7 @@ def _leave(store: Any, place: Any) -> None:
 
 
 def _gather(store: Any, place: Any, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """What every rank says, on rank 0; nothing on the others."""
+    """Every rank's report, on rank 0; empty on the others."""
     store.set(f"said/{place.rank}", json.dumps(mine))
     if place.rank != 0:
         return []

@@ -33,7 +33,7 @@ class Job:
         return len({place.site for place in self.places})
 
     def said_by_machines(self, said: Any) -> list[Any]:
-        """What one rank of each machine says, in the machines' order. Called by all ranks at once."""
+        """The value from one rank of each machine, in the machines' order. Called by all ranks at once."""
         of_all: list[Any] = [said] * self.place.world
         dist.all_gather_object(of_all, said)
         by_machine = {place.machine: one for place, one in zip(self.places, of_all, strict=True)}

@@ -1,9 +1,9 @@
-"""What the network between machines, or sites, can do: plain TCP streams, all of them and both directions at once.
+"""The speed of the network between machines, or sites: plain TCP streams, all of them and both directions at once.
 
-That is how an all-reduce uses it, so this is the speed that its time is compared with. On every machine the ranks with
+An all-reduce uses the network in the same way, so its time is compared with this speed. On every machine the ranks with
 the lowest places (as many as the smallest machine has) send to the rank with the same place on every other machine, one
-connection per direction, and for each interface that TP_SOCKET_IFNAME names. Likewise between sites, of all their ranks
-and by FAIRRING_SITE_IFNAME. What counts is what arrives in a window after the start, at the receiver.
+connection per direction and for each interface that TP_SOCKET_IFNAME names. Between sites all ranks do likewise, by the
+interfaces of FAIRRING_SITE_IFNAME. Only bytes that reach the receiver in a window after the start count.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from fairring.bench.race import Go, Racer, Runner
 
 
 class Tensors:
-    """What one contestant reduces."""
+    """The tensors that one contestant reduces."""
 
     def __init__(self, sizes: list[int], dtypes: list[str]) -> None:
         self._patterns = {name: Pattern(getattr(torch, name), dist.get_world_size(), "sum") for name in dtypes}

@@ -55,7 +55,7 @@ class Mpi:
 
 
 def prepare(mpirun: str, course: Course, job: Job) -> Mpi | str:
-    """What is there, or why it can't be used here, or not for such courses. The same on all ranks."""
+    """The MPI found here, or the reason why it can't be used here or for such courses. The same on all ranks."""
     dtype = str(course.dtype).removeprefix("torch.")
     if dtype not in DTYPES or course.op not in OPS:
         return f"MPI has no {course.op} of {dtype}"
@@ -123,7 +123,7 @@ def _launch(mpi: Mpi, course: Course) -> tuple[Launch | None, dict[str, str] | s
 
 
 def _mine(mpi: Mpi, orders: dict[str, str] | str, job: Job) -> list[str] | None:
-    """What this rank is to run."""
+    """The command that this rank is to run; None: nothing."""
     if isinstance(orders, str) or job.is_first or job.place.local_rank != 0:
         return None
     command = orders.get(own_address(job.place))

@@ -101,7 +101,7 @@ class Launch:
         return [*world, "-machinefile", str(hosts)]
 
     def commands(self, patience: float) -> dict[str, str]:
-        """What is to be run where, by address. Raises LaunchError where mpirun does not ask for all in this time."""
+        """The command for each host, by address. Raises LaunchError if mpirun does not ask for all in this time."""
         wanted: dict[str, str] = {}
         end = time.monotonic() + patience
         with os.fdopen(os.pidfd_open(self._process.pid), "rb") as ended:

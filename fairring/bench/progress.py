@@ -1,4 +1,4 @@
-"""What is seen while a benchmark runs, on stderr: a bar on a terminal, else a line for each thing that is done."""
+"""The progress of a running benchmark, on stderr: a bar on a terminal, else a line for each thing that is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Reporter:
         self._task = bar.add_task("", total=total) if bar else None
 
     def now(self, text: str) -> None:
-        """What comes next."""
+        """Shows what comes next."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=text)
 

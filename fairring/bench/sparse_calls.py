@@ -47,7 +47,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Host:
-    """What one rank sees of the computer that it runs on, which the machines of an emulated cluster share."""
+    """One rank's view of the computer that it runs on, which the machines of an emulated cluster share."""
 
     name: str
     free_bytes: int

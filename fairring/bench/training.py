@@ -94,7 +94,7 @@ def train(
 
 
 def _done(gradients: Tensor) -> torch.futures.Future[Tensor]:
-    """What a communication hook of DDP's returns that leaves every rank its own gradients."""
+    """The result of a DDP communication hook that leaves every rank its own gradients."""
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradients)
     return done

@@ -1,4 +1,4 @@
-"""What all benchmarks do alike: common options, the network's speed before and after, conditions, heading and file."""
+"""The common part of all benchmarks: options, the network's speed before and after, conditions, heading and file."""
 
 from __future__ import annotations
 

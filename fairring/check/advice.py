@@ -1,4 +1,4 @@
-"""What does not look right, and what to do about it: a pure function of what was found."""
+"""The warnings, each with advice: a pure function of the facts that were found."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ROUNDS_SMALL, ROUNDS_LARGE, WARM_UP = 50, 7, 3
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one level. peers: those of the largest group."""
+    """The measurements of one level. ranks: those of its largest group."""
 
     level: str
     ranks: int
@@ -61,7 +61,7 @@ def _across(groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def measure(machines: Sequence[str], sites: Sequence[str]) -> list[Measured]:
-    """On all ranks at once; the same result on all."""
+    """To be called on all ranks at once; the same result on all."""
     return [_measure_level(level, groups) for level, groups in groups_of(machines, sites).items()]
 
 
@@ -72,7 +72,7 @@ def _measure_level(level: str, groups: list[list[int]]) -> Measured:
     before = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
     large = _slowest(_median(mine, LARGE_BYTES, ROUNDS_LARGE))
     after = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
-    small = min(before, after)  # what else a machine does for a moment can cover all small calls of one go
+    small = min(before, after)  # other work on a machine can slow all small calls of one go for a moment
     for group in made:
         if group is mine:
             dist.destroy_process_group(group)
@@ -82,7 +82,7 @@ def _measure_level(level: str, groups: list[list[int]]) -> Measured:
 
 
 def _median(group: Any, size: int, rounds: int) -> float:
-    """Seconds of one call; 0 where this rank is in no group of the level."""
+    """Seconds of one call; 0 if this rank is in no group of the level."""
     dist.barrier()
     if group is None:
         return 0.0

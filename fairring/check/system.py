@@ -1,4 +1,4 @@
-"""What this rank's machine has: its interface, its RDMA devices, its GPUs, its limits, its versions. Plain values."""
+"""The facts of this rank's machine: interface, RDMA devices, GPUs, limits, versions. Plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes, what is doubtful and what fails on this machine, and what to do: a pure function of the facts."""
+"""The findings on this machine (pass, doubtful or fail), each with advice: a pure function of the facts."""
 
 from __future__ import annotations
 

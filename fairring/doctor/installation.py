@@ -24,7 +24,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "ncc
 
 
 def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """What torch and the module say, each with "error": empty where it can be imported. Both at once."""
+    """The reports of torch and the module, each with "error": empty if it can be imported. Both run at once."""
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(child.run, ["-c", TORCH], environment, seconds)
         module = pool.submit(child.run, ["-m", "fairring.doctor.module"], environment, seconds)

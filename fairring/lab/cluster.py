@@ -1,7 +1,7 @@
-"""What a lab emulates, as data: which rank stands on which machine, and how each machine is linked to which bridge.
+"""The cluster that a lab emulates, as data: each rank's machine, and each machine's links to bridges.
 
-Pure arithmetic: no process, no network. The links are a list and name their bridge, so that a description with more
-bridges (sites) or several links per machine needs no new words. Everything a user can get wrong is checked here.
+Pure arithmetic: no process, no network. The links are a list and name their bridge, so a description with more bridges
+(sites) or several links per machine needs no new words. Everything that a user can get wrong is checked here.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def unshare_user_and_net() -> None:
 
 
 def keep_mounts_private() -> None:
-    """What this process's mount namespace mounts stays in it; mounts made outside still come in. Raises OSError."""
+    """Keeps mounts made in this process's namespace inside it; outside mounts still come in. Raises OSError."""
     _mount(None, Path("/"), None, _RECURSIVE | _RECEIVE_ONLY)
 
 

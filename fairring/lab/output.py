@@ -1,7 +1,7 @@
-"""What the ranks write: kept for the lab's result, and printed line by line with the rank in front.
+"""The output of the ranks: kept for the lab's result, and printed line by line with the rank in front.
 
-Bytes in, bytes out; used from one thread. Whole lines only: half a line waits for its end, so the lines of two ranks
-never mix. Of a line that was drawn over with carriage returns (a progress bar) only the last drawing is printed.
+Bytes in, bytes out; used from one thread. Only whole lines are printed: half a line waits for its end, so the lines of
+two ranks never mix. If a line was overwritten with carriage returns (a progress bar), only its last state is printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a lab has to say when it is over: a value, no behaviour."""
+"""The result of a lab that is over: a value without behaviour."""
 
 from __future__ import annotations
 

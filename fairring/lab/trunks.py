@@ -1,6 +1,6 @@
-"""What joins the sites of a lab, in the hub's namespace: a shaped cable from each site's bridge to a trunk.
+"""The links between the sites of a lab, in the hub's namespace: a shaped cable from each site's bridge to a trunk.
 
-A trunk is a bridge, or, where the way is long, a tap for each site and a process between them that delays
+A trunk is a bridge, or, for a link with a delay, a tap for each site and a process between them that delays packets
 (forwarder.py). Owned by the network; all of it vanishes with the keeper's process.
 """
 
@@ -20,7 +20,7 @@ from fairring.lab.sites import Uplink
 
 
 class Trunks:
-    """ports: of each site, the sites' ends of its cables. Raises OSError or pyroute2's NetlinkError."""
+    """ports: by site, the sites' ends of its cables. Raises OSError or pyroute2's NetlinkError."""
 
     def __init__(self, hub: IPRoute, uplinks: Sequence[Uplink]) -> None:
         self._hub = hub

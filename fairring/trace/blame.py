@@ -1,8 +1,8 @@
-"""What the calls of a job waited for, by rank and link, in seconds, and what would be without it.
+"""The time that the calls of a job waited, by rank and link, in seconds, and the time to be gained without each cause.
 
-The time from the first call's end to the last one's is cut up by the oldest call that is not over. Until some rank
-makes it, nobody waits. Until all have made it, whoever comes last is waited for. Then its critical path says who is
-(path.py). A rank that is late for several calls at once is counted once.
+The time from the first call's end to the last one's is divided by the oldest call that is not over. Until some rank
+makes that call, no rank waits. Until all have made it, the call waits for the last rank. After that, its critical path
+names the cause (path.py). A rank that is late for several calls at once is counted once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Link:
 
 @dataclass
 class CallBlame:
-    """What Blame is for all calls, for one call alone."""
+    """As Blame, but for a single call."""
 
     late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
@@ -42,11 +42,11 @@ class CallBlame:
 
 @dataclass
 class Blame:
-    """Seconds by cause and by who it is; ranks as the group counts them.
+    """Seconds by cause and by culprit; ranks as the group counts them.
 
-    span: from the first call's end to the last one's. late: exclusively this rank was waited for. late_machine: this
-    machine's ranks alone were. late_calls: for how many calls. links: by (source, target).
-    by_call: of each but the first, with whose end the span begins.
+    span: from the first call's end to the last one's. late: the calls waited for this rank only. late_machine: they
+    waited for ranks of this machine only. late_calls: the number of those calls. links: by (source, target).
+    by_call: one for each call but the first, at whose end the span begins.
     """
 
     ranks: list[RankTrace]

@@ -54,7 +54,7 @@ def on_one_clock(ranks: Sequence[RankTrace]) -> list[RankTrace]:
 
 
 def _between(here: RankTrace, there: RankTrace) -> Offset | None:
-    """What to add to the times of `there` to have those of `here`."""
+    """The offset that turns the times of `there` into those of `here`."""
     if here.machines[here.rank] == here.machines[there.rank]:
         return Offset(0.0, 0.0)
     if there.rank not in here.leads or here.rank not in there.leads:

@@ -1,4 +1,4 @@
-"""What made a job slow, and why: the ranks, machines and links that cost a tenth of its time or more, worst first."""
+"""The causes that made a job slow: the ranks, machines and links that cost a tenth of its time or more, worst first."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Finding:
 
 
 def findings(found: Blame) -> list[Finding]:
-    """Nothing where nobody and nothing costs a tenth of the time."""
+    """The findings, worst first. Empty if no rank, machine or link costs a tenth of the time."""
     late = _dear(found, _late(found))
-    # Of a rank that comes late the others' data come all at once, and its sums stand in line behind them.
+    # A late rank receives the others' data all at once, so its sums queue up: that is no finding of its own.
     sums = [one for one in _sums(found) if one.who not in {other.who for other in late}]
     every = _dear(found, [*late, *_links(found), *sums])
     return sorted(every, key=lambda one: one.seconds, reverse=True)

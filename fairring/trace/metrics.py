@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class LiveJob:
-    """What Prometheus's client collects: the ranks of this machine, which are asked at every scrape."""
+    """The collector for Prometheus's client: it asks the ranks of this machine at every scrape."""
 
     def __init__(self, directory: Path, last: int) -> None:
         self._directory, self._last = directory, last
@@ -81,7 +81,7 @@ class LiveJob:
         except (TraceError, OSError) as error:
             print(f"fairring metrics: {error}", file=sys.stderr)
             return []
-        # What was written before is of ranks that have ended, or live on other machines.
+        # Older files belong to ranks that have ended or live on other machines.
         return [one for ranks in groups.values() for one in ranks if one.unix_now >= asked]
 
 
@@ -129,7 +129,7 @@ def metrics(ranks: Sequence[RankTrace]) -> list[Metric]:
 
 
 def _waited(one: RankTrace) -> dict[int, float]:
-    """By whom was waited for. Steps of several slices wait at once: of each stretch of time one counts."""
+    """Seconds of waiting, by peer. Steps of several slices may wait at once: each moment counts for one of them."""
     waits = sorted((step.offered, step.heard, step.peer) for step in one.steps if step.waited and step.peer is not None)
     if not waits:
         return {}

@@ -1,4 +1,4 @@
-"""What this process's own rank knows, without any other's trace."""
+"""The explanation that this process's rank can give by its own trace, without any other rank's."""
 
 from __future__ import annotations
 

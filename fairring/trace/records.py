@@ -1,4 +1,4 @@
-"""What one rank has recorded, as csrc/group/trace.cc writes it. Times are seconds of its machine's steady clock."""
+"""The records of one rank, as csrc/group/trace.cc writes them. Times are seconds of its machine's steady clock."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StagingWait:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What the rank `by` knows of another: calls made, the last one's title, seconds since its last heartbeat."""
+    """The last report that rank `by` has of another: calls made, the last one's title, seconds since its heartbeat."""
 
     by: int
     rank: int
@@ -100,7 +100,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class MessageWait:
-    """A message that is waited for, or whose receive is. peer: None: of any rank."""
+    """A message or its receive that a rank waits for. peer: None: any rank."""
 
     peer: int | None
     sends: bool
@@ -110,11 +110,11 @@ class MessageWait:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank has recorded in one group. machines, hosts: names, of each rank of the group.
+    """The records of one rank in one group. machines, hosts: the name for each rank of the group.
 
-    leads: by peer, as PeerProgress::clockLeads() has them, in seconds. packets: of TCP, to
-    each rail peer, sent and sent again. bytes_by_level: sent; on the machine, read. ran,
-    queued: seconds that its threads have had of the processors, and stood in line for one.
+    leads: by peer, in seconds, as PeerProgress::clockLeads() has them. packets: TCP packets to each rail peer, sent and
+    retransmitted. bytes_by_level: bytes sent, or, on the machine, bytes read. ran, queued: seconds that its threads ran
+    on a processor, and seconds that they were runnable but had none.
     """
 
     rank: int
@@ -136,7 +136,7 @@ class RankTrace:
     receives: tuple[Receive, ...] = ()
     staging: tuple[StagingWait, ...] = ()
     seen: tuple[Sighting, ...] = ()
-    missing: tuple[int, ...] = ()  # from whom the calls under way need something
+    missing: tuple[int, ...] = ()  # ranks from which the calls under way need something
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands

@@ -1,7 +1,7 @@
-"""What a group stands still for, in words, the culprit first: by the traces of all ranks, of some, or of one.
+"""The reason why a group stands still, in words, the culprit first: from the traces of all ranks, of some, or of one.
 
-A rank knows from its neighbours' heartbeats how many calls these have made, who of their own neighbours is furthest
-behind, and who is silent. So any rank's trace names a culprit that is not its neighbour.
+A rank knows from its neighbours' heartbeats how many calls these have made, which of their own neighbours is furthest
+behind, and which is silent. So any rank's trace names the culprit even if that is not its neighbour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BEATS_SECONDS = 2.5  # at least two heartbeats fall due in that time
 
 
 def stuck(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """Nothing where no call, message or rank is waited for."""
+    """The lines to print. None if no rank waits for a call, a message or another rank."""
     yield from _absent(ranks)
     yield from _silent(ranks)
     if any(_oldest(one) for one in ranks):
@@ -35,7 +35,7 @@ def _absent(ranks: Sequence[RankTrace]) -> Iterator[str]:
 
 
 def _silent(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """Machines before ranks: where all ranks of one are silent for those of others, so is the machine."""
+    """Machines before ranks: a machine is silent if all its ranks are silent for those of other machines."""
     one = ranks[0]
     longest: dict[int, Sighting] = {}
     for seen in chain.from_iterable(other.seen for other in ranks):

@@ -14,7 +14,7 @@ _SHOWN = 3
 
 
 def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
-    """What made the group slow, what takes its time, and what is under way. Raises TraceError."""
+    """The text that says why the group is slow, where its time goes, and what is under way. Raises TraceError."""
     lines = [*_errors(ranks), *stuck(ranks)]
     try:
         lines += _slow(blame(ranks, last))

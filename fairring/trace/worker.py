@@ -1,7 +1,7 @@
-"""What each rank answers to PyTorch's debug server (page.py), on a thread of that server's.
+"""Each rank's answer to PyTorch's debug server (page.py), on one of that server's threads.
 
-So it does while the main thread is stuck in a call. torch 2.15 brings the server; older ones have only its handlers,
-if these.
+The rank answers even while its main thread is stuck in a call. torch 2.15 brings the server; older versions have only
+its handlers, if those.
 """
 
 from __future__ import annotations
