@@ -71,7 +71,7 @@ CONTENDERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "unique": by_unique,
     "search": by_search,
 }
-# Of the last two, what finds the indices, alone.
+# Only the part of the last two that finds the indices.
 MATCHING: dict[str, Callable[[Tensor], Any]] = {
     "unique": lambda tensor: torch.unique(tensor._indices()[0], return_inverse=True),
     "search": lambda tensor: torch.searchsorted(torch.unique(tensor._indices()[0]), tensor._indices()[0]),

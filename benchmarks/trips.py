@@ -42,7 +42,7 @@ def one_way() -> float:
 
 
 def seconds_of_a_call(group: dist.ProcessGroup, elements: int, calls: int) -> float:
-    """Of a series; the results are checked."""
+    """The mean time of a call in a series; the results are checked."""
     tensor = torch.ones(elements)
     for call in range(WARM_UP + calls):
         if call == WARM_UP:
