@@ -62,7 +62,7 @@ def python(program: str, *arguments: str) -> list[str]:
 
 
 def errors(running: lab.Lab, ranks: Sequence[int]) -> list[str]:
-    """What each of these ranks, which carry out endless.py, has printed once all have failed. Kills them."""
+    """The output of each of these ranks, which run endless.py, once all have failed. Kills them."""
     for rank in ranks:
         running.wait_for_output(rank, "after", 2 * TIMEOUT_SECONDS)
     for rank in ranks:

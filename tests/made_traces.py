@@ -32,7 +32,7 @@ class Job:
         return self.machines * self.ranks
 
     def traces(self) -> list[RankTrace]:
-        """Of all ranks, each by its own machine's clock."""
+        """The traces of all ranks, each by its own machine's clock."""
         self._calls: dict[int, list[Call]] = {rank: [] for rank in range(self.world)}
         self._steps: dict[int, list[Step]] = {rank: [] for rank in range(self.world)}
         self._sends: dict[int, list[Send]] = {rank: [] for rank in range(self.world)}

@@ -82,7 +82,7 @@ def kind_of(step: int) -> str:
 
 @dataclass
 class Fault:
-    """Of a rank."""
+    """A fault of a rank."""
 
     kind: str  # of KILLS or STOPS
     step: int  # of the round; -1: the meeting
@@ -95,7 +95,7 @@ class Fault:
 
 @dataclass
 class Cut:
-    """Of the link of a machine."""
+    """A cut of a machine's link."""
 
     kind: str  # of CUTS
     machine: int
@@ -135,7 +135,7 @@ def begin_with_store(rank: int, port: int, timeout: timedelta) -> None:
 
 @dataclass
 class Round:
-    """What all members of a group are told."""
+    """The message to all members of a group."""
 
     uuid: int
     members: list[int]  # by rank

@@ -96,7 +96,7 @@ class Ranks:
         return ranks
 
     def outcomes(self, ranks: list[int], attend: Callable[[list[int]], list[int]] | None = None) -> list[Outcome]:
-        """Of a call that was begun, in the order of `ranks`. A rank that does not come back ends all processes.
+        """The outcomes of a call that was begun, in the order of `ranks`. If a rank does not return, all are ended.
 
         attend: is called again and again with the ranks that have not come back, and returns those that are not to be
         waited for.
@@ -137,7 +137,7 @@ class Ranks:
         return answer
 
     def _stacks(self, rank: int) -> str:
-        """What the rank's threads do: it writes that when it gets the signal."""
+        """The stacks of the rank's threads, which it writes when it gets the signal."""
         self.signal(rank, signal.SIGUSR1)
         stacks, text = self._stacks_of[rank], b""
         while stacks.poll(_STACKS_SECONDS) and (more := os.read(stacks.fileno(), 1 << 16)):

@@ -1,4 +1,4 @@
-"""What this process writes to its standard error, C++ included."""
+"""Captures this process's standard error, C++ included."""
 
 from __future__ import annotations
 

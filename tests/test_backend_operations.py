@@ -1,4 +1,4 @@
-"""What the operations of all_reduce mean at the edges of torch: complex, lazy views, factors, what is not defined."""
+"""The operations of all_reduce at the edges of torch: complex, lazy views, factors, undefined operations."""
 
 from __future__ import annotations
 

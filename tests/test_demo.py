@@ -1,4 +1,4 @@
-"""What the demo calls equal: the two trainings may differ by the order of summation and by nothing else."""
+"""The demo's notion of equality: the two trainings may differ by the order of summation and by nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a host leaves calls on CUDA tensors to NCCL under FAIRRING_CUDA=auto."""
+"""The reasons of a host to leave calls on CUDA tensors to NCCL under FAIRRING_CUDA=auto."""
 
 from __future__ import annotations
 

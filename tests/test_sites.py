@@ -21,7 +21,7 @@ SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 def run(
     command: Sequence[str], machines: Sequence[int], sites: str, env: Mapping[str, str] | None = None, **options: Any
 ) -> list[str]:
-    """What each rank printed, once all have ended well."""
+    """The output of each rank, once all have ended well."""
     with lab.Lab(command, machines, "none", env=env or {}, sites=sites, **options) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output

@@ -1,5 +1,5 @@
-// What the gated chain relies on, on a device: gates, calls from streams, and that a shut gate keeps nobody from
-// opening it. A test that finds none hangs until its time limit ends it.
+// The properties of a device that the gated chain relies on: gates, calls from streams, and that a shut gate does not
+// keep a thread from opening it. If a device lacks one, the test hangs until its time limit ends it.
 #include "base/cuda_stream.h"
 
 #include <gtest/gtest.h>

@@ -92,7 +92,7 @@ class BlocksProgram {
   }
 
   bool gathers(std::size_t call) const { return calls_[call].pattern == Pattern::AllGather; }
-  // Of each tensor: the whole, of all blocks, and then a part of the size of one.
+  // Each tensor has the whole, of all blocks, followed by a part of the size of one block.
   std::uint64_t floatsOf(const Half& call) const {
     std::uint64_t floats = 0;
     for (const std::uint64_t elements : call.elements) floats += (cluster_.world() + 1) * elements;

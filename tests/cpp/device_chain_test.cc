@@ -1,4 +1,4 @@
-// What chains compute on simulated devices, by the loop's rails and by the devices' own, whatever the schedule,
+// The results of chains on simulated devices, by the loop's rails and by the devices' own, under any schedule,
 // compared with sums made another way.
 #include "device/device_chain.h"
 

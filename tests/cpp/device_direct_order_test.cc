@@ -1,5 +1,5 @@
-// What chains need of a device with rails of its own: every event, and launches that are the same on all ranks. A test
-// of a need leaves it out, and has to see that.
+// The requirements of chains on a device with rails of its own: every event, and launches that are the same on all
+// ranks. A test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
 #include <functional>

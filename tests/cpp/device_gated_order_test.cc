@@ -1,5 +1,5 @@
-// What gated chains need of the device and of each other: every event and every gate, launches in program order, and
-// gates that open when the group fails. Each test of a need leaves it out, and has to see that.
+// The requirements of gated chains on the device and on each other: every event and every gate, launches in program
+// order, and gates that open when the group fails. Each test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -151,7 +151,7 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   run();
 }
 
-// Whoever frees memory of the device, or waits for the device, waits for all of its streams.
+// A program that frees memory of the device, or waits for the device, waits for all of its streams.
 TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
   DeviceCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 3);
   DeviceProgram program(cluster, std::vector<std::uint64_t>(6, 30'000));
@@ -187,7 +187,7 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
   }
 }
 
-// Who comes through a gate asks the Work.
+// A stream's program asks the Work once it is through a gate.
 TEST(GatedOrder, TheErrorIsThereBeforeAnyGateOpens) {
   DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 4);
   std::vector<float> tensor(50'000, 1.0F);
@@ -236,7 +236,7 @@ TEST(GatedOrder, ACallThatNobodyWaitsForIsCarriedOut) {
 
 constexpr float kOthers = 7e7F;  // what the next owner of some memory writes there
 
-// Whoever drops a tensor right after the call gives its memory away when the call ends for the loop.
+// A program that drops a tensor right after the call gives its memory away when the call ends for the loop.
 bool leavesFreedMemoryAlone(unsigned seed, const Settings& settings) {
   DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, kTwoShot);
   std::vector<std::vector<float>> tensors(cluster.world(), std::vector<float>(20'000, 1.0F));

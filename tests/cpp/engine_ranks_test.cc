@@ -1,4 +1,4 @@
-// What whole ranks compute together, whatever the schedule, compared with sums made another way.
+// The results of whole ranks together under any schedule, compared with sums made another way.
 #include <gtest/gtest.h>
 
 #include <algorithm>

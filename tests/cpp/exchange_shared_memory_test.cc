@@ -1,4 +1,4 @@
-// What a rank reads of its machine's other ranks, when one of them lies.
+// A rank's reads from its machine's other ranks when one of them publishes false values.
 #include "exchange/shared_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What survivors agree on of the calls that were under way.
+// The survivors' agreement on the calls that were under way.
 #include "group/agreement.h"
 
 #include <gtest/gtest.h>

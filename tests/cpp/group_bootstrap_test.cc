@@ -179,7 +179,7 @@ class LateStore final : public KeyValue {
   std::optional<std::pair<std::string, std::string>> late_;
 };
 
-// What a rank knows once it has met the others.
+// A rank's knowledge once it has met the others.
 struct Met {
   std::int64_t generation = 0;
   Secret secret{};

@@ -171,7 +171,7 @@ TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
   }
 }
 
-// Of which one rank has rails to others than those of its tensors of the host.
+// In the second case one rank's device rails lead to other ranks than its rails for host tensors do.
 TEST_P(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
   struct Case {
     std::vector<std::string> machines;
@@ -287,7 +287,7 @@ TEST_P(DeviceGroups, ACallThatIsNotMadeElsewhereTimesOut) {
   Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
-  // Who is behind, heartbeats tell where the loop has nothing of the call.
+  // If the loop knows nothing of the call, heartbeats tell which rank is behind.
   const std::string who = GetParam() ? "all_reduce of 100 on a device" : "rank 1";
   EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find(who), std::string::npos);
 }

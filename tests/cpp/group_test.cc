@@ -112,7 +112,7 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
   }
 }
 
-// What makes a stopped process: its threads do nothing any more, and its connections stand.
+// Makes a node like a stopped process: its threads do nothing any more, and its connections stay open.
 class Stopped {
  public:
   explicit Stopped(Node& node) {

@@ -1,4 +1,4 @@
-// What a device's threads do in a sum of rows, run one thread after the other on the processor, against reduce().
+// The work of a device's threads in a sum of rows, run one thread after the other on the processor, against reduce().
 // Sorting and the launch are tested on a device (cuda_rows_test.cc).
 #include <gtest/gtest.h>
 

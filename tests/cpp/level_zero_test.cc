@@ -381,7 +381,7 @@ class BlocksOfMachine {
 
   std::size_t world() const { return static_cast<std::size_t>(topology_.world()); }
 
-  // Of each block: the sum of the machine's, in the image of the rank that owns its place.
+  // Checks each block's sum over the machine, in the image of the rank that owns its place.
   void scatter() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (std::size_t i = 0; i < users_[r].size(); ++i) users_[r][i] = value(r, i);
@@ -402,7 +402,7 @@ class BlocksOfMachine {
     }
   }
 
-  // What comes of other machines stands in the images; every rank's memory has all of it then.
+  // Data of other machines stands in the images; afterwards every rank's memory has all of it.
   void gather() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       std::ranges::generate(parts_[r], [this, r, i = std::size_t{0}]() mutable { return blockValue(ranks_[r], i++); });

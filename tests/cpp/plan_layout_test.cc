@@ -290,7 +290,7 @@ TEST(Layout, ServesATopologyOf1024Ranks) {
   for (const Rail& rail : layout.at(1).rails) EXPECT_EQ(rail.owners.size(), 128);
 }
 
-// Whoever meets between the groups meets on the rails too: there are connections for every plan.
+// Ranks that exchange data between the groups do so on the rails too: there are connections for every plan.
 TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
   for (const std::vector<int>& machines : {std::vector<int>(12, 2), {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3}}) {
     const Topology topology = onOneSite(machines);

@@ -88,7 +88,7 @@ class SimulatedAccelerator final : public Accelerator {
     return true;
   }
 
-  // What the program itself computes: takes time like all else.
+  // The program's own computation: it takes time like all else.
   void compute(Stream stream, std::function<void()> action) { enqueue(stream, {.end = std::move(action)}); }
   // A collective of the program's own, over the machine.
   void meet(Stream stream, std::uint64_t number) {

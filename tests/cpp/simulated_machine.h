@@ -46,7 +46,7 @@ class SimulatedMachine {
   bool isOver(Together kind, std::size_t which, std::size_t rank) {
     return aborted_.contains(rank) || meetings_[{kind, which}].over;
   }
-  // What this rank gets; nothing after an abort.
+  // The bytes that this rank gets; empty after an abort.
   std::vector<std::byte> take(Together kind, std::size_t which, std::size_t rank) {
     return std::exchange(meetings_[{kind, which}].results[rank], {});
   }

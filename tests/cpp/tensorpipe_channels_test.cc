@@ -129,7 +129,7 @@ class TensorPipeChannels : public ::testing::Test {
   std::array<Rank, 2> ranks_;
 
  private:
-  // What the task throws is thrown here, not told to the loop's handlers.
+  // An exception of the task is thrown here, and not reported to the loop's handlers.
   void on(int rank, const Loop::Task& task) {
     std::exception_ptr thrown;
     ranks_[rank].loop.post([&] {

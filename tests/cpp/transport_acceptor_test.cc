@@ -1,4 +1,4 @@
-// Who gets in: many peers at once, and peers behind a crowd of strangers. Over real sockets of this machine.
+// Admission of peers: many at once, and peers behind a crowd of strangers. Over real sockets of this machine.
 #include "transport/acceptor.h"
 
 #include <fcntl.h>
@@ -133,7 +133,7 @@ TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   loop.runAndWait([&] { stranger.reset(); });
 }
 
-// Who comes for a group that this process has not made.
+// Connections for a group that this process has not made yet.
 class EarlyRankTest : public ::testing::Test {
  protected:
   explicit EarlyRankTest(milliseconds early = Acceptor::kEarly)

@@ -92,7 +92,7 @@ TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAMessageArrives) {
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
 }
 
-// Whoever still touches memory after close() meets unmapped memory here, or an address sanitizer's.
+// Any access to the memory after close() hits unmapped memory here, or the address sanitizer's poison.
 TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
   ::mallopt(M_MMAP_THRESHOLD, kMiB);  // what is freed is unmapped at once
   int released = 0;

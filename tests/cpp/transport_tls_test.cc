@@ -1,5 +1,5 @@
-// What TLS promises a stream: the same bytes, large and small, whatever the socket takes at once; ends that are told;
-// and nobody without a certificate of the authority. Over local sockets; two ends stepped in turn.
+// The promises of TLS to a stream: the same bytes, large and small, however much the socket takes at once; ends that
+// are reported; and no peer without a certificate of the authority. Over local sockets; two ends stepped in turn.
 #include "transport/tls.h"
 
 #include <gtest/gtest.h>
