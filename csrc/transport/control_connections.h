@@ -58,7 +58,7 @@ class ControlConnections {
   ~ControlConnections();
 
   void add(int peer, Stream stream);
-  // To a peer whose connection is gone: nothing happens, its end was reported.
+  // If the connection to the peer is gone, nothing happens; its end was reported.
   void send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors);
 
  private:
