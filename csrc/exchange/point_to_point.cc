@@ -14,9 +14,9 @@ constexpr std::uint64_t kOverheadBytes = 64;
 
 std::uint64_t charge(std::uint64_t bytes) { return bytes + kOverheadBytes; }
 
-// How these messages use a header: `step` is the context, `slice` the message's number, `refused` the tag, `rail` the
-// size of what is announced, or the room of what refuses it, and `signature` how much of the other side's credit has
-// been given back so far.
+// The use of a header by these messages: `step` is the context, `slice` the message's number, `refused` the tag, `rail`
+// the size of an announced message, or the room of the receive that refuses it, and `signature` the part of the other
+// side's credit that has been given back so far.
 Label labelOf(const MessageHeader& header) { return {.context = header.step, .tag = header.refused}; }
 
 }  // namespace
@@ -128,7 +128,7 @@ void PointToPoint::receive(Receiving receiving) {
   posted_[label].push_back(std::move(receiving));
 }
 
-// A message begins to come, or is announced: it is known from here on.
+// A message begins to arrive, or is announced: it is known from here on.
 PointToPoint::EnvelopeRef PointToPoint::open(int from, const MessageHeader& header) {
   Peer& peer = peers_[from];
   const bool eager = header.kind == MessageKind::Eager;
@@ -210,7 +210,7 @@ void PointToPoint::onHere(const EnvelopeRef& envelope) {
   if (!stopped_) events_.progress();
 }
 
-// All of it is here, and belongs to a receive, or to nobody.
+// The whole message is here, with or without a receive.
 void PointToPoint::finish(const EnvelopeRef& envelope) {
   const int from = envelope->from;
   Peer& peer = peers_[from];
