@@ -6,7 +6,7 @@
 
 #include "kernels/control.h"
 
-// One instruction set will do: what travels between sites comes slower than these loops run.
+// One instruction set suffices: data between sites arrives more slowly than these loops run.
 #define FAIRRING_ISA between_sites
 #include "kernels/elements.h"
 

@@ -63,7 +63,7 @@ struct Scratch {
   }
 };
 
-// With null for `memory` they only say how much they need.
+// With null for `memory` they only return the size that they need.
 void sort(std::byte* memory, std::size_t& bytes, const MatchedRows& to, const Scratch& scratch,
           const std::uint64_t* keys, std::uint64_t entries, int bits, int device, cudaStream_t stream) {
   checkCuda(cub::DeviceRadixSort::SortPairs(memory, bytes, keys, scratch.sorted, scratch.places, to.order,

@@ -17,7 +17,7 @@
 
 namespace fairring {
 
-constexpr std::size_t kMostDeviceInputs = 128;  // what a kernel's parameters hold: 4 KiB
+constexpr std::size_t kMostDeviceInputs = 128;  // the most that fit into a kernel's parameters: 4 KiB
 
 struct DeviceArguments {
   void* out = nullptr;
@@ -72,7 +72,7 @@ class DeviceThread {
   static constexpr int kPerVector = kVectorBytes / sizeof(Element);
   static constexpr bool kScales = std::is_floating_point_v<Wide> && std::is_same_v<Operation, Add>;
   static constexpr bool kDivides = std::is_integral_v<Element> && std::is_same_v<Operation, Add>;
-  // Vectors of each input: as many as are held in 32 registers.
+  // Vectors of each input: as many as fit into 32 registers.
   static constexpr int kRegisters = kPerVector * (sizeof(Wide) == 8 ? 2 : 1);
   static constexpr int kAtOnce = kRegisters >= 32 ? 1 : 32 / kRegisters;
 
