@@ -22,7 +22,7 @@ struct SparseStreams {
   static SparseStreams of(const c10::Device& device);
 };
 
-// The kernels that sum the rows of a key. Both sum in the order in which the rows stand in the tensor, and round once.
+// The kernels that sum the rows of a key. Both sum in the order of the rows in the tensor, and round once.
 enum class Merging : std::uint8_t { Torchs, Ours };
 
 // The tensor as the caller's stream leaves it, in pinned memory, with duplicate rows merged so that no more than these
@@ -31,11 +31,11 @@ enum class Merging : std::uint8_t { Torchs, Ours };
 // index lies outside of the tensor.
 at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in);
 
-// For benchmarks: a tensor's rows each once, by our own sums, on its device.
+// For benchmarks: a tensor with its duplicate rows merged by our own kernels, on its device.
 at::Tensor mergedByOurs(const at::Tensor& tensor);
 
-// The call as its user holds it. It is complete when the sums lie on the device, for whichever stream reads them, so
-// wait() has the host wait: the tensor has no size before.
+// The call as its user holds it. It is complete when the sums lie on the device, for any stream that reads them. So
+// wait() makes the host wait, because the tensor has no size before.
 class SparseDeviceWork final : public SparseWork {
  public:
   SparseDeviceWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,

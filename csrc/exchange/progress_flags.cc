@@ -110,7 +110,7 @@ bool ProgressFlags::has(int peer, Progress progress, SliceId slice) const {
 void ProgressFlags::drainDoorbell() {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(doorbell_.get(), &count, sizeof count);
-  pollingOf(own_).rung.exchange(0, std::memory_order_seq_cst);  // read too: so I see the flags of who found it rung
+  pollingOf(own_).rung.exchange(0, std::memory_order_seq_cst);  // a read too: I see the flags of peers that rang before
 }
 
 void ProgressFlags::setPolling(bool polling) {
