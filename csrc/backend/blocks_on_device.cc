@@ -1,5 +1,5 @@
-// FairringBackend's way with reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, one
-// behind the other, where FAIRRING_CUDA=on. What the table leaves out goes to NCCL whole, as with all-reduces
+// FairringBackend's reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, end to end,
+// with FAIRRING_CUDA=on. Calls that are not in the table go to NCCL whole, as with all-reduces
 // (reducing_on_device.cc).
 #include <algorithm>
 #include <optional>

@@ -10,7 +10,7 @@
 
 namespace fairring {
 
-// TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
+// TensorPipe itself is tried last, by all ranks: a refusal would otherwise end the group when it connects.
 RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime) {
   RankFacts facts = options.facts;
   facts.addresses = runtime.interfaces().rail;
@@ -35,7 +35,7 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
   return choice;
 }
 
-// A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
+// A warning if RDMA is present and not used, and a line at a more verbose level if it is absent.
 void Membership::tellTransport() const {
   const TransportChoice choice = transportFor(facts());
   if (choice.rdmaRefused.empty() || options_.rank != 0) return;
