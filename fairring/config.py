@@ -30,7 +30,7 @@ TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 
 
 class Cuda(NamedTuple):
-    """Which calls on CUDA tensors are to be Fairring's."""
+    """The calls on CUDA tensors that Fairring carries out."""
 
     use: str = "off"  # or "on", "auto"
     least_bytes: int | None = None  # of a call; None: what goes with the use
@@ -43,7 +43,7 @@ OFF = Cuda()
 
 
 class ConfigError(ValueError):
-    """A setting that can't be used; the text names the variable, its value, the range and what to do."""
+    """A setting that can't be used; the text names the variable, its value, the range and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
-        """Reads and checks all variables. Raises ConfigError at the first that is unknown or can't be used."""
+        """Reads and checks all variables. Raises ConfigError at the first one that is unknown or can't be used."""
         variables = os.environ if environment is None else environment
         _refuse_unknown(variables)
         values: dict[str, object] = {}

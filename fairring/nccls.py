@@ -25,7 +25,7 @@ UNWANTED = {
 
 
 def reason(rails: str, environment: Mapping[str, str] | None = None) -> str:
-    """Why calls are better left to NCCL here, as one text; empty: nothing says so. rails: FAIRRING_CUDA_RAILS."""
+    """The reason to leave calls to NCCL here, as one text; empty: there is none. rails: FAIRRING_CUDA_RAILS."""
     variables = os.environ if environment is None else environment
     for name, (value, effect) in UNWANTED.items():
         if variables.get(name, "").strip() == value:

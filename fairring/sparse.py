@@ -78,7 +78,7 @@ class _Fusion:
         work: Any = dist.all_reduce(table, group=self._group, async_op=True)
 
         def distribute(done: Future[Any]) -> None:
-            done.value()  # raises what the exchange failed of
+            done.value()  # raises the exchange's error
             _distribute(table, gradients)
             if stream is not None:
                 _hand_over(gradients, stream)
@@ -108,7 +108,7 @@ def _first_rows(gradients: Sequence[Tensor]) -> list[int]:
 
 
 def _concatenate(gradients: Sequence[Tensor]) -> Tensor:
-    """The tables as one, each behind the one before."""
+    """The tables as one, end to end."""
     if len(gradients) == 1:
         return gradients[0]
     firsts = _first_rows(gradients)
@@ -119,7 +119,7 @@ def _concatenate(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
-    """The reduced table's rows to the gradients that they are of, whose values are then views of it."""
+    """Gives the reduced table's rows back to their gradients, whose values are then views of it."""
     if len(gradients) == 1:
         return
     table = table.coalesce()
@@ -135,7 +135,7 @@ def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
 
 
 def _hand_over(gradients: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
-    """From the stream of a callback, where they were made, to that on which DDP and the optimizer read them.
+    """Orders the stream on which DDP and the optimizer read the gradients behind the callback's stream that made them.
 
     The future that DDP waits for knows of no device.
     """

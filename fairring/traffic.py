@@ -1,4 +1,4 @@
-"""Counts what a rank has moved at each level, to show what the calls of a program cost.
+"""Counts the traffic of a rank at each level, to show the cost of a program's calls.
 
     from fairring.traffic import counting, traffic
     with counting() as moved:
@@ -7,7 +7,7 @@
 
 Small messages that wait for the same peer go out together: `messages` counts them before that, `sends` after. Counting
 costs nothing, because Fairring counts anyway. Under torch's profiler each stretch leaves an event in the trace, whose
-name says what was moved.
+name gives the traffic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Moved:
 
     messages: int = 0
     bytes: int = 0
-    sends: int = 0  # in which the messages went out, several in one; 0 within the machine, where nothing is sent
+    sends: int = 0  # each carries one message or several; 0 within the machine, where nothing is sent
 
     def __sub__(self, other: Moved) -> Moved:
         return Moved(self.messages - other.messages, self.bytes - other.bytes, self.sends - other.sends)
@@ -59,9 +59,9 @@ def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
 
 @contextmanager
 def counting(group: dist.ProcessGroup | None = None) -> Iterator[dict[str, Moved]]:
-    """Counts what this rank moves within the block; the dictionary is filled when the block ends.
+    """Counts this rank's traffic within the block; the dictionary is filled when the block ends.
 
-    What peers still fetch of its calls may be counted later. Raises as traffic() does.
+    Data of its calls that peers still fetch may be counted later. Raises as traffic() does.
     """
     before = traffic(group)
     moved: dict[str, Moved] = {}
