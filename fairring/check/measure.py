@@ -1,4 +1,4 @@
-"""Latency and bandwidth of each level, as Fairring's own all-reduce has them: in groups that have that level alone.
+"""Latency and bandwidth of each level, as Fairring's own all-reduce has them: in groups that have only that level.
 
 All groups of a level are measured at once, as they work at once in a real all-reduce, so a rank's bandwidth is its
 share. The slowest rank's median counts.
@@ -56,7 +56,7 @@ def _alike(ranks: Sequence[int], names: Sequence[str]) -> list[list[int]]:
 
 
 def _across(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The first of all, the second of all that have one, and so on."""
+    """The first of each, then the second of each that has one, and so on."""
     return [[ranks[place] for ranks in groups if place < len(ranks)] for place in range(max(map(len, groups)))]
 
 

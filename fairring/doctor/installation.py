@@ -1,4 +1,4 @@
-"""Versions, and what torch and the C++ module say when they are imported."""
+"""Versions, and the results of importing torch and the C++ module."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Without importing torch. Empty texts: not known here."""
+    """The versions, without importing torch. Empty texts: not known here."""
     return {
         "fairring": _version_of("fairring"),
         "built_for_torch": ", ".join(minors_here()),

@@ -22,7 +22,7 @@ class LabResult:
 
     @property
     def exit_code(self) -> int:
-        """The first failing rank's code, 0 if there is none."""
+        """The first failing rank's code; 0 if there is none."""
         return 0 if self.first_failed is None else self.exit_codes[self.first_failed]
 
     @property

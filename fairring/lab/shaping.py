@@ -1,4 +1,4 @@
-"""The rate of an interface: a token bucket on what leaves through it."""
+"""The rate of an interface: a token bucket on its outgoing packets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALLEST_QUEUE = 256 * 1024
 
 
 def shape(route: IPRoute, index: int, rate: int, delay: float = 0.0) -> None:
-    """rate: bytes/s that leave through the interface. delay: seconds of the way behind it."""
+    """rate: bytes/s that leave through the interface. delay: seconds of the link behind it."""
     bucket = max(
         _SMALLEST_BUCKET,
         _WHOLE_SEGMENT if rate >= _FAST_RATE else 0,

@@ -30,7 +30,7 @@ class Trunks:
             _start_forwarder(uplinks[0].delay, taps)
 
     def _join(self, uplinks: Sequence[Uplink]) -> list[int]:
-        """Returns the taps of a trunk, if it has some."""
+        """Returns the taps of a trunk, if it has any."""
         taps = []
         if not uplinks[0].delay:
             self._make_bridge(uplinks[0].trunk)

@@ -24,7 +24,7 @@ Who = TypeVar("Who")
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another, above the machine, over the large messages seen."""
+    """A link from one rank to another, above the machine, measured over the large messages seen."""
 
     source: int
     target: int
@@ -83,12 +83,12 @@ class Blame:
 
 
 def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
-    """The largest, with the largest first."""
+    """The largest values, the largest first."""
     return heapq.nlargest(count, seconds.items(), key=lambda entry: entry[1])
 
 
 def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
-    """ranks: of one group, each on its own clock. last: of so many calls only. Raises TraceError."""
+    """ranks: of one group, each on its own clock. last: only that many calls. Raises TraceError."""
     moves = offsets(ranks)
     there = [one.shifted(moves[one.rank].seconds) for one in ranks]
     numbers = sorted(set.intersection(*(_ended(one) for one in there)))
@@ -124,7 +124,7 @@ def _end(call: dict[int, Call]) -> float:
 
 
 def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
-    """before: when the last call was over. Returns when this one was."""
+    """before: when the last call was over. Returns when this one was over."""
     found.by_call.append(CallBlame())
     submitted = {rank: one.submitted for rank, one in call.items()}
     start = max(before, min(submitted.values()))
@@ -136,7 +136,7 @@ def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPat
     pieces = paths.of(call)
     left = end - arrived
     for piece in pieces:
-        taken = min(piece.seconds, left)  # of what lies behind the last submission
+        taken = min(piece.seconds, left)  # of the time after the last submission
         left -= taken
         if taken > 0:
             _add_piece(found, piece, taken)
@@ -193,7 +193,7 @@ def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tupl
     for one in ranks:
         before: dict[int, float] = defaultdict(
             float
-        )  # by peer: when its last message was here, behind which others stood
+        )  # by peer: when its last message was here, behind which others waited
         for message in sorted(one.receives, key=lambda message: message.arrived):
             left = went.get((message.peer, one.rank, message.slice, message.verb))
             if left is not None and window[0] <= message.arrived <= window[1]:

@@ -16,14 +16,14 @@ from fairring.trace.records import RankTrace
 
 @dataclass(frozen=True)
 class Offset:
-    """seconds: what to add to a rank's times. error: by how much that may be wrong; None: it is not known."""
+    """seconds: to be added to a rank's times. error: by how much that may be wrong; None: unknown."""
 
     seconds: float
     error: float | None
 
 
 def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
-    """By rank, to the clock of the first: over the ranks between with the least error.
+    """By rank, the offset to the first rank's clock: over the chain of ranks with the least error.
 
     A rank that nobody has exchanged beats with is placed by its machine's date, which may be wrong by anything.
     """
@@ -48,7 +48,7 @@ def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
 
 
 def on_one_clock(ranks: Sequence[RankTrace]) -> list[RankTrace]:
-    """The same traces, all with the times of the first rank's clock."""
+    """The same traces, with all times on the first rank's clock."""
     moves = offsets(ranks)
     return [one.shifted(moves[one.rank].seconds) for one in ranks]
 

@@ -31,7 +31,7 @@ _served: dict[Path, int] = {}  # the process that serves each directory: a forke
 
 
 def serve(directory: Path) -> None:
-    """Begins to answer in that directory, for all of this process's groups. A second call does nothing."""
+    """Begins to answer in that directory, for all groups of this process. A second call does nothing."""
     if _served.get(directory) == os.getpid():
         return
     _served[directory] = os.getpid()
@@ -47,7 +47,7 @@ def serve(directory: Path) -> None:
 
 
 def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
-    """Has every process of this machine that listens there write the traces of its last calls, all at once.
+    """Asks every process of this machine that listens there to write the traces of its last calls, all at once.
 
     How many did, and what others said.
     """
@@ -131,7 +131,7 @@ def _end(path: Path, process: int) -> None:
 
 
 class _Short:
-    """The path by way of its directory's descriptor: addresses of unix sockets have 107 bytes at most."""
+    """The path relative to its directory's descriptor: addresses of unix sockets have 107 bytes at most."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

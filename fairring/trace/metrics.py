@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the server's threads have it from here
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the server's threads get it from here
     registry = CollectorRegistry()
     registry.register(LiveJob(arguments.directory, arguments.last))
     try:
@@ -86,7 +86,7 @@ class LiveJob:
 
 
 def metrics(ranks: Sequence[RankTrace]) -> list[Metric]:
-    """The metrics of these ranks, whatever their groups. Times are in seconds."""
+    """The metrics of these ranks, of any groups. Times are in seconds."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:

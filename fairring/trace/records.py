@@ -14,7 +14,7 @@ MACHINE_LEVEL = 0
 
 
 class TraceError(Exception):
-    """A trace that can't be read or does not fit the others; the text names the file and says what to do."""
+    """A trace that can't be read or does not fit the others; the text names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a slice's plan, as "RS1" has it. peer: who was waited for last. ready: None while it is under way."""
+    """A step of a slice's plan, such as "RS1". peer: the last one waited for. ready: None while it is under way."""
 
     call: int
     slice: int
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Send:
-    """Large messages of a step to one peer: wanted to go, and went when the peer had granted its memory."""
+    """Large messages of a step to one peer: ready to go, and sent when the peer had granted its memory."""
 
     call: int
     slice: int
@@ -142,11 +142,11 @@ class RankTrace:
     program: str = ""  # where the main thread stands
 
     def who(self, rank: int) -> str:
-        """For people: a rank, with its host where that is known."""
+        """A rank for people, with its host if that is known."""
         return f"rank {rank} ({self.hosts[rank]})" if self.hosts[rank] else f"rank {rank}"
 
     def title(self, machine: str) -> str:
-        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
+        """A machine for people: its host, or its number if several machines have a host's name, as in a lab."""
         hosts = dict(zip(self.machines, self.hosts, strict=True))
         if list(hosts.values()).count(hosts[machine]) == 1:
             return f"machine {hosts[machine]}"
@@ -158,7 +158,7 @@ class RankTrace:
         return self.queued / max(self.ran + self.queued, NANO)
 
     def shifted(self, seconds: float) -> RankTrace:
-        """The same on a clock that shows so much more."""
+        """The same trace on a clock that is ahead by that much."""
 
         def moved(record: Any, *names: str) -> Any:
             times = {name: getattr(record, name) for name in names}
@@ -177,7 +177,7 @@ class RankTrace:
 
 
 def parse(text: str, source: str = "a trace") -> RankTrace:
-    """Raises TraceError where the text is no trace of one rank."""
+    """Raises TraceError if the text is no trace of one rank."""
     try:
         return _from_json(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
@@ -185,7 +185,7 @@ def parse(text: str, source: str = "a trace") -> RankTrace:
 
 
 def load(directory: Path) -> dict[str, list[RankTrace]]:
-    """All traces of a directory, by group, each in the order of ranks. Raises TraceError where there is none."""
+    """All traces of a directory, by group, each in the order of ranks. Raises TraceError if there is none."""
     groups: dict[str, list[RankTrace]] = defaultdict(list)
     for path in sorted(directory.glob("*-rank*.json")):
         one = parse(path.read_text(), str(path))
@@ -199,7 +199,7 @@ def load(directory: Path) -> dict[str, list[RankTrace]]:
 
 
 def largest(groups: dict[str, list[RankTrace]], name: str | None) -> list[RankTrace]:
-    """The group of that name, or the one with most calls. Raises TraceError."""
+    """The group of that name, or the one with the most calls. Raises TraceError."""
     if name is None:
         return max(groups.values(), key=lambda ranks: sum(len(one.calls) for one in ranks))
     if name not in groups:

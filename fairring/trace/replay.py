@@ -13,7 +13,7 @@ from fairring.trace.records import Call
 
 
 class Replay:
-    """calls: in order, each by rank, all ended, on one clock. The first is where it begins."""
+    """calls: in order, each by rank, all ended, on one clock. The replay begins at the first."""
 
     def __init__(self, calls: Sequence[Mapping[int, Call]]) -> None:
         self._ends = [max(one.ended or 0.0 for one in call.values()) for call in calls]

@@ -62,7 +62,7 @@ def _silent(ranks: Sequence[RankTrace]) -> Iterator[str]:
 
 
 def _calls(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """The oldest call that is under way: who has not made it, and whom the others wait for."""
+    """The oldest call that is under way: the ranks that have not made it, and those that the others wait for."""
     oldest = min((call for one in ranks if (call := _oldest(one))), key=lambda call: call.number)
     in_it = [(one, call) for one in ranks if (call := one.calls.get(oldest.number)) and call.ended is None]
     seconds = max(one.now - call.submitted for one, call in in_it)
@@ -103,7 +103,7 @@ def _last_made(ranks: Sequence[RankTrace], seconds: float) -> dict[int, tuple[in
 
 
 def _messages(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """One line for each pair of ranks and direction, of the message that has been waited for longest."""
+    """One line for each pair of ranks and direction, for the message that has waited longest."""
     longest: dict[tuple[int, int | None, bool], tuple[float, MessageWait]] = {}
     for one in ranks:
         for wait in one.messages:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from fairring.trace.live import ask
 
-    before: tuple[float, int] | None = None  # when this was looked at, and how many calls there were
+    before: tuple[float, int] | None = None  # when the job was last looked at, and the number of calls then
     pause = threading.Event()
     try:
         for look in count(1):
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def picture(ranks: Sequence[RankTrace], last: int, per_second: float | None = None) -> list[str]:
-    """One look at a group, in lines. per_second: calls, since the look before; None: this is the first."""
+    """One look at a group, in lines. per_second: calls since the last look; None: this is the first."""
     rate = "" if per_second is None else f", {per_second:.3g} calls/s"
     lines = [f"{time.strftime('%H:%M:%S')}{rate}"]
     found: Blame | None = None

@@ -79,7 +79,7 @@ def _worst(found: Blame) -> Iterator[str]:
 
 
 def _seen_by_one(found: Blame) -> Iterator[str]:
-    """Without the others' traces a rank that came late can't be told from a slow wire."""
+    """Without the others' traces a late rank can't be told from a slow wire."""
     waits: dict[int, float] = defaultdict(float)
     for (peer, _), seconds in [*found.wire.items(), *found.machine.items()]:
         waits[peer] += seconds

@@ -24,7 +24,7 @@ def register() -> None:
         from torch._C._distributed_c10d import _register_handler
     except ImportError:
         return
-    # torch lets go of it when the process ends, after Python has: the last reference must not be that one.
+    # torch drops it when the process ends, after Python has ended: the last reference must not be that one.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_answer))
     _register_handler(TRACES, _answer)
 
