@@ -18,7 +18,7 @@ LEAST_ROUNDS = 7
 
 
 def copy_seconds(size_bytes: int, rounds: int) -> float:
-    """Median time of the slowest rank to copy so many bytes; called by all ranks of the default group at once."""
+    """Median time of the slowest rank to copy that many bytes; called by all ranks of the default group at once."""
     source = torch.ones(size_bytes, dtype=torch.uint8)
     target = torch.zeros(size_bytes, dtype=torch.uint8)
     slowest = []

@@ -29,12 +29,12 @@ PROGRAM = Path(__file__).with_name("mpi_program.py")
 DTYPES = ("float32", "float64", "int32", "int64")
 OPS = ("sum", "min", "max")
 PATIENCE_SECONDS = 60.0
-NAMES = {"Open MPI": "openmpi", "Intel(R) MPI": "impi"}  # by what --version says
+NAMES = {"Open MPI": "openmpi", "Intel(R) MPI": "impi"}  # by the output of --version
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, as its first rank says. renames: whether a command there can be given another host name."""
+    """A machine, as its first rank describes it. renames: whether a command there can be given another host name."""
 
     address: str
     name: str
@@ -44,7 +44,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Mpi:
-    """An installed MPI. hosts: in the machines' order. renames: the machines have one name, as those of a lab."""
+    """An installed MPI. hosts: in the machines' order. renames: the machines have one name, as in a lab."""
 
     mpirun: str
     python: str
@@ -97,7 +97,7 @@ def _ask(mpirun: str, command: list[str]) -> str:
 
 
 def race(mpi: Mpi, course: Course, job: Job) -> Score | str:
-    """One job with all rounds of a course; its score, or why there is none. The same on all ranks."""
+    """One job with all rounds of a course: its score, or the reason why there is none. The same on all ranks."""
     launch, told = _launch(mpi, course) if job.is_first else (None, None)
     orders: list[Any] = [told]
     dist.broadcast_object_list(orders)
@@ -112,7 +112,7 @@ def race(mpi: Mpi, course: Course, job: Job) -> Score | str:
 
 
 def _launch(mpi: Mpi, course: Course) -> tuple[Launch | None, dict[str, str] | str]:
-    """A running mpirun, and its commands by address or why there are none."""
+    """A running mpirun, and its commands by address or the reason why there are none."""
     hosts = [(host.address, host.ranks) for host in mpi.hosts]
     launch = None
     try:

@@ -1,4 +1,4 @@
-"""One run of mpirun, and the commands that it wants to have run on other machines. Standard library only.
+"""One run of mpirun, and the commands that it wants to run on other machines. Standard library only.
 
 The agent is a line of shell that calls mpi_agent.py with the path of a unix socket here. Each agent that mpirun starts
 connects, says host and command, and lives until the socket is closed, as a shell over ssh would live with its command.

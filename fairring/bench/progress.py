@@ -24,14 +24,14 @@ class Reporter:
             self._bar.advance(self._task)
 
     def done(self, text: str) -> None:
-        """A result, which stays."""
+        """Shows a result, which stays."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def reporting(shown: bool, total: int) -> Iterator[Reporter]:
-    """shown: whether this rank is the one that does. total: how often advance() will be called."""
+    """shown: whether this rank shows progress. total: how often advance() will be called."""
     if not shown:
         yield Reporter(None, total)
         return

@@ -18,7 +18,7 @@ from fairring.bench.contestants import Contestant, make_group, settings_of
 from fairring.bench.memory import Footprint
 from fairring.bench.rows import Sample
 
-Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends in which they went out
+Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends that carried them
 COUNTED = ("messages", "bytes", "sends")
 
 
@@ -146,7 +146,7 @@ def make_sample(
 
 
 def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a go takes on this rank, and its processor time for all of it.
+    """The seconds that a go takes on this rank, and its processor time for all of it.
 
     That time includes a barrier of the default group, in which this rank may still be serving its peers.
     """
@@ -189,7 +189,7 @@ def combine(score: Score, busiest: Callable[[list[Levels | None]], Levels | None
 
 
 def busiest_rank(traffic: list[Levels | None]) -> Levels | None:
-    """By level; traffic: of each rank."""
+    """By level, the traffic of the busiest rank; traffic: of each rank."""
     if traffic[0] is None:
         return None
     levels = sorted({level for one in traffic for level in one or {}})

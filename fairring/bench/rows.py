@@ -1,4 +1,4 @@
-"""A row of the all-reduce benchmark: what one contestant took for one size, as figures. No torch, no network."""
+"""A row of the all-reduce benchmark: one contestant's result for one size, as figures. No torch, no network."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sample:
     shared_bytes: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, Any] | None = None  # the planner's choice and prediction
-    sums: bool = True  # else its bandwidth means nothing
+    sums: bool = True  # else its bandwidth is meaningless
 
 
 @dataclass(frozen=True)

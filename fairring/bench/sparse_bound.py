@@ -56,7 +56,7 @@ def forms(brought: Sequence[int], table: Table, outermost: bool) -> list[Bound]:
 
 
 def bounds(brought: Mapping[str, Sequence[Sequence[int]]], table: Table) -> dict[str, Bound]:
-    """By level, of its busiest group. brought: by level from the inside out, k of each member of each group.
+    """By level, the bounds of its busiest group. brought: by level from the inside out, k of each member of each group.
 
     A level at which every group has one member moves nothing and is left out.
     """
