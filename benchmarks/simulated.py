@@ -1,4 +1,4 @@
-"""Draws docs/figures/simulated.svg, what simulated calls take, from the table of curves in docs/simulation.md."""
+"""Draws docs/figures/simulated.svg, the times of simulated calls, from the table of curves in docs/simulation.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a sparse tensor that have the same index, matched and summed: what a rank does before it sends any.
+"""Merging the rows of a sparse tensor that have the same index, as a rank does before it sends any.
 
     python benchmarks/sparse_rows.py --rows 200000 --width 256 --entries 50000 --json rows.json
     python benchmarks/sparse_rows.py --device cuda --rows 5000000 --width 2048

@@ -26,7 +26,7 @@ PINGS = 20
 
 
 def one_way() -> float:
-    """Seconds of the quickest of some trips; on rank 0 alone what it says."""
+    """Seconds of the fastest of some trips; meaningful only on rank 0."""
     last, best = dist.get_world_size() - 1, float("inf")
     word = torch.zeros(1)
     for _ in range(PINGS):

@@ -16,7 +16,7 @@ NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 IF_INET6 = Path("/proc/net/if_inet6")
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
-ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # kept for documents, so nobody's: the way there is the default route
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # reserved for documentation: the route to them is the default route
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 

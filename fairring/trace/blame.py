@@ -177,7 +177,7 @@ def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
 
 
 def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
-    """As long as all of them would take if they went as quickly as the quickest tenth: messages and other slices hold
+    """The time that all of them would take at the speed of the fastest tenth: messages and other slices hold
     up the others, on any core."""
     taken: dict[str, list[float]] = defaultdict(list)
     for step in one.steps:

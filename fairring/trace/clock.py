@@ -1,8 +1,8 @@
 """One clock for the ranks of a job.
 
-Every heartbeat says what its rank's clock showed, and its receiver keeps the least that its own clock was ahead of
-that: what the two clocks differ by, plus the time of the quickest beat on its way. With that of both directions the
-difference is known, to half the sum of the two: whatever the ways take, the truth lies within that.
+Every heartbeat carries its rank's clock reading, and its receiver keeps the least lead of its own clock over that: the
+difference of the two clocks plus the time of the fastest beat on its way. The leads of both directions give the
+difference to within half of their sum, however long the ways take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Offset:
 def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
     """By rank, the offset to the first rank's clock: over the chain of ranks with the least error.
 
-    A rank that nobody has exchanged beats with is placed by its machine's date, which may be wrong by anything.
+    A rank that has exchanged beats with no other is placed by its machine's date, which may be wrong by any amount.
     """
     by_rank = {one.rank: one for one in ranks}
     root = ranks[0].rank

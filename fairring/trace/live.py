@@ -1,8 +1,8 @@
 """Traces of a live job: each process with FAIRRING_TRACE listens in that directory and writes its ranks' when asked.
 
-A unix socket, so the directory's permissions say who may ask; all that is read from it is a number of calls. The signal
-SIGUSR2 asks too, where nobody else handles it. One thread of Python's answers, which asks the C++ module and touches
-nothing else: it does so while the process's main thread is stuck in a call.
+It listens on a unix socket, so the directory's permissions say which users may ask; only a number of calls is read from
+it. The signal SIGUSR2 asks too, unless the program handles it. A Python thread answers; it asks the C++ module and
+touches nothing else, so it works while the process's main thread is stuck in a call.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _heard(asking: socket.socket, end: float) -> str:
 def _on_signal() -> int | None:
     """A descriptor from which the stacks of all threads can be read whenever the signal comes.
 
-    None where somebody else handles it. The handler is faulthandler's, which runs while the main thread is stuck.
+    None if the program handles the signal. The handler is faulthandler's, which runs while the main thread is stuck.
     """
     if signal.getsignal(SIGNAL) != signal.SIG_DFL:
         return None

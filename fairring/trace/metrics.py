@@ -1,7 +1,7 @@
 """Serves the figures of a live job's ranks to Prometheus, at http://ADDRESS:PORT/metrics.
 
-The job runs with FAIRRING_TRACE=DIR. At each scrape the processes of this machine are asked, so every machine of the
-job has one of these; the job itself does not listen on any network. docs/grafana.json is a dashboard of these figures.
+The job runs with FAIRRING_TRACE=DIR. At each scrape it asks the processes of this machine, so every machine of the job
+needs one of these; the job itself does not listen on any network. docs/grafana.json is a dashboard of these figures.
 """
 
 from __future__ import annotations

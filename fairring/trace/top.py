@@ -1,7 +1,7 @@
-"""Shows again and again what a live job does: calls a second, who makes it slow, each rank, the slowest links.
+"""Shows repeatedly what a live job does: calls a second, what makes it slow, each rank, the slowest links.
 
-The job runs with FAIRRING_TRACE=DIR. The ranks of this machine are asked; those of other machines are shown as they
-wrote last, where DIR is shared with them and somebody asks there.
+The job runs with FAIRRING_TRACE=DIR. The ranks of this machine are asked. Ranks of other machines are shown as they
+wrote last, if DIR is shared with them and the same is run there.
 """
 
 from __future__ import annotations
