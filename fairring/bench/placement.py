@@ -40,7 +40,7 @@ class Placement:
 
 
 def describe(places: list[Placement]) -> str:
-    """"2 machines x 4 ranks", or the ranks of each machine if they are unequal: "machines of 4, 3, 2 ranks"."""
+    """ "2 machines x 4 ranks", or the ranks of each machine if they are unequal: "machines of 4, 3, 2 ranks"."""
     sites = len({place.site for place in places})
     across = f", {sites} sites" if sites > 1 else ""
     ranks = [sum(place.machine == machine for place in places) for machine in sorted({p.machine for p in places})]

@@ -65,6 +65,6 @@ def _versions(systems: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _ranks(systems: Sequence[dict[str, Any]], holds: Callable[[dict[str, Any]], bool]) -> str:
-    """"rank 0" or "ranks 0, 2"; empty if there is none."""
+    """ "rank 0" or "ranks 0, 2"; empty if there is none."""
     ranks = [str(rank) for rank, system in enumerate(systems) if holds(system)]
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else ""
