@@ -1,7 +1,7 @@
-// The calls between a group's startCoalescing and its endCoalescing, which together are one Work: it
-// ends when all of them have ended, with their first error in the order of the calls. Each call
-// starts at once; they are only waited for together. NCCL launches its own calls together itself. Any
-// thread.
+// The calls between a group's startCoalescing and its endCoalescing, which together are one Work: it ends when all of
+// them have ended, with their first error in the order of the calls. Each call starts at once; they are only waited for
+// together. NCCL launches its own calls together itself.
+// Any thread.
 #pragma once
 
 #include <mutex>

@@ -1,6 +1,6 @@
-// The user's tensors as rows of bytes, for calls that move elements and don't look at them. So they may be of any
-// dtype and shape, and need not be contiguous. A single contiguous tensor is its own row; anything else is
-// copied.
+// The user's tensors as rows of bytes, for calls that move elements and don't look at them. So they may be of any dtype
+// and shape, and need not be contiguous. A single contiguous tensor is its own row; anything else is copied.
+//
 // Pure, except for the tensors' own memory: any thread.
 #pragma once
 

@@ -1,7 +1,7 @@
-// From torch's operations and dtypes to ours. An undefined combination is an error that says what
-// to do, alike on all ranks, before anything is sent. Pure.
-// A complex tensor is one of twice as many floats, for the operations that treat both parts
-// alike.
+// From torch's operations and dtypes to ours. An undefined combination is an error that says what to do, alike on all
+// ranks, before anything is sent. Pure.
+//
+// A complex tensor is one of twice as many floats, for the operations that treat both parts alike.
 #pragma once
 
 #include <ATen/core/Tensor.h>

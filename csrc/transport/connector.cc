@@ -130,7 +130,7 @@ void Connector::onFinished(const Key& key, const Error& error) {
   events_.failed(peer, isOther ? makeError(ErrorKind::Connection, error.text()) : error);
 }
 
-// To the address that its control connection uses.
+// Whether it goes to the same address as the peer's control connection.
 bool Connector::goesToListener(const Key& key) const {
   const auto [peer, purpose, lane] = key;
   const auto control = wanted_.find({peer, Purpose::Control, 0});
