@@ -33,7 +33,7 @@ enum class Purpose : std::uint32_t { Control = 1, Lane = 2, MessageLane = 3 };
 // Follows from the group's name and secret: it can't be guessed, and a generation that draws a new secret has a new id.
 GroupId makeGroupId(const Secret& secret, const std::string& groupName);
 Secret randomSecret();
-// HMAC-SHA256(secret, label message): a secret derived from another one and from a message its holders share.
+// HMAC-SHA256(secret, label | message): a secret derived from another one and from a message its holders share.
 Secret derivedSecret(const Secret& secret, const std::string& label, const std::string& message);
 // The same as lower-case hexadecimal: names that only holders of the secret can know.
 std::string keyedName(const Secret& secret, const std::string& label, const std::string& message);
