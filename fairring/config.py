@@ -133,7 +133,7 @@ class Config:
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
-    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
+    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell
     master_port: int = 0
     lighthouse: tuple[str, int] | None = None  # TORCHFT_LIGHTHOUSE: torchft's own, host and port; replicas share it
 

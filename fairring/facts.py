@@ -23,7 +23,7 @@ SIOCGIFADDR = 0x8915  # linux/sockios.h
 def machine() -> str:
     """Equal on two ranks if and only if they share a machine.
 
-    The boot id alone is shared by all containers and network namespaces of a host, which can't reach each other's
+    All containers and network namespaces of a host share its boot id, but they can't reach each other's
     shared memory or unix sockets; the namespace's inode and the host name tell them apart.
     """
     return f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"

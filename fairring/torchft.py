@@ -48,7 +48,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         super().__init__(timeout)
         self._pg: dist.ProcessGroup | None = None
         self._id = secrets.token_hex(16)
-        # Kept where _pg is not: its handle stays the same, and an abort is over with the next reconfigure.
+        # Outlives _pg: its handle stays the same, and an abort is over with the next reconfigure.
         self._lasting: dist.ProcessGroup | None = None
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -124,7 +124,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
             made = backend.create(options, None)
             group = dist.ProcessGroup(store, 0, 1)
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-            # For the CPU alone: members that change have no NCCL.
+            # For the CPU only: members that change have no NCCL.
             group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, made)
             self._lasting = group
         return self._lasting

@@ -32,7 +32,7 @@ class Coalescing {
     std::set<BackendPtr> stocks;
   };
 
-  mutable std::mutex mutex_;  // guards what is below
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<Calls> calls_;
 };
 

@@ -151,7 +151,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   }
 }
 
-// A factor would stay that of the capture for ever. The group's first call makes what a capture can't.
+// A factor would stay that of the capture for ever. The group's first call makes things that a capture can't make.
 bool FairringBackend::canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership) {
   const bool isScaled = call.common.reduction == c10d::ReduceOp::PREMUL_SUM;
   return !isScaled && !way.isOnTrial && membership.group(call.timeout).canCapture();

@@ -30,6 +30,6 @@ struct SimulationQuestion {
 
 // Throws Failure, as the planner does.
 pybind11::dict simulate(const SimulationQuestion& question);
-pybind11::dict simulatedHardware();  // what a question has where nothing else is known
+pybind11::dict simulatedHardware();  // the defaults of a question
 
 }  // namespace fairring

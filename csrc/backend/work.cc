@@ -42,7 +42,7 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
     work->carriedOut_ = true;
     work->error_ = error;
   }
-  const bool hasResults = !error || error.kind() == ErrorKind::Refused;  // of what was not refused
+  const bool hasResults = !error || error.kind() == ErrorKind::Refused;  // of the tensors that were not refused
   if (hasResults && work->needsCopyBack()) {
     completion.post([work = std::move(work)] {
       work->copyBack();

@@ -49,7 +49,7 @@ class ControlConnections {
   struct Events {
     std::function<void(int peer, ControlMessage)> message;
     std::function<void(int peer, const Error&)> ended;                // at most once per peer; empty error: end of file
-    std::function<void(int peer, std::chrono::milliseconds)> silent;  // for so long
+    std::function<void(int peer, std::chrono::milliseconds)> silent;  // for that long
   };
 
   ControlConnections(Loop& loop, Heartbeat heartbeat, Events events);

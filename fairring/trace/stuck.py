@@ -89,7 +89,7 @@ def _calls(ranks: Sequence[RankTrace]) -> Iterator[str]:
 def _last_made(ranks: Sequence[RankTrace], seconds: float) -> dict[int, tuple[int, str]]:
     """The number and title of the last call of each rank for which they are known.
 
-    Heartbeats are old news, so what others say of a rank counts where calls have been under way for some.
+    Heartbeats are old news, so the others' reports of a rank count only if calls have been under way for some time.
     """
     last: dict[int, tuple[int, str]] = {}
     for seen in chain.from_iterable(one.seen for one in ranks if seconds > _BEATS_SECONDS):
