@@ -57,7 +57,7 @@ TEST_F(CudaStreams, StandAtAGateUntilItsWordHasCountedUp) {
   words().holdUntil(stream.get(), word(), 5);
   const auto behind = reached(stream);
   open(4);
-  // Another stream can't be waited for here: with a single hardware queue it stands behind the gate too.
+  // Another stream can't be waited for here: with a single hardware queue it queues behind the gate too.
   for (int look = 0; look < 1000; ++look) ASSERT_EQ(cudaStreamQuery(stream.get()), cudaErrorNotReady);
   EXPECT_FALSE(isDone(behind));
   open(6);
@@ -130,7 +130,7 @@ TEST_F(CudaStreams, AnEventIsUsedAgainWhenNobodyHoldsItAndWhoWaitsAlreadyWaitsOn
   behind.wait();
 }
 
-// Each of these waits for the device, and so for the gate, which a thread opens that calls nothing of CUDA's.
+// Each of these waits for the device, and so for the gate, which is opened by a thread that makes no call of CUDA.
 TEST_F(CudaStreams, LetWhoWaitsForTheDeviceWaitWithoutHoldingUpWhoOpens) {
   const CudaStream stream(kDevice);
   std::uint64_t turn = 0;

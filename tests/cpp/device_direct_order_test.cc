@@ -51,7 +51,7 @@ TEST(DirectOrder, WhateverIsLeftOutIsSeen) {
   }
 }
 
-// The loop would take a call for over whose slices are under way.
+// The loop would take a call for over while its slices are under way.
 TEST(DirectOrder, ACallIsOverForTheLoopWhenAllOfItsSlicesAre) {
   const auto endsEarly = [](unsigned seed, const Settings& settings) {
     DeviceCluster cluster = clusterOf({{1, 1}}, seed, settings);

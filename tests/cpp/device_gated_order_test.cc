@@ -55,7 +55,7 @@ const Omission kOmissions[] = {
      [](Settings& s) { s.tellsEarly = [](auto time) { return time % kTellsOfSlice == 2; }; }},
 };
 
-// Whether the program computes what it should.
+// Whether the program computes the right results.
 bool runs(unsigned seed, const std::vector<CostRow>& rows, const Settings& settings) {
   DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, rows);
   const std::uint64_t slice = 32 * kKiB / sizeof(float);
@@ -173,7 +173,7 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
     DeviceCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
       Settings settings;
       settings.streams = 2;
-      if (rank == 0) settings.capacity = 4;  // not what of a slice stands behind its first gate
+      if (rank == 0) settings.capacity = 4;  // not the part of a slice behind its first gate
       settings.meanwhile = [&world] { world->step(); };
       return settings;
     });
@@ -274,7 +274,7 @@ TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheScheduler) {
   EXPECT_EQ(last, nullptr);
 }
 
-// Lines of gates and places in staging are used again and again.
+// Lines of gates and places in staging are reused again and again.
 TEST(GatedOrder, GatesCountUpOverManyCalls) {
   DeviceCluster cluster({{1, 1}}, 96 * kKiB, 32 * kKiB, 21);
   DeviceProgram program(cluster, std::vector<std::uint64_t>(5 * Gates::kLines, 33));

@@ -1,4 +1,4 @@
-// Calls of many tensors: what shares a slice, and what whole ranks make of them together.
+// Calls of many tensors: which tensors share a slice, and the results of whole ranks.
 #include "engine/packing.h"
 
 #include <gtest/gtest.h>

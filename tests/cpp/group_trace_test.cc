@@ -14,7 +14,7 @@ namespace {
 
 using testing::Job;
 
-constexpr int kLooks = 100'000;  // at a trace, until it shows what is under way
+constexpr int kLooks = 100'000;  // at a trace, until it shows the work under way
 
 bool shows(const std::string& trace, const std::string& text) { return trace.find(text) != std::string::npos; }
 

@@ -16,7 +16,7 @@
 namespace fairring {
 namespace {
 
-// Memory that begins so many bytes after a boundary of a vector.
+// Memory that begins that many bytes after a boundary of a vector.
 class Memory {
  public:
   Memory(std::size_t bytes, std::size_t offset)
@@ -40,7 +40,7 @@ void runAllThreads(DType dtype, const RowArguments& arguments, std::uint64_t thr
   });
 }
 
-// threads: of a block, which are as many as may share a row.
+// threads: of a block; as many may share a row.
 void expectTheSums(const KeyedRows& rows, std::uint32_t threads, std::uint64_t blocks, std::size_t offset) {
   Memory values(rows.values.size(), offset);
   if (!rows.values.empty()) std::memcpy(values.data(), rows.values.data(), rows.values.size());

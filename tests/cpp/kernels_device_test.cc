@@ -32,7 +32,7 @@ void runAllThreads(const Reduction& reduction, void* out, const std::vector<Inpu
   });
 }
 
-// Memory whose elements begin so many elements after a boundary of a vector.
+// Memory whose elements begin that many elements after a boundary of a vector.
 class Aligned {
  public:
   Aligned(DType dtype, std::size_t count, std::size_t offset)

@@ -1,5 +1,5 @@
-// Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by what they do to memory of the host.
-// All ranks of a machine are here; what they ask NCCL for is carried out when the last one has, and has to fit.
+// Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by their effects on memory of the host.
+// All ranks of a machine are here; their requests to NCCL are carried out when the last one has come, and must match.
 #include "device/level_zero.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ void ask(const Asked& one) {
   count(one.what);
 }
 
-// Behind what NCCL was asked for, if that is not carried out yet.
+// Behind the requests to NCCL, if they are not carried out yet.
 void copyInOrder(std::function<void()> copy) {
   if (asked.contains(currentRank)) {
     copies.push_back(std::move(copy));
@@ -228,7 +228,7 @@ double at(const Tensor& tensor, const std::byte* memory, std::uint64_t i) {
   return tensor.reduction.dtype == DType::Float32 ? static_cast<double>(std::bit_cast<float>(bits)) : bits;
 }
 
-// A machine of so many ranks, and another one; a slice of these tensors, one behind the other.
+// A machine of that many ranks, and another one; a slice of these tensors, end to end.
 class Machine {
  public:
   Machine(int ranks, std::vector<Tensor> tensors, double scale) : tensors_(std::move(tensors)), scale_(scale) {
@@ -342,8 +342,8 @@ TEST(LevelZero, ReducesTensorsThatShareASlice) {
   }
 }
 
-// The blocks of a tensor of floats for each of the ranks of some machines, of the first of which all ranks are here; a
-// slice has the same stretch of each.
+// The blocks of a tensor of floats for each of the ranks of some machines. All ranks of the first machine are here; a
+// slice has the same stretch of each block.
 class BlocksOfMachine {
  public:
   struct Shape {

@@ -1,5 +1,5 @@
 // Properties of the layout on every topology of a table and at sizes around the edges. The model is a walk over single
-// elements: it asks every rank what it owns, and knows nothing of cuts and intervals.
+// elements: it asks every rank for its elements, and knows nothing of cuts and intervals.
 #include "plan/layout.h"
 
 #include <gtest/gtest.h>

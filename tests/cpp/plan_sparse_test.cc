@@ -1,4 +1,4 @@
-// The choice for sparse calls: of the values, once it is known who has how many rows.
+// The choice for sparse calls: the plan of the values, once the number of rows of each rank is known.
 #include <gtest/gtest.h>
 
 #include "plan/cost_rows.h"
