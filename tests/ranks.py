@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
 _STACKS_SECONDS = 3  # for a rank to write more of its stacks
-_ATTEND_SECONDS = 0.02  # between two looks at the ranks that have not come back
+_ATTEND_SECONDS = 0.02  # between two checks of the ranks that have not come back
 
 
 class RankError(AssertionError):
@@ -39,7 +39,7 @@ class RankError(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a function ended on a rank: its result, or a text that says why there is none."""
+    """The outcome of a function on a rank: its result, or a text that says why there is none."""
 
     word: str  # ok, wrong (an assertion), error (another exception), hang, died (the process), or left out
     text: str = ""
@@ -166,7 +166,7 @@ class Ranks:
             process.kill()
 
     def close(self) -> list[int | None]:
-        """Lets the processes end by themselves; their exit codes."""
+        """Lets the processes end by themselves; returns their exit codes."""
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:

@@ -1,4 +1,4 @@
-"""Groups made again on the same store: ranks find each other whatever became of earlier ones, or learn who died."""
+"""Groups made again on the same store: ranks find each other whatever became of earlier ones, or learn of deaths."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _init(rank: int, port: int, options: Any) -> Any:
 
 
 def _end() -> None:
-    """Not before the other rank's gloo, which stands for NCCL here, has connected to this one's."""
+    """Not before the other rank's gloo, in NCCL's place here, has connected to this one's."""
     dist.barrier()
     dist.destroy_process_group()
 
@@ -60,7 +60,7 @@ def _backend(group: Any) -> Any:
 
 
 def _memory_of_nccl(backend: Any) -> str:
-    """Asks for NCCL's memory, for which NCCL is made; what the stand-in says."""
+    """Asks for NCCL's memory, for which NCCL is made; returns what the stand-in says."""
     with pytest.raises(RuntimeError) as refused:
         _ = backend.mem_allocator
     return str(refused.value)

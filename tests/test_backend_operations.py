@@ -31,7 +31,7 @@ def _operation(name: str) -> dist.ReduceOp:
 
 
 def _from_cpp(tensors: list[torch.Tensor], name: str) -> None:
-    """As callers in C++ do, past what torch does in Python."""
+    """As callers in C++ do, without torch's checks in Python."""
     options = dist.AllreduceOptions()
     options.reduceOp = _operation(name)
     dist.distributed_c10d._get_default_group().allreduce(tensors, options).wait()

@@ -1,4 +1,4 @@
-"""all_reduce of sparse tensors: real processes of one machine over loopback. What a rank lacks counts as zeros."""
+"""all_reduce of sparse tensors: real processes of one machine over loopback. Rows that a rank lacks count as zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables: what is read, what is refused, and that the table of them is complete."""
+"""The variables: which are read, which are refused, and that the table of them is complete."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ pytestmark = needs_namespaces
 
 @dataclass
 class Player:
-    """Plays a page in a directory. printed: by the commands since the last `text` block that was compared."""
+    """Plays a page in a directory. printed: the commands' output since the last `text` block that was compared."""
 
     folder: Path
     printed: str = ""
@@ -57,7 +57,7 @@ class Player:
             self.printed = ""
 
     def run(self, commands: list[str]) -> str:
-        """Each command on a machine of the lab, but for those that make a lab of their own."""
+        """Runs each command on a machine of the lab, except those that make a lab of their own."""
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         if "fairring lab" in commands[0]:
             shell = ["bash", "-euo", "pipefail", "-c", commands[0]]

@@ -1,4 +1,4 @@
-"""`fairring doctor`: what it says where all is well, and where torch, the module, a setting or the network is not."""
+"""`fairring doctor`: its output if all is well, and if torch, the module, a setting or the network is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connections that carry data between machines: several interfaces, slow ones, and what breaks."""
+"""The connections that carry data between machines: several interfaces, slow ones, and broken ones."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_results_are_exact_on_every_layout(machines: list[int], sites: str, orde
 
 
 def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]:
-    """Rows by which the sites' level has this latency, cost of a message, and bandwidth."""
+    """Cost rows by which the sites' level has this latency, cost of a message, and bandwidth."""
     path = directory / "rows.json"
     latency, per_message, bandwidth = site
     memory, rail = (1e-6, 0.0, 1e10, 1e10), (1e-6, 0.0, 1e9, 1e10)

@@ -1,4 +1,4 @@
-"""Connections under TLS: the same results, and an error that names both sides where ranks don't trust each other."""
+"""Connections under TLS: the same results, and an error that names both sides if ranks don't trust each other."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
   EXPECT_EQ(program.wrong(), 0U);
 }
 
-// Once a device is full, who enqueues waits for it, and it for gates: of slices that the loop must know by then.
+// Once a device is full, an enqueuing caller waits for it, and it for gates, whose slices the loop must know by then.
 TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
   for (unsigned seed = 0; seed < 10; ++seed) {
     DeviceCluster* world = nullptr;
