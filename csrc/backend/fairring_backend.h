@@ -135,7 +135,7 @@ class FairringBackend : public Fallback {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // For benchmarks: the traffic of this rank. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
-  // This rank's trace of that many last calls (group/trace.h). Empty before the first use, and in a group of one rank.
+  // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
   std::string trace(std::size_t calls) const;
 
  protected:

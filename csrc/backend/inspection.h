@@ -27,7 +27,7 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The traffic of this rank in a group, by level. None if the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// The trace of this rank's last calls (group/trace.h). None if the backend is not ours.
+// The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
 // The error that has ended a group, as text. None if it has not ended, or the backend is not ours.

@@ -50,12 +50,12 @@ struct MembershipOptions : BootstrapOptions {
   std::chrono::milliseconds heartbeatTimeout{0};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
-  bool devices = false;                              // the engine carries out calls on CUDA tensors
-  bool devicesOnTrial = false;                       // but only if a trial of the group allows it (device_trial.h)
-  std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: the default for the two
-  bool deviceWritesWords = true;                     // to report its progress; else its driver calls functions
-  bool deviceHasRails = false;                       // and exchanges data between machines by itself
-  bool isTrial = false;                              // only the trial sees its errors
+  bool devices = false;                              // calls on CUDA tensors are the engine's
+  bool devicesOnTrial = false;                       // and only where a trial of the group says so (device_trial.h)
+  std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: what goes with the two
+  bool deviceWritesWords = true;                     // to tell the host how far it is; else its driver calls functions
+  bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
+  bool isTrial = false;                              // whose errors are nobody's but the trial's
   bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
@@ -122,7 +122,7 @@ class Membership {
   void abort(const Error& error);              // ends all calls, later ones included
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
-  // As in Group. Before the first use it only tells which ranks this one waits for; empty if none.
+  // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.
   std::string trace(std::size_t calls, const std::string& program = "") const;
   void writeTrace(std::size_t calls, const std::string& program) const;
   Completion& completion() { return runtime_->completion(); }

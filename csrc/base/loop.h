@@ -59,11 +59,11 @@ class Loop {
   bool postAndTake(Task task) { return ownership_.postAndTake(std::move(task)); }
   // As postAndTake(), for one of many short calls in a row: mostly returns false and leaves the task to the next call.
   bool postInRow(Task task) { return ownership_.postInRow(std::move(task)); }
-  // After ownership was taken so: runs the posted tasks, and those that they post, then gives ownership up. The caller
-  // goes on to progressUntil() at once for the rest, so that a call which ends there finds a waiting thread.
+  // With ownership taken so: runs what was posted, and what that posts itself, and gives ownership up. Whoever calls
+  // this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for it.
   void runPostedAndGive();
-  // After ownership was taken so: serves what is due for some tens of microseconds at most, waits for nothing, and
-  // gives ownership up. For tasks so short that waking the progress thread would take longer.
+  // With ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives
+  // ownership up. For tasks so short that waking the progress thread would take longer.
   void progressAndGive();
   // For the thread that serves when no other does (loop_thread.h): one turn, or one sleep.
   void progressInBackground();

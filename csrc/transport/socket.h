@@ -12,14 +12,14 @@
 
 namespace fairring {
 
-// They throw Failure(System), naming the call that failed.
-// Empty if the address is in use.
+// They throw Failure(System) naming the call that failed.
+// Empty where the address is in use.
 Descriptor listenOn(const SocketAddress& address);
 int portOf(const Descriptor& listener);
 bool isLocal(const Descriptor& socket);        // of the unix namespace: it does not leave the machine
 std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 40112", "this machine"
-// Connecting goes on in the background; the socket turns writable when it is over, and finishConnect gives the result.
-// A local listener answers at once: Failure(Connection) if its backlog is full, PeerDied if there is none.
+// Connecting goes on in the background; the socket turns writable when it is through, finishConnect says how it went.
+// A local listener answers at once: Failure(Connection) where it has too many waiting, PeerDied where there is none.
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty if none waits; errno says whether that is all

@@ -20,7 +20,7 @@ _SMALLEST_QUEUE = 256 * 1024
 
 
 def shape(route: IPRoute, index: int, rate: int, delay: float = 0.0) -> None:
-    """rate: bytes/s that leave through the interface. delay: seconds of the link behind it."""
+    """rate: bytes/s that leave through the interface. delay: seconds of the way behind it."""
     bucket = max(
         _SMALLEST_BUCKET,
         _WHOLE_SEGMENT if rate >= _FAST_RATE else 0,
