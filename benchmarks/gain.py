@@ -1,4 +1,4 @@
-"""Draws docs/figures/gain.svg, what an all-reduce gains over gloo, from a table of docs/figures.md."""
+"""Draws docs/figures/gain.svg, the gain of an all-reduce over gloo, from a table of docs/figures.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What deaths cost a training: the share of its steps that is left where a rank is killed every so often.
+"""The cost of deaths in a training: the share of its steps that is left when a rank is killed every so often.
 
     python benchmarks/goodput.py --seconds 120 --every 60 --json goodput.json
 
@@ -9,10 +9,10 @@ Jobs of four ranks, on two machines of two in one host, take turns; from each bu
 - torchrun restarts all ranks, which go on from a checkpoint (on gloo they find the first ranks' addresses in the
   store, and wait for them until their timeout).
 
-A step is a pause, for what an accelerator computes, and an all-reduce. What ranks add depends on the step alone, so the
-parameters say which steps counted: `wrong` counts those that do not follow from the steps done. `goodput` is the steps
-in the job's time over those of the job without deaths. The time begins with the first step and holds the kills, the
-starts of new ranks, and what is done again.
+A step is a pause, in place of an accelerator's work, and an all-reduce. The ranks' summands depend only on the step, so
+the parameters show which steps counted: `wrong` counts parameters that do not follow from the steps done. `goodput` is
+the steps in the job's time over those of the job without deaths. The time begins with the first step and includes the
+kills, the starts of new ranks, and repeated steps.
 """
 
 from __future__ import annotations

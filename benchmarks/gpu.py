@@ -73,7 +73,7 @@ def touched_rows(rank: int) -> torch.Tensor:
 
 
 def table_rows() -> int:
-    """Of a dense tensor that every rank on this GPU can have."""
+    """The number of rows of a dense tensor that every rank on this GPU can hold."""
     sharing = -(-dist.get_world_size() // torch.cuda.device_count())
     room = min(torch.cuda.mem_get_info()[0] // (2 * sharing), MOST_DENSE)
     return min(TABLE_ROWS, room // (4 * TABLE_WIDTH))

@@ -1,4 +1,4 @@
-"""What the network interfaces of this machine have carried, by the kernel's own counters."""
+"""The traffic of this machine's network interfaces, by the kernel's own counters."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What rounding between sites does to a training: its loss with fp32, and with bf16 with and without what was lost.
+"""The effect of rounding between sites on a training: its loss with fp32, and with bf16 with and without residuals.
 
     fairring lab --machines 2 --ranks 2 --sites 2 --only-rank 0 -- python benchmarks/loss.py
 
-A small transformer on the source text of Python's standard library, by DistributedDataParallel and AdamW; the trainings
-start from the same weights and see the same batches. Rank 0 prints a line of JSON for each: the mean loss of all ranks
-in the last steps, and how far it is from that of fp32, step by step in the mean.
+A small transformer is trained on the source text of Python's standard library, by DistributedDataParallel and AdamW.
+All trainings start from the same weights and see the same batches. Rank 0 prints a line of JSON for each: the mean loss
+of all ranks in the last steps, and its mean distance, step by step, from the loss with fp32.
 """
 
 from __future__ import annotations

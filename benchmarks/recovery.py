@@ -93,7 +93,7 @@ class Member:
     handle: str = ""
 
     def hear(self, word: str) -> Any:
-        """What comes with the word; others are left over from what it did before."""
+        """The message that comes with the word. Other words are left over from earlier rounds and are skipped."""
         while self.pipe.poll(PATIENCE_SECONDS):
             if (message := self.pipe.recv())[0] == word:
                 return message[1]
@@ -150,7 +150,7 @@ class Scheduler:
         return found
 
     def _chosen(self, kind: str) -> tuple[list[Member], Callable[[], None]]:
-        """Who is to be gone, and how the place is made ready for others."""
+        """The members to be removed, and the function that makes their place ready for others."""
         last = max(one.machine for one in self._members)
         if kind == "cut a link":
             gone = [one for one in self._members if one.machine == last]

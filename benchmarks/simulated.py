@@ -1,4 +1,4 @@
-"""Draws docs/figures/simulated.svg, what simulated calls take, from the table of curves in docs/simulation.md."""
+"""Draws docs/figures/simulated.svg, the times of simulated calls, from the table of curves in docs/simulation.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Curve:
 
 
 def curves() -> list[Curve]:
-    """Of the table: a column each. A dash was not simulated."""
+    """The curves of the table, one for each column. A dash was not simulated."""
     section = (DOCS / "simulation.md").read_text().partition("## Curves\n")[2].partition("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     head, _, *rows = lines

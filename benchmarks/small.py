@@ -39,7 +39,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Program:
-    """What prints lines of JSON when the lab runs it."""
+    """A program that prints lines of JSON when the lab runs it."""
 
     command: list[str]
     starts_ranks: bool = False  # by itself: the lab starts one process per machine

@@ -1,4 +1,4 @@
-"""Rows of a sparse tensor that have the same index, matched and summed: what a rank does before it sends any.
+"""Merging the rows of a sparse tensor that have the same index, as a rank does before it sends any.
 
     python benchmarks/sparse_rows.py --rows 200000 --width 256 --entries 50000 --json rows.json
     python benchmarks/sparse_rows.py --device cuda --rows 5000000 --width 2048
@@ -71,7 +71,7 @@ CONTENDERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "unique": by_unique,
     "search": by_search,
 }
-# Of the last two, what finds the indices, alone.
+# Only the part of the last two that finds the indices.
 MATCHING: dict[str, Callable[[Tensor], Any]] = {
     "unique": lambda tensor: torch.unique(tensor._indices()[0], return_inverse=True),
     "search": lambda tensor: torch.searchsorted(torch.unique(tensor._indices()[0]), tensor._indices()[0]),

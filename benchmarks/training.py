@@ -1,4 +1,4 @@
-"""Training steps whose exchanges are not DDP's, on Gloo and on Fairring, in turns, over the same links.
+"""Training steps with other exchanges than DDP's, on Gloo and on Fairring, in turns, over the same links.
 
 Run in each rank of a job, as in
 
@@ -78,7 +78,7 @@ def sharded(model: nn.Sequential, mesh: DeviceMesh, keep: bool | int = True) -> 
 
 
 def descent(model: nn.Module) -> Step:
-    """By SGD: what an optimizer does with the gradients is no part of the exchange."""
+    """A step of SGD: the optimizer's work on the gradients is no part of the exchange."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(1))
 

@@ -26,7 +26,7 @@ PINGS = 20
 
 
 def one_way() -> float:
-    """Seconds of the quickest of some trips; on rank 0 alone what it says."""
+    """Seconds of the fastest of some trips; meaningful only on rank 0."""
     last, best = dist.get_world_size() - 1, float("inf")
     word = torch.zeros(1)
     for _ in range(PINGS):
@@ -42,7 +42,7 @@ def one_way() -> float:
 
 
 def seconds_of_a_call(group: dist.ProcessGroup, elements: int, calls: int) -> float:
-    """Of a series; the results are checked."""
+    """The mean time of a call in a series; the results are checked."""
     tensor = torch.ones(elements)
     for call in range(WARM_UP + calls):
         if call == WARM_UP:

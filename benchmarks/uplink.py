@@ -1,10 +1,10 @@
-"""What all-reduces bring over the slow link between two sites: by Fairring's counters, and by the interfaces'.
+"""The traffic of all-reduces over the slow link between two sites: by Fairring's counters, and by the interfaces'.
 
     fairring lab --machines 4 --ranks 2 --interfaces 2 --sites 2 --site-rate 100mbit --only-rank 0 -- \
         python benchmarks/uplink.py
 
-Every machine's second interface carries what goes to the other site and nothing else, so its counters say what came
-over the link. Beside them stands what they say of plain streams that carry as many bytes of payload between the same
+Every machine's second interface carries only the traffic to the other site, so its counters show the traffic of the
+link. For comparison, the same counters are read for plain streams that carry as many bytes of payload between the same
 ranks. Rank 0 prints one line of JSON for each way: the gradients' own dtype, and bf16 between sites.
 """
 
@@ -52,7 +52,7 @@ def of_site(value: int) -> int:
 
 
 def counting(work: Callable[[], None]) -> int:
-    """What came over the link meanwhile, to rank 0's site."""
+    """The bytes that come over the link to rank 0's site during the work."""
     dist.barrier()
     before = arrived()
     work()

@@ -19,7 +19,7 @@ __all__ = ["register", "save_trace", "why"]
 def register() -> None:
     """Makes the backend "fairring" known to torch.distributed, for CPU and CUDA tensors. A second call does nothing.
 
-    Raises ImportError, with the command to run, where the package was not built for this torch.
+    Raises ImportError, with the command to run, if the package was not built for this torch.
     """
     import torch
     import torch.distributed as dist
@@ -37,11 +37,11 @@ def register() -> None:
 
 
 def why(group: Any = None, last: int | None = 200) -> str:
-    """What this rank's last calls waited for, in words, by what this rank alone has seen.
+    """Says in words what this rank's last calls waited for, judging by this rank's records alone.
 
-    group: one of Fairring's; the default group if none is given. last: so many calls; None: all that are kept. With
-    FAIRRING_TRACE, `fairring why` tells what all ranks have seen. Raises ValueError if the group is another backend's,
-    or has not ended two calls.
+    group: one of Fairring's; the default group if none is given. last: the number of calls; None: all that are kept.
+    With FAIRRING_TRACE, `fairring why` uses the records of all ranks. Raises ValueError if the group is another
+    backend's, or has not ended two calls.
     """
     from fairring.trace.own import explain_own
 
@@ -49,10 +49,10 @@ def why(group: Any = None, last: int | None = 200) -> str:
 
 
 def save_trace(directory: str | Path, group: Any = None) -> Path:
-    """Writes what this rank has recorded of its last calls into a directory, which `fairring trace` reads.
+    """Writes this rank's records of its last calls into a directory, which `fairring trace` reads.
 
     group: one of Fairring's; the default group if none is given. Needs no FAIRRING_TRACE, with which more calls are
-    kept. Returns the file. Raises ValueError as why() does, OSError where it can't be written.
+    kept. Returns the file. Raises ValueError as why() does, OSError if the file can't be written.
     """
     from fairring.trace.own import save_own
 
@@ -66,13 +66,13 @@ def _create(options: Any, backend_options: object) -> Any:
 
 
 def _is_command_line() -> bool:
-    """Whether this process is the command itself: `fairring ...`, or `python -m fairring ...` as it looks -m up."""
+    """Whether this process is the command itself: `fairring ...`, or `python -m fairring ...` while it resolves -m."""
     as_module = sys.argv[0] == "-m" and _module_of(sys.orig_argv) == "fairring"
     return as_module or Path(sys.argv[0]).name == "fairring"
 
 
 def _module_of(words: list[str]) -> str:
-    """What follows Python's -m on its command line: also in "-mfairring", and behind other letters as in "-Im"."""
+    """The argument of -m on Python's command line: also in "-mfairring", and after other letters as in "-Im"."""
     for word, following in zip(words[1:], [*words[2:], ""], strict=True):
         flag = re.fullmatch(r"-[bBdEhiIOPqRsSuvVx?]*m(.*)", word)
         if flag:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent
 
 
 def file_for(torch_version: str) -> Path:
-    """The file of the C++ module for this torch. Raises ImportError, with the command to run, where there is none.
+    """The file of the C++ module for this torch. Raises ImportError, with the command to run, if there is none.
 
     torch_version: torch.__version__, such as "2.15.0+cu132".
     """
@@ -45,7 +45,7 @@ def minors_here() -> list[str]:
 def load_for(torch_version: str) -> ModuleType:
     """The C++ module for this torch, loaded as fairring._core; torch's libraries have to be in the process.
 
-    Raises ImportError as `file_for` does, and where the libraries of this torch are not those of its version on PyPI.
+    Raises ImportError as `file_for` does, and if the libraries of this torch are not those of its version on PyPI.
     """
     file = file_for(torch_version)
     loader = ExtensionFileLoader("fairring._core", str(file))

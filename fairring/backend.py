@@ -23,7 +23,7 @@ from fairring.trace.worker import register as register_worker
 @atexit.register
 def _end_all() -> None:
     """Groups that were not destroyed end before Python does."""
-    _core.end_all(failed=hasattr(sys, "last_value"))  # an exception that nobody caught
+    _core.end_all(failed=hasattr(sys, "last_value"))  # an uncaught exception
 
 
 NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
@@ -49,7 +49,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.weighted_shards = config.weighted_shards
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
     membership.trace_directory = str(config.trace or "")
-    membership.transports = ("tcp", "tcp") if config.tls else config.transports  # of all, TCP alone has TLS
+    membership.transports = ("tcp", "tcp") if config.tls else config.transports  # only TCP has TLS
     membership.lanes = config.lanes
     membership.devices = config.cuda.use != "off"
     membership.devices_on_trial = config.cuda.use == "auto"
@@ -103,7 +103,7 @@ def _addresses(config: Config, store: dist.Store) -> list[str]:
     if config.interfaces:
         return [facts.address_of(name) for name in config.interfaces]
     host, port = _master(store)
-    if not host and config.lighthouse:  # torchft's MASTER_ADDR is of one replica's ranks alone
+    if not host and config.lighthouse:  # torchft's MASTER_ADDR is for one replica's ranks only
         host, port = config.lighthouse
     if not host:
         host, port = config.master_address or "", config.master_port
@@ -111,14 +111,14 @@ def _addresses(config: Config, store: dist.Store) -> list[str]:
 
 
 def _master(store: dist.Store) -> tuple[str, int]:
-    """Where the store's master is, if it has one: ("", 0) for a file."""
+    """The address of the store's master, if it has one: ("", 0) for a file."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
 def _nccl_maker(for_nccl: Any) -> NcclMaker:
-    """What makes a group's NCCL when its first call on CUDA tensors needs it, in the generation that the group is in.
+    """The function that makes a group's NCCL for its first call on CUDA tensors, in the group's generation.
 
     The group is the one that is made here, or one that was split from it.
     """
@@ -135,7 +135,7 @@ def _nccl_maker(for_nccl: Any) -> NcclMaker:
 
 
 def _options_for_nccl(given: object) -> Any:
-    """A copy, for torch gives the same options to every group that is made with them. Raises ValueError."""
+    """A copy, because torch gives the same options to every group that is made with them. Raises ValueError."""
     if given is None:
         return None
     if not dist.is_nccl_available() or not isinstance(given, dist.ProcessGroupNCCL.Options):

@@ -3,8 +3,8 @@
     from fairring.between_sites import Residuals, as_bf16
     replica.register_comm_hook(Residuals(), as_bf16)
 
-The sum of each site is rounded to bf16 before it is sent to the others, and so is the sum of all sites. What rounding
-takes away is kept and added in the next step. All ranks get the same bits. docs/algorithms.md says what is promised.
+The sum of each site is rounded to bf16 before it is sent to the others, and so is the sum of all sites. Rounding errors
+are kept and added in the next step. All ranks get the same bits. docs/algorithms.md lists the promises.
 """
 
 # Without `from __future__ import annotations`: DDP compares the hook's annotations with the types themselves.
@@ -19,7 +19,7 @@ from fairring import _core
 
 
 class Residuals:
-    """What rounding has taken from each bucket's gradients: as many bytes as the gradients, on every rank.
+    """The rounding errors of each bucket's gradients: as many bytes as the gradients, on every rank.
 
     Each model needs an object of its own. group: the one that DDP uses; the default group if none is given.
     """
@@ -37,7 +37,7 @@ class Residuals:
         return known[1]
 
     def forget(self) -> None:
-        """Drops all residuals: after a call that failed they mean nothing."""
+        """Drops all residuals: after a failed call they are meaningless."""
         self._of_bucket.clear()
 
 

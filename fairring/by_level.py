@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class LevelError(Exception):
-    """The text names a level that there is not, or one twice."""
+    """The text names an unknown level, or one level twice."""
 
 
 def parse(text: str, default: Value, parse_one: Callable[[str], Value]) -> tuple[Value, Value]:

@@ -1,6 +1,6 @@
 """The command line `fairring`: one table of sub-commands, each a module of its own.
 
-What stands after a `--` is a command for the sub-command to run and reaches it untouched as `arguments.command`;
+Words after a `--` are a command for the sub-command to run and reach it unchanged as `arguments.command`;
 `arguments.words` are the words before it.
 """
 

@@ -1,7 +1,7 @@
-"""What the user can set: the only reader of the environment. docs/configuration.md's table is checked against it.
+"""The user's settings: the only reader of the environment. docs/configuration.md's table is checked against it.
 
 Every value is checked here, at init, on every rank; the C++ module gets plain values. All ranks of a job must agree on
-those that decide how they talk to each other (`Config.agreement`), which is checked when a group is first used.
+the values that decide how they talk to each other (`Config.agreement`). That is checked when a group is first used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 
 
 class Cuda(NamedTuple):
-    """Which calls on CUDA tensors are to be Fairring's."""
+    """The calls on CUDA tensors that Fairring carries out."""
 
     use: str = "off"  # or "on", "auto"
     least_bytes: int | None = None  # of a call; None: what goes with the use
@@ -43,7 +43,7 @@ OFF = Cuda()
 
 
 class ConfigError(ValueError):
-    """A setting that can't be used; the text names the variable, its value, the range and what to do."""
+    """A setting that can't be used; the text names the variable, its value, the range and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Config:
     slice_size: int = 25 * MIB
     weighted_shards: bool = False
     heartbeat_timeout: float = 60.0
-    # Of the rails, and between sites: or "tcp": connections of our own, or TensorPipe's "uv", "shm", "ibv"
+    # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
     transports: tuple[str, str] = ("auto", "auto")
     lanes: tuple[int, int] = (1, 1)  # likewise
     cost_rows: CostRows | None = None
@@ -139,13 +139,13 @@ class Config:
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
-    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, where the store does not tell
+    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell
     master_port: int = 0
     lighthouse: tuple[str, int] | None = None  # TORCHFT_LIGHTHOUSE: torchft's own, host and port; replicas share it
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
-        """Reads and checks all variables. Raises ConfigError at the first that is unknown or can't be used."""
+        """Reads and checks all variables. Raises ConfigError at the first one that is unknown or can't be used."""
         variables = os.environ if environment is None else environment
         _refuse_unknown(variables)
         values: dict[str, object] = {}

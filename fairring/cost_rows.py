@@ -1,4 +1,4 @@
-"""The planner's cost rows as a file: what `fairring check --save` writes and FAIRRING_COST_ROWS names.
+"""The planner's cost rows as a file, which `fairring check --save` writes and FAIRRING_COST_ROWS names.
 
 One row per level: seconds of latency per step, seconds per further message, bytes per second of a rank each way, bytes
 of input summed per second. The third level, of sites, may be missing: it then has the rails' row.
@@ -22,7 +22,7 @@ Row = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class CostRows:
-    """By level: machine, rail, and site where it was measured."""
+    """By level: machine, rail, and site if it was measured."""
 
     rows: tuple[Row, ...]
 
@@ -31,7 +31,7 @@ class CostRows:
         return [*self.rows, self.rows[-1]][: len(LEVELS)]
 
     def digest(self) -> str:
-        """Equal where the rows are: for the comparison between ranks."""
+        """Equal if and only if the rows are: for the comparison between ranks."""
         return hashlib.sha256(repr(self.rows).encode()).hexdigest()[:12]
 
 
@@ -42,7 +42,7 @@ def write(path: Path, rows: Sequence[Row], measured: str) -> None:
 
 
 def read(path: Path) -> CostRows:
-    """Raises OSError where the file can't be read, ValueError where it holds no cost rows."""
+    """Raises OSError if the file can't be read, ValueError if it holds no cost rows."""
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f'it does not begin with "format": "{FORMAT}"')

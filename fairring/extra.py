@@ -1,4 +1,4 @@
-"""What the commands need and the process group does not: the packages of the extra `tools`."""
+"""The packages of the extra `tools`, which the commands need and the process group does not."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 IF_INET6 = Path("/proc/net/if_inet6")
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback")
-ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # kept for documents, so nobody's: the way there is the default route
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # reserved for documentation: the route to them is the default route
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 def machine() -> str:
     """Equal on two ranks if and only if they share a machine.
 
-    The boot id alone is shared by all containers and network namespaces of a host, which can't reach each other's
+    All containers and network namespaces of a host share its boot id, but they can't reach each other's
     shared memory or unix sockets; the namespace's inode and the host name tell them apart.
     """
     return f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"
@@ -32,7 +32,7 @@ def machine() -> str:
 def device_machine(nccl_host: str | None) -> str:
     """Equal on two ranks if NCCL joins their GPUs without a network: in one NVLink domain, or else on one host.
 
-    Hosts are told as NCCL tells them, so containers of a host are one machine where NCCL takes them for one.
+    Hosts are told apart as in NCCL, so containers of a host are one machine if NCCL takes them for one.
     nccl_host: NCCL_HOSTID, which replaces the host's name and boot id.
     """
     return nvlink.domain() or nccl_host or f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}"
@@ -41,9 +41,9 @@ def device_machine(nccl_host: str | None) -> str:
 def address_towards(host: str, port: int) -> str:
     """The local IP address from which this machine reaches a host: that of the interface that routing chooses.
 
-    Where the host is this machine under a name that others know it by too, the address of the default route: the name
-    may stand for a loopback address here (Debian writes 127.0.1.1 into /etc/hosts), at which nobody else reaches us.
-    Loopback where the host's name is unknown here or no way leads there. No packet is sent.
+    If the host is this machine under a name that others know too, it is the address of the default route: the name may
+    stand for a loopback address here (Debian writes 127.0.1.1 into /etc/hosts), at which no other machine reaches us.
+    Loopback if the host's name is unknown here or there is no route to it. No packet is sent.
     """
     address = _way_to(host, port)
     if address is None or not _is_loopback(address) or _is_loopback(host):
@@ -75,7 +75,7 @@ def _way_to(host: str, port: int) -> str | None:
 
 
 def _text(family: int, name: tuple[str, int] | tuple[str, int, int, int]) -> str:
-    """A socket's own address, with the interface where an IPv6 address has no meaning without it: "fe80::1%eth0"."""
+    """A socket's own address, with the interface if an IPv6 address has no meaning without it: "fe80::1%eth0"."""
     host = name[0].partition("%")[0]
     if family == socket.AF_INET6 and len(name) == 4 and ipaddress.ip_address(host).is_link_local:
         return f"{host}%{socket.if_indextoname(name[3])}"
@@ -85,7 +85,7 @@ def _text(family: int, name: tuple[str, int] | tuple[str, int, int, int]) -> str
 def address_of(interface: str, variable: str = "TP_SOCKET_IFNAME") -> str:
     """The first IPv4 address of a network interface, else its first IPv6 one.
 
-    variable: where its name stands. Raises ConfigError, with the interfaces there are, where it does not exist or has
+    variable: the variable that names it. Raises ConfigError, with the present interfaces, if it does not exist or has
     no address.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

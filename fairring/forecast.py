@@ -1,4 +1,4 @@
-"""What the planner predicts with some settings, for commands that show it."""
+"""The planner's predictions under given settings, for commands that show them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Sequence[tuple[float, float, float, float]]
 
 
 def rows_of(config: Config, rail: str, site: str = "tcp") -> Rows:
-    """The cost rows by level: of the file that the settings name, or those that are built in for the transports."""
+    """The cost rows by level: from the file that the settings name, or the built-in ones for the transports."""
     from fairring import _core
 
     return config.cost_rows.by_level() if config.cost_rows else _core.built_in_rows(rail, site)
@@ -38,7 +38,7 @@ def forecast(
 def plan_question(
     config: Config, machines: Sequence[str], rows: Rows, call_bytes: int, sites: Sequence[str] = ()
 ) -> _core.PlanQuestion:
-    """As forecast() has them, for the C++ module."""
+    """forecast()'s arguments in the form of the C++ module."""
     from fairring import _core
 
     question = _core.PlanQuestion()
@@ -59,7 +59,7 @@ def bytes_per_second(option: str, rate: str) -> float:
 
 
 def at_rate(rows: Rows, rate: str, ranks: int) -> Rows:
-    """The rows with the bandwidth between machines that each of a machine's ranks has of a link. Raises ValueError."""
+    """The rows with each rank's share of a machine's link as bandwidth between machines. Raises ValueError."""
     share = bytes_per_second("--rate", rate) / ranks
     machine, rail, *others = rows
     return [machine, (*rail[:2], share, rail[3]), *others]

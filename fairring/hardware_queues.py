@@ -1,7 +1,7 @@
 """The hardware queues of a CUDA device, which the streams of a process share.
 
-A stream that stands at a gate of Fairring's (docs/cuda.md) holds up every other stream in its queue, those of the
-program too. CUDA reads how many there are when it is first used.
+A stream that stands at a gate of Fairring's (docs/cuda.md) holds up every other stream in its queue, including the
+program's. CUDA reads the number of queues when it is first used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _log = logging.getLogger("fairring")
 
 
 def raise_their_number() -> None:
-    """Asks CUDA for as many as it has, where FAIRRING_CUDA is on or auto, nobody has chosen, and CUDA is yet unused."""
+    """Asks CUDA for the most queues, if FAIRRING_CUDA is on or auto, the variable is unset, and CUDA is unused."""
     import torch
 
     use = os.environ.get("FAIRRING_CUDA", "").strip().partition(":")[0]
@@ -28,7 +28,7 @@ def raise_their_number() -> None:
 
 
 def few() -> str:
-    """How many there are, where they are too few for calls to overlap with anything; else empty."""
+    """The number of queues, if they are too few for calls to overlap with anything; else empty."""
     text = os.environ.get(VARIABLE, "").strip()
     return text if text.isdigit() and int(text) < DEFAULT else ""
 

@@ -1,7 +1,7 @@
-"""Which steps count after members of a group have died: what survivors agree on when they meet again.
+"""The steps that count after members of a group have died, by the agreement of the survivors when they meet again.
 
 A call that was under way when a rank died may have ended well on some of the others and not on the rest. When the
-survivors meet again, by `shrink_group` or `reconfigure`, each tells how many calls were complete there, and all learn
+survivors meet again, by `shrink_group` or `reconfigure`, each reports how many calls were complete there, and all learn
 the same: the last call that is complete on all of them, with every call before it. Keep a copy of the state of the last
 two steps, each with its mark; after the meeting go back to the last one that counts:
 
@@ -14,7 +14,7 @@ two steps, each with its mark; after the meeting go back to the last one that co
             ...  # shrink_group, or reconfigure and its wait()
             last = members.last_complete()
             kept = [one for one in kept if last.mark and one[0] <= last.mark]
-            ...  # who has none left takes the state of one that has
+            ...  # a rank without a copy takes the state of one that has one
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["LastComplete", "Mark", "last_complete", "mark"]
 
 
 class Mark(NamedTuple):
-    """A place in a rank's calls; marks of one rank compare in time. Other ranks' have other numbers."""
+    """A place in a rank's calls. Marks of one rank compare in time; other ranks' marks have other numbers."""
 
     group: int  # how many groups this rank had left before: 0, 1, ...
     calls: int  # collective calls in that one, of which the meeting of a changed group is the first
@@ -42,7 +42,7 @@ class LastComplete(NamedTuple):
 
 
 def mark(group: dist.ProcessGroup | None = None) -> Mark:
-    """After the collective calls that this rank has made so far.
+    """The mark after the collective calls that this rank has made so far.
 
     group: one of Fairring's; the default group if none is given. Raises ValueError if it is another backend's, and
     DistBackendError if it has no members.
@@ -54,10 +54,10 @@ def mark(group: dist.ProcessGroup | None = None) -> Mark:
 
 
 def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None:
-    """What the ranks of a group that was shrunk or reconfigured agreed on when they met; alike on all of them.
+    """The last complete call on which the ranks of a shrunk or reconfigured group agreed when they met.
 
-    A mark that is not above `mark` belongs to a step that counts on all ranks; what came after it counts on none. A
-    survivor that learns it at a later attempt learns the same. None before the meeting has ended, and where no rank was
+    It is the same on all ranks. A step whose mark is not above `mark` counts on all ranks; a later step counts on none.
+    A survivor that learns it at a later attempt learns the same. None before the meeting has ended, and if no rank was
     in a group before.
     """
     found = _core.last_complete(_backend(group))

@@ -1,7 +1,7 @@
-"""What of this host makes its calls on CUDA tensors NCCL's under FAIRRING_CUDA=auto, whatever the device itself can do.
+"""The reasons on this host to leave calls on CUDA tensors to NCCL under FAIRRING_CUDA=auto, however able the device is.
 
-Where NCCL's network reaches the GPUs' own memory, rails from pinned memory are slower than NCCL is. Some settings, and
-a GPU that processes share, keep streams that stand at gates from overlapping with anything.
+If NCCL's network reaches the GPUs' own memory, rails from pinned memory are slower than NCCL. With some settings, and
+on a GPU that processes share, streams that stand at gates overlap with nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNWANTED = {
 
 
 def reason(rails: str, environment: Mapping[str, str] | None = None) -> str:
-    """Why calls are better left to NCCL here, as one text; empty: nothing says so. rails: FAIRRING_CUDA_RAILS."""
+    """The reason to leave calls to NCCL here, as one text; empty: there is none. rails: FAIRRING_CUDA_RAILS."""
     variables = os.environ if environment is None else environment
     for name, (value, effect) in UNWANTED.items():
         if variables.get(name, "").strip() == value:

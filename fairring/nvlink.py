@@ -1,7 +1,7 @@
-"""The NVLink domain of this machine's GPUs: GPUs of one domain reach each other by NVLink, on whatever hosts they are.
+"""The NVLink domain of this machine's GPUs: GPUs of one domain reach each other by NVLink, even on different hosts.
 
-NVML says so, the library that comes with NVIDIA's driver. It is asked about all GPUs that it shows, whichever this rank
-uses, so that all ranks of a machine get one answer, and no rank begins to use a device.
+The answer comes from NVML, the library of NVIDIA's driver. It is asked about all GPUs that it shows, not only the one
+that this rank uses, so that all ranks of a machine get one answer, and no rank begins to use a device.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ VERSION = ctypes.sizeof(_FabricInfo) | 2 << 24  # as NVML numbers its structures
 
 
 def domain() -> str:
-    """Equal on two machines if and only if their GPUs are in one domain; empty where they are in none that has a name.
+    """Equal on two machines if and only if their GPUs are in one domain; empty if they are in none that has a name.
 
-    Empty too where NVML is not there, or too old to know, or knows GPUs of several domains.
+    Also empty if NVML is missing or too old to tell, or if there are GPUs of several domains.
     """
     try:
         nvml = ctypes.CDLL(LIBRARY)
@@ -65,7 +65,7 @@ def _domains(nvml: ctypes.CDLL) -> Iterator[str]:
 def _domain_of(nvml: ctypes.CDLL, device: ctypes.c_void_p) -> str:
     info = _FabricInfo(version=VERSION)
     known = nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(info)) == SUCCESS
-    # Of NVSwitches inside one host the cluster is all zeros: it has no name that other hosts could share.
+    # With NVSwitches inside one host the cluster is all zeros: it has no name that other hosts could share.
     if not known or info.state != FABRIC_COMPLETED or info.status != SUCCESS or not any(info.cluster):
         return ""
     return f"nvlink-{bytes(info.cluster).hex()}-{info.clique}"

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The best first. Raises ValueError or what the parsers of sizes and machines raise."""
+    """The predictions, the best first. Raises ValueError, or what the parsers of sizes and machines raise."""
     from fairring.config import Config, size
     from fairring.forecast import at_rate, bytes_per_second, forecast, rows_of
     from fairring.lab.cluster import parse_machines
@@ -121,7 +121,7 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
 
 
 def _rivals(chosen: dict[str, Any], others: Sequence[dict[str, Any]]) -> Table:
-    """The choice beside what others do."""
+    """The choice beside other algorithms."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -1,8 +1,8 @@
-"""What a ring or a tree over all ranks would take across sites, by the planner's own cost rows: to compare with.
+"""The time that a ring or a tree over all ranks would take across sites, by the planner's own cost rows, to compare.
 
-Both as NCCL lays them: ranks in order, site after site, so a ring crosses each site's uplink once in and once out, and
-trees are built in each site and their roots chained. One connection crosses between two sites; scattered, all machines
-of a site have a part of it. Sums are left out. docs/algorithms.md derives the terms.
+Both are laid as NCCL lays them: ranks in order, site after site. So a ring crosses each site's uplink once in and once
+out, and trees are built in each site and their roots chained. One connection crosses between two sites; if it is
+scattered, all machines of a site carry a part of it. Sums are left out. docs/algorithms.md derives the terms.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def rivals(shape: Shape, rows: Sequence[Row], call_bytes: int) -> list[Rival]:
 
 
 def _ring(shape: Shape, rows: Sequence[Row], call_bytes: int, scattered: bool) -> Rival:
-    """Every piece goes round twice, past all edges but one; the slowest edge decides of large calls."""
+    """Every piece goes round twice, past all edges but one; the slowest edge decides large calls."""
     edges = (shape.ranks - shape.machines, shape.machines - shape.sites, shape.sites)
     latency = 2 * sum(count * (row[0] + row[1]) for count, row in zip(edges, rows, strict=True))
     moved = 2 * call_bytes * (shape.ranks - 1) / shape.ranks
@@ -52,7 +52,7 @@ def _ring(shape: Shape, rows: Sequence[Row], call_bytes: int, scattered: bool) -
 
 
 def _tree(shape: Shape, rows: Sequence[Row], call_bytes: int, scattered: bool) -> Rival:
-    """Up and down; of a chain of sites those in the middle pass on what others have summed."""
+    """Up and down; the sites in the middle of a chain also pass on the others' sums."""
     per_site = shape.machines / shape.sites
     depths = (shape.ranks / shape.machines - 1, math.log2(per_site), shape.sites - 1)
     latency = 2 * sum(depth * (row[0] + row[1]) for depth, row in zip(depths, rows, strict=True))

@@ -1,7 +1,7 @@
-"""What calls and training steps take on clusters that nobody has, in virtual time: `fairring plan --simulate`.
+"""The time of calls and training steps on hypothetical clusters, in virtual time: `fairring plan --simulate`.
 
-Every rank of the cluster runs the engine that it runs in a job; the network and what a core's work costs are models
-(docs/simulation.md). One simulation for each number of machines, and for each size of a call or one training step.
+Every rank of the cluster runs the engine that it runs in a job; the network and the cost of a core's work are models
+(docs/simulation.md). There is one simulation for each number of machines and each call size or training step.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_unused(arguments: argparse.Namespace) -> None:
-    """ValueError where an option stands that is of use in virtual time alone."""
+    """Raises ValueError if there is an option that has a meaning only in virtual time."""
     for name in ONLY_SIMULATED:
         if getattr(arguments, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} is for --simulate; add that, or leave it out")
 
 
 def simulate(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """An answer for each cluster and size, as soon as it is there. Raises ValueError, or what the parsers raise."""
+    """Yields an answer for each cluster and size as soon as it is there. Raises ValueError, or as the parsers do."""
     _check(arguments)
     clusters = list(_clusters(arguments))
     model = _model(arguments)
@@ -77,7 +77,7 @@ def simulate(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def show(answers: Iterable[dict[str, Any]], as_json: bool) -> None:
-    """Each line as soon as it is there; JSON as a whole."""
+    """Prints each line as soon as it is there; JSON as a whole."""
     if as_json:
         print(json.dumps(list(answers), indent=2))
         return

@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-Kind = tuple[torch.dtype, torch.device, torch.Size]  # what tables have in common that can share an exchange
+Kind = tuple[torch.dtype, torch.device, torch.Size]  # tables of the same kind can share an exchange
 Exchange = Future[None]
 
 
@@ -37,10 +37,10 @@ def fuse(replica: DistributedDataParallel) -> None:
 
 
 class _Fusion:
-    """What waits in the present backward pass, by kind.
+    """The gradients that wait in the present backward pass, by kind.
 
-    How many tables there are of a kind is seen in the first pass, whose exchanges wait for DDP's last bucket. Buckets
-    come in the same order on all ranks, so all ranks' exchanges do.
+    The first pass counts the tables of each kind, so its exchanges wait for DDP's last bucket. Buckets come in the same
+    order on all ranks, and so do the exchanges.
     """
 
     def __init__(self, group: Any) -> None:
@@ -78,7 +78,7 @@ class _Fusion:
         work: Any = dist.all_reduce(table, group=self._group, async_op=True)
 
         def distribute(done: Future[Any]) -> None:
-            done.value()  # raises what the exchange failed of
+            done.value()  # raises the exchange's error
             _distribute(table, gradients)
             if stream is not None:
                 _hand_over(gradients, stream)
@@ -108,7 +108,7 @@ def _first_rows(gradients: Sequence[Tensor]) -> list[int]:
 
 
 def _concatenate(gradients: Sequence[Tensor]) -> Tensor:
-    """The tables as one, each behind the one before."""
+    """The tables as one, end to end."""
     if len(gradients) == 1:
         return gradients[0]
     firsts = _first_rows(gradients)
@@ -119,7 +119,7 @@ def _concatenate(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
-    """The reduced table's rows to the gradients that they are of, whose values are then views of it."""
+    """Gives the reduced table's rows back to their gradients, whose values are then views of it."""
     if len(gradients) == 1:
         return
     table = table.coalesce()
@@ -135,7 +135,7 @@ def _distribute(table: Tensor, gradients: Sequence[Tensor]) -> None:
 
 
 def _hand_over(gradients: Sequence[Tensor], stream: torch.cuda.Stream) -> None:
-    """From the stream of a callback, where they were made, to that on which DDP and the optimizer read them.
+    """Orders the stream on which DDP and the optimizer read the gradients behind the callback's stream that made them.
 
     The future that DDP waits for knows of no device.
     """

@@ -3,8 +3,8 @@
     manager = torchft.Manager(pg=fairring.torchft.ProcessGroupFairring(timeout=timedelta(seconds=30)), ...)
 
 torchft decides which replicas take part in a step; this group takes them in by reconfigure, in the same process. The
-members meet without a store: their handles come by torchft's lighthouse, or, where torchft calls configure (0.2.0),
-by the store that it names, which may end as soon as they have met. Needs torch 2.15.
+members meet without a store: their handles come by torchft's lighthouse, or, if torchft calls configure (0.2.0), by the
+store that it names, which may end as soon as they have met. Needs torch 2.15.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         super().__init__(timeout)
         self._pg: dist.ProcessGroup | None = None
         self._id = secrets.token_hex(16)
-        # Kept where _pg is not: its handle stays the same, and an abort is over with the next reconfigure.
+        # Outlives _pg: its handle stays the same, and an abort is over with the next reconfigure.
         self._lasting: dist.ProcessGroup | None = None
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -58,13 +58,13 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         return self._id
 
     def get_reconfigure_handle(self) -> str:
-        """What the other members need to know of this rank; to be kept from strangers as the job's store is."""
+        """The handle by which other members find this rank. It must be kept as private as the job's store."""
         handle = {"fairring": self._group(dist.HashStore()).get_reconfigure_handle()}
-        # What torchft's wrappers around a group look for. No store has a part in it.
+        # torchft's wrappers around a group look for these keys. No store takes part.
         return json.dumps({"id": self._id, "store": "", "global_rank": getattr(self, "_global_rank", None)} | handle)
 
     def reconfigure(self, opts: ReconfigureOptions) -> dist.Work:
-        """Leaves the members of before for those of these handles; the work ends when all of them have done so."""
+        """Leaves the former members for those of these handles; the work ends when all of them have done so."""
         options = ReconfigureOptions()
         options.uuid, options.timeout = opts.uuid, opts.timeout
         options.handles = type(opts.handles)(_ours(handle) for handle in opts.handles)
@@ -76,10 +76,10 @@ class ProcessGroupFairring(ProcessGroupWrapper):
     def configure(
         self, store_addr: str, replica_id: str, rank: int, world_size: int, *_others: Any, **_more: Any
     ) -> None:
-        """The same in the words of torchft 0.2.0: the handles are exchanged through a store. Waits for all members.
+        """The same in the interface of torchft 0.2.0: handles are exchanged through a store. Waits for all members.
 
-        store_addr: host:port/prefix, another prefix each time. rank: of this member, a replica; world_size: how many
-        there are. What else torchft says (its ranks within a replica) changes nothing here.
+        store_addr: host:port/prefix, another prefix each time. rank: of this member, a replica; world_size: the number
+        of members. torchft's other arguments (its ranks within a replica) change nothing here.
         """
         self._replica_id = replica_id  # for what torchft logs of an abort
         store = create_store_client(store_addr, self._timeout)
@@ -96,7 +96,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         self.reconfigure(options).wait()
 
     def errored(self) -> Exception | None:
-        """Why this group needs to be reconfigured before its next call; None where it need not be."""
+        """The reason why this group must be reconfigured before its next call; None if it need not be."""
         if self._pg is None:
             return RuntimeError("the process group has no members: it was aborted, or never reconfigured")
         text = _core.first_error(self._pg._get_backend(torch.device("cpu")))
@@ -124,7 +124,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
             made = backend.create(options, None)
             group = dist.ProcessGroup(store, 0, 1)
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-            # For the CPU alone: members that change have no NCCL.
+            # For the CPU only: members that change have no NCCL.
             group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, made)
             self._lasting = group
         return self._lasting

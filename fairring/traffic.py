@@ -1,4 +1,4 @@
-"""Counts what a rank has moved at each level, to show what the calls of a program cost.
+"""Counts the traffic of a rank at each level, to show the cost of a program's calls.
 
     from fairring.traffic import counting, traffic
     with counting() as moved:
@@ -7,7 +7,7 @@
 
 Small messages that wait for the same peer go out together: `messages` counts them before that, `sends` after. Counting
 costs nothing, because Fairring counts anyway. Under torch's profiler each stretch leaves an event in the trace, whose
-name says what was moved.
+name gives the traffic.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fairring.plan import level_names
 
 @dataclass(frozen=True)
 class Moved:
-    """What one rank moved at one level: what it read from its peers' memory within the machine, or sent above that."""
+    """The traffic of one rank at one level: reads from its peers' memory within the machine, sends above that."""
 
     messages: int = 0
     bytes: int = 0
-    sends: int = 0  # in which the messages went out, several in one; 0 within the machine, where nothing is sent
+    sends: int = 0  # each carries one message or several; 0 within the machine, where nothing is sent
 
     def __sub__(self, other: Moved) -> Moved:
         return Moved(self.messages - other.messages, self.bytes - other.bytes, self.sends - other.sends)
@@ -40,7 +40,7 @@ class Moved:
 
 
 def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
-    """What this rank has moved since the group was made, by level: machine, rail, and site or groups (of machines).
+    """The traffic of this rank since the group was made, by level: machine, rail, and site or groups (of machines).
 
     group: one of Fairring's; the default group if none is given. Raises ValueError if it is another backend's. The
     result is empty before the group's first call, and in a group of one rank. Calls that NCCL carries out are not
@@ -71,9 +71,9 @@ def shares(group: dist.ProcessGroup | None = None) -> list[float]:
 
 @contextmanager
 def counting(group: dist.ProcessGroup | None = None) -> Iterator[dict[str, Moved]]:
-    """Counts what this rank moves within the block; the dictionary is filled when the block ends.
+    """Counts this rank's traffic within the block; the dictionary is filled when the block ends.
 
-    What peers still fetch of its calls may be counted later. Raises as traffic() does.
+    Data of its calls that peers still fetch may be counted later. Raises as traffic() does.
     """
     before = traffic(group)
     moved: dict[str, Moved] = {}

@@ -17,7 +17,7 @@ class Authority:
         self._request(self._key, self.certificate, name, "-x509", "-days", "2")
 
     def issue(self, name: str, days: int = 2) -> dict[str, str]:
-        """What a rank needs, as its variables. days: until it expires."""
+        """The variables that give a rank its certificate. days: until it expires."""
         key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
         self._request(key, request, name)
         signing = ["-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial", "-days", str(days)]

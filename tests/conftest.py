@@ -1,4 +1,4 @@
-"""Worlds of ranks on this machine (ranks.py) that tests share. Those that one test changes are its own: `strangers`."""
+"""Worlds of ranks on this machine (ranks.py) that tests share. Tests that change theirs have their own: `strangers`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def three() -> Iterator[Ranks]:
 
 @pytest.fixture
 def strangers() -> Iterator[Ranks]:
-    """Two ranks without a group yet, for one test alone."""
+    """Two ranks without a group yet, for a single test."""
     ranks = Ranks(2)
     yield ranks
     ranks.kill()
@@ -46,7 +46,7 @@ def strangers() -> Iterator[Ranks]:
 
 @pytest.fixture(scope="module", params=["2x1", pytest.param("3x1", marks=pytest.mark.slow), "2x2"])
 def gpu_cluster(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    """Emulated machines on the GPUs of this one (gpu_machines.py), as the next."""
+    """Emulated machines on the GPUs of this one (gpu_machines.py); so does the next fixture."""
     yield from _emulated(request.param)
 
 

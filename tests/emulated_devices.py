@@ -12,5 +12,5 @@ only_there = pytest.mark.skipif(not ARE_HERE, reason="of emulated devices")
 
 
 def fewer(elements: int) -> int:
-    """A sixteenth there, where a core computes for the device; the slices of gpu_machines.py are as much smaller."""
+    """A sixteenth on emulated devices, where a core computes; the slices of gpu_machines.py are smaller by as much."""
     return elements // 16 if ARE_HERE else elements

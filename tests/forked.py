@@ -27,7 +27,7 @@ RESOLVER = {"RES_OPTIONS": "timeout:1 attempts:1"}
 
 @functools.cache
 def context() -> ForkServerContext:
-    """The processes have their variables from the start on: libraries read them once.
+    """The processes have their variables from the start: libraries read them once.
 
     Returns once all is imported: on a busy machine that takes minutes, which no test has to reckon with.
     """

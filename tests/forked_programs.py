@@ -63,7 +63,7 @@ def _admit(listener: socket.socket, context: ForkServerContext, _folder: tempfil
             with placeholders.pop(sentinel) as placeholder, suppress(OSError):
                 placeholder.sendall(str(code).encode())
         for sentinel, placeholder in placeholders.items():
-            if placeholder in ready:  # it says nothing, so it was killed
+            if placeholder in ready:  # it reports nothing, so it was killed
                 players[sentinel].kill()
         if listener in ready:
             placeholder, _ = listener.accept()

@@ -36,7 +36,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     of_last: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """environment: of all ranks. of_last: of the last one besides.
+    """environment: of all ranks. of_last: additional variables of the last one.
 
     On emulated devices ranks are forked, unless a variable is for `import torch`.
     """
@@ -53,5 +53,5 @@ def start(
 
 
 def _take_device(rank: int) -> None:
-    hardware_queues.raise_their_number()  # what a rank was forked from had not been told to use CUDA
+    hardware_queues.raise_their_number()  # the process that ranks were forked from had not been told to use CUDA
     torch.cuda.set_device(rank % torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""Programs to run in a lab, and ways to look at one from outside: shared by the tests of the emulated cluster."""
+"""Programs to run in a lab, and ways to observe one from outside: shared by the tests of the emulated cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def python(program: str, *arguments: str) -> list[str]:
 
 
 def errors(running: lab.Lab, ranks: Sequence[int]) -> list[str]:
-    """What each of these ranks, which carry out endless.py, has printed once all have failed. Kills them."""
+    """The output of each of these ranks, which run endless.py, once all have failed. Kills them."""
     for rank in ranks:
         running.wait_for_output(rank, "after", 2 * TIMEOUT_SECONDS)
     for rank in ranks:
@@ -102,7 +102,7 @@ def read_lines(process: subprocess.Popen[str], count: int) -> list[str]:
 
 
 def await_end(pidfd: int) -> None:
-    """Until the process that the descriptor stands for has ended."""
+    """Waits until the process that the descriptor stands for has ended."""
     assert select.select([pidfd], [], [], TIMEOUT_SECONDS)[0], "the process still runs"
     os.close(pidfd)
 
@@ -124,7 +124,7 @@ def child_of(pid: int) -> int:
 def namespaces_in_use() -> set[str]:
     found = set()
     for process in Path("/proc").iterdir():
-        # Others come and go meanwhile, and some aren't ours to look at.
+        # Others come and go meanwhile, and some are not ours to inspect.
         with suppress(OSError):
             if process.name.isdigit():
                 found.add(network_namespace(process.name))

@@ -1,4 +1,4 @@
-"""Traces of a job that never ran: its calls are of one size, and all times follow from what ranks and links take."""
+"""Traces of a job that never ran: its calls are of one size, and all times follow from the costs of ranks and links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATENCY = 50e-6
 
 @dataclass
 class Job:
-    """Seconds and bytes/s; by rank or machine where a rank or machine differs from the others."""
+    """Seconds and bytes/s; by rank or machine if a rank or machine differs from the others."""
 
     machines: int = 3
     ranks: int = 2  # of each machine
@@ -25,14 +25,14 @@ class Job:
     slow_rate: dict[int, float] = field(default_factory=dict)  # by machine
     queued: dict[int, float] = field(default_factory=dict)  # of a second
     again: dict[int, int] = field(default_factory=dict)  # of 10 000 packets from there, by machine
-    ahead: dict[int, float] = field(default_factory=dict)  # by machine: what its clock shows too much
+    ahead: dict[int, float] = field(default_factory=dict)  # by machine: how far its clock is ahead
 
     @property
     def world(self) -> int:
         return self.machines * self.ranks
 
     def traces(self) -> list[RankTrace]:
-        """Of all ranks, each by its own machine's clock."""
+        """The traces of all ranks, each by its own machine's clock."""
         self._calls: dict[int, list[Call]] = {rank: [] for rank in range(self.world)}
         self._steps: dict[int, list[Step]] = {rank: [] for rank in range(self.world)}
         self._sends: dict[int, list[Send]] = {rank: [] for rank in range(self.world)}

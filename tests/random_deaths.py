@@ -82,7 +82,7 @@ def kind_of(step: int) -> str:
 
 @dataclass
 class Fault:
-    """Of a rank."""
+    """A fault of a rank."""
 
     kind: str  # of KILLS or STOPS
     step: int  # of the round; -1: the meeting
@@ -95,7 +95,7 @@ class Fault:
 
 @dataclass
 class Cut:
-    """Of the link of a machine."""
+    """A cut of a machine's link."""
 
     kind: str  # of CUTS
     machine: int
@@ -105,7 +105,7 @@ class Cut:
 
 @dataclass
 class Player:
-    """One rank, and the states that it may have to go back to."""
+    """One rank, and the states that it may have to return to."""
 
     kept: list[tuple[Mark, State]] = field(default_factory=list)
     members: list[int] = field(default_factory=list)  # by rank of its group
@@ -115,7 +115,7 @@ PLAYER = Player()
 
 
 def enter_machine(rank: int, pids: list[int]) -> None:
-    """pids: of a process on each machine of the lab. This process has one thread yet."""
+    """pids: of a process on each machine of the lab. This process still has one thread."""
     namespaces.enter_those_of(pids[machine_of(rank)])
 
 
@@ -135,7 +135,7 @@ def begin_with_store(rank: int, port: int, timeout: timedelta) -> None:
 
 @dataclass
 class Round:
-    """What all members of a group are told."""
+    """The message to all members of a group."""
 
     uuid: int
     members: list[int]  # by rank
@@ -167,7 +167,7 @@ def play(rank: int, round_: Round) -> Report:
 
 
 def meet(round_: Round, fault: Fault | None) -> bool:
-    """False: nobody is to leave."""
+    """False: no rank is to leave."""
     fault_at(fault, -1, "before")
     if round_.handles is None:
         excluded = [index for index, member in enumerate(PLAYER.members) if member not in round_.members]
@@ -189,7 +189,7 @@ def fault_at(fault: Fault | None, step: int, moment: str) -> None:
 
 
 def go_back() -> list[int | None] | None:
-    """To the last state that counts."""
+    """Returns to the last state that counts."""
     last = fairring_members.last_complete()
     if last is None:
         return None
@@ -199,7 +199,7 @@ def go_back() -> list[int | None] | None:
 
 
 def catch_up() -> State:
-    """All take the state of one that has some; those that have one have the same."""
+    """All take the state of a rank that has one; the ranks that have one have the same."""
     has = torch.zeros(dist.get_world_size(), dtype=torch.int64)
     has[dist.get_rank()] = 1 if PLAYER.kept else 0
     dist.all_reduce(has)
@@ -261,7 +261,7 @@ def machine_of(rank: int) -> int:
 
 
 class Game:
-    """The rounds of one seed; raises AssertionError where ranks disagree, or do not come back."""
+    """The rounds of one seed; raises AssertionError if ranks disagree, or do not come back."""
 
     def __init__(self, seed: int, shrinks: bool, kinds: Sequence[str] = KILLS, cluster: lab.Lab | None = None) -> None:
         """cluster: MACHINES machines of one process each, for CUTS; for a group that is shrunk its links stay whole."""
@@ -349,7 +349,7 @@ class Game:
         return chosen
 
     def left_after_a_shrink(self) -> list[int]:
-        """A group that has failed must lose somebody: who died, was stopped, or was late without a fault."""
+        """A group that has failed must lose a rank: one that died, was stopped, or was late without a fault."""
         left = [member for member in self.members if member in self.alive]
         if not self.failed or len(left) == 1:
             return left
@@ -382,7 +382,7 @@ class Game:
         return reports
 
     def attend(self, pending: list[int]) -> list[int]:
-        """Cuts the link and lets ranks go on, when it is time. Returns those that never will."""
+        """Cuts the link and lets ranks go on, when it is time. Returns the ranks that never will."""
         now = time.monotonic()
         self.attend_to_link(now)
         stopped = [rank for rank in pending if self.ranks.is_stopped(rank)]
@@ -427,7 +427,7 @@ def state_at_the_end(_rank: int) -> State:
 
 
 def make_cluster() -> lab.Lab:
-    """Raises lab.LabError where namespaces are not possible."""
+    """Raises lab.LabError if namespaces are not possible."""
     return lab.Lab(["sleep", "infinity"], [1] * MACHINES, "none", network="namespaces")
 
 

@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 TIMEOUT_SECONDS = 120
 _STACKS_SECONDS = 3  # for a rank to write more of its stacks
-_ATTEND_SECONDS = 0.02  # between two looks at the ranks that have not come back
+_ATTEND_SECONDS = 0.02  # between two checks of the ranks that have not come back
 
 
 class RankError(AssertionError):
@@ -39,7 +39,7 @@ class RankError(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a function ended on a rank: its result, or a text that says why there is none."""
+    """The outcome of a function on a rank: its result, or a text that says why there is none."""
 
     word: str  # ok, wrong (an assertion), error (another exception), hang, died (the process), or left out
     text: str = ""
@@ -96,7 +96,7 @@ class Ranks:
         return ranks
 
     def outcomes(self, ranks: list[int], attend: Callable[[list[int]], list[int]] | None = None) -> list[Outcome]:
-        """Of a call that was begun, in the order of `ranks`. A rank that does not come back ends all processes.
+        """The outcomes of a call that was begun, in the order of `ranks`. If a rank does not return, all are ended.
 
         attend: is called again and again with the ranks that have not come back, and returns those that are not to be
         waited for.
@@ -137,7 +137,7 @@ class Ranks:
         return answer
 
     def _stacks(self, rank: int) -> str:
-        """What the rank's threads do: it writes that when it gets the signal."""
+        """The stacks of the rank's threads, which it writes when it gets the signal."""
         self.signal(rank, signal.SIGUSR1)
         stacks, text = self._stacks_of[rank], b""
         while stacks.poll(_STACKS_SECONDS) and (more := os.read(stacks.fileno(), 1 << 16)):
@@ -166,7 +166,7 @@ class Ranks:
             process.kill()
 
     def close(self) -> list[int | None]:
-        """Lets the processes end by themselves; their exit codes."""
+        """Lets the processes end by themselves; returns their exit codes."""
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:

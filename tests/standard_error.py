@@ -1,4 +1,4 @@
-"""What this process writes to its standard error, C++ included."""
+"""Captures this process's standard error, C++ included."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def standard_error() -> Iterator[list[str]]:
-    """The lines are there at the end."""
+    """Yields a list that holds the lines at the end."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "lines")

@@ -218,7 +218,7 @@ def test_groups_that_fail_leave_no_threads_and_no_descriptors_behind() -> None:
     try:
         for counts in ranks.run(_fail_again_and_again, ranks.store.port, 6):
             threads, descriptors = zip(*counts, strict=True)
-            # The first rounds make what stays: threads of torch's, and the stores that Python still holds.
+            # The first rounds make objects that stay: threads of torch's, and the stores that Python still holds.
             assert threads[-1] <= threads[2]
             assert descriptors[-1] <= descriptors[2]
     finally:

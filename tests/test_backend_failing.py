@@ -1,4 +1,4 @@
-"""What users see when something is wrong: errors that name who, what and what to do."""
+"""The errors that users see when something is wrong: they name who, what and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends and receives as the first thing that a group does: they wait for nobody but whom they name."""
+"""Sends and receives as the first thing that a group does: they wait only for the ranks that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forked children of a rank, as data loaders make them: they end by themselves, and hide nobody's death."""
+"""Forked children of a rank, as data loaders make them: they end by themselves, and hide no rank's death."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups made again on the same store: ranks find each other whatever became of earlier ones, or learn who died."""
+"""Groups made again on the same store: ranks find each other whatever became of earlier ones, or learn of deaths."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _use_everybody(rank: int) -> float:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_a_name_that_comes_again_with_other_members_is_another_group(order: tuple[int, ...]) -> None:
-    """Whoever is first to make it again, while the others still are in the group that had the name before."""
+    """Any rank may be the first to make it again, while the others are still in the former group of that name."""
     with _processes(3) as ranks:
         port = ranks.store.port
         ranks.run(_first_life, port)

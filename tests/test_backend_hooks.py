@@ -1,4 +1,4 @@
-"""What PyTorch's own observers see of a group: the profiler, and from torch 2.15 on the flight recorder."""
+"""A group as PyTorch's own observers see it: the profiler, and from torch 2.15 on the flight recorder."""
 
 from __future__ import annotations
 

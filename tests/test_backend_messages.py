@@ -49,7 +49,7 @@ def _made(sender: int, elements: int, tag: int = 0) -> torch.Tensor:
 
 
 def _all_with_all(rank: int, elements: int) -> None:
-    """Blocking waits for sends come before those for receives, of large messages in both directions at once."""
+    """Blocking waits for sends come before waits for receives, of large messages in both directions at once."""
     others = [other for other in range(dist.get_world_size()) if other != rank]
     received = {other: torch.zeros(elements) for other in others}
     receives: list[Any] = [dist.irecv(received[other], other) for other in others]

@@ -1,6 +1,6 @@
-"""What a group hands to NCCL beside its calls, on any machine: something else stands in NCCL's place.
+"""The settings and requests that a group hands to NCCL beside its calls, on any machine.
 
-Gloo's own backend does, which is made without a device, and refuses by its name what only NCCL has.
+Gloo's own backend stands in NCCL's place: it is made without a device, and refuses by its name what only NCCL has.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _init(rank: int, port: int, options: Any) -> Any:
 
 
 def _end() -> None:
-    """Not before the other rank's gloo, which stands for NCCL here, has connected to this one's."""
+    """Not before the other rank's gloo, in NCCL's place here, has connected to this one's."""
     dist.barrier()
     dist.destroy_process_group()
 
@@ -60,7 +60,7 @@ def _backend(group: Any) -> Any:
 
 
 def _memory_of_nccl(backend: Any) -> str:
-    """Asks for NCCL's memory, for which NCCL is made; what the stand-in says."""
+    """Asks for NCCL's memory, for which NCCL is made; returns what the stand-in says."""
     with pytest.raises(RuntimeError) as refused:
         _ = backend.mem_allocator
     return str(refused.value)
@@ -117,7 +117,7 @@ def test_memory_of_nccl_is_asked_for_where_there_is_a_device(strangers: Ranks) -
 
 
 def _ways_that_are_told(rank: int, port: int) -> list[str]:
-    """Of four all-reduces of a tensor that only says that it is on a GPU, in two groups."""
+    """The log lines of four all-reduces of a tensor that only says that it is on a GPU, in two groups."""
     _replace_nccl()
     with standard_error() as lines:
         init_group(rank, 2, port, "fairring", 60)

@@ -1,4 +1,4 @@
-"""What the operations of all_reduce mean at the edges of torch: complex, lazy views, factors, what is not defined."""
+"""The operations of all_reduce at the edges of torch: complex, lazy views, factors, undefined operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _operation(name: str) -> dist.ReduceOp:
 
 
 def _from_cpp(tensors: list[torch.Tensor], name: str) -> None:
-    """As callers in C++ do, past what torch does in Python."""
+    """As callers in C++ do, without torch's checks in Python."""
     options = dist.AllreduceOptions()
     options.reduceOp = _operation(name)
     dist.distributed_c10d._get_default_group().allreduce(tensors, options).wait()

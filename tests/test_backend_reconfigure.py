@@ -59,7 +59,7 @@ def _join(_rank: int, uuid: int, handles: Sequence[str] | set[str], seconds: flo
 
 
 def _use(_rank: int) -> list[int]:
-    """Calls of several kinds; the sum of all ranks' numbers, and who is before this rank."""
+    """Calls of several kinds; returns the sum of all ranks' numbers, and the rank before this one."""
     rank, size = dist.get_rank(), dist.get_world_size()
     total = torch.full((5,), rank + 1.0)
     dist.all_reduce(total)
@@ -76,7 +76,7 @@ def _use(_rank: int) -> list[int]:
 
 
 class Trio:
-    """Three ranks that are given members by the test: nothing goes by way of the store."""
+    """Three ranks whose members the test gives: nothing goes by way of the store."""
 
     def __init__(self, timeout_seconds: float = 60) -> None:
         self.ranks = Ranks(3)
@@ -92,7 +92,7 @@ class Trio:
         return [handles[sorted(members).index(member)] for member in members]
 
     def join(self, members: list[int]) -> None:
-        """The list's order is that of the ranks."""
+        """The list is in the order of the ranks."""
         found = self.ranks.run(_join, self.uuid(), self.handles(members), on=sorted(members))
         assert found == [(members.index(member), len(members)) for member in sorted(members)]
         used = self.ranks.run(_use, on=sorted(members))
@@ -109,7 +109,7 @@ def trio() -> Iterator[Trio]:
 
 @pytest.fixture
 def fresh() -> Iterator[Trio]:
-    """For one test alone: ranks that die, or are left in the middle of something."""
+    """For a single test: ranks that die, or are left in the middle of something."""
     trio = Trio()
     yield trio
     trio.ranks.kill()
@@ -305,7 +305,7 @@ def test_a_call_under_way_ends_with_an_error_when_its_rank_goes_on(trio: Trio) -
 
 
 def _sum_of_threads(_rank: int) -> list[int]:
-    """Three ranks in this process: what each has as the sum of two groups' calls."""
+    """Three ranks in this process: each rank's sum of two groups' calls."""
     made = []
     for _ in range(3):
         options = c10d._DistributedBackendOptions()
@@ -364,7 +364,7 @@ ROUNDS = 200
 
 
 def _churn(rank: int, handles: list[str], rounds: int) -> Holdings:
-    """As many reconfigurations, in every other of which rank 2 is left out; what is held when the group has ended."""
+    """That many reconfigurations, every other one without rank 2; returns the holdings when the group has ended."""
     for uuid in range(rounds):
         if uuid % 2 == 0 or rank < 2:
             _join(rank, uuid, handles[: 3 - uuid % 2])

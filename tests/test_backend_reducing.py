@@ -1,4 +1,4 @@
-"""reduce and reduce_scatter in all their forms: of all_reduce's result, to the last bit, what is each rank's own."""
+"""reduce and reduce_scatter in all their forms: each rank gets its own part of all_reduce's result, to the last bit."""
 
 from __future__ import annotations
 

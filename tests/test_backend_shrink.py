@@ -1,4 +1,4 @@
-"""shrink_group: what becomes of it when its own members die, do not come, or make calls meanwhile."""
+"""shrink_group when its own members die, do not come, or make calls meanwhile."""
 
 from __future__ import annotations
 

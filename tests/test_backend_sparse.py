@@ -1,4 +1,4 @@
-"""all_reduce of sparse tensors: real processes of one machine over loopback. What a rank lacks counts as zeros."""
+"""all_reduce of sparse tensors: real processes of one machine over loopback. Rows that a rank lacks count as zeros."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_memory_may_be_laid_out_in_any_way(pair: Ranks) -> None:
 
 
 def _check_rounding(_rank: int) -> None:
-    """Of 16 bits: what a rank has twice is summed in fp32."""
+    """Entries of 16 bits that a rank has several times are summed in fp32."""
     values = torch.tensor([256.0] + [1.0] * 256, dtype=torch.bfloat16)
     tensor = torch.sparse_coo_tensor(torch.zeros(1, 257, dtype=torch.int64), values, (1,))
     dist.all_reduce(tensor)

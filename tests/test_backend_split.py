@@ -1,4 +1,4 @@
-"""Groups that come from other groups: split, made by some ranks alone, of a mesh, on several backends."""
+"""Groups that come from other groups: split, made by only some ranks, of a mesh, on several backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all_reduce computes: real processes of one machine over loopback."""
+"""The sums that all_reduce computes: real processes of one machine over loopback."""
 
 from __future__ import annotations
 

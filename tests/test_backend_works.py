@@ -1,4 +1,4 @@
-"""What an asynchronous call gives back: waits, futures, callbacks."""
+"""The works of asynchronous calls: waits, futures, callbacks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_wait_that_runs_out_names_the_call_and_leaves_it_running(pair: Ranks) 
 
 
 def _set_stacks(size: int) -> int:
-    """Of all threads that are made from now on, by whomever; the size before."""
+    """Sets the stack size of all threads that are made from now on, by any library. Returns the size before."""
     libc = ctypes.CDLL(None)
     attributes, before = ctypes.create_string_buffer(64), ctypes.c_size_t()  # at least as large as pthread_attr_t
     assert libc.pthread_getattr_default_np(attributes) == 0

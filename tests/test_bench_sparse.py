@@ -1,4 +1,4 @@
-"""`fairring bench sparse`: what the best form needs, the rows it draws, and a tiny run; no time is asserted."""
+"""`fairring bench sparse`: the bytes of the best form, the rows it draws, and a tiny run; no time is asserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairring check`: what it finds on emulated machines, what it warns of, and the cost rows that it saves."""
+"""`fairring check`: its findings on emulated machines, its warnings, and the cost rows that it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables: what is read, what is refused, and that the table of them is complete."""
+"""The variables: which are read, which are refused, and that the table of them is complete."""
 
 from __future__ import annotations
 
@@ -310,11 +310,11 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    """Of what runs in a job: the lab, the benchmarks, the doctor and `fairring trace` start processes, and pass on the
-    variables that there are.
+    """The rule covers modules that run in a job. The lab, the benchmarks, the doctor and `fairring trace` start
+    processes, and pass on the variables that there are.
 
-    CUDA's hardware queues have to be settled before there is a group, and so before there is a config; the flight
-    recorder's variable is torch's alone.
+    CUDA's hardware queues have to be settled before there is a group, and so before there is a config. The flight
+    recorder's variable belongs to torch.
     """
     others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py")
     package = Path(config.__file__).parent

@@ -1,4 +1,4 @@
-"""What the demo calls equal: the two trainings may differ by the order of summation and by nothing else."""
+"""The demo's notion of equality: the two trainings may differ by the order of summation and by nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 12
 
 
 def result(loss: float = 3.0, norm: float = 1.0, step: int = STEPS) -> demo.Result:
-    """A training whose values are all 3 and 1, but for those of one step."""
+    """A training whose values are all 3 and 1, except for those of one step."""
     losses, norms = [3.0] * STEPS, [1.0] * STEPS
     losses[step - 1], norms[step - 1] = loss, norm
     return {"losses": losses, "gradient_norms": norms}

@@ -50,7 +50,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def code(text: str) -> list[str]:
-    """What stands between backticks, in a line or as lines of a block."""
+    """The texts between backticks, in a line or as lines of a block."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", rest)

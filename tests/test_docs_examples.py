@@ -29,7 +29,7 @@ EXAMPLE = "for example"
 ANY_PROGRAM = 'import os\nprint("rank", os.environ["RANK"])\n'  # for a page that speaks of train.py and shows none
 MACHINES = ("on the first machine", "on the second machine")
 ADDRESS = "10.0.0.1"  # of the first of them, in the pages
-# Of the directory, and without the interfaces that the lab names: a real machine has none of these variables.
+# Starts in the directory, without the lab's variables for interfaces: a real machine has none of these variables.
 START = 'cd "$0" && unset TP_SOCKET_IFNAME GLOO_SOCKET_IFNAME && . "./machine-$RANK"'
 
 pytestmark = needs_namespaces
@@ -37,7 +37,7 @@ pytestmark = needs_namespaces
 
 @dataclass
 class Player:
-    """Plays a page in a directory. printed: by the commands since the last `text` block that was compared."""
+    """Plays a page in a directory. printed: the commands' output since the last `text` block that was compared."""
 
     folder: Path
     printed: str = ""
@@ -57,7 +57,7 @@ class Player:
             self.printed = ""
 
     def run(self, commands: list[str]) -> str:
-        """Each command on a machine of the lab, but for those that make a lab of their own."""
+        """Runs each command on a machine of the lab, except those that make a lab of their own."""
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         if "fairring lab" in commands[0]:
             shell = ["bash", "-euo", "pipefail", "-c", commands[0]]
@@ -87,7 +87,7 @@ def assert_printed(shown: str, printed: str) -> None:
 
 
 def heads(text: str) -> set[str]:
-    """What stands at the left edge, but for judgements of the machine (no RDMA devices, nothing looks wrong)."""
+    """The words at the left edge, except for judgements of the machine (no RDMA devices, nothing looks wrong)."""
     return set(re.findall(r"^\w+", text, re.MULTILINE)) - {"no", "nothing"}
 
 

@@ -1,4 +1,4 @@
-"""`fairring doctor`: what it says where all is well, and where torch, the module, a setting or the network is not."""
+"""`fairring doctor`: its output if all is well, and if torch, the module, a setting or the network is not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def failed(report: Mapping[str, Any]) -> list[str]:
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    """Of a machine on which nothing is wrong, with changes."""
+    """The facts of a machine on which nothing is wrong, with changes."""
     name = {"addresses": ["10.0.0.1"], "error": ""}
     interface = {"name": "eth0", "address": "10.0.0.1", "speed": 10_000, "mtu": 1500, "state": "up"}
     healthy: dict[str, Any] = {
@@ -78,7 +78,7 @@ def facts(**changes: Any) -> dict[str, Any]:
 
 
 def of(environment: Mapping[str, str] | None = None, config: Config | None = None, **changes: Any) -> list[str]:
-    """What is doubtful or fails: level, text and advice of each finding in a line."""
+    """The findings that are doubtful or fail, one line each: level, text and advice."""
     found = findings.of(facts(**changes), config or Config(), environment or {})
     return [f"{one.level} {one.what} -> {one.advice}" for one in found if one.level != findings.PASS]
 

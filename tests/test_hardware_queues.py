@@ -1,4 +1,4 @@
-"""How many hardware queues the streams of a CUDA device have under FAIRRING_CUDA=on."""
+"""The number of hardware queues that the streams of a CUDA device have under FAIRRING_CUDA=on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulated cluster: what every rank finds, and what is said about mistakes."""
+"""The emulated cluster: the environment of every rank, and the errors for mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fairring lab --emulated-gpus` starts ranks with, and what it says where that is not there."""
+"""The variables with which `fairring lab --emulated-gpus` starts ranks, and its errors if something is missing."""
 
 from __future__ import annotations
 

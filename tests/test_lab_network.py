@@ -82,7 +82,7 @@ CONNECT = "import socket; socket.create_connection(('10.77.0.1', 29501), timeout
 
 
 def forbidding(limit: str) -> list[str]:
-    """Runs a command where the kernel allows no more namespaces of a kind. Skips the test where that can't be had."""
+    """Runs a command where the kernel allows no more namespaces of a kind. Skips the test if that can't be arranged."""
     command = ["unshare", "-Ur", "sh", "-c", f'echo 0 >/proc/sys/user/{limit} && exec "$@"', "sh"]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("cannot make a user namespace to forbid namespaces in")

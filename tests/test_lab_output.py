@@ -1,4 +1,4 @@
-"""What an emulated cluster prints of its ranks' output."""
+"""The ranks' output as an emulated cluster prints it."""
 
 from __future__ import annotations
 

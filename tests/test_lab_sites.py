@@ -1,4 +1,4 @@
-"""The emulated cluster's sites: who stands where, and the rate and the delay of the way between them."""
+"""The emulated cluster's sites: the machines in each, and the rate and the delay of the links between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairring import lab
 from fairring.lab.forwarder import Trunk
 from fairring.lab.sites import Sites, describe_uplinks, parse_sites
 
-# Answers what comes, by UDP and TCP; a TCP client sends as much as it says, and gets one byte when all has come.
+# Answers every message, by UDP and TCP; a TCP client sends as much as it says, and gets one byte when all has come.
 SERVER = """
 import socket, threading
 echo = socket.socket(type=socket.SOCK_DGRAM)

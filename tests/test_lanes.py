@@ -1,4 +1,4 @@
-"""The connections that carry data between machines: several interfaces, slow ones, and what breaks."""
+"""The connections that carry data between machines: several interfaces, slow ones, and broken ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stream(
     env: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """What every rank reports after ten calls and the event, which comes in the middle of them."""
+    """Every rank's report after ten calls, in the middle of which the event comes."""
     with ExitStack() as stack:
         pipe = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pipe"
         os.mkfifo(pipe)
@@ -50,7 +50,7 @@ def stream(
 
 
 def share(report: dict[str, Any], interface: str) -> float:
-    """Of the bytes that the machine sent."""
+    """The interface's share of the bytes that the machine sent."""
     return float(report["sent"][interface] / sum(report["sent"].values()))
 
 

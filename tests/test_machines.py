@@ -23,7 +23,7 @@ def run(
     order: str = "block",
     network: str = "auto",
 ) -> list[str]:
-    """What each rank printed, once all have ended well."""
+    """The output of each rank, once all have ended well."""
     with lab.Lab(command, machines, "none", order, network, env or {}) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output

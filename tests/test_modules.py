@@ -1,4 +1,4 @@
-"""Which of the package's C++ modules is loaded for which torch, and what a user reads where there is none."""
+"""Which of the package's C++ modules is loaded for which torch, and the error if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a host leaves calls on CUDA tensors to NCCL under FAIRRING_CUDA=auto."""
+"""The reasons of a host to leave calls on CUDA tensors to NCCL under FAIRRING_CUDA=auto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairring import nccls
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Without network cards, kernel modules, MPS, or a choice of hardware queues."""
+    """A host without network cards, kernel modules, MPS, or a choice of hardware queues."""
     for name, value in (("INFINIBAND", "cards"), ("MODULES", "modules"), ("DRIVER", "driver"), ("MPS_PIPES", "mps")):
         monkeypatch.setattr(nccls, name, tmp_path / value)
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)

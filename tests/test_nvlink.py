@@ -1,4 +1,4 @@
-"""Which NVLink domain a machine's GPUs are in, as a library in NVML's place says it."""
+"""The NVLink domain of a machine's GPUs, as a library in NVML's place reports it."""
 
 from __future__ import annotations
 

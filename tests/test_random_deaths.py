@@ -41,7 +41,7 @@ def test_so_do_members_of_a_shrunk_group_that_were_stopped() -> None:
 
 
 def _failed_connections(pid: int) -> int:
-    """Of the machine on which that process is."""
+    """The number of failed connection attempts on the machine on which that process runs."""
     names, values = (
         line.split() for line in Path(f"/proc/{pid}/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
     )

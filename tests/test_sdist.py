@@ -1,4 +1,4 @@
-"""The source distribution: what is in it, and what its build says where something is missing."""
+"""The source distribution: its content, and the messages of its build if something is missing."""
 
 from __future__ import annotations
 

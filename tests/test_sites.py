@@ -21,7 +21,7 @@ SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 def run(
     command: Sequence[str], machines: Sequence[int], sites: str, env: Mapping[str, str] | None = None, **options: Any
 ) -> list[str]:
-    """What each rank printed, once all have ended well."""
+    """The output of each rank, once all have ended well."""
     with lab.Lab(command, machines, "none", env=env or {}, sites=sites, **options) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output
@@ -49,7 +49,7 @@ def test_results_are_exact_on_every_layout(machines: list[int], sites: str, orde
 
 
 def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]:
-    """Rows by which the sites' level has this latency, cost of a message, and bandwidth."""
+    """Cost rows by which the sites' level has this latency, cost of a message, and bandwidth."""
     path = directory / "rows.json"
     latency, per_message, bandwidth = site
     memory, rail = (1e-6, 0.0, 1e10, 1e10), (1e-6, 0.0, 1e9, 1e10)

@@ -26,7 +26,7 @@ LAYOUTS = [[2], [4], [2, 2], [1, 1, 1], [3, 1]]
 
 
 def run(command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] | None = None) -> list[str]:
-    """What each rank printed, once all have ended well."""
+    """The output of each rank, once all have ended well."""
     with lab.Lab(command, machines, "none", env=env or {}) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output

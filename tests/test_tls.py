@@ -1,4 +1,4 @@
-"""Connections under TLS: the same results, and an error that names both sides where ranks don't trust each other."""
+"""Connections under TLS: the same results, and an error that names both sides if ranks don't trust each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def run(name: str, machines: list[int], env: Mapping[str, str]) -> list[str]:
-    """What each rank printed, once all have ended well."""
+    """The output of each rank, once all have ended well."""
     with lab.Lab(forked_program(name), machines, "none", env=env) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0] * sum(machines), result.output

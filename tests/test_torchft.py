@@ -1,4 +1,4 @@
-"""fairring.torchft where torchft is not installed; tests/libraries/test_torchft.py has the rest."""
+"""fairring.torchft without torchft installed; tests/libraries/test_torchft.py has the rest."""
 
 from __future__ import annotations
 

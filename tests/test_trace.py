@@ -126,7 +126,7 @@ def test_a_call_that_not_all_have_made_is_told_of() -> None:
 
 
 def standing_still(seconds: float = 10.0) -> list[RankTrace]:
-    """Three machines of two ranks in their second call, for so long, but for rank 5."""
+    """Three machines of two ranks in their second call, for that long, except for rank 5."""
     ranks = Job(calls=1).traces()
     now = 100.0
     second = Call(2, "all_reduce", now - seconds, now - seconds, None, False)

@@ -1,4 +1,4 @@
-"""Traces of a real job in the lab: its clocks, and what it tells of itself while it is stuck."""
+"""Traces of a real job in the lab: its clocks, and its reports of itself while it is stuck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairring.trace.records import RankTrace, load
 from fairring.trace.words import explain
 
 TIMEOUT_SECONDS = 280  # less than pytest's own
-LOOKS = 10_000  # at a live job, until it shows what it is in
+LOOKS = 10_000  # at a live job, until it shows its state
 
 pytestmark = needs_namespaces
 

@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 280  # less than pytest's own
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """By name and the values of the labels but for group and host, in the order of their names."""
+    """By name and the values of the labels except group and host, in the order of their names."""
     families = parser.text_string_to_metric_families(text)
     return {
         (one.name, *(one.labels[label] for label in sorted(one.labels.keys() - {"group", "host"}))): one.value

@@ -1,4 +1,4 @@
-"""Whom the traces of simulated trainings name, and for what: tests/simulation/stragglers.cc plants the troubles."""
+"""Culprits and causes that traces of simulated trainings name: tests/simulation/stragglers.cc plants the troubles."""
 
 from __future__ import annotations
 

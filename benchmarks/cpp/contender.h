@@ -1,4 +1,4 @@
-// What is measured: something that sums a small tensor of every rank, in place, and returns when this rank has the sum.
+// The interface of a contender: it sums a small tensor of every rank in place, and returns when this rank has the sum.
 #pragma once
 
 #include <span>

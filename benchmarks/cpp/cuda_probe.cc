@@ -1,7 +1,7 @@
-// What this driver and this device do with streams that stand at a gate (base/cuda_stream.h): all that Fairring relies
-// on there and that no documentation settles. Needs neither torch nor NCCL. Each question is asked in a child process
-// with a time limit, so that one which never ends costs that limit and says so. Ends with 1 if one has failed or not
-// ended.
+// Probes how this driver and this device treat streams that stand at a gate (base/cuda_stream.h): every property that
+// Fairring relies on and that no documentation settles. Needs neither torch nor NCCL. Each question is asked in a child
+// process with a time limit, so a question that never ends costs that limit and is reported. The exit code is 1 if a
+// question has failed or not ended.
 //   fairring_cuda_probe          all questions, in about a minute
 //   fairring_cuda_probe NAME     one of them, in this process
 #include <cuda_runtime_api.h>

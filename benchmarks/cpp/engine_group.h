@@ -13,7 +13,7 @@
 
 namespace fairring {
 
-// What the groups of a process share, as backend/runtime.h does.
+// The objects that the groups of a process share, as in backend/runtime.h.
 struct EngineThreads {
   explicit EngineThreads(const Meeting& meeting) : acceptor(slices, {meeting.address()}, {}) {}
   LoopThread vitals;

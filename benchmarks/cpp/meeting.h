@@ -21,7 +21,7 @@ class Meeting {
   const std::vector<int>& machines() const { return machines_; }  // by rank
   const std::string& address() const { return address_; }         // by which the other machines reach this rank
 
-  // What each rank said, by rank.
+  // Gathers each rank's text, by rank.
   std::vector<std::string> tell(const std::string& mine);
   void wait() { tell(""); }  // for all ranks
 

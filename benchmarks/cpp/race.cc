@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kPeriod = 13;
 
-// What rank r has at element i of call c: (i + 3r + c) mod 13. A row serves all calls, read from another place on.
+// Rank r's value at element i of call c: (i + 3r + c) mod 13. One row serves all calls, each read from another offset.
 float valueAt(std::size_t place) { return static_cast<float>(place % kPeriod); }
 
 class Pattern {

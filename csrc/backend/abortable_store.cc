@@ -8,7 +8,7 @@
 namespace fairring {
 namespace {
 
-constexpr std::chrono::milliseconds kFirstPause{1};  // between two looks at the store
+constexpr std::chrono::milliseconds kFirstPause{1};  // between two polls of the store
 constexpr std::chrono::milliseconds kLongestPause{64};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The job's store for stock NCCL, whose waits end when the group fails: NCCL waits there for rank 0's part, up to its
-// timeout, and can't be interrupted. So a wait looks again and again, at growing intervals, as it does where ranks meet
+// The job's store for stock NCCL, with waits that end when the group fails: NCCL waits there for rank 0's part, up to
+// its timeout, and can't be interrupted. So a wait polls, at growing intervals, as it does where ranks meet
 // (membership.h): short waits of the store's own would each end in a warning of c10d's.
 #pragma once
 
@@ -30,7 +30,7 @@ class AbortableStore : public c10d::Store {
   using Keys = std::vector<std::string>;
   using Value = std::vector<std::uint8_t>;
 
-  // On that store's connection. `alarm` is shared with the copies, and with who aborts.
+  // On that store's connection. `alarm` is shared with the copies, and with the thread that aborts.
   AbortableStore(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<Alarm> alarm);
 
   c10::intrusive_ptr<c10d::Store> clone() override;  // on a connection of its own

@@ -1,4 +1,4 @@
-// FairringBackend's way with all-to-alls: what each rank has for each other one, and where what comes belongs.
+// FairringBackend's all-to-alls: the data that each rank has for each other one, and the places of arriving data.
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
 

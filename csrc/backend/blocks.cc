@@ -1,8 +1,8 @@
-// FairringBackend's way with calls that have blocks, and with reduce-scatters and all-gathers, which have one for each
-// rank. Those with a root are in rooted.cc.
+// FairringBackend's calls with blocks, among them reduce-scatters and all-gathers, which have a block for each rank.
+// Calls with a root are in rooted.cc.
 //
-// The engine reads inputs and writes outputs where they lie, where their memory is plain; others are copied. All
-// tensors of a call are one call of the engine's and share slices.
+// The engine reads inputs and writes outputs in place if their memory is plain; others are copied. All tensors of a
+// call are one call of the engine's and share slices.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -19,7 +19,7 @@ namespace op = operation;
 using Tensors = Fallback::Tensors;
 using TensorLists = Fallback::TensorLists;
 
-// A reduce-scatter's result has as many elements as its part of what is reduced, and their dtype.
+// A reduce-scatter's result has as many elements as its part of the input, and their dtype.
 void requireFit(const Operation& operation, const at::Tensor& output, const at::Tensor& input, std::int64_t elements) {
   const bool fits = isOurs({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
   TORCH_CHECK_WITH(ValueError, fits, operation.verb, ": the output has ", output.numel(), " elements of ",
@@ -27,7 +27,7 @@ void requireFit(const Operation& operation, const at::Tensor& output, const at::
                    " of ", input.scalar_type(), " on ", input.device(), ": they must be the same");
 }
 
-// Where the blocks begin that are tensors of their own, or stand one after the other in one.
+// The addresses of blocks that are tensors of their own, or lie end to end in one tensor.
 std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBytes, int ranks, BlocksMemory& memory) {
   std::vector<const std::byte*> parts;
   for (const at::Tensor& tensor : whole) parts.push_back(memory.read(tensor));
@@ -145,7 +145,7 @@ Fallback::WorkPtr FairringBackend::allgather_into_tensor_coalesced(Tensors& outp
   return gatherStacked(operation, outputs, inputs, options);
 }
 
-// One after the other in an output, or one on the other, which is the same memory.
+// End to end in an output, or all on the same memory.
 Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, const Tensors& outputs,
                                                  const Tensors& inputs, const c10d::AllgatherOptions& options) {
   requireCount(operation.verb, "outputs", outputs.size(), inputs.size());
@@ -216,8 +216,8 @@ void FairringBackend::readFrom(BlocksCall& call, std::size_t index, const at::Te
   call.blocks[static_cast<std::size_t>(getRank())][index].from = call.memory.read(input);
 }
 
-// Where a tensor's memory can't be used the call is made all the same, with what stands in staging in its place: so the
-// peers learn of it, and other tensors and calls go on.
+// If a tensor's memory can't be used, the call is made all the same, with arbitrary bytes of staging in its place: so
+// the peers learn of it, and other tensors and calls go on.
 void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::function<void()>& takeMemory) const {
   try {
     takeMemory();
@@ -237,7 +237,7 @@ void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::
   }
 }
 
-// In a group of one rank: what this rank contributes is the result.
+// In a group of one rank: this rank's contribution is the result.
 void FairringBackend::moveAlone(const BlocksCall& call) {
   for (const CellPair& pair : call.cells) std::memcpy(pair.to, pair.from, pair.fromBytes);
   if (call.blocks.empty()) return;

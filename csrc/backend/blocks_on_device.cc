@@ -1,5 +1,5 @@
-// FairringBackend's way with reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, one
-// behind the other, where FAIRRING_CUDA=on. What the table leaves out goes to NCCL whole, as with all-reduces
+// FairringBackend's reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, end to end,
+// with FAIRRING_CUDA=on. Calls that are not in the table go to NCCL whole, as with all-reduces
 // (reducing_on_device.cc).
 #include <algorithm>
 #include <optional>
@@ -17,7 +17,7 @@ bool isPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-// What NCCL would refuse, it gets, and says why.
+// False for tensors that NCCL would refuse: the call then goes to NCCL, whose error says why.
 bool standInBlocks(const Tensors& wholes, const Tensors& parts, int ranks) {
   if (wholes.empty() || !wholes.front().is_cuda() || wholes.size() != parts.size()) return false;
   for (std::size_t i = 0; i < wholes.size(); ++i) {

@@ -14,8 +14,8 @@ struct BlocksMemory {
   std::vector<at::Tensor> inputs;
   std::vector<Inbox> outputs;
 
-  // Where its elements are read, or written before Inbox::deliver(). Each throws c10::Error where the tensor's memory
-  // can't be used.
+  // The addresses from which its elements are read, or to which they are written before Inbox::deliver(). Each throws
+  // c10::Error if the tensor's memory can't be used.
   const std::byte* read(const at::Tensor& tensor);
   std::byte* write(const at::Tensor& tensor);
 };
@@ -24,7 +24,7 @@ class BlocksWork : public FairringWork {
  public:
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
-  // outputs: what the future holds, as c10d has it: one list, or one for each rank.
+  // outputs: the content of the future, as in c10d: one list, or one for each rank.
   BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
              std::weak_ptr<Runtime> runtime);
 

@@ -39,7 +39,7 @@ class CoalescedWork final : public c10d::Work {
   const std::vector<Coalescing::WorkPtr> works_;
 };
 
-// The timeout is for all of them: each gets what is left, and none less than a millisecond, since zero means no limit.
+// The timeout is for all calls together: each gets the time left, at least a millisecond, since zero means no limit.
 bool CoalescedWork::wait(std::chrono::milliseconds timeout) {
   const auto end = Clock::now() + timeout;
   for (const auto& work : works_) {

@@ -1,6 +1,6 @@
-// The calls between a group's startCoalescing and its endCoalescing, which together are one Work: over when all are,
-// with the first error of theirs in the order of the calls. Each goes its own way at once; they are only waited for
-// together. Those that are NCCL's it launches together itself.
+// The calls between a group's startCoalescing and its endCoalescing, which together are one Work: it ends when all of
+// them have ended, with their first error in the order of the calls. Each call starts at once; they are only waited for
+// together. NCCL launches its own calls together itself.
 // Any thread.
 #pragma once
 
@@ -17,14 +17,14 @@ class Coalescing {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-  void start();  // throws ValueError where it has been started
-  // A call of the group's, or a stock backend that will carry one out and coalesces by itself. Nothing where no
+  void start();  // throws ValueError if it has been started
+  // A call of the group's, or a stock backend that will carry one out and coalesces by itself. No effect if no
   // coalescing has been started.
   void add(const WorkPtr& work);
   void add(const BackendPtr& stock);
-  // Whether there is one, which has begun: until the end, what the thread asks of NCCL belongs to a group of NCCL's.
+  // Whether coalescing has begun: until its end, this thread's calls to NCCL belong to one group of NCCL's.
   bool hasStock() const;
-  WorkPtr end();  // null where there were no calls; throws ValueError where it has not been started
+  WorkPtr end();  // null if there were no calls; throws ValueError if it has not been started
 
  private:
   struct Calls {
@@ -32,7 +32,7 @@ class Coalescing {
     std::set<BackendPtr> stocks;
   };
 
-  mutable std::mutex mutex_;  // guards what is below
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<Calls> calls_;
 };
 

@@ -41,13 +41,13 @@ void Completion::release(Object object) {
   {
     const std::lock_guard lock(mutex_);
     released_.push_back(std::move(object));
-    if (released_.size() > 1 || gathers_) return;  // whoever takes the first, or gathers, takes this one too
+    if (released_.size() > 1 || gathers_) return;  // the thread that takes the first, or gathers, takes this one too
   }
   changed_.notify_one();
 }
 
 void Completion::letGo() {
-  std::vector<Object> objects;  // which end after the lock
+  std::vector<Object> objects;  // they are destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   objects.swap(released_);
 }
@@ -64,7 +64,7 @@ void Completion::startStandBy() {
   }
 }
 
-// Waits for a task, or for something to let go of, which is a task once it has been gathered.
+// Waits for a task, or for a reference to drop, which is a task once it has been gathered.
 void Completion::awaitTask(std::unique_lock<std::mutex>& lock) {
   const auto due = [this] { return !tasks_.empty() || stop_; };
   changed_.wait(lock, [&] { return due() || (!released_.empty() && !gathers_); });
@@ -77,16 +77,16 @@ void Completion::awaitTask(std::unique_lock<std::mutex>& lock) {
   if (tasks_.empty() && !released_.empty()) tasks_.emplace_back([this] { letGo(); });
 }
 
-// Waits until the first task is this thread's to run; false when there will be none.
+// Waits until the first task is this thread's to run; false if there will be none.
 bool Completion::takeTurn(std::unique_lock<std::mutex>& lock) {
   for (;;) {
     awaitTask(lock);
     if (tasks_.empty() && stop_) return false;
-    if (tasks_.empty()) continue;  // another thread has let go of it
+    if (tasks_.empty()) continue;  // another thread has dropped it
     if (busy_ == 0) return true;
     const auto before = taken_;
     const auto movedOn = [&] { return busy_ == 0 || taken_ != before || tasks_.empty(); };
-    if (!changed_.wait_for(lock, kPatience, movedOn)) return true;  // those that run are stuck
+    if (!changed_.wait_for(lock, kPatience, movedOn)) return true;  // the running tasks are stuck
   }
 }
 
@@ -109,7 +109,7 @@ void Completion::serve() {
   }
 }
 
-// This thread, with the lock, which it gives back when it returns.
+// This thread, with the lock held, which it releases when it returns.
 void Completion::retire() {
   const auto self = std::ranges::find(threads_, std::this_thread::get_id(), &std::thread::get_id);
   if (retired_.joinable()) retired_.join();

@@ -1,10 +1,10 @@
-// Where completed calls are told to the user: future callbacks, copies into tensors that are not contiguous. One per
-// process. Tasks may take Python's global lock and may block, which the loop never does.
+// The threads that tell the user of completed calls: future callbacks, copies into tensors that are not contiguous. One
+// object per process. Tasks may take the GIL and may block, which the loop never does.
 //
-// Tasks begin in order. The next begins when the last has come to its end, or has not for kPatience: a callback may
-// wait for the future of a later call (PowerSGD's hook does), whose completion is a task too. So one more thread than
-// are busy stands by, from the beginning on, and tasks that take longer than kPatience overlap; when none is busy any
-// more, threads beyond the first two end. Where the system has no more threads, the next task waits for one that comes
+// Tasks begin in order. The next one begins when the last has ended, or has run for kPatience: a callback may wait for
+// the future of a later call (PowerSGD's hook does), whose completion is a task too. So there is always one more thread
+// than are busy, from the beginning on, and tasks that take longer than kPatience overlap; when none is busy any more,
+// threads beyond the first two end. If the system has no more threads, the next task waits for a thread that becomes
 // free.
 #pragma once
 
@@ -30,15 +30,15 @@ class Completion {
   Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
-  ~Completion();  // runs what was posted, then joins; never on one of its own threads, never with the global lock held
+  ~Completion();  // runs the posted tasks, then joins; never on one of its own threads, never with the GIL
 
   void post(Task task);  // any thread; does not wait
-  // Lets go of an object, whose last reference this may be, on one of the threads, at most kGather later, with all that
-  // have come by then: so that many calls in a row wake a thread once. Any thread; does not wait.
+  // Drops a reference, possibly the last one, on one of the threads within kGather, batched with the others that have
+  // come by then: so many calls in a row wake a thread only once. Any thread; does not wait.
   using Object = c10::intrusive_ptr<c10::intrusive_ptr_target>;
   void release(Object object);
-  // The same at once, on the caller's thread: for callers, who come by often. The end of a tensor takes Python's lock;
-  // a thread that is not run just then would keep it from all others.
+  // The same at once, on the caller's thread, which comes by often. Destroying a tensor takes the GIL; a thread that
+  // loses its core just then would keep it from all others.
   void letGo();
 
  private:

@@ -1,5 +1,5 @@
-// This build's access to CUDA: raw streams and accelerators. A build without CUDA has a reason instead, and the rest is
-// never called.
+// This build's access to CUDA: raw streams and accelerators. A build without CUDA has a reason instead, and the other
+// functions are never called.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -23,17 +23,17 @@ struct AcceleratorPlace {
   int count;
   using FromFirst = std::function<std::string(const std::string& mine)>;
   FromFirst fromFirst;       // the machine's first rank's text, for all of them
-  FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
-  bool writesWords = true;   // to tell the host how far it is
+  FromFirst fromFirstOfAll;  // rank 0's, for the whole group; null if the device has no rails of its own
+  bool writesWords = true;   // to report its progress to the host
   std::chrono::milliseconds timeout;
 };
 
-std::string_view whyNoCuda();  // in this build; empty: there is
-// Why the device can't carry calls, nor run our kernels; empty: it can. Begins to use none.
+std::string_view whyNoCuda();  // in this build; empty: it has CUDA
+// Why the device can't carry calls, nor run our kernels; empty: it can. Does not begin to use a device.
 std::string deviceObstacle(int device);
-std::string deviceObstacleHere();  // of the first that can't, of all that this process sees
+std::string deviceObstacleHere();  // of the first unable one among all that this process sees
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
-bool machineReduces(const Reduction& reduction, int device);                  // level 0 knows that there
+bool machineReduces(const Reduction& reduction, int device);                  // whether level 0 supports it there
 c10::Stream newCudaStream(int device);
 Accelerator::Stream rawStream(const c10::Stream& stream);
 bool isCapturing(const c10::Stream& stream);

@@ -1,4 +1,4 @@
-// A sparse tensor of a CUDA device whose rows with the same key our kernels have summed (kernels/device_rows.h). Only
+// A sparse tensor of a CUDA device after our kernels have summed its rows of equal keys (kernels/device_rows.h). Only
 // in builds with CUDA; in others never called.
 #pragma once
 

@@ -28,8 +28,8 @@ namespace {
 using Word = Accelerator::Word;
 using TrialClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kTrial{5};         // of a rank's own device, and of the sums
-constexpr std::chrono::seconds kTrialMaking{60};  // of communicators and connections
+constexpr std::chrono::seconds kTrial{5};         // for a rank's own device, and for the sums
+constexpr std::chrono::seconds kTrialMaking{60};  // for communicators and connections
 constexpr std::chrono::milliseconds kIntoDriver{20};
 constexpr Word kOpenForEver = Word{1} << 62;
 
@@ -41,10 +41,10 @@ bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& c
   return true;
 }
 
-// Streams at gates of this trial's own; all of them are open once it ends, whatever has happened.
+// Streams at gates of this trial's own; all gates are open once it ends, however it ends.
 class GatesOnTrial {
  public:
-  // The memory outlives the accelerator, for streams write there.
+  // The memory outlives the accelerator, because streams write there.
   GatesOnTrial(Accelerator& accelerator, Accelerator::Memory& memory) : accelerator_(accelerator) {
     memory = accelerator.pinned((kTold + accelerator.streams() + 1) * kLine);
     words_ = memory.get();
@@ -53,7 +53,7 @@ class GatesOnTrial {
   GatesOnTrial(const GatesOnTrial&) = delete;
   GatesOnTrial& operator=(const GatesOnTrial&) = delete;
 
-  // All streams at gates; the first one tells behind its gate, stands at a second one, and tells again.
+  // All streams stand at gates; the first one reports behind its gate, stands at a second one, and reports again.
   void shut() {
     for (std::size_t i = 0; i < accelerator_.streams(); ++i)
       accelerator_.gate(accelerator_.stream(i), word(kTold + i), 1);
@@ -86,7 +86,7 @@ class GatesOnTrial {
   std::byte* words_;
 };
 
-// A thread that takes memory and gives it back, for which it may have to wait until the device is idle.
+// A thread that allocates memory and frees it, for which it may have to wait until the device is idle.
 class Allocating {
  public:
   explicit Allocating(Accelerator& accelerator)
@@ -97,7 +97,7 @@ class Allocating {
               accelerator.device(kBytes);
             }
           } catch (const Failure&) {
-            return;  // there is none; the trial's own calls will say so
+            return;  // no memory; the trial's own calls will report that
           }
         }) {}
   ~Allocating() {
@@ -113,7 +113,7 @@ class Allocating {
   std::thread thread_;
 };
 
-// What a program does in its own stream: a kernel, and a copy to the host.
+// The work of a program in its own stream: a kernel, and a copy to the host.
 class ProgramOnTrial {
  public:
   explicit ProgramOnTrial(const c10::Device& device)
@@ -135,7 +135,7 @@ class ProgramOnTrial {
   at::Tensor host_;
 };
 
-// Small integers, whose sums every order of additions has exactly, in bf16 too. Not alike on any two of the ranks.
+// Small integers, whose sums are exact in any order of additions, in bf16 too. They differ between any two ranks.
 at::Tensor trialValues(at::ScalarType dtype, const c10::Device& device, int rank) {
   constexpr std::int64_t kBytes = (1 << 20) + 64;
   constexpr int kMostRanks = 128;
@@ -150,7 +150,7 @@ std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::ch
   return timeout.count() > 0 ? std::min(limit, timeout) : limit;
 }
 
-// Empty where the call has ended well.
+// Empty if the call has ended well.
 std::string runOnTrial(Membership& trial, const at::Tensor& tensor, const c10::Stream& callers, const c10::Stream& end,
                        std::chrono::milliseconds limit) {
   const auto over = std::make_shared<std::promise<Error>>();
@@ -172,8 +172,8 @@ std::string runOnTrial(Membership& trial, const at::Tensor& tensor, const c10::S
 }  // namespace
 
 std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std::chrono::milliseconds timeout) try {
-  // Where a driver calls none while a thread waits in it for the device, that thread waits for ever: it would not come
-  // back from the trial either.
+  // If a driver calls no functions while a thread waits in it for the device, that thread waits for ever: it would not
+  // return from the trial either.
   if (!writesWords) return "with FAIRRING_CUDA_TELLS=functions it can't be tried without risk";
   Accelerator::Memory memory;
   const std::unique_ptr<Accelerator> accelerator = makeAccelerator({.device = device.index(),
@@ -195,7 +195,7 @@ std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std
     return "kernels and copies of the program's stand still behind streams at gates, with which they share a hardware "
            "queue";
   }
-  const Allocating allocating(*accelerator);  // until the device is idle, perhaps: that is, until all gates are open
+  const Allocating allocating(*accelerator);  // possibly until the device is idle, that is, until all gates are open
   std::this_thread::sleep_for(kIntoDriver);
   const char* const untold = "the device does not tell how far it is while a thread waits in the driver for memory";
   const char* const past = "streams don't stand at gates";
@@ -219,7 +219,7 @@ std::string trySums(Membership& trial, c10d::Backend& nccl, const c10::Device& d
   const c10::Stream end = newCudaStream(device.index());
   const int rank = nccl.getRank();
   std::chrono::milliseconds limit = withinTimeout(kTrialMaking, timeout);
-  for (const at::ScalarType dtype : {at::kFloat, at::kFloat, at::kBFloat16}) {  // the first makes what they need
+  for (const at::ScalarType dtype : {at::kFloat, at::kFloat, at::kBFloat16}) {  // the first round makes what they need
     std::vector<at::Tensor> theirs{trialValues(dtype, device, rank)};
     const at::Tensor ours = theirs.front().clone();
     nccl.allreduce(theirs, c10d::AllreduceOptions())->wait();

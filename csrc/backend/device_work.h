@@ -1,9 +1,9 @@
-// One call on a device's tensors as the user holds it. wait() makes the caller's stream wait, never the host: the
-// whole call is on streams when the Work is made. Its future is complete from the beginning, in the same sense: what
-// reads it does so behind the call. The host learns later of its end (isCompleted(), hooks), and of an error: from a
-// wait() that comes after it, and from the group's next call. With a timeout, wait() waits on the host.
-// The engine keeps the Work, and it the tensors, until the device is done with it, whether anybody waits or not. After
-// an error the device may not be done with it: then torch's allocator learns of the stream on which the call ends.
+// One call on a device's tensors as the user holds it. wait() makes the caller's stream wait, never the host: the whole
+// call is on streams when the Work is made. Its future is complete from the beginning, in the same sense: its readers
+// run behind the call on their streams. The host learns later of its end (isCompleted(), hooks), and of an error: from
+// a later wait(), and from the group's next call. With a timeout, wait() waits on the host. The engine keeps the Work,
+// and the Work the tensors, until the device is done with it, whether or not a thread waits. If the device may not be
+// done with it after an error, torch's allocator is told of the stream on which the call ends.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -25,9 +25,9 @@ class DeviceWork : public TrackedWork {
   DeviceWork(WorkLabel label, const Operation& operation, std::vector<at::Tensor> inputs,
              std::vector<at::Tensor> outputs, c10::Stream end);
 
-  // That stream holds nothing behind the call yet. Before anybody else but the engine has the Work.
+  // That stream holds nothing behind the call yet. Before any thread but the engine has the Work.
   void isEnqueued();
-  // On the loop. Takes the reference, for its holder must not be the last one there: tensors may need Python's lock.
+  // On the loop. Takes the reference, because the loop must not drop the last one: tensors may need the GIL.
   static void onDone(Ref work, const Error& error, Completion& completion);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
@@ -37,8 +37,8 @@ class DeviceWork : public TrackedWork {
  private:
   c10::IValue value() override { return outputs_; }
   c10::TypePtr valueType() const override;
-  // Their memory is given to nobody else before all that is on the stream. The allocator's lock may be held by who
-  // waits for the device: never on the loop.
+  // Their memory is not reused before everything on the stream is done. A thread that waits for the device may hold the
+  // allocator's lock, so this is never called on the loop.
   void leaveToStream() const;
 
   const std::vector<at::Tensor> inputs_;

@@ -9,7 +9,7 @@
 namespace fairring {
 namespace {
 
-// What a look at a possible row costs beside an entry's part in a sort.
+// The cost of looking at one possible row, relative to one entry's share of a sort.
 constexpr std::uint64_t kCountedRowsPerEntry = 16;
 
 EntryOrder counted(std::span<const std::int64_t> keys, std::uint64_t keysBelow) {

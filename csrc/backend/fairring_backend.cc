@@ -14,15 +14,15 @@
 namespace fairring {
 namespace {
 
-// How long a process that ends waits for what it has enqueued on a device, of groups that nobody has destroyed.
+// How long an exiting process waits for its enqueued work on a device, for groups that were not destroyed.
 constexpr std::chrono::seconds kExitTimeout{30};
 
 // The groups of this process that endAll() has to end. Weak: torch owns them. A leaf: nothing waits while it is held.
 std::mutex liveMutex;
 std::vector<c10::weak_intrusive_ptr<FairringBackend>> live;
 
-// Ending a group waits for threads, and a forked child has none but its own. So there the groups, their NCCL
-// included, get an owner who never lets go.
+// Ending a group waits for threads, and a forked child has only its own. So there the groups, their NCCL included, get
+// an owner that never drops them.
 void keepForEver() {
   for (const auto& group : live) std::ignore = group.lock().release();
   live.clear();
@@ -37,9 +37,9 @@ void prepareForForks() {
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
 }
 
-// Torch counts its groups anew after destroy_process_group, so on one store a name can come again with other members,
-// of which some have sat in a generation of that name and others have not. These are two groups: each has keys of its
-// own. A hash, for the ranks of a large group are too long a text for every key.
+// Torch restarts its count of groups after destroy_process_group, so on one store a name can come again with other
+// members, some of which have sat in a generation of that name and others not. These are two groups: each has its own
+// keys. A hash is used, because the ranks of a large group are too long a text for every key.
 FairringBackend::StorePtr storeOfMembers(const FairringBackend::StorePtr& store, const std::vector<int>& globalRanks) {
   std::string ranks;
   for (const int rank : globalRanks) ranks += concat(rank, ",");
@@ -65,14 +65,14 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   const bool meets = !options.reconfigurable;
   Parts parts{std::make_shared<Meeting>(meets ? store : nullptr), std::make_shared<StockNccl>(store, makeNccl),
               std::make_shared<Hooks>()};
-  // A group of one rank meets nobody, but an NCCL of its own may find the keys of an earlier one.
+  // A group of one rank meets no other, but an NCCL of its own may find the keys of an earlier one.
   const std::int64_t alone = meets && options.size == 1 ? store->add("fairring/alone", 1) : 0;
   std::shared_ptr<Membership> membership;
   if (meets && options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
     membership = std::make_shared<Membership>(store, std::move(options), [parts](Completion& completion) {
       parts.meeting->breakOff();
-      // Begun in this order; but a hook that takes long (the flight recorder writes a file) holds nobody up.
+      // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.
       completion.post([hooks = parts.hooks] { hooks->aborting(); });
       completion.post([nccl = parts.nccl] { nccl->breakOff(); });
     });
@@ -163,8 +163,8 @@ c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() 
   return options;
 }
 
-// With a device bound to the group, torch's new_group (2.15) takes a backend that can be split for NCCL's, and calls
-// what only that one has.
+// With a device bound to the group, torch's new_group (2.15) takes any backend that can be split for NCCL's, and calls
+// methods that only that one has.
 bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
 
 c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, const std::vector<int>& ranks,

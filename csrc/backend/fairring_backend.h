@@ -1,10 +1,10 @@
 // The process group backend "fairring": all collectives and messages of CPU tensors (those that reduce in reducing.cc
-// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and,
-// where that is switched on, all-reduces, reduce-scatters and all-gathers of CUDA tensors (reducing_on_device.cc,
+// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and, if
+// that is switched on, all-reduces, reduce-scatters and all-gathers of CUDA tensors (reducing_on_device.cc,
 // blocks_on_device.cc). Everything else on CUDA tensors is stock NCCL's (fallback.h).
 //
-// Called by torch on threads of the user's, mostly without Python's lock. Nothing here waits for the network but the
-// first use of a group, shutdown() and the destructor. Calls of one group are numbered in the order they are made.
+// Called by torch on the user's threads, mostly without the GIL. Only the first use of a group, shutdown() and the
+// destructor wait for the network. Calls of one group are numbered in the order in which they are made.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -35,7 +35,7 @@ class FairringBackend : public Fallback {
   // Makes stock NCCL for the group of these options; the rest as StockNccl::Make has it.
   using MakeNccl = std::function<c10::intrusive_ptr<c10d::Backend>(
       const MembershipOptions& options, std::chrono::milliseconds timeout, std::int64_t generation, StorePtr store)>;
-  struct Origin {  // what groups that are split from this one inherit
+  struct Origin {  // inherited by groups that are split from this one
     MembershipOptions options;
     std::shared_ptr<const MakeNccl> makeNccl;  // null once ended, as in StockNccl
   };
@@ -44,17 +44,17 @@ class FairringBackend : public Fallback {
   static c10::intrusive_ptr<c10d::Backend> make(const StorePtr& groupStore, Origin origin,
                                                 std::chrono::milliseconds timeout);
   // Ends all groups of the process that have not been destroyed, the newest first: at interpreter exit. A forked child
-  // has none: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing.
-  // failed: by an exception that nobody caught. Calls on a device are broken off then, and otherwise after 30 s; what
-  // they wait for may never come, and their timeouts are long.
+  // has no groups: those of its parent stay as they are there, for ever, and shutdown() and abort() do nothing. failed:
+  // by an uncaught exception. Calls on a device are then broken off at once, and otherwise after 30 s: they may wait
+  // for something that never comes, and their timeouts are long.
   static void endAll(bool failed);
-  // Has the groups that are traced write what they have recorded of so many last calls. Throws what
-  // Group::writeTrace() throws.
+  // Makes the traced groups write their records of that many last calls. Throws what Group::writeTrace()
+  // throws.
   static void writeTraces(std::size_t calls, const std::string& program);
-  // The traces of all groups of this process, as trace() has them; of groups without any, none.
+  // The traces of all groups of this process, as trace() has them; groups without a trace are left out.
   static std::vector<std::string> traces(std::size_t calls, const std::string& program);
-  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as
-  // bf16; what rounding takes of it is kept in the residual, which is like the tensor (engine/call.h).
+  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as bf16.
+  // The rounding errors are kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
                                     const at::Tensor& residual, const c10d::ReduceOp& how);
 
@@ -66,8 +66,8 @@ class FairringBackend : public Fallback {
   const std::string getBackendName() const override { return "fairring"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
 
-  // A new group of some of this one's ranks, with its settings, on the store that torch gives it; null where this rank
-  // is none of them. Waits for no other rank. torch asks once per device type, of which one backend serves all.
+  // A new group of some of this one's ranks, with its settings, on the store that torch gives it; null if this rank is
+  // none of them. Waits for no other rank. torch asks once per device type, and one backend serves all types.
   bool supportsSplitting() const override;
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override;
@@ -102,38 +102,38 @@ class FairringBackend : public Fallback {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool waitAllRanks) override;
 
-  // A new group of this one's ranks but for these, which need not live: without the store, even where this group has
-  // failed. Waits until all of its members have come; throws where one does not in time, or dies. With SHRINK_ABORT the
-  // calls under way here end first, with an error. Each attempt to exclude the same ranks is to be made by all others.
+  // A new group of this one's ranks except these, which need not live: without the store, even if this group has
+  // failed. Waits until all of its members have come; throws if one does not come in time, or dies. With SHRINK_ABORT
+  // the calls under way here end first, with an error. All others must make each attempt to exclude the same ranks.
   bool supportsShrinking() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<std::int64_t>& excluded, int flags,
                                            const c10::intrusive_ptr<Options>& options) override;
 
 #ifdef FAIRRING_TORCH_2_15  // reconfiguring.cc
-  // A group that was made to be reconfigured has no members until it is, and none after abort(): calls are refused, and
-  // there is no error. Each reconfiguration makes a group of its own, of the members whose handles it is given, without
-  // the store. The old one is left as destroy_process_group leaves it, in the background; calls under way in it end
-  // with an error. No other thread may make calls meanwhile. The Work ends once all members have reconfigured.
+  // A group that was made to be reconfigured has no members before its first reconfiguration, nor after abort(): calls
+  // are refused, without an error. Each reconfiguration makes a new group of the members whose handles it is given,
+  // without the store. The old one is left in the background, as by destroy_process_group; its calls under way end with
+  // an error. No other thread may make calls meanwhile. The Work ends once all members have reconfigured.
   bool supportsReconfigure() const override { return reconfigurer_ != nullptr; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override;
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 
   c10d::ErrorType getError() override;
-  Error firstError() const;  // what getError() is of; none: the group has not failed
+  Error firstError() const;  // the error behind getError(); none: the group has not failed
   void abort() override;
   void shutdown() override;
 
-  // Where this rank stands: how many groups it has left (0: none), and how many collective calls it has made in this
+  // This rank's position: how many groups it has left (0: none), and how many collective calls it has made in this
   // one.
   std::pair<std::uint64_t, std::uint64_t> mark() const;
-  // What the ranks agreed on when they met, in a group that was shrunk or reconfigured.
+  // The last complete call on which the ranks agreed when they met, in a group that was shrunk or reconfigured.
   std::optional<Lineage::LastComplete> lastComplete() const { return lineage_->lastComplete(); }
 
-  // For `fairring check`. Waits for all ranks as the first use of the group does; nothing in a group of one rank.
+  // For `fairring check`. Waits for all ranks as the first use of the group does; empty in a group of one rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
+  // For benchmarks: the traffic of this rank. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
   Weights weights() const;
   // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
@@ -145,7 +145,7 @@ class FairringBackend : public Fallback {
  private:
   struct ReducingCall {
     const Operation& operation;
-    Common common;  // its tensors are what is reduced
+    Common common;  // its tensors are reduced
     c10d::ReduceOp reduction;
     std::chrono::milliseconds timeout;
     bool waited;  // the caller waits for it at once
@@ -153,7 +153,7 @@ class FairringBackend : public Fallback {
     Error refused = {};
   };
 
-  // What this makes of tensor `index` of the call; where it can't be made, what stands in its place.
+  // The contribution that `make` makes of tensor `index` of the call, or a substitute if it can't be made.
   Reduced reducedOrRefused(ReducingCall& call, std::size_t index, const at::Tensor& like, std::int64_t elements,
                            const std::function<Reduced()>& make) const;
   WorkPtr reduceInPlace(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
@@ -171,19 +171,19 @@ class FairringBackend : public Fallback {
     double scale = 1.0;
     // As Call has it. NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer
     Error refused = {};
-    std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before anybody is told
+    std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before any waiter is woken
     // NOLINTEND(readability-redundant-member-init)
   };
-  // inputs[i]: what is reduced into output i, whole, or in a part for each rank.
+  // inputs[i]: reduced into output i, whole, or in a part for each rank.
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
                           const c10d::ReduceScatterOptions& options);
   WorkPtr gatherStacked(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
                         const c10d::AllgatherOptions& options);
-  // rows[r]: where what comes from rank r belongs, a tensor for each input.
+  // rows[r]: the place of the data from rank r, a tensor for each input.
   WorkPtr gatherRows(const Operation& operation, const TensorLists& rows, const Tensors& inputs, BlocksCall call);
   BlocksCall gatherCall(const Operation& operation, const Tensors& common, TensorLists outputs,
                         const c10d::AllgatherOptions& options) const;
-  // common: the one tensor that all ranks have alike, this rank's.
+  // common: the one tensor of this rank that is alike on all ranks.
   BlocksCall rootedCall(const Operation& operation, Pattern pattern, std::int64_t root, const Tensors& common,
                         std::chrono::milliseconds timeout, bool async) const;
   Contribution contributionTo(const Operation& operation, const c10d::ReduceOp& op, const at::Tensor& tensor) const;
@@ -202,7 +202,7 @@ class FairringBackend : public Fallback {
     BlocksMemory memory;
   };
   WorkPtr runMessage(MessageCall call);
-  // Null where NCCL does all of it, or the tensors are not on a device.
+  // Null if NCCL carries out all of it, or the tensors are not on a device.
   WorkPtr reduceOnDevice(const Operation& operation, const Tensors& tensors, const c10d::AllreduceOptions& options);
   WorkPtr reduceScatterOnDevice(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
                                 const c10d::ReduceScatterOptions& options);
@@ -215,23 +215,23 @@ class FairringBackend : public Fallback {
     Tensors outputs;
     std::chrono::milliseconds timeout;
   };
-  // make: the engine's call, but for what DeviceCall has, once it is known that the group's calls are not NCCL's; none
-  // where this one is.
+  // make: makes the engine's call, except for the fields of DeviceCall, once it is known that the group's calls are not
+  // NCCL's; none if this call is NCCL's.
   WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
   std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
                                                                  const Tensors& tensors) const;
-  struct DeviceWay {               // whose such calls are, alike on all ranks
-    std::string whyNccls;          // all of them; empty: they are not
-    std::uint64_t leastBytes = 0;  // of a call that is not NCCL's
-    bool isOnTrial = false;        // only if the trial says so, which has yet to be made (device_trial.h)
-    bool isNews = false;           // that they are NCCL's
+  struct DeviceWay {               // which backend carries out such calls, alike on all ranks
+    std::string whyNccls;          // why all of them are NCCL's; empty: they are not
+    std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
+    bool isOnTrial = false;        // decided by the trial, which has yet to be made (device_trial.h)
+    bool isNews = false;           // not logged yet that they are NCCL's
   };
   static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
   WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
-  // Makes the trial, at the same call of all ranks; what it has decided.
+  // Makes the trial, at the same call of all ranks; returns its decision.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   // The first reason of any rank that is not empty, with the rank that gives it.
@@ -245,13 +245,13 @@ class FairringBackend : public Fallback {
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration
-  // This rank's part in the group, as the next one is to learn it. Waits for calls under way so long, and ends them.
+  // This rank's part in the group, for the next one to learn. Waits that long for calls under way, and ends them.
   void leaveGroup(std::chrono::milliseconds forThoseUnderWay);
   void beginAs(const GroupId& id);  // a group whose members have changed
   // This rank's part in a group of those ranks of this one, which have yet to meet; it has left this one.
   c10::intrusive_ptr<FairringBackend> shrunkTo(const std::vector<int>& ranks, std::chrono::milliseconds limit,
                                                std::chrono::milliseconds forThoseUnderWay);
-  // A membership of those in the roster; null where this rank is alone. limit: of the call that meets them.
+  // A membership of the ranks in the roster; null if this rank is alone. limit: of the call that meets them.
   std::shared_ptr<Membership> membersOf(Roster roster, MembershipOptions options, std::chrono::milliseconds limit,
                                         std::shared_ptr<Hooks> hooks) const;
 #ifdef FAIRRING_TORCH_2_15
@@ -260,7 +260,7 @@ class FairringBackend : public Fallback {
   WorkPtr meetMembers(std::chrono::milliseconds limit);  // ends on no rank before all have come
 
   const std::int64_t alone_;
-  const std::unique_ptr<Reconfigurer> reconfigurer_;  // null where the group keeps its members
+  const std::unique_ptr<Reconfigurer> reconfigurer_;  // null if the group keeps its members
   std::shared_ptr<Lineage> lineage_ = std::make_shared<Lineage>();
   std::atomic<std::uint64_t> groupsBefore_ = 0;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
@@ -271,7 +271,7 @@ class FairringBackend : public Fallback {
   std::optional<DeviceWay> deviceWay_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
-  std::optional<GroupId> groupId_;  // where its members have changed
+  std::optional<GroupId> groupId_;  // set if its members have changed
 };
 
 }  // namespace fairring

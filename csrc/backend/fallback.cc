@@ -170,7 +170,7 @@ void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   if (const BackendPtr backend = parts_.nccl->made()) backend->setTimeout(timeout);
 }
 
-// torch asks by the index alone; the CPU's is -1, or 0 where somebody wrote it.
+// torch asks only by the index; the CPU's is -1, or 0 if the user wrote it.
 bool Fallback::supportsTensorAlloc(c10::DeviceIndex device) {
   const bool there = device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
                      device < c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();

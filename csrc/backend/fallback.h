@@ -1,11 +1,11 @@
-// The calls that Fairring does not make itself: those on CUDA tensors, which are stock NCCL's. Those that it does make
-// override these (fairring_backend.h).
+// The calls that Fairring does not carry out itself: those on CUDA tensors, which are stock NCCL's. Fairring's own
+// calls override these (fairring_backend.h).
 //
-// NCCL is made in Python, where torch makes it too, so nothing of it is compiled in; the first call that needs it makes
-// it. Its Work (nccl_work.h) goes to the user, for it is bound to the caller's stream. Any thread; NCCL's calls are as
-// ordered as their caller makes them.
+// NCCL is made in Python, as torch itself does, so nothing of it is compiled in; the first call that needs it makes it.
+// The user gets its Work (nccl_work.h), because it is bound to the caller's stream. Any thread; NCCL's calls keep the
+// order in which their caller makes them.
 //
-// Differences between PyTorch versions are met in this file. 2.15 renamed some collectives and kept the old names as
+// This file handles the differences between PyTorch versions. 2.15 renamed some collectives and kept the old names as
 // overridable aliases: only old names are overridden here, so that one source serves all versions.
 #pragma once
 
@@ -99,7 +99,7 @@ class Fallback : public c10d::Backend {
   void shutdown() override;  // and NCCL; calls that come later are refused
 
  protected:
-  // The generation in which all ranks have met (seating.h), once they have; throws where that takes too long.
+  // The generation in which all ranks have met (seating.h), once they have; throws if that takes too long.
   virtual std::int64_t meet() = 0;
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
@@ -120,7 +120,7 @@ class Fallback : public c10d::Backend {
  private:
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
 
-  // NCCL's; throws ValueError where the tensors are not on a CUDA device.
+  // NCCL's; throws ValueError if the tensors are not on a CUDA device.
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Begin& begin);
   WorkPtr delegate(const Begin& begin);
 

@@ -1,12 +1,12 @@
-// Letting go of Python's global lock where our code may wait: for another thread that needs it, the wait would never
-// end. Calls from Python bindings come here without the lock, destructors come with it.
+// Releases the GIL where our code may wait: if the wait is for another thread that needs the GIL, it would never end.
+// Calls from Python bindings come here without the GIL, destructors come with it.
 #pragma once
 
 #include <Python.h>
 
 namespace fairring {
 
-// Without the lock for its lifetime, on whatever thread and whether Python still runs or not.
+// Without the GIL for its lifetime, on any thread, whether or not Python still runs.
 class GilReleased {
  public:
   GilReleased() {

@@ -15,14 +15,14 @@ void Hooks::onCompletion(std::int64_t id, CompletionHook hook) {
   completion_[id] = std::move(hook);
 }
 
-// The hook dies outside the mutex: it may be Python's.
+// The hook is destroyed outside the mutex: it may be Python's.
 void Hooks::forgetAbort(std::int64_t id) {
   decltype(abort_)::node_type gone;
   const std::lock_guard lock(mutex_);
   gone = abort_.extract(id);
 }
 
-// When this returns the hook is not running any more, as who unregisters it expects.
+// On return the hook is not running any more, as a caller that unregisters it expects.
 void Hooks::forgetCompletion(std::int64_t id) {
   const std::lock_guard lock(mutex_);
   completion_.erase(id);

@@ -1,8 +1,8 @@
 // The listeners that a group tells of calls that ended well and of its own failure. PyTorch's flight recorder is one
 // from torch 2.15 on; before, nothing registers. Shared by the backend and its Works.
 //
-// Any thread. Completion hooks are short and take no lock of Python's (c10d's contract), so they run where a call ends,
-// the loop included. Abort hooks may be Python's: they run where a group's failure is dealt with, which may block.
+// Any thread. Completion hooks are short and never take the GIL (c10d's contract), so they run where a call ends, the
+// loop included. Abort hooks may be Python's: they run where a group's failure is handled, which may block.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Hooks {
   static std::uint64_t nextKey();  // unique in the process, for ever
 
  private:
-  mutable std::mutex mutex_;  // guards the two; hooks run outside it, but for the completion hooks
+  mutable std::mutex mutex_;  // guards the two; all hooks but completion hooks run outside it
   std::map<std::int64_t, AbortHook> abort_;
   std::map<std::int64_t, CompletionHook> completion_;
 };

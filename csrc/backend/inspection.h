@@ -1,6 +1,6 @@
-// Tells people what a group and the planner know: the answers of `fairring check` and `fairring plan`, as Python's
-// dicts. Callers hold Python's lock; inspect(), traffic() and trace() let go of it while they wait, for the other ranks
-// or the loop.
+// Shows people what a group and the planner know: the answers of `fairring check` and `fairring plan`, as Python
+// dicts. Callers hold the GIL; inspect(), traffic() and trace() release it while they wait for the other ranks or the
+// loop.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -21,10 +21,10 @@ std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows);
 std::vector<RowNumbers> builtInRowNumbers(const std::string& rail, const std::string& site);
 
 // The facts of all ranks of a group, and the transports that follow. Throws what the first use of the group would
-// throw. None where the backend is not ours, has ended, or has one rank.
+// throw. None if the backend is not ours, has ended, or has one rank.
 pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// The traffic of this rank in a group, by level. None where the backend is not ours.
+// The traffic of this rank in a group, by level. None if the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 // What part of large all-reduces' sums each machine owns, in the order of machines; no machines where shards are equal.
@@ -34,13 +34,13 @@ pybind11::object shares(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
-// The error that has ended a group, as text. None where it has not ended, or the backend is not ours.
+// The error that has ended a group, as text. None if it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// Where this rank stands: how many groups it has left, and how many calls it has made in this one. None: not ours.
+// This rank's position: how many groups it has left, and how many calls it has made in this one. None: not ours.
 pybind11::object mark(const c10::intrusive_ptr<c10d::Backend>& backend);
-// What the ranks agreed on when they met: this rank's mark of it, or none, and how many calls were complete on each
-// rank, or none. None where there was nothing to agree on, or the backend is not ours.
+// The ranks' agreement when they met: this rank's mark of the last complete call, or none, and how many calls were
+// complete on each rank, or none. None if there was nothing to agree on, or the backend is not ours.
 pybind11::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend);
 
 pybind11::list rdmaDevicesHere();         // each with its obstacle

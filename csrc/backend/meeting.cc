@@ -24,7 +24,7 @@ void Meeting::begin(Meet meet, std::function<void()> giveUp) {
 
 namespace {
 
-// The store's own wait ends when the key comes, but not when the group fails; and c10d warns where it ends in vain.
+// The store's own wait ends when the key comes, but not when the group fails; and c10d warns if it ends in vain.
 constexpr std::chrono::seconds kSoon{3};
 
 void awaitOthers(c10d::Store& own, c10d::Store& abortable, const std::string& key) {
@@ -50,8 +50,8 @@ void Meeting::run(const Meet& meet) {
   changed_.notify_all();
 }
 
-// A connection of its own: whoever waits on one keeps all others off it. Made while all is well, for to make one to a
-// store that has gone takes the store's timeout.
+// A connection of its own, because a waiting thread blocks all others on its connection. Made while all is well: a
+// connection to a store that has gone takes the store's timeout.
 Meeting::StorePtr Meeting::storeOfOwn() {
   StorePtr shared;
   {
@@ -68,7 +68,7 @@ void Meeting::breakOff() {
   changed_.notify_all();
 }
 
-// The thread is joined where its work is over, so that a group leaves none. It is left behind where the store keeps it.
+// The thread is joined if its work is over, so that a group leaves none. It is left behind if the store keeps it.
 void Meeting::end() {
   const auto until = std::chrono::steady_clock::now() + kPatienceWithRanks;
   std::unique_lock lock(mutex_);

@@ -1,6 +1,6 @@
-// The ranks of one group meet in the background, from the group's first moment on: whether one makes a call soon or
-// late, it has read where all others listen while they do. So a rank that dies before its first call is missed at once,
-// and a rank may leave as soon as all have met: it waits for that, for kPatienceWithRanks at most.
+// The background meeting of one group's ranks, from the group's first moment on. Whether a rank makes a call soon or
+// late, it has read the addresses of all others while they listen. So a rank that dies before its first call is missed
+// at once, and a rank may leave as soon as all have met: it waits for that, for kPatienceWithRanks at most.
 //
 // Any thread. end() may wait, without Python's lock.
 #pragma once
@@ -23,12 +23,12 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   using Meet = std::function<std::string()>;  // waits for the ranks; returns the key that is there once all have met
   static constexpr std::chrono::seconds kPatienceWithRanks{10};  // that have not made the group yet
-  static constexpr std::chrono::seconds kPatience{5};            // with the store, once it is broken off
+  static constexpr std::chrono::seconds kPatience{5};            // with the store, once the meeting is broken off
 
   explicit Meeting(StorePtr store);
 
-  void begin(Meet meet, std::function<void()> giveUp);  // giveUp: has `meet` end soon, by a throw
-  void breakOff();                                      // the group has failed: nobody is waited for
+  void begin(Meet meet, std::function<void()> giveUp);  // giveUp: makes `meet` end soon, by a throw
+  void breakOff();                                      // the group has failed: no rank is waited for
   void end();
 
  private:

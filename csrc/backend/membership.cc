@@ -17,11 +17,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kFirstWait{2};  // between two looks at the store
+constexpr std::chrono::milliseconds kFirstWait{2};  // between two polls of the store
 constexpr std::chrono::milliseconds kLongestWait{256};
 constexpr int kProbeMs = 1'000;
 
-// A forked child takes them along.
+// A forked child inherits them.
 Departures& departuresOfProcess() {
   static Departures departures;
   return departures;
@@ -34,7 +34,7 @@ std::string listed(const std::vector<int>& ranks) {
   return ranks.size() > kShown ? concat(text, " and ", ranks.size() - kShown, " more") : text;
 }
 
-// Whether nobody listens where the facts say. Anything but a refusal is the engine's to find out, and to explain.
+// Whether nothing listens at the address in the facts. Any error but a refusal is left to the engine to explain.
 bool refusesConnection(const std::string& address, int port) {
   try {
     const Descriptor probe = startConnect(tcpAddress(address, port));
@@ -176,8 +176,8 @@ void Membership::refuseIfAborted() const {
   if (aborted_) throw Failure(aborted_);
 }
 
-// Looks again and again instead of waiting in the store: that can't be interrupted, and would say nothing of a
-// generation that has been closed, nor of a rank whose facts are there but whose listener is not: one that has died.
+// Polls instead of waiting in the store: such a wait can't be interrupted, and would not notice a closed generation,
+// nor a rank that has died: its facts are there but its listener is not.
 void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
   if (!facts().empty()) return;
   try {
@@ -189,10 +189,10 @@ void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiti
   }
 }
 
-// Several threads may wait here, each for as long as it likes: between looks they let each other through.
+// Several threads may wait here, each with its own timeout: between polls they let each other through.
 void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
   const std::chrono::milliseconds timeout = waiting.timeout;
-  // A connection of its own: waiting on a store keeps all others off that store's connection.
+  // A connection of its own, because a wait on a store blocks all others on that store's connection.
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
   {
     const std::lock_guard lock(mutex_);
@@ -230,7 +230,7 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
-  // No host waits for calls on a device: what it enqueues next reads their results, which are garbage by now.
+  // No host waits for calls on a device: later work on it reads their results, which are garbage by now.
   if (options_.devices) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
   // Another rank's abort() is no error of its own.
   const bool endsProcess = options_.endsProcess && error.kind() != ErrorKind::Aborted;

@@ -1,17 +1,17 @@
 // This rank's place in one group, from the store to the engine, in two steps.
 //
-// Made with the group, without waiting for any other rank: it says where this rank listens, and what else matters to
-// the others (group/bootstrap.h). The engine follows at the group's first use, when the facts of all ranks are there:
-// that waits for ranks that have not made the group yet, and moves on to a later generation where an accident closed
-// this one.
+// Made with the group, without waiting for any other rank: it publishes where this rank listens and its other facts
+// (group/bootstrap.h). The engine follows at the group's first use, when the facts of all ranks are there. That
+// waits for ranks that have not made the group yet, and moves on to a later generation if an accident closed this
+// one.
 //
-// Where the ranks of all are known beforehand (group/roster.h) there is no store, and nobody is waited for: the engine
+// If the ranks of all are known beforehand (group/roster.h) there is no store, and no rank is waited for: the engine
 // can be made at once.
 //
-// The first error of the group is announced, once, on the completion thread: to whoever made the membership, and to the
+// The first error of the group is announced, once, on the completion thread: to the owner of the membership, and to the
 // store, where ranks look that still wait for others.
 //
-// Any thread; waits without Python's lock (the callers see to it).
+// Any thread; waits without the GIL (the callers release it).
 #pragma once
 
 #include <chrono>
@@ -62,7 +62,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   };
   std::optional<Ancestor> shrunkFrom;
 
-  // Those of a group of these ranks of this one, this rank among them, in that order.
+  // The options of a group of these ranks of this one, this rank among them, in that order.
   MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
 
@@ -75,45 +75,45 @@ class Membership {
   using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
 
   Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
-  // Without a store; rank and size are the roster's. Its group id is the name's and the secret's.
+  // Without a store; rank and size are the roster's. Its group id follows from the name and the secret.
   Membership(Roster roster, MembershipOptions options, OnFailed onFailed);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();  // leaves in good order; waits for what peers still need from here
 
   static std::shared_ptr<Runtime> runtimeFor(const MembershipOptions& options);
-  // This rank's facts, with where that runtime listens; looks for RDMA devices where the options want them.
+  // This rank's facts, with that runtime's addresses; looks for RDMA devices if the options want them.
   static RankFacts factsHere(const MembershipOptions& options, Runtime& runtime);
 
-  // The engine; the first call makes it. Throws Failure: a rank that is not there in time, settings that differ.
+  // The engine; the first call makes it. Throws Failure if a rank does not come in time or settings differ.
   Group& group(std::chrono::milliseconds timeout);
-  // What all ranks have said of themselves; waits as group() does.
+  // The facts that all ranks have published; waits as group() does.
   std::vector<RankFacts> factsOfAll(std::chrono::milliseconds timeout);
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // Some of this group's ranks as the members of another one, this rank among them; `purpose`: what no other group of
-  // the same ranks has. Waits as group() does, but a group whose ranks have met may have failed since.
+  // Some of this group's ranks as the members of another group, this rank among them. `purpose` tells it from other
+  // groups of the same ranks. Waits as group() does, but a group whose ranks have met may have failed since.
   Roster rosterOf(const std::vector<int>& ranks, const std::string& purpose, std::chrono::milliseconds timeout);
-  // The generation in which all ranks have met; waits for that as group() does. Throws Failure where there is no store.
+  // The generation in which all ranks have met; waits for that as group() does. Throws Failure if there is no store.
   std::int64_t generation(std::chrono::milliseconds timeout);
-  // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the
-  // key in the store that is there once all ranks have fetched the facts.
+  // Waits in the same way for no call in particular, and as long for ranks that have died, which may be started again.
+  // Returns the key in the store that exists once all ranks have fetched the facts.
   std::string meetInBackground(std::chrono::milliseconds timeout);
-  // As Group has it; nothing where there is no engine.
+  // As in Group; no effect if there is no engine.
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
   GroupId id();  // once the ranks have met
-  // As Group has it; none before the first use.
+  // As in Group; none before the first use.
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   std::uint64_t callsMade() const;
   bool usesDevices() const { return options_.devices; }
   bool triesDevices() const { return options_.devicesOnTrial; }
   bool deviceWritesWords() const { return options_.deviceWritesWords; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
-  // Another one of the same ranks, beside this one, whose calls on a device may fail.
+  // Another membership of the same ranks, beside this one, whose calls on a device may fail.
   std::unique_ptr<Membership> trial() const;
   bool deviceHasRails() const { return options_.deviceHasRails; }
   void endWithin(std::chrono::seconds limit);  // as Group has it
   void giveUp();                               // ends the wait for ranks, if there is one
-  void abort(const Error& error);              // ends all calls, those to come too
+  void abort(const Error& error);              // ends all calls, later ones included
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
   Weights weights() const;         // as Group has it; likewise
@@ -147,7 +147,7 @@ class Membership {
   Error missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout);
   void refuseIfAborted() const;
 
-  const c10::intrusive_ptr<c10d::Store> store_;  // null where there is a roster
+  const c10::intrusive_ptr<c10d::Store> store_;  // null if there is a roster
   const MembershipOptions options_;
   const std::shared_ptr<Runtime> runtime_;
   const OnFailed onFailed_;
@@ -157,7 +157,7 @@ class Membership {
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;
-  std::unique_ptr<Bootstrap> bootstrap_;  // null where there is no store
+  std::unique_ptr<Bootstrap> bootstrap_;  // null if there is no store
 
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;

@@ -1,5 +1,5 @@
-// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
-// the device has rails of its own all ranks of the group those. They find each other through the store, under
+// Membership's part in the group's calls on a device. The ranks of a machine make its level 0 together; if the device
+// has rails of its own, all ranks of the group make those together. They find each other through the store, under
 // "device/<the first of them>/<how many texts there were before>", or "device/all/...".
 #include <algorithm>
 #include <string>
@@ -13,7 +13,7 @@ namespace fairring {
 
 namespace {
 
-// Gives every rank the text of the first, of one text after another.
+// Gives every rank the first rank's text, for one text after another.
 AcceleratorPlace::FromFirst throughStore(const c10::intrusive_ptr<c10d::Store>& store, std::string key, bool isFirst,
                                          std::string who) {
   return [store, key = std::move(key), isFirst, who = std::move(who), texts = 0](const std::string& mine) mutable {
@@ -54,7 +54,7 @@ std::unique_ptr<Membership> Membership::trial() const {
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   const auto self = std::ranges::find(machineRanks, options_.rank);
-  const auto store = store_->clone();  // waiting on a store keeps all others off that store's connection
+  const auto store = store_->clone();  // a wait on a store blocks all others on its connection
   store->setTimeout(timeout);
   const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
   AcceleratorPlace place{.device = device,

@@ -1,5 +1,5 @@
-// What Membership says and decides about the ways between machines: what of RDMA this rank could offer, told with its
-// facts, and which transport follows from all ranks' facts.
+// Membership's part in choosing the transport between machines: it publishes with its facts the RDMA that this rank
+// could offer, and derives the transport from all ranks' facts.
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
@@ -10,7 +10,7 @@
 
 namespace fairring {
 
-// TensorPipe itself is tried last, by all ranks: what it refuses here would otherwise end the group when it connects.
+// TensorPipe itself is tried last, by all ranks: a refusal would otherwise end the group when it connects.
 RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runtime) {
   RankFacts facts = options.facts;
   facts.addresses = runtime.interfaces().rail;
@@ -35,7 +35,7 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
   return choice;
 }
 
-// A warning where RDMA could be there and is not used, and a line for those who ask for more where there is none.
+// A warning if RDMA is present and not used, and a line at a more verbose level if it is absent.
 void Membership::tellTransport() const {
   const TransportChoice choice = transportFor(facts());
   if (choice.rdmaRefused.empty() || options_.rank != 0) return;

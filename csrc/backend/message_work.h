@@ -1,6 +1,6 @@
-// A send or a receive as the user holds it. It has no timer while nobody waits for it: a receive may stand ready for as
-// long as it likes. A wait() without a time of its own lasts as long as the group's timeout; then the group fails, as
-// it does with any call that takes too long.
+// A send or a receive as the user holds it. It has a timer only while a thread waits for it: a receive may stand ready
+// for as long as it likes. A wait() without a time of its own lasts as long as the group's timeout; then the group
+// fails, as it does with any call that takes too long.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace fairring {
 
 class MessageWork final : public BlocksWork {
  public:
-  // Ends the group, unless the call is not under way any more.
+  // Ends the group if the call is still under way.
   using Expire = std::function<void(std::function<bool()> isUnderWay)>;
   struct Patience {
     std::chrono::milliseconds limit{0};  // 0: none
@@ -23,7 +23,7 @@ class MessageWork final : public BlocksWork {
   MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
               std::weak_ptr<Runtime> runtime, Patience patience);
 
-  // As FairringWork::onDone, which it goes on to. from: who has sent it, of a receive.
+  // As FairringWork::onDone, to which it continues. from: the sender, for a receive.
   static void onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion);
 
   const at::Tensor& sent() const { return memory().inputs.front(); }

@@ -1,5 +1,5 @@
-// FairringBackend's way with messages of CPU tensors between two ranks: their bytes are sent from where they lie and
-// received where they belong, where their memory is plain; others are copied.
+// FairringBackend's messages of CPU tensors between two ranks: bytes are sent and received in place if the tensors'
+// memory is plain; others are copied.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -30,7 +30,7 @@ void requirePeer(const Operation& operation, int rank, int size, int peer) {
                    " and rank ", peer, ": the other one must be another of the group's ", size, " ranks");
 }
 
-// A message may be shorter than its receive: what it does not fill stays as it was.
+// A message may be shorter than its receive: the rest of the memory stays as it was.
 Inbox inboxFor(const Tensors& tensors) {
   Inbox inbox(tensors);
   if (!inbox.isDirect()) inbox.bytes().copy_(bytesOf(tensors));

@@ -53,7 +53,7 @@ void MonitoredBarrier::tell(Group& group, const Label& label, int to, std::byte 
   group.send({to, label, kept.get(), 1, [kept](const Error&) {}});
 }
 
-// An error of the group's ends the barrier; any other is that rank's.
+// A group's error ends the barrier; any other error is that rank's.
 bool MonitoredBarrier::hasCome(Heard& heard, const Limit& limit) const {
   const bool isOver = heard.whenOver.wait_until(limit.end) == std::future_status::ready;
   if (!isOver && heard.settle(Heard::State::GivenUp)) return false;
@@ -68,7 +68,7 @@ void MonitoredBarrier::admit(const Limit& limit, bool waitsForAll) {
   std::vector<int> here;
   std::vector<int> missing;
   for (const auto& [rank, heard] : others) {
-    const bool isSettled = !missing.empty() && !waitsForAll;  // but who has come is told
+    const bool isSettled = !missing.empty() && !waitsForAll;  // but ranks that have come are told
     const Limit rest = isSettled ? Limit{limit.whole, Clock::now()} : limit;
     (hasCome(*heard, rest) ? here : missing).push_back(rank);
   }
@@ -77,7 +77,7 @@ void MonitoredBarrier::admit(const Limit& limit, bool waitsForAll) {
   throw Failure(missed(waitsForAll ? missing : std::vector{missing.front()}, limit));
 }
 
-// c10d's words, which programs look for.
+// c10d's wording, which programs look for.
 Error MonitoredBarrier::missed(const std::vector<int>& ranks, const Limit& limit) const {
   std::string who;
   for (const int rank : ranks) who += concat(who.empty() ? "" : ", ", rank);
@@ -103,7 +103,7 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
   const std::uint32_t number = monitoredBarriers_++;
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return;
-  // Rank 0 is to be the one that says who is missing: the others wait for as long as the group allows.
+  // Rank 0 names the missing ranks: the others wait for as long as the group allows.
   const std::chrono::milliseconds own = limitOf(options.timeout);
   const std::chrono::milliseconds whole = getRank() == 0 ? own : std::max(own, timeout());
   const MonitoredBarrier::Limit limit{whole, MonitoredBarrier::Clock::now() + whole};

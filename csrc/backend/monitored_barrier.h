@@ -1,7 +1,7 @@
-// A barrier that says who does not come: rank 0 waits for a message of every other rank and answers all of them once
-// all have come. Where some have not in time, rank 0 alone names them; those that have come, and those that come later,
-// are told that they don't pass. It is a diagnosis: the group goes on. One object for one barrier on one rank; on its
-// caller's thread, which waits.
+// A barrier that names the ranks that do not come: rank 0 waits for a message of every other rank and answers all of
+// them once all have come. If some have not come in time, only rank 0 names them; the ranks that have come, and those
+// that come later, are told that they don't pass. It is a diagnosis: the group goes on. One object for one barrier on
+// one rank; on its caller's thread, which waits.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,9 @@ class MonitoredBarrier {
   // number: how many of the group's monitored barriers came before, on this rank.
   MonitoredBarrier(Group& group, int rank, int size, std::uint32_t number);
 
-  // On rank 0. Throws Failure(Timeout) that names the first rank that is missing, or all of them.
+  // On rank 0. Throws Failure(Timeout) that names the first missing rank, or all of them.
   void admit(const Limit& limit, bool waitsForAll);
-  void pass(const Limit& limit);  // on the others; throws Failure where rank 0 does not let them pass
+  void pass(const Limit& limit);  // on the others; throws Failure if rank 0 does not let them pass
 
  private:
   struct Heard;

@@ -1,6 +1,6 @@
-// NCCL's call as the user holds it. All that is asked of it is asked of torch's own Work, except for its success: that
-// Work throws when it is asked. c10d asks it of every call that is over by the time that it has been made (the hooks of
-// torch 2.15's flight recorder), in groups of all backends but NCCL's own.
+// NCCL's call as the user holds it. It forwards everything to torch's own Work, except the question for its success:
+// that Work throws when it is asked. c10d asks it for every call that is over by the time it has been made (the hooks
+// of torch 2.15's flight recorder), in groups of all backends but NCCL's own.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>

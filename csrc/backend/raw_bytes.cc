@@ -15,7 +15,7 @@ bool isPlain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tenso
 
 bool isOneRow(const std::vector<at::Tensor>& tensors) { return tensors.size() == 1 && isPlain(tensors.front()); }
 
-// Whatever its strides are where a dimension has one element, or none.
+// Works for any strides of a dimension with one element or none: a contiguous tensor may have arbitrary ones there.
 at::Tensor asBytes(const at::Tensor& contiguous) {
   return contiguous.as_strided({contiguous.numel()}, {1}).view(at::kByte);
 }
@@ -50,7 +50,7 @@ void Inbox::deliver() const {
   std::int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
     const auto count = static_cast<std::int64_t>(tensor.nbytes());
-    // By way of a row of its own where need be: in the bytes, elements may lie at any address.
+    // By way of a separate row if necessary: in the bytes, elements may lie at any address.
     const at::Tensor row = isPlain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options());
     asBytes(row).copy_(bytes_.narrow(0, at, count));
     if (!row.is_same(tensor)) tensor.copy_(row);

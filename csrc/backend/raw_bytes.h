@@ -1,7 +1,7 @@
-// The user's tensors as rows of bytes, for calls that move elements and don't look at them. So they may be of any
-// dtype and shape, and need not be contiguous. A single contiguous tensor is its own row; anything else is copied.
+// The user's tensors as rows of bytes, for calls that move elements and don't look at them. So they may be of any dtype
+// and shape, and need not be contiguous. A single contiguous tensor is its own row; anything else is copied.
 //
-// Pure, but for the tensors' own memory: any thread.
+// Pure, except for the tensors' own memory: any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +16,10 @@ std::int64_t byteCount(const std::vector<at::Tensor>& tensors);
 // All elements of all of them, in order.
 at::Tensor bytesOf(const std::vector<at::Tensor>& tensors);
 
-// Tensors that are to be written: first the bytes, by whoever receives them, then deliver().
+// Tensors that are to be written: the receiver writes the bytes first, then calls deliver().
 class Inbox {
  public:
-  // Throws c10::Error where elements of a tensor share memory.
+  // Throws c10::Error if elements of a tensor share memory.
   explicit Inbox(std::vector<at::Tensor> tensors);
 
   const at::Tensor& bytes() const { return bytes_; }

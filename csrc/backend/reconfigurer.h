@@ -1,8 +1,8 @@
-// The part of a rank that stays from one membership to the next, where its group may be reconfigured: the process's
-// runtime, and so its listener; the content of its handles; the uuids that were used. Memberships that are over end
-// here, in the background: a peer that is stopped must not hold up the next one.
+// The part of a rank that stays from one membership to the next if its group may be reconfigured: the process's
+// runtime, and so its listener; the content of its handles; the used uuids. Memberships that are over end here, in the
+// background: a stopped peer must not hold up the next one.
 //
-// Any thread; end() waits, without Python's lock, and on none of the runtime's threads.
+// Any thread; end() waits, without the GIL, and on none of the runtime's threads.
 #pragma once
 
 #include <cstdint>

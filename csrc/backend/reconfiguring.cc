@@ -1,5 +1,5 @@
-// Groups of members that are known beforehand and need no store to meet: c10d's reconfigure, by which the members of a
-// group change (PyTorch 2.15 on), and shrink, which makes a group of those that are left.
+// Groups of members that are known beforehand and need no store to meet: c10d's reconfigure, by which a group's members
+// change (PyTorch 2.15 on), and shrink, which makes a group of the surviving ranks.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace op = operation;
 
 namespace {
 
-// For a neighbour to be connected beyond the call's own time: the call's timer says more of who is missing.
+// The time to connect a neighbour beyond the call's own: the call's timer says more about the missing ranks.
 constexpr std::chrono::seconds kAfterTheTimer{10};
 
 }  // namespace
@@ -36,7 +36,7 @@ std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, Membership
       [hooks = std::move(hooks)](Completion& completion) { completion.post([hooks] { hooks->aborting(); }); });
 }
 
-// An all-gather, which ends on no rank before all have come: each tells all others where it comes from.
+// An all-gather, which ends on no rank before all have come: each tells all others its history.
 Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) {
   const auto told = lineage_->told();
   const at::Tensor own = at::empty({static_cast<std::int64_t>(told.size())}, at::kByte);
@@ -93,7 +93,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
   try {
     made->meetMembers(limit)->wait();
   } catch (
-      const std::exception&) {  // another has died: the next attempt starts from here, but who has met goes on there
+      const std::exception&) {  // another has died: the next attempt starts from here; ranks that have met go on there
     if (const auto failed = made->membership()) lineage_->leave(failed->id(), failed->settle(kAtOnce));
     throw;
   }

@@ -1,5 +1,5 @@
-// FairringBackend's way with all-reduces, reduces and barriers: each is an all-reduce of the engine's, of all its
-// tensors at once, on the tensors themselves, or, of a reduce on a rank that is not the root, on a copy.
+// FairringBackend's all-reduces, reduces and barriers: each is an all-reduce of the engine, of all its tensors at once,
+// on the tensors themselves, or, for a reduce on a rank that is not the root, on a copy.
 #include <algorithm>
 #include <chrono>
 #include <utility>

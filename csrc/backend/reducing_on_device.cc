@@ -1,7 +1,7 @@
-// FairringBackend's way with calls on CUDA tensors, where FAIRRING_CUDA is on or auto, and with all-reduces among them:
-// the engine enqueues them, level 0 is NCCL's. What the table leaves out goes to NCCL whole. It follows from the
-// operation, dtypes, layout, size, the group, what its ranks' devices can do and, for floats of 8 bits, their
-// generation, which are the same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
+// FairringBackend's calls on CUDA tensors, with FAIRRING_CUDA=on or auto, and among them all-reduces: the engine
+// enqueues them, level 0 is NCCL's. Calls that are not in the table go to NCCL whole. The choice follows from the
+// operation, dtypes, layout, size, the group, its ranks' devices and, for floats of 8 bits, their generation, which are
+// the same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
@@ -23,7 +23,7 @@ namespace {
 
 using Tensors = Fallback::Tensors;
 
-// Elements correspond by their places in memory, as in NCCL. What NCCL refuses, or has otherwise, it gets.
+// Elements correspond by their places in memory, as in NCCL. Calls that NCCL refuses, or defines differently, go to it.
 bool isDense(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() && !tensor.is_conj() &&
          !tensor.is_neg();
@@ -62,7 +62,7 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
                 " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");
 }
 
-// Each way that a group of this process takes, once.
+// Logs each way that a group of this process takes, once.
 void tellOnce(const std::string& way, bool isNews) {
   static std::mutex mutex;
   static std::set<std::string> told;
@@ -95,7 +95,7 @@ Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, co
   });
 }
 
-// None where one of them is NCCL's.
+// None if one of them is NCCL's.
 std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(const Operation& operation,
                                                                                 const c10d::ReduceOp& op,
                                                                                 const Tensors& tensors) const {
@@ -106,7 +106,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
       contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), getSize()));
       if (!machineReduces(contributions.back().reduction, tensor.device().index())) return std::nullopt;
     }
-  } catch (const Failure&) {  // not defined here; NCCL says whether it is there
+  } catch (const Failure&) {  // not defined here; NCCL says whether it has it
     return std::nullopt;
   }
   return contributions;
@@ -114,7 +114,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
 
 Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
                                                const std::function<std::optional<Call>()>& make) {
-  // In a group of NCCL's nothing would be launched before its end.
+  // In a group of NCCL's nothing would be launched before the group's end.
   if (!areOnOneDevice(call.inputs) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
   const std::shared_ptr<Membership> membership = this->membership();
@@ -151,20 +151,20 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   }
 }
 
-// A factor would be the one of the capture for ever. The group's first call makes what it needs, which a capture can't.
+// A factor would stay that of the capture for ever. The group's first call makes things that a capture can't make.
 bool FairringBackend::canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership) {
   const bool isScaled = call.common.reduction == c10d::ReduceOp::PREMUL_SUM;
   return !isScaled && !way.isOnTrial && membership.group(call.timeout).canCapture();
 }
 
-// Nobody hears of the ends that a captured call has, so its Work is over at once.
+// The host does not learn of a captured call's ends, so its Work is over at once.
 Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Membership& membership,
                                            const c10::Stream& stream) {
   made.signature = signatureOf(call.operation, call.common);
   countCall();
   auto work =
       c10::make_intrusive<DeviceWork>(labelOf(made.signature), call.operation, call.inputs, call.outputs, stream);
-  at::Tensor memory;  // of the graph's pool: torch keeps it for as long as there is the graph
+  at::Tensor memory;  // of the graph's pool: torch keeps it as long as the graph
   const auto staging = [&](std::uint64_t bytes) {
     const auto options = at::TensorOptions(stream.device()).dtype(at::kByte);
     memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
@@ -193,8 +193,8 @@ void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::
   deviceWay_ = way;
 }
 
-// By what all ranks have said of themselves. Where nobody has switched it on for sure, small calls are NCCL's, whose
-// latency is less; between sites that counts for nothing, for the network there takes longer than either.
+// From the facts that all ranks have published. Unless it is switched on explicitly, small calls are NCCL's, which has
+// less latency; between sites that counts for nothing, because the network there takes longer than either.
 FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
   if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};

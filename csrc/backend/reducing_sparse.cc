@@ -1,6 +1,6 @@
-// FairringBackend's way with all-reduces of sparse tensors: this rank's rows, each once and in order, go to the engine
-// with their keys. Those of a device go as the host's (sparse_on_device.h), whatever FAIRRING_CUDA says: NCCL has no
-// sparse all-reduce that could be taken instead.
+// FairringBackend's all-reduces of sparse tensors: this rank's rows, each once and in order, go to the engine with
+// their keys. Sparse tensors of a device travel as the host's do (sparse_on_device.h), under any setting of
+// FAIRRING_CUDA: NCCL has no sparse all-reduce to use instead.
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tenso
   }
 }
 
-// How many rows there are is not known before the graph runs.
+// The number of rows is not known before the graph runs.
 void refuseCapture(const at::Tensor& tensor) {
   if (tensor.is_cpu() || !whyNoCuda().empty()) return;
   const c10::Stream callers = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
@@ -41,8 +41,8 @@ void refuseCapture(const at::Tensor& tensor) {
                    "make the call outside of the capture, or make the tensor dense");
 }
 
-// Our kernels have never run on a GPU: they are for who has switched them on, and has a device for them. The others'
-// kernels may differ: what they sum is a rank's own.
+// Our kernels have never run on a GPU: they are used if they are switched on and the device can run them. Other ranks
+// may use other kernels, since each rank sums only its own rows.
 at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool usesDevices) {
   if (tensor.is_cpu()) return tensor;
   const bool ours = usesDevices && whyNoCuda().empty() && deviceObstacle(tensor.device().index()).empty();
@@ -62,7 +62,7 @@ c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor,
 
 }  // namespace
 
-// A rank whose rows are not in order says so to the others, as with any tensor.
+// A rank whose rows are invalid reports it to the others, as with any tensor.
 Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
@@ -95,7 +95,7 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
     coalescing().add(WorkPtr(work));
     return work;
   }
-  operand.keys = work->rows().keys;  // which done holds, as all that stays
+  operand.keys = work->rows().keys;  // kept alive by `done`, as are the values
   if (!operand.keys.empty()) operand.values = static_cast<const std::byte*>(work->rows().values.const_data_ptr());
   if (!refused) operand.result = [own = work.get()](const auto& keys) { return own->makeResult(keys); };
   return submit(*membership, work,

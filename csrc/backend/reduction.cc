@@ -50,7 +50,7 @@ constexpr std::array kDTypes = {
     std::pair{TorchDType::ComplexDouble, DType::Float64},
 };
 
-// Why an operation is not defined for a dtype that has others, and what to do; null if it is.
+// The reason why an operation is not defined for a dtype that has others, and the remedy; null if it is defined.
 const char* objection(const NamedOp& operation, TorchDType dtype, DType own) {
   if (operation.torch == TorchOp::PREMUL_SUM && !isFloat(own)) {
     return "only floats have a factor: multiply the tensor, then take SUM";
@@ -68,7 +68,7 @@ const char* objection(const NamedOp& operation, TorchDType dtype, DType own) {
 double factorOf(const char* call, const c10d::ReduceOp& op) {
   check(op.supplement_.defined(), ErrorKind::Usage, call,
         " with PREMUL_SUM, but without a factor: make it with torch.distributed._make_nccl_premul_sum(factor)");
-  // Nothing but PREMUL_SUM has a supplement, and it has no other than this.
+  // Only PREMUL_SUM has a supplement, and only of this type.
   const auto& supplement = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
   return supplement.tensor_factor.defined() ? supplement.tensor_factor.item().toDouble() : supplement.double_factor;
 }

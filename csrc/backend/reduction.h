@@ -1,4 +1,4 @@
-// From torch's operations and dtypes to ours, and what is not defined: an error that says what to do, alike on all
+// From torch's operations and dtypes to ours. An undefined combination is an error that says what to do, alike on all
 // ranks, before anything is sent. Pure.
 //
 // A complex tensor is one of twice as many floats, for the operations that treat both parts alike.
@@ -20,22 +20,22 @@ const char* name(c10d::ReduceOp::RedOpType op);  // as torch's users write it: "
 std::uint64_t ownElements(const at::Tensor& tensor);
 Block bytesBlock(const at::Tensor& tensor);  // of its bytes, for calls that move them and don't look at them
 
-// How a tensor goes into the sum in a group of so many ranks. AVG multiplies floats by 1 / ranks and divides the sum of
-// integers; PREMUL_SUM multiplies by this rank's factor.
+// How a tensor goes into the sum in a group of that many ranks. AVG multiplies floats by 1 / ranks and divides the sum
+// of integers; PREMUL_SUM multiplies by this rank's factor.
 struct Contribution {
   Reduction reduction;
   double scale = 1.0;
 };
 
-// `call`: what its user called, for errors. Throws Failure(Usage) where the operation is not defined for the dtype.
+// `call`: the user's name of it, for errors. Throws Failure(Usage) if the operation is not defined for the dtype.
 Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
-// On a device, which has floats of 8 bits besides. A factor that lies there is read: that waits for the caller's
+// On a device, which has floats of 8 bits too. A factor that lies on the device is read: that waits for the caller's
 // stream.
 Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
 // The factor is the same for all floats of a call, and integers have none.
 double scaleOf(const std::vector<Contribution>& contributions);
 
-// In a group of one rank: what this rank contributes is the result.
+// In a group of one rank: this rank's contribution is the result.
 void contributeAlone(const at::Tensor& buffer, const Contribution& contribution);
 
 }  // namespace fairring

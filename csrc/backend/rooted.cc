@@ -1,5 +1,5 @@
-// FairringBackend's way with collectives that have a root: broadcast, reduce, gather, scatter. Ranks that have nothing
-// to read, or nothing to write, say so with null pointers in their blocks.
+// FairringBackend's collectives that have a root: broadcast, reduce, gather, scatter. Ranks that have nothing to read,
+// or nothing to write, have null pointers in their blocks.
 #include <algorithm>
 #include <utility>
 

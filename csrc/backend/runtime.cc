@@ -12,7 +12,7 @@
 namespace fairring {
 namespace {
 
-// Guards `current`; apart from the loop's mutex because it is held while threads are started.
+// Guards `current`; separate from the loop's mutex because it is held while threads are started.
 std::mutex mutex;
 std::weak_ptr<Runtime> current;
 

@@ -1,8 +1,8 @@
 // The runtime that all groups of a process share: the loop's thread, the heartbeats' thread, the listener, the
 // completion thread.
-// Made with the first group, ended with the last. The listener stands on the addresses and ports of the first group;
-// later groups use the same one. Not released on its own threads (torch's tables hold every group until it is
-// destroyed, on a thread of the user's).
+// Made with the first group, ended with the last. The listener has the addresses and ports of the first group; later
+// groups use the same one. Not released on its own threads (torch's tables hold every group until it is destroyed, on
+// one of the user's threads).
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ struct Interfaces {  // their IP addresses
 
 class Runtime {
  public:
-  // The process's runtime, made where there is none. Throws Failure(Configuration) where it can't listen.
+  // The process's runtime, made if there is none. Throws Failure(Configuration) if it can't listen.
   static std::shared_ptr<Runtime> acquire(const Interfaces& interfaces, ListenPorts ports);
 
   Runtime(Interfaces interfaces, ListenPorts ports);

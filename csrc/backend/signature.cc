@@ -33,8 +33,8 @@ bool areAlike(const std::vector<at::Tensor>& tensors) {
   });
 }
 
-// The others, as many as have room, and how many elements there are in all: two long lists that differ further on
-// mostly differ in that.
+// The others, as many as have room, and the total number of elements: two long lists that differ further on mostly
+// differ in that.
 std::string othersOf(const std::vector<at::Tensor>& tensors) {
   constexpr std::size_t kMostText = 120;
   std::int64_t elements = tensors.front().numel();
@@ -48,7 +48,7 @@ std::string othersOf(const std::vector<at::Tensor>& tensors) {
   return text + concat(all ? "" : " and so on", ": ", elements, " elements in all");
 }
 
-// Rows are found by their places in it, so the same number of elements is not enough.
+// Rows are identified by their places in it, so the same number of elements is not enough.
 std::string shapeOf(const at::Tensor& sparse) {
   std::string text = " as";
   for (const std::int64_t size : sparse.sizes()) text += concat(text == " as" ? " " : " x ", size);
@@ -57,7 +57,7 @@ std::string shapeOf(const at::Tensor& sparse) {
 
 std::string textOf(const Operation& operation, const Common& common) {
   std::string text;
-  text.reserve(64);  // of most: one piece of memory
+  text.reserve(64);  // enough for most: one allocation
   const auto add = [&text](const auto&... parts) { (appendTo(text, parts), ...); };
   add(operation.verb);
   if (common.reduction) add(" ", name(*common.reduction));
@@ -77,7 +77,7 @@ std::string textOf(const Operation& operation, const Common& common) {
   return text;
 }
 
-// FNV-1a: the same on all ranks, whatever compiled them.
+// FNV-1a: the same on all ranks, with any compiler.
 class Digest {
  public:
   void add(std::string_view bytes) {
@@ -101,7 +101,7 @@ std::uint64_t digestOf(const Operation& operation, const Common& common) {
   for (const at::Tensor& tensor : common.tensors) {
     digest.add(static_cast<std::uint64_t>(tensor.scalar_type()));
     digest.add(static_cast<std::uint64_t>(tensor.device().type()));
-    if (common.dtypesOnly) break;  // how many there are may differ as well
+    if (common.dtypesOnly) break;  // their number may differ as well
     digest.add(static_cast<std::uint64_t>(tensor.numel()));
     if (tensor.layout() == at::kSparse) digest.add(shapeOf(tensor));
   }

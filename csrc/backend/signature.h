@@ -1,6 +1,6 @@
-// What a call must have in common with its peers' calls: from c10d's arguments to the engine's Signature. Only what is
-// equal on all ranks of every legal program goes in, so the caller names the tensors that are: the outputs of an
-// all-gather, whose inputs may be uneven; of an all-to-all only the dtype. Pure.
+// The engine's Signature of a call, made from c10d's arguments: peers' calls must have the same one. It covers only
+// properties that are equal on all ranks of every legal program, so the caller names the tensors that are: the outputs
+// of an all-gather, whose inputs may be uneven, but only the dtype of an all-to-all. Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
-// What calls or training steps take on a cluster that nobody has: the answers of `fairring plan --simulate`, as
-// Python's dicts. Callers hold Python's lock, which is let go of meanwhile; now and then Python's signals are looked
-// at, so that a key ends a long simulation.
+// The time that calls or training steps take on a hypothetical cluster: the answers of `fairring plan --simulate`, as
+// Python dicts. Callers hold the GIL, which is released meanwhile. Python's signals are checked now and then, so that
+// Ctrl-C ends a long simulation.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -30,6 +30,6 @@ struct SimulationQuestion {
 
 // Throws Failure, as the planner does.
 pybind11::dict simulate(const SimulationQuestion& question);
-pybind11::dict simulatedHardware();  // what a question has where nothing else is known
+pybind11::dict simulatedHardware();  // the defaults of a question
 
 }  // namespace fairring

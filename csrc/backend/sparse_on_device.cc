@@ -27,14 +27,14 @@ c10::Stream currentStream(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// The memory is given to nobody else before all that is on the stream by then.
+// The memory is not reused before all present work on the stream is done.
 void leaveTo(const c10::Stream& stream, const at::Tensor& sparse) {
   const c10::impl::VirtualGuardImpl device(stream.device_type());
   for (const at::Tensor& tensor : {sparse._indices(), sparse._values()})
     device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
 }
 
-// Merged, such an index could pass for another row's.
+// After merging, such an index could be mistaken for another row's.
 void requireIndicesInside(const at::Tensor& tensor) {
   if (tensor._nnz() == 0) return;
   const auto [least, most] = at::aminmax(tensor._indices(), /*dim=*/1);
@@ -48,7 +48,7 @@ void requireIndicesInside(const at::Tensor& tensor) {
   }
 }
 
-// torch's kernel has counted elements in 32 bits. More than these the host merges.
+// torch's kernel has counted elements in 32 bits. The host merges larger ones.
 bool torchMerges(const at::Tensor& plain) {
   return plain._values().numel() <= std::numeric_limits<std::int32_t>::max();
 }
@@ -88,7 +88,7 @@ at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, 
   const c10::StreamGuard onIt(in);
   leaveTo(in, tensor);
   if (!tensor.is_coalesced()) requireIndicesInside(tensor);
-  const at::Tensor values = tensor._values().resolve_conj().resolve_neg();  // which coalesce() does not look at
+  const at::Tensor values = tensor._values().resolve_conj().resolve_neg();  // which coalesce() ignores
   const at::Tensor plain =
       at::_sparse_coo_tensor_unsafe(tensor._indices(), values, tensor.sizes(), {}, tensor.is_coalesced());
   const at::Tensor there = merged(plain, dtype, merging);
@@ -120,8 +120,8 @@ SparseDeviceWork::SparseDeviceWork(WorkLabel label, const Operation& operation, 
       out_(out),
       callers_(currentStream(out.device())) {}
 
-// The copies wait until they are done, so nothing is left to be ordered by events. The sums are given out on `out_`,
-// and may be dropped by who has never called wait().
+// The copies wait until they are done, so no event need order anything. The sums are given out on `out_`, and may be
+// dropped by a caller that never called wait().
 void SparseDeviceWork::writeBack() {
   const c10::StreamGuard onIt(out_);
   SparseWork::writeBack();

@@ -1,8 +1,8 @@
-// Sparse tensors of a device, whose rows travel as those of the host: brought there, each once, and the sums brought
-// back. Any thread.
+// Sparse tensors of a device. Their rows travel as those of the host do: each is copied to the host once, and the sums
+// are copied back. Any thread.
 //
-// Both ways are on streams of their own, two for each device of the process, so that neither stands behind the other.
-// What torch's allocator has given out on one stream is read on another here: it is told of each such use.
+// Each direction has a stream of its own, two for each device of the process, so that neither queues behind the other.
+// Memory that torch's allocator gave out on one stream is read on another here: the allocator is told of each such use.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,20 +22,20 @@ struct SparseStreams {
   static SparseStreams of(const c10::Device& device);
 };
 
-// The kernels that sum the rows of a key. Both sum in the order in which the rows stand in the tensor, and round once.
+// The kernels that sum the rows of a key. Both sum in the order of the rows in the tensor, and round once.
 enum class Merging : std::uint8_t { Torchs, Ours };
 
-// What the tensor is when the caller's stream comes there, in pinned memory, its rows each once, so that no more than
-// these go to the host; where torch's kernels can't merge as many, as they are. The host waits: how many there are is
-// known to the device alone. Its sparse dimensions may have become one. Throws c10::Error, where an index lies outside
-// of the tensor among others.
+// The tensor as the caller's stream leaves it, in pinned memory, with duplicate rows merged so that no more than these
+// go to the host. Rows that are too many for torch's kernels to merge stay as they are. The host waits, since only the
+// device knows how many rows there are. The sparse dimensions may have become one. Throws c10::Error, for example if an
+// index lies outside of the tensor.
 at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in);
 
-// For benchmarks: a tensor's rows each once, by our own sums, on its device.
+// For benchmarks: a tensor with its duplicate rows merged by our own kernels, on its device.
 at::Tensor mergedByOurs(const at::Tensor& tensor);
 
-// The call as its user holds it. It is complete when the sums lie on the device, for whichever stream reads them, so
-// wait() has the host wait: the tensor has no size before.
+// The call as its user holds it. It is complete when the sums lie on the device, for any stream that reads them. So
+// wait() makes the host wait, because the tensor has no size before.
 class SparseDeviceWork final : public SparseWork {
  public:
   SparseDeviceWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,

@@ -135,7 +135,7 @@ at::Tensor indicesOf(const at::Tensor& tensor, std::span<const std::uint64_t> ke
   const auto rows = static_cast<std::int64_t>(keys.size());
   at::Tensor indices = at::detail::empty_cpu({tensor.sparse_dim(), rows}, at::kLong);
   auto* const first = indices.mutable_data_ptr<std::int64_t>();
-  if (tensor.sparse_dim() == 1) {  // the usual case: divisions would take longer than all the rest
+  if (tensor.sparse_dim() == 1) {  // the usual case: divisions would take longer than the rest
     std::ranges::transform(keys, first, [](std::uint64_t key) { return static_cast<std::int64_t>(key); });
     return indices;
   }

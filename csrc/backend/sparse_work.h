@@ -1,5 +1,5 @@
 // An all-reduce of a sparse tensor as its user holds it. The engine reduces this rank's rows into memory that is made
-// when it knows how many rows there are; these become the tensor's on the completion thread, before anyone is woken.
+// once the number of rows is known; on the completion thread these become the tensor's, before any waiter is woken.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace fairring {
 
 class SparseWork : public FairringWork {
  public:
-  // rows: this rank's; none where it can't take part.
+  // rows: this rank's; none if it can't take part.
   SparseWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor, LocalRows rows,
              std::weak_ptr<Runtime> runtime);
 
   const LocalRows& rows() const { return rows_; }
   // On the loop, once: memory for the sums of these rows.
   std::byte* makeResult(const std::vector<std::uint64_t>& keys);
-  void takeOwnRows();  // a group of one rank: they are the sum
+  void takeOwnRows();  // a group of one rank: its rows are the sum
 
  protected:
   const at::Tensor& tensor() const { return tensor_; }

@@ -18,7 +18,7 @@ class StockNccl {
  public:
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
-  // Makes it in the generation of the group in which its ranks have met, on that store. Takes Python's lock itself.
+  // Makes it on that store, in the generation of the group in which its ranks have met. Takes the GIL itself.
   using Make = std::function<BackendPtr(std::int64_t generation, StorePtr store)>;
   using Meet = std::function<std::int64_t()>;  // waits for the ranks and returns the generation
 
@@ -26,9 +26,9 @@ class StockNccl {
 
   // `prepare` is called once, with the backend that was made. Throws DistBackendError once the group has ended.
   BackendPtr get(const Meet& meet, const std::function<void(c10d::Backend&)>& prepare);
-  BackendPtr made() const;  // null where no call has needed it
+  BackendPtr made() const;  // null if no call has needed it
   bool hasEnded() const;
-  void breakOff();  // the group has failed: ends the calls under way, and those to come
+  void breakOff();  // the group has failed: ends the calls under way, and later ones
   void end();
 
  private:

@@ -1,5 +1,5 @@
-// Checks that the tensors of calls that move elements are as these calls expect. One that is not is a ValueError on the
-// caller's thread, before anything is sent. Pure.
+// Checks the requirements of calls that move elements on their tensors. A tensor that does not meet them is a
+// ValueError on the caller's thread, before anything is sent. Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace fairring {
 
-// `call`: what its user called.
+// `call`: the user's name of it.
 void requireDense(const char* call, const std::vector<at::Tensor>& tensors);  // and on the CPU
 void requireSameDTypes(const char* call, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
 void requireCount(const char* call, const char* what, std::size_t given, std::size_t expected);

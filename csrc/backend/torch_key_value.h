@@ -1,4 +1,4 @@
-// Torch's store as the ranks of a group meet by it. Threads: as the store's.
+// Torch's store, by which the ranks of a group meet. Threads: as the store's.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ std::exception_ptr toException(const Error& error) {
 
 namespace {
 
-// The profiler's event is not small, and made whether anybody profiles or not; nor are copies of the inputs.
+// The profiler's event is large and is made even without a profiler; so are copies of the inputs.
 const char* titleOf(const Operation& operation) { return at::hasCallbacks() ? operation.title : nullptr; }
 
 std::optional<std::vector<at::Tensor>> shownOf(const std::vector<at::Tensor>& inputs) {
@@ -29,8 +29,8 @@ TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std:
     : Work(label.rank, operation.type, titleOf(operation), shownOf(inputs)), label_(std::move(label)) {}
 
 std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure, Ref* self) {
-  // All with the lock: whoever sees the call complete may look at what the hooks wrote, and a waiter that lets go of
-  // `left_` may be the work's end.
+  // All with the lock held: a thread that sees the call complete may look at what the hooks wrote, and a waiter that
+  // drops `left_` may destroy the work.
   const std::lock_guard lock(mutex_);
   if (completed_) return std::nullopt;
   if (!failure) label_.hooks->completed(key_);
@@ -101,7 +101,7 @@ bool TrackedWork::wait(std::chrono::milliseconds timeout) {
 bool TrackedWork::endsWithin(std::chrono::milliseconds timeout) {
   const bool limited = timeout > kNoTimeout;
   const Deadline deadline = limited ? std::chrono::steady_clock::now() + timeout : Deadline::max();
-  Ref left;  // let go of after the lock, and never the last: whoever calls has one
+  Ref left;  // dropped after the lock, and never the last: each caller has one
   std::unique_lock lock(mutex_);
   const auto over = [this] { return completed_; };
   if (!completed_) {

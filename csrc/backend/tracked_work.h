@@ -1,6 +1,6 @@
-// The common part of all our Works: waits, futures, errors, the profiler's end. The code that carries a call out ends
-// its Work once, from any thread. The profiler is told and waiters are woken there and then. Future callbacks are run
-// by tell(), which may take Python's lock and so runs where that may block.
+// The common part of all our Works: waits, futures, errors, the end that the profiler sees. The code that carries a
+// call out ends its Work once, from any thread. The profiler and waiters are told at once. tell() runs future
+// callbacks; it may take the GIL and so runs where that may block.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class TrackedWork : public c10d::Work {
 #endif
 
  protected:
-  struct Audience {  // who still has to be told
+  struct Audience {  // who is still to be told
     c10::intrusive_ptr<c10::ivalue::Future> future;
     c10::intrusive_ptr<c10::ivalue::Future> result;
 
@@ -53,10 +53,10 @@ class TrackedWork : public c10d::Work {
   };
 
   const WorkLabel& label() const { return label_; }
-  // Waits for the call's end so long; kNoTimeout: for ever. Whether it has come.
+  // Waits that long for the call's end; kNoTimeout: for ever. Returns whether it has come.
   bool endsWithin(std::chrono::milliseconds timeout);
-  // The call is over; wakes the waiters. Nothing where it was over before. `self` is let go of by a waiter, where there
-  // is one and nobody else to tell: it is null then.
+  // The call is over; wakes the waiters. No effect if it was over before. A waiter drops `self`, if there is one and
+  // nothing else to tell: it is null then.
   std::optional<Audience> end(std::exception_ptr failure, Ref* self = nullptr);
   void tell(const Audience& audience);
 
@@ -64,11 +64,11 @@ class TrackedWork : public c10d::Work {
   virtual c10::IValue value() = 0;
   virtual c10::TypePtr valueType() const = 0;
 
-  // Where its tensors lie that are not on the host, and how the future is completed with it.
+  // The devices on which its tensors lie, and how the future is completed on them.
   virtual std::vector<c10::Device> devices() const { return {}; }
   virtual void complete(c10::ivalue::Future& future) { future.markCompleted(value()); }
 
-  // A thread is about to wait for the call until then: whatever it can do for it meanwhile.
+  // A thread is about to wait for the call until then: does what it can for the call meanwhile.
   virtual void hasten(Deadline) {}
 
  private:
@@ -81,7 +81,7 @@ class TrackedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_;
   int waiters_ = 0;
-  Ref left_;  // to itself: for a waiter to let go of
+  Ref left_;  // to itself: for a waiter to drop
 };
 
 // The exception that the user sees for an Error: torch.distributed.DistBackendError with its text.

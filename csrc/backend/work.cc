@@ -42,7 +42,7 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
     work->carriedOut_ = true;
     work->error_ = error;
   }
-  const bool hasResults = !error || error.kind() == ErrorKind::Refused;  // of what was not refused
+  const bool hasResults = !error || error.kind() == ErrorKind::Refused;  // of the tensors that were not refused
   if (hasResults && work->needsCopyBack()) {
     completion.post([work = std::move(work)] {
       work->copyBack();
@@ -53,7 +53,7 @@ void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& er
   FairringWork& ended = *work;
   Ref self = std::move(work);
   Audience audience = ended.finish(&self);
-  if (!self) return;  // a waiter has it, and may have let go of it
+  if (!self) return;  // a waiter has it, and may have dropped it
   if (audience.empty()) return completion.release(std::move(self));
   completion.post([&ended, self = std::move(self), audience = std::move(audience)] { ended.tell(audience); });
 }
@@ -83,7 +83,7 @@ bool FairringWork::needsCopyBack() const {
 void FairringWork::copyBack() {
   try {
     writeBack();
-  } catch (const std::exception& e) {  // on a thread of ours: it has to come out of the user's wait()
+  } catch (const std::exception& e) {  // on a thread of ours: the user's wait() has to throw it
     const std::lock_guard lock(mutex_);
     error_ = makeError(ErrorKind::Usage, "rank ", label().rank, ": the result of ", label().title,
                        " can't be copied into the tensor: ", e.what());

@@ -1,11 +1,11 @@
-// One call that reduces as the user holds it: tensors, how it ended, a future. It is one call of the engine's, whose
-// tensors share slices.
+// One call that reduces as the user holds it: tensors, outcome, a future. It is one call of the engine's, whose tensors
+// share slices.
 //
-// A thread that waits serves the loop meanwhile, if no other does (base/progress_ownership.h). Otherwise the engine's
-// `done` wakes it from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors
-// that are not contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy; copying
-// back can take long, so it is done on the completion thread, before anyone is woken: whoever sees the Work complete,
-// by whatever means, sees the result.
+// A waiting thread serves the loop if no other does (base/progress_ownership.h). Otherwise the engine's `done` wakes it
+// from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors that are not
+// contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy. Copying back can take
+// long, so the completion thread does it before any waiter is woken: once the Work is seen complete, by any means, the
+// result is there.
 #pragma once
 
 #include <vector>
@@ -20,13 +20,13 @@ namespace fairring {
 // The buffer that the engine reduces in place, and the part of the result that this rank's user gets.
 struct Reduced {
   at::Tensor buffer;  // contiguous
-  at::Tensor result;  // where that goes: the buffer itself, or a tensor of the user's; undefined where he gets nothing
+  at::Tensor result;  // its place: the buffer itself, or a tensor of the user's; undefined if there is no result here
   bool isRefused = false;    // this rank can't take part with it
   at::Tensor residual = {};  // as Call has it; undefined where it has none  NOLINT(readability-redundant-member-init)
 
-  // An all-reduce: the tensor itself where it is contiguous.
+  // An all-reduce: the tensor itself if it is contiguous.
   static Reduced inPlace(const at::Tensor& tensor);
-  // In the place of so many elements that this rank can't take part with: of that dtype, without memory.
+  // A substitute for that many elements with which this rank can't take part: of that dtype, without memory.
   static Reduced refused(const at::Tensor& like, std::int64_t elements);
 
   bool needsCopy() const { return result.defined() && !result.is_same(buffer); }
@@ -42,15 +42,15 @@ class FairringWork : public TrackedWork {
   // The memory of the engine's operand `index` until the call is done.
   const Reduced& reduced(std::size_t index) const { return all_[index]; }
 
-  // The engine's call is done. On the loop, or on the caller's thread where a group has no engine.
-  // Takes the reference, for its holder must not be the last one on the loop: tensors may need Python's lock to die.
+  // The engine's call is done. On the loop, or on the caller's thread if a group has no engine. Takes the reference,
+  // because the loop must not drop the last one: destroying a tensor may need the GIL.
   static void onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion);
   void completeAlone();  // all of it, on the caller's thread: a group of one rank
 
   std::vector<at::Tensor> result() override;
 
  protected:
-  // Whether the result has to be brought to the tensors when the engine is done, and that, where it may take long.
+  // Whether the result must be copied to the tensors when the engine is done, and that copy, where it may take long.
   virtual bool needsCopyBack() const;
   virtual void writeBack();
 

@@ -1,6 +1,6 @@
-// Errors of CUDA as ours, and the thread's current device for a scope. Only in builds with CUDA. Any thread.
-// CUDA keeps the last error of a thread for whoever asks next; what is reported here is taken from there, so that
-// torch, which asks after each of its launches, does not report it as its own.
+// CUDA's errors as ours, and the thread's current device for a scope. Only in builds with CUDA. Any thread.
+// CUDA keeps the last error of a thread until it is queried. An error that is reported here is cleared there, so that
+// torch, which queries it after each of its launches, does not report it as its own.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,26 +11,26 @@
 
 namespace fairring {
 
-// "cudaMalloc on CUDA device 0: out of memory (cudaErrorMemoryAllocation)". System, whatever it was.
+// "cudaMalloc on CUDA device 0: out of memory (cudaErrorMemoryAllocation)". Always of kind System.
 Error cudaFailure(cudaError_t result, const char* call, int device);
 
-// Throws it as a Failure, unless the call succeeded.
+// Throws a failed call's error as a Failure.
 void checkCuda(cudaError_t result, const char* call, int device);
 
-// Goes back to the device before, unless the process does not use that: making it current would begin to.
+// Restores the previous device, unless the process does not use it: making it current would begin to use it.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);                  // throws Failure
-  CurrentDevice(int device, std::nothrow_t) noexcept;  // where the device is lost, the current one stays
+  CurrentDevice(int device, std::nothrow_t) noexcept;  // if the device is lost, the current one stays
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
-  int before_ = -1;  // what to go back to; -1: it was this device
+  int before_ = -1;  // the device to restore; -1: it was this device
 };
 
-// For destructors: what is dropped belongs to the device, and where that is lost, so is what belongs to it.
+// For destructors: the dropped object belongs to the device, and is lost if the device is lost.
 template <class Drop>
 void dropOn(int device, Drop drop) noexcept {
   try {

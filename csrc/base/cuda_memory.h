@@ -1,6 +1,6 @@
-// Memory that CUDA's device and this process share, or the device alone, given back when its last holder lets go of it,
-// on any thread. Only in builds with CUDA. Both throw Failure where there is not enough, and may wait until the device
-// is idle, as giving back may.
+// Memory that the CUDA device and this process share, or the device's own. It is given back when its last holder drops
+// it, on any thread. Only in builds with CUDA. Both functions throw Failure if there is not enough memory, and may wait
+// until the device is idle; so may giving the memory back.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 namespace fairring {
 namespace {
 
-// In their present form since then.
+// The driver has had these calls in their present form since that version.
 void* waitValueCall() { return driverCall("cuStreamWaitValue64", 11070); }
 void* writeValueCall() { return driverCall("cuStreamWriteValue64", 11070); }
 
@@ -37,7 +37,7 @@ CudaStream::CudaStream(int device) : device_(device) {
             device);
 }
 
-// What is enqueued still runs; the stream's memory is given back afterwards.
+// Enqueued work still runs; the stream's memory is given back afterwards.
 CudaStream::~CudaStream() {
   if (stream_ != nullptr) dropOn(device_, [this] { cudaStreamDestroy(stream_); });
 }
@@ -118,7 +118,7 @@ StreamWords::StreamWords(int device) : device_(device), waitValue_(waitValueCall
 void StreamWords::holdUntil(cudaStream_t stream, const std::uint64_t* word, std::uint64_t atLeast) const {
   const CurrentDevice current(device_);
   const auto waitValue = reinterpret_cast<PFN_cuStreamWaitValue64_v11070>(waitValue_);
-  const auto address = reinterpret_cast<CUdeviceptr>(word);  // pinned memory has the same one everywhere
+  const auto address = reinterpret_cast<CUdeviceptr>(word);  // pinned memory has the same address everywhere
   const CUresult result = waitValue(stream, address, atLeast, CU_STREAM_WAIT_VALUE_GEQ);
   if (result == CUDA_SUCCESS) return;
   throw Failure(makeError(ErrorKind::System, "cuStreamWaitValue64 on CUDA device ", device_, ": ", inWords(result)));

@@ -1,8 +1,8 @@
-// Streams and events of CUDA that end with their owners, and what streams can be made to wait for. Only in builds with
-// CUDA. Any thread; what goes wrong is thrown as a Failure that names the call and the device.
+// CUDA streams and events that end with their owners, and the means to make a stream wait. Only in builds with CUDA.
+// Any thread; a failure is thrown as a Failure that names the call and the device.
 //
-// While some other thread captures a graph in the global mode, CUDA forbids this thread what may synchronise, which is
-// none of the capture's business here: CaptureUnheeded lifts that for a scope.
+// While another thread captures a graph in the global mode, CUDA forbids this thread all calls that may synchronise.
+// The capture has nothing to do with the work here: CaptureUnheeded lifts the restriction for a scope.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,8 +27,8 @@ class CaptureUnheeded {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A stream of the device's highest priority that is not ordered with the legacy default stream. With the highest
-// priority, kernels of ordinary priority need not stand behind our gates.
+// A stream of the device's highest priority that is not ordered with the legacy default stream. Because of the
+// priority, kernels of ordinary priority do not queue behind our gates.
 class CudaStream {
  public:
   explicit CudaStream(int device);
@@ -37,7 +37,7 @@ class CudaStream {
   CudaStream& operator=(CudaStream&&) = delete;
 
   cudaStream_t get() const { return stream_; }
-  void synchronize() const;  // the host waits for all that is enqueued
+  void synchronize() const;  // the host waits for all enqueued work
 
  private:
   int device_;
@@ -52,7 +52,7 @@ class CudaEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  void record(cudaStream_t stream);          // as the stream stands now; who waits already, waits for the point before
+  void record(cudaStream_t stream);          // the stream's present end; earlier waits keep the earlier point
   void holdBack(cudaStream_t stream) const;  // until the point is reached
 
  private:
@@ -60,7 +60,7 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// Events that are used again once nobody holds them: to make and to destroy one takes the lock of the context.
+// Events for reuse once they have no holder: making or destroying one takes the context's lock.
 class CudaEventPool {
  public:
   explicit CudaEventPool(int device) : device_(device), idle_(std::make_shared<Idle>()) {}
@@ -74,27 +74,27 @@ class CudaEventPool {
   };
 
   const int device_;
-  const std::shared_ptr<Idle> idle_;  // outlives the pool where an event does
+  const std::shared_ptr<Idle> idle_;  // outlives the pool if an event does
 };
 
-// Calls the function, and drops it, on a thread of CUDA's when all that was enqueued before is complete. It must not
-// block, and neither it nor what dies with it may call CUDA. It is never called if the context has an error by then.
+// A CUDA thread calls the function, and drops it, when all work enqueued before is complete. It must not block or call
+// CUDA; neither may the destructors of its captures. It is never called if the context has an error by then.
 void callFrom(cudaStream_t stream, std::function<void()> function, int device);
 
-// Words in memory that a stream waits for, or writes: operations of the driver's, looked up in the one that the process
-// has.
+// Words in memory that a stream waits for or writes: operations of the driver, looked up in the driver that the process
+// has loaded.
 class StreamWords {
  public:
-  explicit StreamWords(int device);  // throws Failure(Configuration) where unusable() has a reason
+  explicit StreamWords(int device);  // throws Failure(Configuration) if unusable() has a reason
 
-  // Why a stream of this device can't do so with words of 64 bits; empty where it can.
+  // The reason why a stream of this device can't do this with words of 64 bits; empty if it can.
   static std::string unusable(int device);
 
-  // Holds the stream until *word, in pinnedMemory(), has counted up to the value.
+  // Holds the stream until *word, in pinnedMemory(), has reached the value.
   void holdUntil(cudaStream_t stream, const std::uint64_t* word, std::uint64_t atLeast) const;
 
-  // Writes the word, in pinnedMemory(), when all that was enqueued before is complete, and the host sees what that
-  // wrote.
+  // Writes the word, in pinnedMemory(), when all work enqueued before is complete and its results are visible to the
+  // host.
   void write(cudaStream_t stream, std::uint64_t* word, std::uint64_t value) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace fairring {
 namespace {
 
-// The descriptors that this process owns. Its mutex is the last that any thread takes, and fork() takes it too: the
+// The descriptors that this process owns. Its mutex is the last in the order of locks, and fork() takes it too: the
 // child finds the table whole and the mutex free.
 class Owned {
  public:
@@ -39,7 +39,7 @@ class Owned {
   }
 
  private:
-  void closeAll() {  // in the child, which has this thread only; nothing here allocates
+  void closeAll() {  // in the child, which has only this thread; nothing here allocates
     for (std::size_t fd = 0; fd < open_.size(); ++fd) {
       if (std::exchange(open_[fd], char{0}) != 0) ::close(static_cast<int>(fd));
     }
@@ -50,7 +50,7 @@ class Owned {
   std::vector<char> open_;  // by number
 };
 
-// Made when the program is loaded: its fork handler is the oldest, so its mutex the last that fork() takes.
+// Made when the program is loaded: its fork handler is the oldest, so fork() takes its mutex last.
 // NOLINTNEXTLINE(bugprone-throwing-static-initialization): without memory for this the program would not start anyway
 [[maybe_unused]] const Owned& atLoad = Owned::table();
 

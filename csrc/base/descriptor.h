@@ -1,9 +1,9 @@
 // A file descriptor that closes itself. One owner; move only.
-// A forked child keeps none of them: they are closed there before fork() returns, for a connection that a child held
-// open would hide its parent's death. Objects that the child inherits are without effect.
+// A forked child keeps none of them: they are closed there before fork() returns, because a connection that the child
+// held open would hide its parent's death. Objects that the child inherits have no effect.
 #pragma once
 
-#include <unistd.h>  // what owners do with it
+#include <unistd.h>  // for the owners' own calls
 
 #include <utility>
 

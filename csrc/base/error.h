@@ -1,6 +1,6 @@
-// An error as a value: its kind, and a text that says who, what, the numbers and what to do.
-// There are two ways to fail. A caller's thread throws a Failure; the loop hands on an Error, and the first one of a
-// group wins and stays. The two meet in the backend's Work. Immutable, so any thread may read it.
+// An error as a value: its kind, and a text that names the rank, the problem, the numbers and the remedy.
+// There are two ways to fail. A caller's thread throws a Failure; the loop passes on an Error, and the first one of a
+// group stays. The two meet in the backend's Work. Immutable, so any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class ErrorKind : std::uint8_t {
   Timeout,
   Connection,  // a connection could not be made, or its bytes were not ours
   Aborted,     // this rank gave up on its own accord
-  Refused,     // a rank could not take part in this call; that call alone ends with it
+  Refused,     // a rank could not take part in this call; only this call ends with it
   System,      // the operating system refused something
 };
 
@@ -55,7 +55,7 @@ class Failure : public std::runtime_error {
   Error error_;
 };
 
-// As a stream would write it; texts and integers without one, since a stream takes longer to make than they to write.
+// As a stream would write it. Texts and integers go without a stream, which takes longer to make than they to write.
 template <class Part>
 void appendTo(std::string& text, const Part& part) {
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
@@ -81,7 +81,7 @@ Error makeError(ErrorKind kind, const Parts&... parts) {
   return {kind, concat(parts...)};
 }
 
-// On a caller's thread: throws when the condition does not hold. The parts name the operands' values.
+// On a caller's thread: throws if the condition does not hold. The parts give the operands' values.
 template <class... Parts>
 void check(bool holds, ErrorKind kind, const Parts&... parts) {
   if (!holds) throw Failure(makeError(kind, parts...));

@@ -14,7 +14,7 @@ std::string_view FieldReader::next() {
   const auto [colon, code] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), size);
   const auto digits = static_cast<std::size_t>(colon - rest_.data());
   const std::size_t left = rest_.size() - digits;
-  // A colon and a comma stand around it. No zeros lead: a value has one text.
+  // It stands between a colon and a comma. No leading zeros: a value has one text.
   require(code == std::errc() && left >= 2 && size <= left - 2 && std::to_string(size).size() == digits);
   if (isWrong_ || rest_[digits] != ':' || rest_[digits + 1 + size] != ',') {
     isWrong_ = true;

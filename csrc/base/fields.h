@@ -1,4 +1,4 @@
-// The one text form of what ranks tell each other outside of payload: a row of fields, each a netstring ("5:hello,").
+// The one text form of values that ranks exchange outside of payload: a row of fields, each a netstring ("5:hello,").
 // A field may hold any bytes, so there are no separators to escape, and no two values have the same text.
 //
 // A type lists its fields once, for both directions:
@@ -9,12 +9,12 @@
 //     static void fields(auto& row, auto& seat) { row("seat 1", seat.generation, seat.name); }
 //   };
 //
-// A literal must stand in the text as it does in the list: it names the form and its version. A list may also say what
-// must hold of the values: row.require(seat.generation >= 0). Fields are texts, integers, enumerations, types with a
+// A literal must stand in the text as it does in the list: it names the form and its version. A list may also require
+// conditions on the values: row.require(seat.generation >= 0). Fields are texts, integers, enumerations, types with a
 // list of their own, and vectors of these.
 //
-// There is one way to fail: fromText() returns nothing if the text is not exactly what toText() would have made of the
-// value. What follows from that is the caller's to decide; valueOf() throws.
+// There is one way to fail: fromText() returns nothing if the text is not exactly the one that toText() would make of
+// the value. The caller decides what to do then; valueOf() throws.
 #pragma once
 
 #include <charconv>
@@ -65,7 +65,7 @@ class FieldWriter {
   std::string text_;
 };
 
-// Once a field is missing or wrong, all that follow are left as they are.
+// Once a field is missing or wrong, all later fields are left as they are.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view text) : rest_(text) {}
@@ -94,7 +94,7 @@ class FieldReader {
             value <= static_cast<decltype(value)>(std::numeric_limits<Number>::max()));
     if (!isWrong_) number = static_cast<Number>(value);
   }
-  // The list says by require() which values there are.
+  // The list states the allowed values by require().
   template <class Enumeration>
     requires std::is_enum_v<Enumeration>
   void read(Enumeration& value) {
@@ -133,7 +133,7 @@ std::optional<Value> fromText(std::string_view text) {
   return row.isComplete() ? std::move(value) : std::nullopt;
 }
 
-// The same; throws a Failure of that kind, whose text is made of `why`, where there is no such value.
+// As fromText(), but throws a Failure of that kind, with a text made from `why`, if there is no such value.
 template <class Value, class... Why>
 Value valueOf(std::string_view text, ErrorKind kind, const Why&... why) {
   std::optional<Value> value = fromText<Value>(text);

@@ -14,8 +14,8 @@ namespace fairring {
 
 namespace {
 
-constexpr std::chrono::microseconds kShortJobs{50};  // in one turn: about as long as a piece of a long one
-constexpr std::chrono::hours kLongestSleep{24};      // what fits into epoll_wait()'s argument
+constexpr std::chrono::microseconds kShortJobs{50};  // per turn: about as long as one piece of a long job
+constexpr std::chrono::hours kLongestSleep{24};      // the longest that fits into epoll_wait()'s argument
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
@@ -29,7 +29,7 @@ int untilMs(Loop::Clock::time_point now, Loop::Clock::time_point when) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(sleep).count());
 }
 
-// The same to the nanosecond, without a look at what has come: timers may be some tens of microseconds away
+// The same to the nanosecond, without polling the descriptors: timers may be some tens of microseconds away
 // (device/told_words.h).
 void sleepOn(int epoll, Loop::Clock::time_point now, Loop::Clock::time_point until) {
   const auto sleep = std::clamp<Loop::Clock::duration>(until - now, Loop::Clock::duration::zero(), kLongestSleep);
@@ -68,7 +68,7 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
     if (now >= deadline) break;
     if (!idle) idle = {now, now + spin_.next()};
     if (now < idle->sleepAt) {
-      ::sched_yield();  // to another rank of this machine, where there are more than cores
+      ::sched_yield();  // to another rank of this machine, if there are more ranks than cores
       continue;
     }
     setPolling(false);
@@ -91,7 +91,7 @@ void Loop::runPostedAndGive() {
 void Loop::progressAndGive() {
   assert(isCurrent());
   const auto end = now_() + kShortJobs;
-  do {  // descriptors last: looking at them is a system call, and what was posted rarely brings one about at once
+  do {  // descriptors last: polling them is a system call, and a posted task rarely makes one ready at once
     while ((runPosted() || runDueTimers() || runPieces()) && now_() < end) {
     }
   } while (now_() < end && serveDescriptors(0));

@@ -1,8 +1,8 @@
 // The loop: one queue of posted tasks, timers, file descriptors and long jobs, served turn by turn.
-// It is not a thread: its progress has one owner at a time (progress_ownership.h), who alone may touch what it holds
-// (slices, channels, control connections); such code asserts isCurrent(). In a process the owner is a LoopThread, or a
-// caller that waits; a test steps the loop by hand. Tasks, handlers and pieces of jobs never block. post(),
-// postAndTake(), isCurrent(), runOnce() and progressUntil() are for any thread, everything else for the owner.
+// It is not a thread: its progress has one owner at a time (progress_ownership.h), and only the owner may touch the
+// loop's objects (slices, channels, control connections); such code asserts isCurrent(). The owner is a LoopThread or a
+// waiting caller; a test steps the loop by hand. Tasks, handlers and pieces of jobs never block. post(), postAndTake(),
+// isCurrent(), runOnce() and progressUntil() are for any thread, everything else for the owner.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class Loop {
   using Now = std::function<Clock::time_point()>;
 
   Loop();
-  // For a simulation, which has a time of its own and steps the loop by runOnce(0): nobody sleeps at it, so it has no
+  // For a simulation, which has its own time and steps the loop by runOnce(0): no thread sleeps at it, so it has no
   // alarm, and no descriptor before it watches one.
   explicit Loop(Now now);
   Loop(const Loop&) = delete;
@@ -40,24 +40,24 @@ class Loop {
   void post(Task task) { ownership_.post(std::move(task)); }
   bool isCurrent() const { return ownership_.isMine(); }
   Clock::time_point now() const { return now_(); }
-  // The same to all that the task, handler or piece does which runs now, until one part of it asks anew. For stamps of
-  // what takes less time than reading a clock.
+  // The same time for everything that the current task, handler or piece does, until one part of it asks anew. For
+  // stamps of events that take less time than a clock reading.
   Clock::time_point eventTime();
   Clock::time_point eventTimeAnew();
 
-  // The handler is told when a task, timer, piece or handler throws. It is the last resort: nothing ends the process.
+  // Called when a task, timer, piece or handler throws. It is the last resort: nothing ends the process.
   void onUncaught(const void* owner, std::function<void(const Error&)> handler);
   void forgetUncaught(const void* owner);
 
-  // Takes ownership for one turn: serves what is due; where nothing is, waits for it for at most maxWait. True where
-  // something was due at once.
+  // Takes ownership for one turn: serves what is due, or waits at most maxWait for something. Returns true if something
+  // was due at once.
   bool runOnce(std::chrono::milliseconds maxWait);
-  // Takes ownership, from the progress thread too, and serves until `over`, or until then: at first without sleeping,
-  // for as long as the spin policy says (spin_policy.h). False where another caller owns progress.
+  // Takes ownership, even from the progress thread, and serves until `over` or the deadline: without sleeping at first,
+  // for as long as the spin policy says (spin_policy.h). False if another caller owns progress.
   bool progressUntil(const std::function<bool()>& over, Clock::time_point deadline);
-  // Posts the task; where nobody owns progress takes it as well: true, and the caller goes on to one of the next two.
+  // Posts the task; if progress has no owner, takes it too and returns true: the caller goes on to one of the next two.
   bool postAndTake(Task task) { return ownership_.postAndTake(std::move(task)); }
-  // The same of one of many short tasks in a row, most of which are served together with others: then it is false.
+  // As postAndTake(), for one of many short calls in a row: mostly returns false and leaves the task to the next call.
   bool postInRow(Task task) { return ownership_.postInRow(std::move(task)); }
   // With ownership taken so: runs what was posted, and what that posts itself, and gives ownership up. Whoever calls
   // this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for it.
@@ -65,31 +65,31 @@ class Loop {
   // With ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives
   // ownership up. For tasks so short that waking the progress thread would take longer.
   void progressAndGive();
-  // For the thread that serves when nobody else does (loop_thread.h): one turn, or one sleep.
+  // For the thread that serves when no other does (loop_thread.h): one turn, or one sleep.
   void progressInBackground();
 
-  // Long work (copies, sums) in pieces, one piece a turn, so that messages are served in between; of short jobs, which
-  // end with their first piece, several. The job with the smallest urgency goes first: the oldest slice, for what lies
-  // behind it waits for it anyway. Jobs from kPatient on let all others go first, but for one job in eight.
+  // Long work (copies, sums) in pieces, one per turn, so that messages are served in between; several short jobs, which
+  // end with their first piece, share a turn. The job with the smallest urgency goes first: the oldest slice's, since
+  // later ones wait for it anyway. Jobs from kPatient on let all others go first, except for one job in eight.
   static constexpr std::uint64_t kPatient = 1ULL << 63;
   void work(const void* owner, std::uint64_t urgency, Piece piece);
   void dropWork(const void* owner);  // no piece of this owner's jobs runs any more
 
-  // What others do to memory, not to a descriptor: a thread that spins polls there, instead of being woken.
+  // A source of events in memory rather than on a descriptor: a spinning thread polls it instead of being woken.
   struct Poller {
-    std::function<bool()> poll;            // true when there was something; served within
-    std::function<void(bool)> setPolling;  // whether anybody polls; poll() follows once after false
-    std::function<void()> turnEnds;        // before the holder sleeps, gives ownership up, or begins the next turn
+    std::function<bool()> poll;            // true if there was something; it is served within
+    std::function<void(bool)> setPolling;  // whether a thread polls; poll() follows once after false
+    std::function<void()> turnEnds;        // before the owner sleeps, gives ownership up, or begins the next turn
   };
   void addPoller(const void* owner, Poller poller);
   void removePoller(const void* owner);              // not from within poll()
   void setSpinTime(std::chrono::microseconds time);  // how long a waiting caller spins before it sleeps
-  // Something is under way here: when a caller gives ownership up, the progress thread has to take it at once.
+  // Something is under way here: when a caller gives ownership up, the progress thread must take it at once.
   void addPending(int more) { pending_ += more; }
 
   TimerId at(Clock::time_point when, Task task);
   void cancel(TimerId timer);
-  Clock::time_point firstTimer() const;  // the greatest there is: none
+  Clock::time_point firstTimer() const;  // the greatest value: none
 
   // Level-triggered. The handler may unwatch this or any other descriptor. The descriptor stays the caller's.
   void watch(int fd, std::uint32_t epollEvents, Ready ready);
@@ -107,7 +107,7 @@ class Loop {
     std::shared_ptr<Ready> ready;
   };
 
-  // True when there was something to do.
+  // True if there was something to do.
   bool serve();
   bool runPosted();
   bool runDueTimers();
@@ -134,7 +134,7 @@ class Loop {
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
   std::map<const void*, Poller> pollers_;
   SpinPolicy spin_{Clock::duration::zero()};
-  std::optional<Clock::time_point> eventTime_;  // of the task, handler or piece that runs; empty: it has not asked
+  std::optional<Clock::time_point> eventTime_;  // of the running task, handler or piece; empty: it has not asked
   int pending_ = 0;
   bool polling_ = false;
 };

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-constexpr const char* kName = "fairring loop";  // that debuggers and `top -H` show
+constexpr const char* kName = "fairring loop";  // as debuggers and `top -H` show it
 
 }  // namespace
 

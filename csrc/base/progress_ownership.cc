@@ -74,7 +74,7 @@ bool ProgressOwnership::postInRow(Task task) {
   const std::lock_guard lock(mutex_);
   if (held_ || !isInRow(kRow / 2)) return takeWithTask(std::move(task));
   posted_.push_back(std::move(task));
-  // The progress thread, where it does not look by itself in kParkInRow: up, it parks for so long.
+  // If the progress thread does not poll by itself every kParkInRow, it parks for that long once it is up.
   if (parked_ && !parkedInRow_) {
     parked_ = false;
     called_.notify_one();
@@ -99,7 +99,7 @@ void ProgressOwnership::call(Task task) {
   posted_.push_back(std::move(task));
   urgent_ = true;
   if (held_) {
-    if (std::exchange(asleep_, false)) ring();  // one that is awake looks before it gives ownership up
+    if (std::exchange(asleep_, false)) ring();  // an awake owner looks before it gives ownership up
   } else if (parked_) {
     parked_ = false;
     called_.notify_one();

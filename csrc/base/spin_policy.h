@@ -1,7 +1,7 @@
-// How long a caller that waits spins before it sleeps. Spinning finds a peer's answer sooner than being
-// woken, but only while the peer has a core to answer on: where there are more ranks than cores, or other programs keep
-// them busy, the one that spins keeps the core from the one it waits for. So spinning that did not pay several times in
-// a row is left off, and tried again now and then. Durations in, durations out: no clock of its own. One thread at a
+// How long a waiting caller spins before it sleeps. Spinning notices a peer's answer sooner than a wake-up does,
+// but only if the peer has a core to answer on. With more ranks than cores, or with other busy programs, a
+// spinning thread keeps the core from the rank that it waits for. So after spinning in vain several times in a row
+// it is left off, and tried again now and then. Durations in, durations out: no clock of its own. One thread at a
 // time.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace fairring {
 class SpinPolicy {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  static constexpr int kMisses = 3;     // in a row, after which it is left off
-  static constexpr int kTryEvery = 64;  // waits, while it is left off
+  static constexpr int kMisses = 3;     // in a row, after which spinning is left off
+  static constexpr int kTryEvery = 64;  // waits between tries, while it is left off
 
   explicit SpinPolicy(Duration most) : most_(most) {}
 
@@ -23,12 +23,12 @@ class SpinPolicy {
     return spun_ = Duration::zero();
   }
 
-  // The wait ended after so long, by sleeping or not.
+  // The wait has ended after that time, by sleeping or not.
   void ended(Duration elapsed, bool slept) {
     if (spun_ == Duration::zero()) return;
     if (!slept && elapsed <= 2 * most_) {
       misses_ = 0;
-    } else if (!slept || elapsed <= kSoon * most_) {  // found late: the core was with others meanwhile
+    } else if (!slept || elapsed <= kSoon * most_) {  // found late: the core ran other threads meanwhile
       misses_ = misses_ < kMisses ? misses_ + 1 : kMisses;
     }
   }

@@ -1,4 +1,4 @@
-// A text that several hold, made once: a copy costs a counter. Immutable, so any thread may read it.
+// A text that several owners share, made once: a copy costs a counter. Immutable, so any thread may read it.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace fairring {
 class Text {
  public:
   Text() = default;
-  // NOLINTBEGIN(google-explicit-constructor): a text is what it is made of
+  // NOLINTBEGIN(google-explicit-constructor): a text converts from what it is made of
   Text(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
   Text(const char* text) : Text(std::string(text)) {}
   operator std::string_view() const { return text_ ? std::string_view(*text_) : std::string_view(); }

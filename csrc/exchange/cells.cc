@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// The ranks of the rank's group of that level, in the order in which groups are members of those above.
+// The ranks of this rank's group at that level, in the order in which groups are members of those above.
 std::vector<int> ranksOf(const Topology& topology, int level, int rank) {
   const int machine = topology.machineOf(rank);
   if (level == 0) return topology.ranksOf(machine);
@@ -58,7 +58,7 @@ CellBody::CellBody(std::shared_ptr<const Cells> cells, const Range& stretch)
       if (level.level > 0 && arrival.peer != cells_->rank_) arriving += bytesOf(arrival.targets, arrival.sources);
     }
     received_.push_back(take(arriving));
-    // A machine of one rank holds what stands in its image.
+    // A machine of one rank holds the cells in its image.
     const bool isImage = level.level == 0 && level.sources.size() == 1;
     const bool isTop = &level == &cells_->levels_.back();
     held_.push_back(isImage || isTop ? 0 : take(bytesOf(level.targets, level.sources)));
@@ -98,7 +98,7 @@ std::uint64_t CellBody::heldBefore(std::size_t place, const std::vector<int>& ta
   return offset;
 }
 
-// Where the cells belong that are held after a level, as they come: those for one target in the order of sources.
+// The places of the cells that are held after a level, as they arrive: a target's cells in the order of sources.
 class CellBody::Placement {
  public:
   Placement(const CellBody& slice, std::size_t place, std::byte* image)
@@ -111,7 +111,7 @@ class CellBody::Placement {
     }
   }
 
-  // All that these sources have for the target, which stands side by side there.
+  // All cells of these sources for the target, which lie side by side there.
   void take(const std::byte* from, int target, const std::vector<int>& sources, std::vector<Copy>& copies) {
     if (!isTop_) {
       const std::uint64_t bytes = slice_.bytesOf(target, sources);

@@ -1,11 +1,11 @@
 // The cells of an all-to-all on their way. They go down the levels as the contributions to a reduce-scatter do, to the
-// same ranks, over the same connections; but where those are summed, cells are put side by side. After a level a rank
-// holds, for each rank whose block it would have summed there (blocks.h), the cells of all ranks of its group. So after
-// the topmost level it holds what all ranks have for it.
+// same ranks, over the same connections; but where contributions are summed, cells are put side by side. After a level
+// a rank holds the cells of all ranks of its group for each rank whose block it would have summed there (blocks.h). So
+// after the topmost level it holds all ranks' cells for it.
 //
-// A slice has the same stretch of every cell. In staging stand, one behind the other: the image (what this rank has for
-// all, in the order of blocks), what it holds after each level but the topmost, and areas for what its rails bring.
-// Pure, but for the memory that it points into. Immutable: a Cells is of a call, a CellBody of a slice.
+// A slice has the same stretch of every cell. Staging holds, end to end: the image (this rank's cells for all, in the
+// order of blocks), the cells that it holds after each level but the topmost, and areas for the cells that its rails
+// bring. Pure, except for the memory that it points into. Immutable: a Cells belongs to a call, a CellBody to a slice.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@
 
 namespace fairring {
 
-struct CellMemory {                    // by rank; null where this rank refuses
-  std::vector<const std::byte*> from;  // what this rank has for it
-  std::vector<std::byte*> to;          // where what comes from it belongs
+struct CellMemory {                    // by rank; null if this rank refuses
+  std::vector<const std::byte*> from;  // this rank's data for that rank
+  std::vector<std::byte*> to;          // the place of that rank's data
 };
 
 class Cells {
@@ -31,7 +31,7 @@ class Cells {
 
  private:
   friend class CellBody;
-  struct Arrival {  // what one owner of a rail brings; at level 0, where there is one rail, from its image
+  struct Arrival {  // what one owner of a rail brings; at level 0, which has one rail, from its image
     int peer;
     std::uint64_t rail;        // its first block
     std::vector<int> targets;  // ranks whose cells this one holds afterwards
@@ -65,7 +65,7 @@ class CellBody final : public SliceBody {
   // Collects the cells that this rank holds after level 0.
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
   std::uint64_t bytesCombined(const Slice& slice, std::size_t step, int peer) const override;
-  // The topmost level has put all of it into the tensors.
+  // The topmost level has put everything into the tensors.
   std::vector<Copy> deliver(const Slice&, const Range&, const std::byte*) const override { return {}; }
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
   // Collects the cells that this rank holds after a level above.
@@ -80,14 +80,14 @@ class CellBody final : public SliceBody {
   std::uint64_t cell(int from, int to) const { return cells_->sizes_.within(stretch_, from, to); }
   std::uint64_t bytesOf(int target, const std::vector<int>& sources) const;
   std::uint64_t bytesOf(const std::vector<int>& targets, const std::vector<int>& sources) const;
-  // Where what is held for these begins before the level that has that place.
+  // Where the cells held for these ranks begin, before the level with that place.
   std::uint64_t heldBefore(std::size_t place, const std::vector<int>& targets) const;
   class Placement;
 
   const std::shared_ptr<const Cells> cells_;
   const Range stretch_;
-  std::vector<std::uint64_t> held_;      // by place: where what is held after it begins; of the topmost nowhere
-  std::vector<std::uint64_t> received_;  // likewise the areas of what comes; of level 0 nowhere
+  std::vector<std::uint64_t> held_;      // by place: where the cells held after it begin; unused for the topmost
+  std::vector<std::uint64_t> received_;  // by place: the areas of arriving cells; unused for level 0
   std::uint64_t end_ = 0;
 };
 

@@ -16,7 +16,7 @@ float* floatsAt(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 Bf16* bf16At(std::byte* bytes) { return reinterpret_cast<Bf16*>(bytes); }
 std::uint64_t floatsIn(const Range& range) { return range.size() / sizeof(float); }  // its elements are bytes
 
-// In ascending order: arrays that share memory need it.
+// In ascending order, as arrays that share memory require.
 template <class Work>
 void addPieces(Pieces& pieces, std::uint64_t elements, const Work& work) {
   for (std::uint64_t begin = 0; begin < elements; begin += kPieceElements) {
@@ -27,7 +27,7 @@ void addPieces(Pieces& pieces, std::uint64_t elements, const Work& work) {
 
 bool isBetweenSites(const Slice& slice, std::size_t step) { return (*slice.plan)[step].level == Topology::kSiteLevel; }
 
-// The step whose areas hold what the peers contribute.
+// The step whose areas hold the peers' contributions.
 std::size_t reducingStep(const Slice& slice, std::size_t step) {
   const Plan& plan = *slice.plan;
   const auto found = std::ranges::find_if(
@@ -49,7 +49,7 @@ std::vector<std::byte*> sparesOf(const Slice& slice, std::size_t step) {
   return spares;
 }
 
-// Rounded in place, and as bf16 in the spare. fresh: a contribution, to which is added what was lost of the last.
+// Rounded in place, and as bf16 in the scratch area. fresh: a contribution, to which the last residual is added.
 void addKept(Pieces& pieces, const Slice& slice, const Range& range, std::byte* spare, float* lost, bool fresh) {
   float* const values = floatsAt(slice.at(range));
   Bf16* const rounded = bf16At(spare);
@@ -84,7 +84,7 @@ Pieces widening(const std::vector<Transfer>& transfers) {
   return pieces;
 }
 
-// Makes the transfers of bf16 from those that Float32 would have.
+// Makes the bf16 transfers from those that Float32 would have.
 void halve(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers) {
   const auto [verb, level, shards] = (*slice.plan)[step];
   const std::vector<std::byte*> spares = sparesOf(slice, step);
@@ -131,7 +131,7 @@ void CompressedBody::addSent(Pieces& pieces, const Slice& slice, const Range& ra
   });
 }
 
-// What is lost of a result counts once: at the owner of the shard, whatever the plan.
+// A result's rounding error counts once, at the owner of the shard, under any plan.
 void CompressedBody::addResult(Pieces& pieces, const Slice& slice, const Rail& rail, const Range& range,
                                std::byte* spare) const {
   const Range shard = rail.own();
@@ -145,7 +145,7 @@ void CompressedBody::addResult(Pieces& pieces, const Slice& slice, const Rail& r
 Pieces CompressedBody::rounding(const Slice& slice, std::size_t step) const {
   const Step& what = (*slice.plan)[step];
   Pieces pieces;
-  if (what.verb == Verb::AllGather) return pieces;  // rounded already, when it was summed
+  if (what.verb == Verb::AllGather) return pieces;  // rounded when it was summed
   const std::vector<std::byte*> spares = sparesOf(slice, step);
   auto spare = spares.begin();
   for (const Rail& rail : slice.layout->at(what.level).rails) {

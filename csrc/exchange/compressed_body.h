@@ -1,13 +1,13 @@
 // The body of slices that cross between sites as bf16. At the level of sites the elements of such a slice are bf16;
 // below and above it they are Float32, all of them summed.
 //
-//   contribution  what a site has summed, and what was lost of it the last time, rounded; this rank's own, too
-//   result        the contributions added in fp32, in the owners' order, and rounded; what that loses is its owner's
+//   contribution  a site's sum plus its residual of the last time, rounded; this rank's own contribution, too
+//   result        the contributions added in fp32, in the owners' order, and rounded; the owner keeps the residual
 //
-// So all ranks have the same bits, by every plan. No memory is needed beside what a slice of Float32 has. A shard that
-// is sent and not kept is rounded in place, into the first half of its range; the same shard of the result arrives in
-// the second half. What comes takes the first half of the area that it would need as Float32; the second half of a
-// rail's first area is the spare, where this rank's own shard (of an all-reduce the whole rail) is sent from.
+// So all ranks have the same bits, by every plan. It needs no more memory than a slice of Float32. A shard that is sent
+// and not kept is rounded in place, into the first half of its range; the same shard of the result arrives in the
+// second half. Arriving data takes the first half of the area that it would need as Float32. The second half of a
+// rail's first area is scratch memory, from which this rank's own shard (in an all-reduce the whole rail) is sent.
 #pragma once
 
 #include "exchange/dense_body.h"
@@ -16,7 +16,7 @@ namespace fairring {
 
 class CompressedBody final : public DenseBody {
  public:
-  // residual: what rounding has taken of the call's elements, one for one.
+  // residual: the rounding errors of the call's elements, one for each.
   explicit CompressedBody(float* residual) : residual_(residual) {}
 
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// The machine's owners whose tensors a step goes over. In a scatter that is the root alone, which may be elsewhere.
+// The machine's owners whose tensors a step covers. In a scatter that is only the root, which may be elsewhere.
 std::span<const int> contributors(const Slice& slice, std::size_t step) {
   const std::span<const int> owners = machineRail(slice)->owners;
   if ((*slice.plan)[step].verb != Verb::Scatter) return owners;
@@ -24,8 +24,8 @@ void addCopies(std::vector<Copy>& copies, const Slice& slice, const Range& range
   }
 }
 
-// From the places of the owners' contributions, those of each group first. A group's sum takes the place of this rank's
-// own contribution, where the result belongs anyway, or of the first received one.
+// Uses the places of the owners' contributions, those of each group first. A group's sum replaces this rank's own
+// contribution, where the result belongs anyway, or the first received one.
 void addSums(Sums& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
   const auto boundsOfGroup = [&](int group) { return boundsOf(group, groups, static_cast<int>(places.size())); };
   const auto placeOfGroup = [&](int group) {
@@ -62,7 +62,7 @@ std::uint64_t DenseBody::stagingBytes(const Slice& slice) const {
 
 std::uint64_t DenseBody::imageBytes(const Slice& slice, int) const { return slice.byteOffset(slice.layout->elements); }
 
-// A load fills in the own block, a reduction all but the own shard, which nobody else reads.
+// A load fills in the own block, a reduction all but the own shard, which no other rank reads.
 Job DenseBody::fill(const Slice& slice, std::size_t step) const {
   std::vector<Copy> copies;
   if ((*slice.plan)[step].verb == Verb::Load) {

@@ -1,4 +1,4 @@
-// The body of slices whose tensors are dense: contributions are as long as their ranges, and summed in the owners'
+// The body of slices of dense tensors: contributions are as long as their ranges, and summed in the owners'
 // order.
 #pragma once
 
@@ -21,7 +21,7 @@ class DenseBody : public SliceBody {
   static Sums sums(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers);
 };
 
-// The machine's one rail; null where there is none, for the slice is empty.
+// The machine's one rail; null if there is none, because the slice is empty.
 const Rail* machineRail(const Slice& slice);
 // This rank's shard of it.
 Range machineShard(const Slice& slice);

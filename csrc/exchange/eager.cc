@@ -8,8 +8,8 @@ namespace fairring {
 
 namespace {
 
-// That a peer may have standing aside: its credit, and, of slices that have their staging, what arrives before its
-// place there is free again.
+// The most that a peer may have set aside: its credit, and, for slices that have their staging, messages that arrive
+// before their place there is free again.
 std::uint64_t mostHeld(const EagerLimits& limits) {
   return kSliceQueues.size() * (limits.creditBytes + 64 * limits.messageBytes);
 }

@@ -1,9 +1,9 @@
-// Small messages travel without asking first. The one who sends keeps to a credit per peer: bytes that may stand in the
-// peer's memory before it has made the call that they belong to. The one who receives keeps such messages aside until
-// it has the place for them. There are no messages for credits: whatever a peer says of a slice shows that it has
-// admitted all slices up to that one, so what was sent for these stands in nobody's way any more.
+// Small messages travel without asking first. The sender keeps to a credit per peer: bytes that may wait in the peer's
+// memory before it has made their call. The receiver keeps such messages aside until their place is free. The credit
+// needs no messages of its own: any message about a slice shows that the peer has admitted all slices up to that one,
+// so messages sent for these slices occupy no credit any more.
 //
-// Only where the credit does not suffice does the sender ask, and wait: the peer answers once it has the slice.
+// Only if the credit does not suffice, the sender asks and waits: the peer answers once it has the slice.
 // On the loop only.
 #pragma once
 
@@ -21,11 +21,11 @@ struct EagerLimits {
   std::uint64_t creditBytes = 256 << 10;  // per peer
 };
 
-class EagerCredit {  // one peer's, for the slices of one queue, as the sender knows it
+class EagerCredit {  // one peer's, for the slices of one queue, as seen by the sender
  public:
-  // Whether so many bytes for a slice may go now; if so, they count as sent.
+  // Whether that many bytes for a slice may go now; if so, they count as sent.
   bool take(std::uint64_t slice, std::uint64_t bytes, const EagerLimits& limits);
-  // The peer has admitted this slice, and so all before it.
+  // The peer has admitted this slice, and so all slices before it.
   void heard(std::uint64_t slice);
   bool hasAdmitted(std::uint64_t slice) const { return slice < admitted_; }
 
@@ -35,7 +35,7 @@ class EagerCredit {  // one peer's, for the slices of one queue, as the sender k
   std::map<std::uint64_t, std::uint64_t> bytes_;  // outstanding ones, by slice
 };
 
-class UnexpectedMessages {  // what has come before its place was free
+class UnexpectedMessages {  // messages that came before their place was free
  public:
   struct Unexpected {
     MessageHeader header;
@@ -45,12 +45,12 @@ class UnexpectedMessages {  // what has come before its place was free
 
   explicit UnexpectedMessages(EagerLimits limits) : limits_(limits) {}
 
-  // Memory for a message; null where it is there already, or the peer exceeds its credit.
+  // Memory for a message; null if the message is there already, or the peer exceeds its credit.
   std::byte* place(int peer, const MessageHeader& header);
-  // False where the message is none of these.
+  // False if the message is none of these.
   bool arrived(int peer, const MessageHeader& header);
   bool empty() const { return messages_.empty(); }
-  // Takes out the complete messages for a step of a slice (as its headers name it), by peer.
+  // Removes and returns the complete messages for a step of a slice (as its headers name it), by peer.
   std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);
 
  private:

@@ -15,12 +15,12 @@ constexpr std::uint64_t kPieceBytes = 512 << 10;  // read in one piece
 class Job {
  public:
   Job() = default;  // there is nothing to do
-  // isShort: the first piece is all of it, and takes a few microseconds at most.
+  // isShort: the first piece is the whole job, and takes a few microseconds at most.
   explicit Job(Loop::Piece piece, bool isShort = false) : piece_(std::move(piece)), isShort_(isShort) {}
 
   bool isEmpty() const { return piece_ == nullptr; }
-  // Puts it on the loop as a job of this owner; `done` follows the last piece. An empty or short one, `done` included,
-  // is over when this returns: a turn of the loop would take longer than its work.
+  // Puts it on the loop as a job of this owner; `done` follows the last piece. An empty or short job is over when this
+  // returns, `done` included, because a turn of the loop would take longer than its work.
   void run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) &&;
 
  private:
@@ -28,7 +28,7 @@ class Job {
   bool isShort_ = false;
 };
 
-// Work that is cut already.
+// Work that has been cut into pieces.
 using Pieces = std::vector<std::function<void()>>;
 Job jobOf(Pieces pieces);
 

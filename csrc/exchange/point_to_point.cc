@@ -9,14 +9,14 @@ namespace fairring {
 
 namespace {
 
-// What a message takes besides its bytes: even empty ones are not for nothing.
+// The overhead of a message besides its bytes: even an empty one takes some credit.
 constexpr std::uint64_t kOverheadBytes = 64;
 
 std::uint64_t charge(std::uint64_t bytes) { return bytes + kOverheadBytes; }
 
-// How these messages use a header: `step` is the context, `slice` the message's number, `refused` the tag, `rail` the
-// size of what is announced, or the room of what refuses it, and `signature` how much of the other side's credit has
-// been given back so far.
+// The use of a header by these messages: `step` is the context, `slice` the message's number, `refused` the tag, `rail`
+// the size of an announced message, or the room of the receive that refuses it, and `signature` the part of the other
+// side's credit that has been given back so far.
 Label labelOf(const MessageHeader& header) { return {.context = header.step, .tag = header.refused}; }
 
 }  // namespace
@@ -128,7 +128,7 @@ void PointToPoint::receive(Receiving receiving) {
   posted_[label].push_back(std::move(receiving));
 }
 
-// A message begins to come, or is announced: it is known from here on.
+// A message begins to arrive, or is announced: it is known from here on.
 PointToPoint::EnvelopeRef PointToPoint::open(int from, const MessageHeader& header) {
   Peer& peer = peers_[from];
   const bool eager = header.kind == MessageKind::Eager;
@@ -210,7 +210,7 @@ void PointToPoint::onHere(const EnvelopeRef& envelope) {
   if (!stopped_) events_.progress();
 }
 
-// All of it is here, and belongs to a receive, or to nobody.
+// The whole message is here, with or without a receive.
 void PointToPoint::finish(const EnvelopeRef& envelope) {
   const int from = envelope->from;
   Peer& peer = peers_[from];
@@ -226,7 +226,7 @@ void PointToPoint::finish(const EnvelopeRef& envelope) {
   receive.done({}, from);
 }
 
-// Whatever else goes to the peer says it too.
+// Sent once a quarter of the credit is to be given back. Other messages to the peer give it back as well.
 void PointToPoint::giveCredit(int to) {
   Peer& peer = peers_[to];
   if (peer.taken - peer.told < limits_.creditBytes / 4) return;
@@ -337,7 +337,7 @@ void PointToPoint::leave(int peer, const Error& error) {
       return true;
     });
   }
-  // What was announced and has no receive never comes.
+  // An announced message without a receive never comes.
   std::erase_if(gone.envelopes, [&](const auto& entry) {
     const bool isLost = !entry.second->eager && !entry.second->receive;
     if (isLost) forget(entry.second);
@@ -346,7 +346,7 @@ void PointToPoint::leave(int peer, const Error& error) {
   for (const auto& end : ends) end();
 }
 
-// What is here whole can still be received.
+// Messages that have arrived whole can still be received.
 void PointToPoint::lose(int peer, const Error& error) {
   leave(peer, error);
   if (stopped_) return;

@@ -1,16 +1,16 @@
-// Point-to-point messages of one group on one rank: matches receives with what has been sent, as MPI does. A receive
-// names a context, a tag, and a source or none; of the messages that fit it takes the one that came first, and messages
-// from one source with one tag are received in the order in which they were sent. A message may be shorter than its
-// receive, never longer: that is an error of these two calls alone, on both ranks, and the group goes on.
+// Point-to-point messages of one group on one rank: matches receives with messages, as MPI does. A receive names a
+// context, a tag, and a source or none. It takes the first message that fits, and messages from one source with one tag
+// are received in the order in which they were sent. A message may be shorter than its receive, never longer: that is
+// an error of only these two calls, on both ranks, and the group goes on.
 //
 // Small messages are eager: they travel at once, within a credit of bytes for each peer, and lie aside here, as
-// unexpected messages, until they are received. What is larger, or beyond the credit, is only announced. It travels
-// when a posted receive has granted its memory, straight to where it belongs. So a peer can take a bounded number of
+// unexpected messages, until they are received. A message that is larger, or beyond the credit, is only announced. It
+// travels when a posted receive has granted its memory, straight to its place. So a peer can take a bounded number of
 // bytes here, a receive that is never posted holds nothing up, and two ranks may send to each other at once.
 //
-// All of it stands apart from slices, on channels of its own. The channels deliver in any order; a sender numbers its
-// messages, and here they are matched by these numbers.
-// On the loop only. Calls end by `done`, which may make further calls; what it holds ends with the call of it.
+// All of this is separate from slices, on channels of its own. The channels deliver in any order; a sender numbers its
+// messages, and the receiver matches them by these numbers.
+// On the loop only. Calls end by `done`, which may make further calls; its captures are destroyed right after the call.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@
 
 namespace fairring {
 
-struct Label {                // what a message and its receive have in common
-  std::uint16_t context = 0;  // who uses them: the user, or one of the group's own protocols
+struct Label {                // the properties that a message and its receive have in common
+  std::uint16_t context = 0;  // the user's messages, or one of the group's own protocols
   std::uint32_t tag = 0;
 
   auto operator<=>(const Label&) const = default;
@@ -52,7 +52,7 @@ struct Receiving {
   Label label;
   std::byte* data = nullptr;                         // stays valid until done
   std::uint64_t bytes = 0;                           // of a message, at most
-  std::function<void(const Error&, int from)> done;  // once; who has sent it, where there is no error
+  std::function<void(const Error&, int from)> done;  // once; `from`: the sender, if there is no error
   // NOLINTNEXTLINE(readability-redundant-member-init): likewise
   Loop::Clock::time_point since = {};  // filled in here
 };
@@ -66,18 +66,18 @@ struct MessageWait {        // a call that has not ended
 
 struct PointToPointLimits {
   std::uint64_t eagerBytes = 64 << 10;    // of an eager message, at most
-  std::uint64_t creditBytes = 256 << 10;  // of eager ones that a peer has not received yet
+  std::uint64_t creditBytes = 256 << 10;  // of eager messages that a peer has not received yet
 };
 
 class PointToPoint final : public MessageReceiver {
  public:
   enum class Reach : std::uint8_t { Send, Receive };
   struct Events {
-    // Something is to be sent to this peer, which has not left, or is expected of it: before each call.
+    // Before each call that sends something to this peer, which has not left, or expects something from it.
     std::function<void(int peer, Reach)> reach;
     std::function<void(int peer, const Error&)> channelEnded;  // as MessageReceiver has it
-    std::function<void(const Error&)> failed;                  // a peer has broken the rules
-    std::function<void()> progress;                            // what needs() says may have changed
+    std::function<void(const Error&)> failed;                  // a peer has broken the protocol
+    std::function<void()> progress;                            // the answer of needs() may have changed
   };
 
   PointToPoint(Loop& loop, int rank, Channels& channels, Events events, PointToPointLimits limits = {});
@@ -85,18 +85,18 @@ class PointToPoint final : public MessageReceiver {
   void send(Sending sending);
   void receive(Receiving receiving);
 
-  // Whether a call waits for this peer; and whether one would lose something, an acknowledgement included, if the peer,
-  // which has sent so many messages to this rank, went now.
+  // Whether a call waits for this peer. The second: whether a call would lose something, an acknowledgement included,
+  // if the peer, which has sent that many messages to this rank, went now.
   bool waitsFor(int peer) const;
   bool needs(int peer, std::uint64_t messagesSent) const;
   std::uint64_t sentTo(int peer) const;  // messages, so far
   std::vector<MessageWait> waits() const;
   bool hasLeft(int peer) const;
-  // The peer takes and sends no further messages: calls that wait for one, and later ones that would, end with this.
+  // The peer exchanges no further messages: calls that wait for it, and later calls that would, end with this error.
   void leave(int peer, const Error& error);
-  // The same of one whose channel has ended besides: what was on its way is lost.
+  // The same for a peer whose channel has ended too: messages on their way are lost.
   void lose(int peer, const Error& error);
-  void fail(const Error& error);  // ends all calls; later ones are not made
+  void fail(const Error& error);  // ends all calls; later ones are refused
 
   std::byte* place(int peer, const MessageHeader& header) override;
   void arrived(int peer, const MessageHeader& header) override;
@@ -112,7 +112,7 @@ class PointToPoint final : public MessageReceiver {
     bool isHere = false;           // all of it, or its announcement
     std::vector<std::byte> aside;  // of an eager one without a receive
     std::optional<Receiving> receive;
-    bool isRefused = false;  // too long: nobody receives it any more
+    bool isRefused = false;  // too long: it is not received any more
   };
   using EnvelopeRef = std::shared_ptr<Envelope>;
 
@@ -120,8 +120,8 @@ class PointToPoint final : public MessageReceiver {
 
   struct Peer {
     std::uint64_t sent = 0;        // messages
-    std::uint64_t eagerSent = 0;   // bytes, with what it takes to keep a message
-    std::uint64_t eagerTaken = 0;  // of these: received, as far as the peer has said
+    std::uint64_t eagerSent = 0;   // bytes, including the overhead of each message
+    std::uint64_t eagerTaken = 0;  // the part of these that the peer has reported as received
     std::map<std::uint64_t, Sending> announced;
     std::map<std::uint64_t, Done> underWay;  // on the channel
 
@@ -150,7 +150,7 @@ class PointToPoint final : public MessageReceiver {
   void onHere(const EnvelopeRef& envelope);
   void finish(const EnvelopeRef& envelope);
   void giveCredit(int to);
-  void forget(const EnvelopeRef& envelope);  // that nobody has received
+  void forget(const EnvelopeRef& envelope);  // that no receive has taken
   void violated(int by, const char* how, const MessageHeader& header);
   Error tooLong(int from, int to, const Label& label, std::uint64_t bytes, std::uint64_t room) const;
 

@@ -1,6 +1,6 @@
-// The part of one tensor that lies in a slice. The tensors of a call stand one behind the other, each at a multiple of
-// its element's size, and slices and shards are cut on multiples of 64 bytes: so no cut parts an element, and tensors
-// of any dtypes can share a slice. Values and pure functions; any thread.
+// The part of one tensor that lies in a slice. The tensors of a call are laid end to end, each at a multiple of its
+// element's size, and slices and shards are cut on multiples of 64 bytes. So no cut splits an element, and tensors of
+// any dtypes can share a slice. Values and pure functions; any thread.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace fairring {
 struct Portion {
   std::uint64_t begin = 0;  // its first byte in the slice
   std::uint64_t elements = 0;
-  // Its first element in this rank's tensors: where it is read, and where the result goes, which may be the same. Null:
-  // it is not, for it is another rank's block, or this rank refused the call.
+  // Its first element in this rank's tensors: its source, and the place of the result, which may be the same. Null if
+  // there is none, because it is another rank's block, or this rank refused the call.
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   Reduction reduction;  // of the whole call
@@ -38,7 +38,7 @@ inline auto within(std::span<const Portion> portions, const Range& bytes) {
          std::views::transform([bytes](const Portion& portion) { return clipped(portion, bytes); });
 }
 
-// The same, listed; neighbours that are reduced alike and leave no gap are one. Without their users' memory.
+// The same, listed; adjacent portions with the same reduction are merged. Without their users' memory.
 std::vector<Portion> joinedWithin(std::span<const Portion> portions, const Range& bytes);
 
 }  // namespace fairring

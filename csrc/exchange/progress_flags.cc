@@ -11,7 +11,7 @@ namespace fairring {
 namespace {
 
 constexpr std::size_t kAllLines = ProgressFlags::kLines * 2;  // of bulk, and of express
-constexpr std::uint64_t kFlagsBytes = 64 << 10;               // before the staging; a multiple of any page size in use
+constexpr std::uint64_t kFlagsBytes = 64 << 10;               // before the staging; a multiple of every page size
 
 }  // namespace
 
@@ -43,7 +43,7 @@ std::vector<int> ProgressFlags::descriptors() const { return {own_.descriptor(),
 void ProgressFlags::attach(int peer, std::vector<Descriptor> descriptors) {
   check(descriptors.size() == 2 && unattached_.contains(peer), ErrorKind::Connection, "rank ", peer, " handed over ",
         descriptors.size(), " descriptors, expected are 2 of a rank of this machine");
-  ::fcntl(descriptors[1].get(), F_SETFL, O_NONBLOCK);  // whatever it is, writing to it never holds up the loop
+  ::fcntl(descriptors[1].get(), F_SETFL, O_NONBLOCK);  // whatever it is, a write to it never blocks the loop
   peers_[peer] = {Segment::attach(std::move(descriptors[0]), own_.bytes()), std::move(descriptors[1])};
   unattached_.erase(peer);
 }
@@ -66,8 +66,8 @@ void ProgressFlags::signal(Progress progress, SliceId slice) {
   (lineOf(own_, slice).*progress).store(slice.sequence + 1, std::memory_order_seq_cst);
 }
 
-// In one order with `polls` and `rung`: either I see that the peer does not poll any more, or that nobody has rung
-// since it began to poll, or its poll sees my flags.
+// In one order with `polls` and `rung`: either I see that the peer has stopped polling, or that its doorbell has not
+// been rung since it began to poll, or its poll sees my flags.
 void ProgressFlags::ringDoorbells() {
   const std::uint64_t one = 1;
   for (const auto& [rank, peer] : peers_) {
@@ -110,7 +110,7 @@ bool ProgressFlags::has(int peer, Progress progress, SliceId slice) const {
 void ProgressFlags::drainDoorbell() {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(doorbell_.get(), &count, sizeof count);
-  pollingOf(own_).rung.exchange(0, std::memory_order_seq_cst);  // read too: so I see the flags of who found it rung
+  pollingOf(own_).rung.exchange(0, std::memory_order_seq_cst);  // a read too: I see the flags of peers that rang before
 }
 
 void ProgressFlags::setPolling(bool polling) {

@@ -10,8 +10,8 @@ namespace fairring {
 
 namespace {
 
-// Whether nothing is sent from the memory that a step receives into. What a gathering step brings arrives where a
-// scattering one of the same slice and level was sent from, if there was one.
+// Whether nothing is sent from the memory that a step receives into. A gathering step receives where a scattering step
+// of the same slice and level was sent from, if there was one.
 bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
   const auto isPaired = [&](const Step& other) { return scatters(other.verb) && other.level == plan[step].level; };
   return !gathers(plan[step].verb) || std::ranges::none_of(plan, isPaired);
@@ -66,7 +66,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
   }
 }
 
-// The memory of this step is free for what comes: large messages are told so, small ones may be there already.
+// The memory of this step is free for arrivals: large messages are granted, small ones may be there already.
 void Rails::promise(const Key& key) {
   InFlight& state = steps_.at(key);
   state.promised = true;
@@ -125,7 +125,7 @@ void Rails::offer(const Key& key) {
   if (state.unsent.empty() && state.unreleased.empty()) promisePairedGather(key);
 }
 
-// The next rank first: were all to begin with the same one, its network card would have to take everything at once.
+// The next rank first: if all began with the same one, its network card would have to take everything at once.
 std::vector<int> Rails::inTurn(const std::map<int, std::uint64_t>& byPeer) const {
   std::vector<int> peers;
   peers.reserve(byPeer.size());
@@ -134,7 +134,7 @@ std::vector<int> Rails::inTurn(const std::map<int, std::uint64_t>& byPeer) const
   return peers;
 }
 
-// Takes of the credit: what may be sent is to be sent.
+// Takes from the credit: the bytes must then be sent.
 bool Rails::maySend(int peer, const Key& key) {
   const InFlight& state = steps_.at(key);
   const auto [queue, sequence] = key.slice;
@@ -204,8 +204,8 @@ void Rails::onReleased(int peer, const Key& key) {
   finishIfReleased(key);
 }
 
-// The gathering step that writes where this scattering one was sent from. It may be over: here it receives nothing
-// then.
+// The gathering step that writes where this scattering one was sent from. It may be over: then it receives nothing
+// here.
 void Rails::promisePairedGather(const Key& key) {
   const Plan& plan = *steps_.at(key).slice->plan;
   if (!scatters(plan[key.step].verb)) return;
@@ -220,7 +220,7 @@ void Rails::advance(const Key& key) {
   if (!state.started || state.computing || state.ready || state.missing > 0) return;
   const Verb verb = verbOf(key, state);
   if (!state.offered) offer(key);
-  // The sum of an all-reduce is written over what is being sent.
+  // The sum of an all-reduce overwrites the bytes that are being sent.
   if (verb == Verb::AllReduce && (!state.unsent.empty() || !state.unreleased.empty())) return;
   state.computing = true;
   state.slice->body->afterReceiving(*state.slice, key.step, state.transfers)

@@ -1,20 +1,20 @@
 // The exchange of the levels above the machine: shards travel along rails, through channels.
 //
-//   reduce-scatter  to each owner of a rail its shard of it; what the others sent of mine is summed
-//   all-gather      to each owner of a rail my shard of it; theirs arrive at their own place
-//   all-reduce      to each owner the whole rail; sum all of them (one step where the two above take two)
-//   scatter         from the root's owner to each its shard
-//   gather          from each owner its shard to the root's
-//   all-to-all      to each owner the cells that go its way (cells.h)
-//   relay           from the root's owner the whole rail to the next ones, who send it on once they have it
+//   reduce-scatter  send each owner of a rail its shard of it; sum the others' contributions to mine
+//   all-gather      send each owner of a rail my shard of it; theirs arrive at their own place
+//   all-reduce      send each owner the whole rail; sum all of them (one step where the two above take two)
+//   scatter         from the root's owner to each owner its shard
+//   gather          from each owner its shard to the root's owner
+//   all-to-all      send each owner the cells that go its way (cells.h)
+//   relay           from the root's owner the whole rail to the next owners, which send it on once they have it
 //
-// Small messages are sent at once, within a credit, and wait aside where their place is not free (eager.h).
-// Larger ones are only sent into memory that their receiver has granted: contributions have areas of their own, granted
-// when the slice gets its staging; an all-gather arrives where my reduce-scatter sent from, if there was one, and is
-// granted when that memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never
-// stops behind a message that can't be placed, whatever order ranks call and wait in. What is done before a step is
-// sent, and once all of it is here, is for the slice's body to say (slice_body.h). On the loop only. Invariant: steps_
-// holds the steps of all admitted slices that are not released.
+// Small messages are sent at once, within a credit, and wait aside if their place is not free (eager.h). Larger ones
+// are only sent into memory that their receiver has granted. Contributions have areas of their own, granted when the
+// slice gets its staging. An all-gather arrives where my reduce-scatter sent from, if there was one, and is granted
+// when that memory is released. Grants of slices that this rank has not begun yet are kept. So a channel never stops
+// behind a message that can't be placed, whatever order ranks call and wait in. The slice's body says what is done
+// before a step is sent and once all of it is here (slice_body.h). On the loop only. Invariant: steps_ holds the steps
+// of all admitted slices that are not released.
 #pragma once
 
 #include <map>
@@ -68,22 +68,22 @@ class Rails final : public Exchange, public MessageReceiver {
     std::vector<Transfer> transfers;  // by rail, then by owner
     Events events;
     std::set<int> granted;                // peers that are ready for our messages
-    std::map<int, std::uint64_t> unsent;  // bytes for peers that our messages have not gone to yet
+    std::map<int, std::uint64_t> unsent;  // bytes for peers that have not been sent yet
     std::size_t missing = 0;              // transfers to arrive
     std::set<int> unreleased;             // peers that have yet to acknowledge them
-    bool promised = false;                // our memory is free for all that comes
+    bool promised = false;                // our memory has been granted for all arrivals
     bool started = false;
     bool offered = false;  // our messages may go
     bool computing = false;
     bool ready = false;
     SliceRecord record;
-    std::map<int, SliceRecord> sends;  // of messages that are not acknowledged, by peer
+    std::map<int, SliceRecord> sends;  // of unacknowledged messages, by peer
   };
 
   struct Neighbour {
     BySliceQueue<EagerCredit> credit;
-    Watermarks told;          // it knows that we have the slices below these
-    std::set<SliceId> asked;  // for these slices, which we don't have yet: each waits for an answer of its own
+    Watermarks told;          // the peer knows that we have the slices below these
+    std::set<SliceId> asked;  // for these slices, which we don't have yet: each awaits its own answer
     std::set<Key> held;       // steps whose messages wait for credit, or for a grant
   };
 
@@ -119,7 +119,7 @@ class Rails final : public Exchange, public MessageReceiver {
   const int rank_;
   const Troubles troubles_;
   Channels* channels_ = nullptr;
-  Recorder* recorder_ = nullptr;  // where there is one
+  Recorder* recorder_ = nullptr;  // null if there is none
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, MessageHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;

@@ -1,4 +1,4 @@
-// What comes to the rails from the peers' side.
+// The part of Rails that handles messages and events from the peers.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@ namespace fairring {
 
 namespace {
 
-// More would be a peer that is further ahead than any staging allows.
+// A peer with more would be further ahead than any staging allows.
 constexpr std::size_t kMostEarly = 4096;
 
 }  // namespace
@@ -32,7 +32,7 @@ void Rails::adopt(const Key& key) {
   advance(key);
 }
 
-// The peer has this slice: what was held back for want of credit may go.
+// The peer has this slice: messages held back for lack of credit may go.
 void Rails::heard(int peer, SliceId slice) {
   const auto [queue, sequence] = slice;
   Neighbour& there = neighbours_[peer];

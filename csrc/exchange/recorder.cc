@@ -56,7 +56,7 @@ Text Recorder::shared(const Text& title) {
   const auto found = titles_.find(title);
   if (found != titles_.end()) return found->second;
   if (titles_.size() == kTitles) titles_.clear();
-  titles_.emplace(title, title);  // a copy has the same memory, at which the key looks
+  titles_.emplace(title, title);  // a copy shares its memory, to which the key points
   return title;
 }
 

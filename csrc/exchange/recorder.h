@@ -1,7 +1,7 @@
-// What one rank remembers of its last calls and slices in one group: when each step began, whom it waited for last,
-// when it was over. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go
-// first. The exchanges fill a record as they go and hand it over when the step is over, so a step costs one copy of 72
-// bytes, and what the loop runs while it is short costs one reading of the clock. On the loop only, but for now().
+// The records of one rank's last calls and slices in one group: when each step began, which peer it waited for last,
+// when it ended. Always on. Two rings of fixed size, whose pages are touched as they fill; the oldest records go first.
+// The exchanges fill a record as they go and hand it over at the end of the step, so a step costs one copy of 72 bytes,
+// and a short task or event of the loop costs one clock reading. On the loop only, except for now().
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,22 @@ namespace fairring {
 struct SliceRecord {
   enum class Kind : std::uint8_t {
     Step,     // of a plan
-    Send,     // of messages to a peer: wanted to go at `began`, went at `offered`, and at `ready` their memory was free
+    Send,     // of messages to a peer: ready to go at `began`, sent at `offered`; at `ready` their memory was free
     Receive,  // of a message: its header came at `began`, all of it was there at `ready`
     Staging,  // from `began` to `ready` the slice waited for memory, or for the mark of an older slice
   };
   Kind kind = Kind::Step;
   Verb verb = Verb::AllReduce;
   std::uint16_t level = 0;
-  std::int32_t peer = -1;       // Step: who was waited for last, if anybody was; else the other end
+  std::int32_t peer = -1;       // Step: the rank that was waited for last, if any; else the other end
   std::uint64_t signature = 0;  // of the call (CallRecord)
   std::uint64_t slice = 0;      // SliceId::onWire()
   std::uint64_t bytes = 0;      // of the message, or of staging
   std::int64_t began = 0;
-  std::int64_t offered = 0;   // own work before that is done: the peers may have what this rank has
+  std::int64_t offered = 0;   // own work before that is done: peers may have this rank's data
   std::int64_t heard = 0;     // the last of the peers' data was there
   std::int64_t ready = 0;     // the result is there
-  std::int64_t released = 0;  // nobody needs the slice's memory for this step any more
+  std::int64_t released = 0;  // no rank needs the slice's memory for this step any more
 };
 static_assert(sizeof(SliceRecord) == 72);
 
@@ -56,15 +56,15 @@ class Recorder {
     std::size_t calls = std::size_t{1} << 12;
   };
 
-  // The least that goes to a peer in a step to be recorded as Send or Receive: less says nothing about a link's rate.
+  // The least bytes to a peer in a step that are recorded as Send or Receive: fewer say nothing about a link's rate.
   static constexpr std::uint64_t kLeastBytes = 16 << 10;
 
   Recorder(Loop& loop, Capacity capacity) : loop_(loop), slices_(capacity.slices), calls_(capacity.calls) {}
 
   static std::int64_t now();  // the steady clock; any thread
-  // By the loop's clock, which in a simulation is another: of the task, handler or piece that runs.
+  // By the loop's clock, which differs in a simulation: the time of the running task, handler or piece.
   std::int64_t time() const;
-  // The time at which so many bytes were moved. What is short takes the time of its event, to save reading a clock.
+  // The time at which that many bytes were moved. A short move takes the time of its event, to save a clock reading.
   std::int64_t timeOf(std::uint64_t bytes) const;
   // The record of a step that has not begun.
   static SliceRecord recordOf(const Slice& slice, std::size_t step);
@@ -73,14 +73,14 @@ class Recorder {
   void ended(std::uint64_t number, bool failed);
   void add(const SliceRecord& record);
 
-  // That are over, and were not before then; in that order.
+  // The calls that are over now and were not before, in that order.
   std::vector<SliceRecord> slices(std::int64_t since = 0) const;
-  // So many last ones at most, in order, with those that have not ended.
+  // At most that many of the last ones, in order, including those that have not ended.
   std::vector<CallRecord> calls(std::size_t last) const;
 
  private:
-  // Record n stands at n mod capacity. Room for the next one is fetched into the cache ahead: a ring comes round so
-  // late that its memory has left it, and waiting for that took most of the time of recording.
+  // Record n stands at n mod capacity. The place of the next one is prefetched: a ring comes round so late that its
+  // memory has left the cache, and waiting for it took most of the time of recording.
   template <class Record>
   class Ring {
    public:
@@ -104,11 +104,11 @@ class Recorder {
   Loop& loop_;
   Ring<SliceRecord> slices_;
   Ring<CallRecord> calls_;
-  // The calls of a training have few titles: they share them, so that each call's own text lives no longer than it.
+  // The calls of a training have few titles: they share them, so a call's own text lives no longer than the call.
   std::unordered_map<std::string_view, Text> titles_;
 };
 
-// By the recorder's clock. Without one nothing is recorded, and no clock is read: 0.
+// By the recorder's clock. Without a recorder nothing is recorded, and no clock is read: 0.
 inline std::int64_t timeBy(const Recorder* recorder) { return recorder == nullptr ? 0 : recorder->time(); }
 inline std::int64_t timeBy(const Recorder* recorder, std::uint64_t bytes) {
   return recorder == nullptr ? 0 : recorder->timeOf(bytes);

@@ -1,6 +1,6 @@
-// Which rows of a sparse call one contribution has, as bytes of the call's row: all ranks' rows together, each once, in
-// the order of their keys. What it has lies packed in memory, one row behind the other, so its length in any range says
-// how many bytes travel. Immutable; any thread.
+// The set of a sparse call's rows that one contribution has, as bytes of the call's rows: all ranks' rows together,
+// each once, in the order of their keys. Its rows lie packed in memory, end to end, so its length in any range is the
+// number of bytes that travel. Immutable; any thread.
 #pragma once
 
 #include <bit>
@@ -16,20 +16,20 @@ class RowSet {
  public:
   struct Stretch {
     bool here;          // whether it has the row,
-    std::uint64_t end;  // and until which row, at least, the same is true of the next
+    std::uint64_t end;  // and the row up to which, at least, the same is true
   };
 
   RowSet() = default;
   // rows: the i-th bit stands for the call's i-th row.
   RowSet(KeyBits rows, std::uint64_t rowBytes);
 
-  std::uint64_t before(std::uint64_t at) const;  // bytes that it has before that one of the call
+  std::uint64_t before(std::uint64_t at) const;  // the bytes that it has before that byte of the call
   std::uint64_t within(const Range& call) const { return before(call.end) - before(call.begin); }
   std::uint64_t bytes() const { return before(UINT64_MAX); }
   std::uint64_t rowBytes() const { return rowBytes_; }
   Stretch stretchFrom(std::uint64_t row) const;
 
-  // Calls visit(row) for each that it has, from there on and below that one.
+  // Calls visit(row) for each row that it has in that range.
   template <class Visit>
   void eachRow(std::uint64_t from, std::uint64_t below, const Visit& visit) const {
     for (std::uint64_t word = from / 64; word < rows_.size() && word * 64 < below; ++word) {

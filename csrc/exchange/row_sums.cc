@@ -21,7 +21,7 @@ void combine(const Reduction& reduction, std::byte* out, const std::vector<Input
   }
 }
 
-// Walks through one sum, from where to where the same inputs have the rows.
+// Walks through one sum by stretches in which the same inputs have the rows.
 class Sweep {
  public:
   explicit Sweep(const RowSum& sum) : sum_(sum), at_(sum.range.begin), out_(sum.out) {
@@ -30,7 +30,7 @@ class Sweep {
 
   bool atEnd() const { return at_ >= sum_.range.end; }
 
-  // One stretch of at most so many bytes of input, about; how many it was.
+  // One stretch of at most about that many bytes of input; returns how many it had.
   std::uint64_t advance(std::uint64_t budget) {
     const std::uint64_t end = stretchEnd();
     const std::size_t inputs = present_.size();
@@ -102,7 +102,7 @@ struct Progress {
     for (const RowSum& sum : sums) sweeps.emplace_back(sum);
   }
 
-  // True while there is more to do. A stretch costs some work of its own, however short it is.
+  // True while there is more to do. A stretch has a cost of its own, however short it is.
   bool runPiece() {
     constexpr std::uint64_t kStretchBytes = 512;
     std::uint64_t budget = kPieceBytes;

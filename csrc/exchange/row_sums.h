@@ -1,6 +1,6 @@
-// Sums of packed contributions, each of which has some of the rows: what lacks a row is left out of its sum, and where
-// a single one has it that is a copy. The order of summation is that of the inputs, as in any reduction; where they
-// stand in groups, each group is summed first (plan/layout.h).
+// Sums of packed contributions, each of which has some of the rows. A contribution that lacks a row is left out of its
+// sum, and a row of a single contribution is a copy. The order of summation is that of the inputs, as in any reduction;
+// if they stand in groups, each group is summed first (plan/layout.h).
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct RowSum {
   Reduction reduction;
   Range range;                        // of the call
   std::byte* out = nullptr;           // for the range's first byte
-  bool packed = false;                // rows that nobody has take no place there
-  int groups = 1;                     // that the inputs stand in
+  bool packed = false;                // rows that no input has take no place there
+  int groups = 1;                     // into which the inputs are divided
   std::vector<RowInput> inputs = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
 };
 

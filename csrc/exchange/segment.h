@@ -1,6 +1,6 @@
-// Memory that the ranks of a machine share: a file without a name (memfd), handed from process to process by its
-// descriptor, so it needs no room in /dev/shm and is gone with its last user. Pages count when they are first touched.
-// Its size is sealed: a peer can't shrink it under our feet.
+// Memory that the ranks of a machine share: a file without a name (memfd), passed between processes by its descriptor,
+// so it needs no room in /dev/shm and is gone with its last user. Pages count when they are first touched. Its size is
+// sealed, so a peer can't shrink it.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace fairring {
 class Segment {
  public:
   Segment() = default;
-  // Throws Failure(System) with the size and what to do.
+  // Throws Failure(System) with the size and the remedy.
   static Segment create(std::uint64_t bytes);
-  // A peer's, of exactly this size; Failure(Connection) if it is anything else.
+  // A peer's segment, of exactly this size; Failure(Connection) if it is anything else.
   static Segment attach(Descriptor memory, std::uint64_t bytes);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;

@@ -27,7 +27,7 @@ SharedMemory::SharedMemory(Loop& loop, std::vector<int> ranks, int rank, std::ui
 }
 
 SharedMemory::~SharedMemory() {
-  ringDoorbells();  // a peer may need no more than what has been told
+  ringDoorbells();  // a peer may need no more than the flags set so far
   loop_.removePoller(this);
   loop_.unwatch(flags_.doorbell());
   loop_.dropWork(this);
@@ -72,7 +72,7 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   assert(false);
 }
 
-// Puts a job of the slice on the loop; then comes what follows.
+// Puts a job of the slice on the loop; the continuation follows.
 void SharedMemory::run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&)) {
   std::move(job).run(loop_, this, urgencyOf(state.slice->id),
                      [this, id = state.slice->id, then] { (this->*then)(slices_.at(id)); });
@@ -82,8 +82,8 @@ void SharedMemory::publish(const Slice& slice) {
   flags_.publish(slice.id, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
-// With several slices in flight the peers are woken once for all that is told in a turn: each at its first flag, they
-// would do one slice at a time, and where there are more ranks than cores take them from one another.
+// With several slices in flight the peers are woken once for all flags of a turn. If woken at each flag, they would do
+// one slice at a time, and with more ranks than cores take the cores from one another.
 void SharedMemory::signal(ProgressFlags::Progress progress, SliceId slice) {
   flags_.signal(progress, slice);
   signalled_ = true;
@@ -125,14 +125,14 @@ void SharedMemory::combine(InFlight& state) {
 
 void SharedMemory::combined(InFlight& state) { raiseAndRelease(state, Phase::Combined); }
 
-// For an all-gather, which reads nothing but this rank's own block.
+// For an all-gather, which reads only this rank's own block.
 void SharedMemory::load(InFlight& state) {
   run(state, state.slice->body->fill(*state.slice, state.step), &SharedMemory::loaded);
 }
 
 void SharedMemory::loaded(InFlight& state) { raiseAndRelease(state, Phase::Admitted); }
 
-// For a reduce-scatter, which writes nothing but this rank's own block. It needs nothing more from the others' images.
+// For a reduce-scatter, which writes only this rank's own block. It needs nothing more from the others' images.
 void SharedMemory::store(InFlight& state) {
   enter(state, Phase::Gathering);
   if (hasRail(state)) state.ungathered = {rank_};
@@ -162,7 +162,7 @@ void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
   if (!stopped_) released();  // the image stays in use until the all-gather is released
 }
 
-// Before anybody is told, for then the next step may begin.
+// Before any peer is told, because then the next step may begin.
 void SharedMemory::recordEnd(InFlight& state) {
   if (recorder_ == nullptr) return;
   state.record.ready = state.record.released = timeBy(recorder_);
@@ -175,7 +175,7 @@ void SharedMemory::raise(InFlight& state, Phase phase) {
   ready();
 }
 
-// What the others say of their images, before anything is read there. False where it can't be true.
+// Reads the others' published values before anything in their images is read. False if a value can't be true.
 bool SharedMemory::readFlags(InFlight& state) {
   return std::ranges::all_of(ranks_, [&](int rank) { return rank == rank_ || readMark(rank, state); });
 }
@@ -207,7 +207,7 @@ void SharedMemory::advance(SliceId id) {
   if (state.phase == Phase::Filled) {
     const int missing = flags_.someBehind(&ProgressFlags::Line::filled, id);
     if (missing >= 0) {
-      state.record.peer = missing;  // as of the last look before all were there
+      state.record.peer = missing;  // as of the last poll before all were there
     } else if (readFlags(state)) {
       combine(state);
     }
@@ -228,8 +228,8 @@ void SharedMemory::advance(SliceId id) {
   }
 }
 
-// True where something is being copied: the end of that advances the slice, and may have done so already.
-// What a rank says of its image is read again where a reduce-scatter went before: it has learnt of refusals since.
+// True if something is being copied: the end of the copy advances the slice, and may have done so already.
+// A rank's published values are read again after a reduce-scatter, since it may have learnt of refusals in it.
 bool SharedMemory::gatherWhatIsThere(InFlight& state) {
   const Slice& slice = *state.slice;
   const auto there = std::ranges::partition(

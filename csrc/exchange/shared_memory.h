@@ -4,14 +4,14 @@
 //                   peers' images into mine
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
 //   load, store     copy my own block into my image, or out of it
-//   scatter         as a reduce-scatter of what the root has alone; on other machines there is nothing to do
-//   gather          as an all-gather by the root alone
-//   all-to-all      fill my image with what I have for all; combine from all images what goes my way
+//   scatter         as a reduce-scatter of data that only the root has; on other machines there is nothing to do
+//   gather          as an all-gather by the root only
+//   all-to-all      fill my image with my data for all; combine the cells that go my way from all images
 //
-// How far the ranks are with a slice they tell each other by flags (progress_flags.h). A slice's line of flags and its
-// image are used again only when all peers have finished with them, so a flag is never overtaken. What is copied and
-// summed the slice's body says (slice_body.h). On a machine with one rank the same steps are copies between the tensor
-// and its image. On the loop only.
+// Flags publish the ranks' progress with a slice (progress_flags.h). A slice's line of flags and its image are reused
+// only when all peers have finished with them, so a flag is never overtaken. The slice's body says what is copied and
+// summed (slice_body.h). On a machine with one rank the same steps are copies between the tensor and its image. On the
+// loop only.
 #pragma once
 
 #include <map>
@@ -55,10 +55,10 @@ class SharedMemory final : public Exchange {
     Phase phase = Phase::Admitted;
     std::size_t step = 0;
     Events events;
-    PeerImages images;            // as the peers' flags say, checked, once all have filled theirs
+    PeerImages images;            // from the peers' flags, checked, once all have filled theirs
     std::size_t copies = 0;       // under way
     std::vector<int> ungathered;  // ranks whose shard has not been asked for yet
-    std::size_t arrived = 0;      // peers whose flag for this phase stood when it was last polled
+    std::size_t arrived = 0;      // peers whose flag for this phase was set at the last poll
     SliceRecord record;           // of its step
   };
 
@@ -100,8 +100,8 @@ class SharedMemory final : public Exchange {
   std::map<SliceId, InFlight> slices_;
   std::set<int> left_;
   Traffic traffic_;
-  Recorder* recorder_ = nullptr;  // where there is one
-  bool signalled_ = false;        // in this turn, and nobody was woken for it
+  Recorder* recorder_ = nullptr;  // null if there is none
+  bool signalled_ = false;        // in this turn, and no peer was woken for it
   bool stopped_ = false;
 };
 

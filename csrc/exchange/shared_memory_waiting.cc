@@ -5,7 +5,7 @@
 
 namespace fairring {
 
-// The flag of the others that stands between a slice and its next phase.
+// The flag of the others that a slice needs for its next phase.
 ProgressFlags::Progress SharedMemory::awaited(const InFlight& state) {
   const Plan& plan = *state.slice->plan;
   const auto gathered = gathers(plan.back().verb) ? &ProgressFlags::Line::summed : &ProgressFlags::Line::finished;
@@ -26,7 +26,7 @@ std::set<int> SharedMemory::waitingFor(const InFlight& state) const {
   return flag == nullptr ? std::set<int>() : flags_.behind(flag, state.slice->id);
 }
 
-// True where some peer has moved on since the last poll. Allocates nothing: this is what a caller spins on.
+// True if some peer has moved on since the last poll. Allocates nothing: a waiting caller spins on this.
 bool SharedMemory::poll() {
   bool moved = false;
   for (auto& [id, state] : slices_) {

@@ -1,6 +1,6 @@
 // A slice as the exchanges see it. Its memory is an image of the slice in staging, every element at its own place,
-// followed by the areas that receive contributions. Where a machine has one rank, nobody else reads the image, and the
-// tensor itself may serve as it. Its layout's elements are bytes. What its steps do is its body's (slice_body.h).
+// followed by the areas that receive contributions. On a machine with one rank no other rank reads the image, and the
+// tensor itself may serve as image. Its layout's elements are bytes. Its steps work as its body says (slice_body.h).
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace fairring {
 
 class SliceBody;
 
-// The body of slices whose tensors are dense. All of them share one.
+// The body of slices of dense tensors. All of them share one.
 std::shared_ptr<const SliceBody> denseBody();
 
 struct Slice {
@@ -28,11 +28,11 @@ struct Slice {
   std::shared_ptr<const Layout> layout;
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const SliceBody> body = denseBody();
-  std::vector<Portion> portions;     // the tensors' elements in it; what lies between them means nothing
+  std::vector<Portion> portions;     // the tensors' elements in it; bytes between them mean nothing
   double scale = 1.0;                // of this rank's floats, at level 0
   std::uint32_t refused = 0;         // a rank that refused the call, plus 1, as far as is known here; 0: none
   std::byte* image = nullptr;        // in this rank's staging, or the tensor itself
-  std::byte* unusedImage = nullptr;  // where it is the tensor: the room in staging that it would have; else null
+  std::byte* unusedImage = nullptr;  // if the image is the tensor: its unused room in staging; else null
   std::uint64_t stagingOffset = 0;   // of the image within the staging
   std::uint64_t begin = 0;           // its first byte in the call
 

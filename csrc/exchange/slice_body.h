@@ -17,7 +17,7 @@
 
 namespace fairring {
 
-struct PeerImage {  // of a rank of this machine
+struct PeerImage {  // of another rank of this machine
   const std::byte* data;
   double scale;
 };
@@ -33,7 +33,7 @@ class SliceBody {
   virtual Job prepare(const Slice& slice) const;
   // Then this fills this rank's image with the input of the step.
   virtual Job fill(const Slice& slice, std::size_t step) const = 0;
-  // How many bytes of a rank's staging peers may read, from its image on.
+  // The number of bytes of a rank's staging that peers may read, from its image on.
   virtual std::uint64_t imageBytes(const Slice& slice, int rank) const = 0;
   // Computes this rank's result from the images of all; bytesCombined() says how much of a peer's image that reads.
   virtual Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const = 0;
@@ -43,9 +43,9 @@ class SliceBody {
 
   // The levels above, on the rails.
   virtual std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const = 0;
-  // Before anything of the step is sent.
+  // Before any data of the step is sent.
   virtual Job beforeSending(const Slice& slice, std::size_t step) const;
-  // Once all of it is here.
+  // Once all data of the step is here.
   virtual Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const = 0;
 };
 

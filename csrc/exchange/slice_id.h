@@ -1,6 +1,6 @@
-// Which slice of a group: its queue, and its place there. Within a queue everything goes in sequence; between queues
-// nothing waits: each has staging, flags and credits of its own. So a small call does not stand behind a large one, and
-// a call of the host's tensors not behind one that a device holds up. Values; any thread.
+// The identity of a slice of a group: its queue, and its place there. Within a queue everything goes in sequence;
+// between queues nothing waits, because each has staging, flags and credits of its own. So a small call does not queue
+// behind a large one, nor a call on the host's tensors behind one that a device holds up. Values; any thread.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct SliceId {
 
   auto operator<=>(const SliceId&) const = default;
 
-  // As messages carry it: the highest bit says HostExpress, else the next one Device.
+  // As messages carry it: the highest bit means HostExpress, else the next one Device.
   std::uint64_t onWire() const {
     switch (queue) {
       case SliceQueue::HostBulk: return sequence;

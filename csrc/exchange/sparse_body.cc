@@ -15,7 +15,7 @@ std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes)
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
 
-// What this rank holds once the step has reduced.
+// The ranges that this rank holds once the step has reduced.
 std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> held;
@@ -23,24 +23,24 @@ std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
   return held;
 }
 
-// Where contributions lie beside their images, the same on all ranks of the machine, and how long a rank's is.
+// Where contributions lie beside their images, the same on all ranks of the machine, and the length of a rank's.
 std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.byteOffset(slice.layout->elements)); }
 
 std::uint64_t contributionBytes(const Slice& slice, const SparseRows& rows, int rank) {
   return rows.of(0, rank).within(slice.inCall({0, slice.byteOffset(slice.layout->elements)}));
 }
 
-// Where a reducing step has what in staging, and how long. Ranges are of the slice.
+// The places and lengths of a reducing step's data in staging. Ranges are of the slice.
 class SparseStep {
  public:
   SparseStep(const Slice& slice, const SparseRows& rows, std::size_t step);
 
-  // What a rank contributes in that range.
+  // The bytes that a rank contributes in that range.
   std::uint64_t bytesOf(int rank, const Range& range) const { return rowSetOf(rank).within(slice_.inCall(range)); }
-  // This rank's, from that byte on: what the step before has left.
+  // This rank's input from that byte on, as the step before has left it.
   std::byte* inputAt(std::uint64_t at) const;
-  std::byte* received() const { return slice_.image + received_; }  // where the areas of what others send begin
-  std::uint64_t end() const { return end_; }  // of all that this step and those before it need, from the image on
+  std::byte* received() const { return slice_.image + received_; }  // where the areas of the others' data begin
+  std::uint64_t end() const { return end_; }  // of all memory of this step and those before it, from the image on
   RowSum sumOf(const Range& range) const;     // without its inputs
   RowInput inputOf(int rank, const std::byte* data, double scale = 1.0) const;
 
@@ -55,7 +55,7 @@ class SparseStep {
   const int level_;
   // From the image on; a slice is laid out before it has memory.
   std::uint64_t input_ = 0;
-  std::vector<Range> inputHeld_;  // what the input covers
+  std::vector<Range> inputHeld_;  // the ranges that the input covers
   std::uint64_t received_ = 0;
   std::uint64_t sum_ = 0;  // 0: the image
   std::vector<Range> sumHeld_;
@@ -137,7 +137,7 @@ std::uint64_t SparseBody::imageBytes(const Slice& slice, int rank) const {
   return contributionOffset(slice) + contributionBytes(slice, *rows_, rank);
 }
 
-// Copies what this rank contributes to its peers' shards to where the peers read it.
+// Copies this rank's contributions to its peers' shards to where the peers read them.
 Job SparseBody::fill(const Slice& slice, std::size_t step) const {
   std::vector<Copy> copies;
   const Rail* const rail = machineRail(slice);
@@ -153,7 +153,7 @@ Job SparseBody::fill(const Slice& slice, std::size_t step) const {
   return jobOf(std::move(copies));
 }
 
-// Sums my shard over what all ranks have of it. My own rows are read where they are.
+// Sums my shard over all ranks' contributions. My own rows are read in place.
 Job SparseBody::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
   const Range shard = machineShard(slice);
   if (shard.size() == 0) return {};

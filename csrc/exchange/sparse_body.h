@@ -1,11 +1,11 @@
 // The body of slices of a sparse call. Contributions travel packed, without the rows that they lack and without
-// indices, for every rank knows what each of them holds (sparse_rows.h).
+// indices, because every rank knows which rows each of them holds (sparse_rows.h).
 //
 //   staging of a slice   image | own contribution | per step that reduces: what is received, and, if it is not the last
 //                        such step, its sum
 //
-// All but the image is packed; sums of the last reducing step go to the image, where every row has its place. The image
-// and all-gathers are those of dense slices. Each area begins at a multiple of 64 bytes.
+// Everything but the image is packed; sums of the last reducing step go to the image, where every row has its place.
+// The image and all-gathers are as for dense slices. Each area begins at a multiple of 64 bytes.
 #pragma once
 
 #include <memory>

@@ -12,8 +12,8 @@ namespace {
 
 using Keys = std::vector<std::uint64_t>;
 
-// Where the key, which is among these, stands from there on. In steps that grow: it is near where many rows are there,
-// and the walk takes few where few are.
+// The place of the key, which is among these, from there on. A galloping search: the place is near if many rows are
+// there, and few steps reach it if few are.
 std::uint64_t placeOf(std::uint64_t key, std::span<const std::uint64_t> keys, std::uint64_t from) {
   std::uint64_t step = 1;
   while (from + step < keys.size() && keys[from + step] <= key) {
@@ -38,8 +38,8 @@ Keys mergedInPairs(std::vector<Keys> merged) {
   return std::move(merged.front());
 }
 
-// The rows of a call and which of them each rank has: by bits of all possible rows where these came, or where there are
-// not many times more of them than keys are listed.
+// The rows of a call and which of them each rank has: by bits of all possible rows if bits came, or if there are not
+// many times more possible rows than listed keys.
 class CallRows {
  public:
   explicit CallRows(const KeysByRank& keys) : lists_(keys.lists), bits_(keys.bits) {
@@ -53,7 +53,7 @@ class CallRows {
     all = keysIn(callBits_);
   }
 
-  // Adds those of a rank to these bits, one for each row of the call.
+  // Adds a rank's rows to these bits, one for each row of the call.
   void addTo(std::span<std::uint64_t> rows, int rank) const {
     const auto at = static_cast<std::size_t>(rank);
     if (!bits_.empty()) return addPlaces(rows, bits_[at], callBits_);
@@ -82,8 +82,8 @@ class CallRows {
   }
 
   const std::vector<Keys>& lists_;
-  std::vector<std::span<const std::uint64_t>> bits_;  // of each rank; none: the lists are taken
-  std::vector<KeyBits> ownBits_;                      // what these are of, where lists came
+  std::vector<std::span<const std::uint64_t>> bits_;  // of each rank; none: the lists are used
+  std::vector<KeyBits> ownBits_;                      // the bits that these refer to, if lists came
   KeyBits callBits_;
 };
 

@@ -1,4 +1,4 @@
-// The rows of a sparse call: which of them each rank, machine and site has. Immutable; any thread.
+// The rows of a sparse call that each rank, machine and site has. Immutable; any thread.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace fairring {
 
-// Which rows each rank has: a list for each, ascending; or a bit for each possible row (kernels/key_bits.h).
+// The rows that each rank has: a list for each, ascending; or a bit for each possible row (kernels/key_bits.h).
 struct KeysByRank {
   std::vector<std::vector<std::uint64_t>> lists;
   std::vector<std::span<const std::uint64_t>> bits;
@@ -43,7 +43,7 @@ class SparseRows {
   const std::byte* values_;
   int rank_;
   std::array<std::vector<int>, kLevels> groupOf_;       // by rank: itself, its machine, its site
-  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of such a group
+  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of each such group
 };
 
 }  // namespace fairring

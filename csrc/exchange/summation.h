@@ -21,16 +21,16 @@ struct Sum {  // out = its inputs, reduced
   Reduction reduction;
   std::byte* out;
   std::uint64_t elements;
-  std::size_t firstInput = 0;  // of its inputs among those of all
+  std::size_t firstInput = 0;  // its inputs begin there among all inputs
   std::size_t inputs = 0;
 };
 
-// One after the other; a later one may go on with what an earlier one has made. Their inputs stand in one list, since
-// there may be a sum for each of a thousand small tensors.
+// Sums in sequence; a later one may use the result of an earlier one. Their inputs stand in one list, since there may
+// be a sum for each of a thousand small tensors.
 class Sums {
  public:
   void open(const Reduction& reduction, std::byte* out, std::uint64_t elements);
-  void add(const Input& input);  // of the sum that was opened last
+  void add(const Input& input);  // for the sum that was opened last
 
   bool empty() const { return sums_.empty(); }
   auto begin() const { return sums_.begin(); }
@@ -39,7 +39,7 @@ class Sums {
     return std::span(inputs_).subspan(sum.firstInput, sum.inputs);
   }
   std::uint64_t bytesRead() const;
-  // Computes so many bytes of input or a little more, from where it stopped before. True while there is more to do.
+  // Computes that many bytes of input or a little more, from where it stopped before. True while there is more to do.
   bool runSome(std::uint64_t bytes);
 
  private:

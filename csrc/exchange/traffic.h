@@ -1,6 +1,6 @@
-// How much a rank has moved at each level since its group was made, for benchmarks and tests. The exchanges count it
-// where they move it, one entry per message that carries data. Between machines one send may carry several messages, of
-// any slices. Owner of the loop's progress only.
+// The traffic of a rank at each level since its group was made, for benchmarks and tests. The exchanges count it where
+// they move it, one entry per message that carries data. Between machines one send may carry several messages, of any
+// slices. Owner of the loop's progress only.
 #pragma once
 
 #include <cstdint>

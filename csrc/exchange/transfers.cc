@@ -4,7 +4,7 @@ namespace fairring {
 
 namespace {
 
-// Counted from the root's, owner p passes it on to p * passedOnTo + 1 and those behind, as many as are said.
+// Counted from the root's, owner p passes it on to p * passedOnTo + 1 and the next ones, passedOnTo in all.
 bool passesOn(const Rail& rail, int root, int passedOnTo, int from, int to) {
   const int owners = static_cast<int>(rail.owners.size());
   const auto place = [&](int owner) { return (owner - root + owners) % owners; };

@@ -1,4 +1,4 @@
-// Which ranges of a rail one rank exchanges with which other in one step. Pure.
+// The ranges of a rail that two ranks exchange in one step. Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner);
 // The range of a rail that this rank holds once the step has reduced.
 Range reducedRange(const Step& step, const Rail& rail);
 
-// Bytes that go to, or come from, each peer that any do.
+// Bytes that go to, or come from, each peer; peers without bytes are left out.
 std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers);
 std::map<int, std::uint64_t> bytesFrom(const std::vector<Transfer>& transfers);
 

@@ -6,7 +6,7 @@
 
 #include "kernels/control.h"
 
-// One instruction set will do: what travels between sites comes slower than these loops run.
+// One instruction set suffices: data between sites arrives more slowly than these loops run.
 #define FAIRRING_ISA between_sites
 #include "kernels/elements.h"
 
@@ -25,7 +25,7 @@ void inBlocks(std::size_t elements, const Body& body) {
   for (std::size_t begin = 0; begin < elements; begin += kBlock) body(begin, std::min(kBlock, elements - begin));
 }
 
-// What is no number is not kept: it would come back in every sum to come.
+// NaN and infinity are not kept as residuals: they would come back in every later sum.
 float finiteOr0(float value) {
   const auto bits = __builtin_bit_cast(std::uint32_t, value);
   const bool isFinite = (bits & 0x7f800000U) != 0x7f800000U;

@@ -1,7 +1,7 @@
-// From a dtype and an operation to the types that DeviceThread is made of. For the CUDA kernels and their tests, in a
+// From a dtype and an operation to the template arguments of DeviceThread. For the CUDA kernels and their tests, in a
 // namespace per instruction set, as elements.h says.
 //
-// Where the sign makes no difference to the bits, one instance serves several dtypes.
+// If the sign makes no difference to the bits, one instance serves several dtypes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fairring::FAIRRING_ISA {
 
-// visit.operator()<Type, Operation>() for one of each, and what it gives.
+// Returns visit.operator()<Type, Operation>() for the two.
 template <class Visitor>
 auto visitSum(DType dtype, Visitor visit) {
   switch (dtype) {
@@ -57,7 +57,7 @@ auto visitProduct(DType dtype, Visitor visit) {
   return visit.template operator()<Logical, And>();
 }
 
-// End: to which end of the order NaNs go, so that they win.
+// End: the end of the order to which NaNs go, so that they win.
 template <class Operation, int End, class Visitor>
 auto visitChoice(DType dtype, Visitor visit) {
   switch (dtype) {

@@ -29,12 +29,12 @@ struct KernelOf {
   }
 };
 
-// Kernels are loaded when they are first needed, unless somebody sees to it before.
+// A kernel is loaded at its first use, unless it is loaded explicitly before.
 void load(const void* kernel, int device) {
   cudaFunction_t function = nullptr;
   checkCuda(cudaGetFuncBySymbol(&function, kernel), "cudaGetFuncBySymbol", device);
   const auto loadFunction = reinterpret_cast<PFN_cuFuncLoad_v12040>(driverCall("cuFuncLoad", 12040));
-  if (loadFunction == nullptr) return;  // an older driver loads it as its function is asked for
+  if (loadFunction == nullptr) return;  // an older driver loads it when its function is requested
   const CUresult result = loadFunction(function);
   check(result == CUDA_SUCCESS, ErrorKind::System, "cuFuncLoad on CUDA device ", device, ": error ",
         static_cast<int>(result), " of the driver");

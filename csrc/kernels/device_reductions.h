@@ -12,7 +12,7 @@ class DeviceReductions {
  public:
   explicit DeviceReductions(int device);  // throws Failure
 
-  const DeviceReduction& of(const Reduction& reduction) const;  // which is defined
+  const DeviceReduction& of(const Reduction& reduction) const;  // the operation must be defined
 
  private:
   std::map<std::pair<Op, DType>, DeviceReduction> loaded_;

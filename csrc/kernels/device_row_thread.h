@@ -1,9 +1,9 @@
-// What one thread of a device does in a sum of rows. For the CUDA kernels and for the tests, as device_thread.h, with
+// The work of one device thread in a sum of rows. For the CUDA kernels and for the tests, as device_thread.h, with
 // which it belongs in a namespace per instruction set.
 //
-// As many threads as a power of two share a row: each takes pieces of it, of sixteen bytes where the rows begin at such
-// boundaries, else of one element, and adds up what the row's entries have there, in their order. Several entries are
-// read before they are added, for the reads are what takes time.
+// A power of two of threads share a row. Each takes pieces of it: sixteen bytes if the rows are aligned to that, else
+// one element. It adds the row's entries there in their order. Several entries are read before they are added, because
+// the reads take most of the time.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace fairring {
 struct RowArguments {
   void* out = nullptr;                    // the sums, packed
   const void* values = nullptr;           // the entries' rows, packed
-  const std::uint32_t* order = nullptr;   // the entries: those of one sum after those of another
-  const std::uint32_t* begins = nullptr;  // where in that order each sum's begin
+  const std::uint32_t* order = nullptr;   // the entries, grouped by sum
+  const std::uint32_t* begins = nullptr;  // where the entries of each sum begin in that order
   std::uint64_t rows = 0;                 // sums
   std::uint64_t entries = 0;
   std::uint64_t pieces = 0;        // of a row
   std::uint32_t threadsShift = 0;  // two to this power share a row
 };
 
-// Whether a row goes sixteen bytes at a time.
+// Whether a row is processed sixteen bytes at a time.
 FAIRRING_ANYWHERE inline bool rowsHaveVectors(const void* out, const void* values, std::uint64_t rowBytes) {
   const auto places = reinterpret_cast<std::uintptr_t>(out) | reinterpret_cast<std::uintptr_t>(values);
   return (places | rowBytes) % kVectorBytes == 0;
@@ -42,7 +42,7 @@ namespace FAIRRING_ISA {
 template <class Type, class Operation, bool HasVectors>
 class RowThread {
  public:
-  // threads: a multiple of those that share a row.
+  // threads: a multiple of the threads that share a row.
   FAIRRING_ANYWHERE RowThread(const RowArguments& arguments, std::uint64_t thread, std::uint64_t threads)
       : arguments_(arguments), thread_(thread), threads_(threads) {}
 

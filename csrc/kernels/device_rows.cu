@@ -47,7 +47,7 @@ struct KernelOf {
   }
 };
 
-// What lies in the scratch memory: numbers, the sorted keys, and what CUB needs for itself.
+// The layout of the scratch memory: numbers, the sorted keys, and CUB's own temporary storage.
 struct Scratch {
   std::uint32_t* places;
   std::uint64_t* sorted;
@@ -63,7 +63,7 @@ struct Scratch {
   }
 };
 
-// With null for `memory` they only say how much they need.
+// With null for `memory` they only return the size that they need.
 void sort(std::byte* memory, std::size_t& bytes, const MatchedRows& to, const Scratch& scratch,
           const std::uint64_t* keys, std::uint64_t entries, int bits, int device, cudaStream_t stream) {
   checkCuda(cub::DeviceRadixSort::SortPairs(memory, bytes, keys, scratch.sorted, scratch.places, to.order,

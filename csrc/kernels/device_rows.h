@@ -1,8 +1,8 @@
-// Rows with keys in memory of a CUDA device, some keys more than once: to each key once, ascending, and the sums of
-// what it has. Keys are sorted by CUB's radix sort, which keeps equal ones in their order; rows are added in that
-// order, so the bits are those of reduce() on the processor, in every run. Any thread, no state. All is enqueued on a
-// stream of the device; nothing waits, but for kernels that are loaded when they are first used, which may wait until
-// the device is idle. Throw Failure, in words that name the call.
+// Rows with keys in memory of a CUDA device, some keys more than once: returns each key once, ascending, with the sum
+// of its rows. Keys are sorted by CUB's radix sort, which keeps equal ones in their order; rows are added in that
+// order, so every run has the bits of reduce() on the processor. Any thread, no state. Everything is enqueued on a
+// stream of the device. Nothing waits, except that loading a kernel at its first use may wait until the device is idle.
+// Failures are thrown in words that name the call.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,23 +14,23 @@
 
 namespace fairring {
 
-// Which entries have the same key. Arrays of as many as there are entries.
+// The grouping of entries by key. Each array has room for one element per entry.
 struct MatchedRows {
   std::uint64_t* keys = nullptr;    // each once, ascending
-  std::uint32_t* begins = nullptr;  // where in `order` the entries of each begin
-  std::uint32_t* order = nullptr;   // the entries, by their keys
+  std::uint32_t* begins = nullptr;  // where in `order` the entries of each key begin
+  std::uint32_t* order = nullptr;   // the entries, grouped by key
   std::uint64_t* count = nullptr;   // a single number: of keys
 };
 
-// Bytes of the device's memory that matching so many entries takes besides; it begins at a multiple of 256.
+// The scratch memory of the device for matching that many entries, in bytes; it begins at a multiple of 256.
 std::uint64_t matchScratchBytes(std::uint64_t entries, int device);
 
 // At least one entry, fewer than 2^31. The keys are below keysBelow, which saves passes.
 void matchRows(const MatchedRows& to, const std::uint64_t* keys, std::uint64_t entries, std::uint64_t keysBelow,
                std::byte* scratch, int device, cudaStream_t stream);
 
-// out: matched.count rows, `rows`, which the host has to know by then; values: all entries' rows. Both are packed and
-// don't overlap.
+// out: matched.count rows; the host passes that number as `rows`. values: all entries' rows. Both are packed and don't
+// overlap.
 void sumRows(DType dtype, void* out, const void* values, std::uint64_t rowElements, const MatchedRows& matched,
              std::uint64_t rows, std::uint64_t entries, int device, cudaStream_t stream);
 

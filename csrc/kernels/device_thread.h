@@ -1,9 +1,9 @@
-// What one thread of a device does in a reduction. For the CUDA kernels and for the tests, which run all threads of a
+// The work of one device thread in a reduction. For the CUDA kernels and for the tests, which run all threads of a
 // launch one after the other on the processor. In a namespace per instruction set, as elements.h says.
 //
-// The inputs are read once, in order, into registers: two to eight vectors of each at a time, which with the threads
-// that a device holds is enough under way to fill its memory's bandwidth. What a thread writes it has read before, and
-// nobody else reads it, so the output may be one of the inputs.
+// The inputs are read once, in order, into registers, two to eight vectors of each at a time. With all resident threads
+// of a device this is enough in flight to fill its memory bandwidth. A thread reads each place before it writes it, and
+// no other thread reads it, so the output may be one of the inputs.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace fairring {
 
-constexpr std::size_t kMostDeviceInputs = 128;  // what a kernel's parameters hold: 4 KiB
+constexpr std::size_t kMostDeviceInputs = 128;  // the most that fit into a kernel's parameters: 4 KiB
 
 struct DeviceArguments {
   void* out = nullptr;
@@ -72,7 +72,7 @@ class DeviceThread {
   static constexpr int kPerVector = kVectorBytes / sizeof(Element);
   static constexpr bool kScales = std::is_floating_point_v<Wide> && std::is_same_v<Operation, Add>;
   static constexpr bool kDivides = std::is_integral_v<Element> && std::is_same_v<Operation, Add>;
-  // Vectors of each input: as many as are held in 32 registers.
+  // Vectors of each input: as many as fit into 32 registers.
   static constexpr int kRegisters = kPerVector * (sizeof(Wide) == 8 ? 2 : 1);
   static constexpr int kAtOnce = kRegisters >= 32 ? 1 : 32 / kRegisters;
 

@@ -1,8 +1,8 @@
-// How the elements of each dtype are read, held while they are reduced, and written: one type per way, with
-//   Element  as it lies in memory, Wide  as it is held, widen() and narrow() between the two.
-// For *_isa.cc and the CUDA kernels alone, and so in a namespace per instruction set, FAIRRING_ISA: the linker keeps
-// one copy of an inline function, which another processor might not run. For the same reason no function of the
-// standard library is called here. A device converts by instructions of its own, to the same bits.
+// How the elements of each dtype are read, held while they are reduced, and written: one type per dtype, with
+//   Element  its form in memory, Wide  its form in registers, widen() and narrow() between the two.
+// Only for *_isa.cc and the CUDA kernels, and so in a namespace per instruction set, FAIRRING_ISA: the linker keeps one
+// copy of an inline function, which another processor might not run. For the same reason no function of the standard
+// library is called here. A device converts by instructions of its own, to the same bits.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace fairring::FAIRRING_ISA {
 
-// a where the condition holds, else b: without a branch, which the compiler would not make vectors of.
+// a if the condition holds, else b: without a branch, which would keep the compiler from vectorizing.
 FAIRRING_ANYWHERE inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -38,9 +38,9 @@ struct Logical {  // a Bool: 0 or 1, whatever stands in memory
   FAIRRING_ANYWHERE static Element narrow(Wide wide) { return wide; }
 };
 
-// A float by the place of its bits in the order of all floats, as an integer, so that the least and the greatest are
-// those of integers: -0 before +0, and beyond the infinities the NaNs. All of these are brought to one end of the
-// order, where they win: Nans is their number for one sign, positive for the lower end, negative for the upper.
+// A float by the rank of its bits in the order of all floats, as an integer, so that the least and the greatest are
+// those of integers: -0 before +0, and NaNs beyond the infinities. NaNs are all brought to one end of the order, where
+// they win: Nans is their number for one sign, positive for the lower end, negative for the upper.
 template <class Signed, Signed Nans>
 struct Ranked {
   using Element = Signed;
@@ -81,7 +81,7 @@ struct Brain {  // bfloat16: the upper half of a float
   }
 };
 
-struct Half {  // IEEE binary16, by integer arithmetic: where the processor can't, and for what is left of a vector
+struct Half {  // IEEE binary16 by integer arithmetic: if the processor has no instruction, and for the rest of a vector
   using Element = std::uint16_t;
   using Wide = float;
 
@@ -122,7 +122,7 @@ struct Half {  // IEEE binary16, by integer arithmetic: where the processor can'
   }
 };
 
-struct E4M3 {  // 4 bits of exponent, 3 of fraction; no infinities and one NaN, which is also what is too large
+struct E4M3 {  // 4 bits of exponent, 3 of fraction; no infinities and one NaN, also for values that are too large
   using Element = std::uint8_t;
   using Wide = float;
   static constexpr std::uint32_t kNan = 0x7f;
@@ -165,7 +165,7 @@ struct E5M2 {  // the upper half of a binary16
   }
 };
 
-// How many elements are taken at once, and how: one, of which the compiler makes vectors, where it can.
+// The unit in which elements are processed: here one, which the compiler turns into vectors where it can.
 template <class Type>
 struct Lanes {
   static constexpr std::size_t kCount = 1;
@@ -176,7 +176,7 @@ struct Lanes {
 };
 
 #if defined(__F16C__)
-struct HalfVector {  // the processor converts eight at a time, to the same bits; the compiler does not find it
+struct HalfVector {  // the processor converts eight at a time, to the same bits; the compiler does not find that
   static constexpr std::size_t kCount = 8;
   static __m256 load(const std::uint16_t* from) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));

@@ -1,6 +1,6 @@
-// Sums of the entries of a table: rows of few elements, of which each sum has some, in one pass over all. Where rows
-// are long, reduce() takes them one by one. Same order, same bits.
-// Pure: any thread, no state.
+// Sums of the entries of a table: rows of few elements, each sum with some of the entries, in one pass
+// over all. For long rows, reduce() takes them one by one. Same order, same bits. Pure: any thread, no
+// state.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace fairring {
 struct EntrySums {
   std::byte* out = nullptr;                // the sums, packed
   const std::byte* values = nullptr;       // the entries' rows, packed
-  std::span<const std::uint32_t> entries;  // those of the first sum in the order of summation, then those of the next
-  std::span<const std::uint32_t> begins;   // where each sum's begin there, and the end
+  std::span<const std::uint32_t> entries;  // in the order of summation: those of the first sum, then of the next
+  std::span<const std::uint32_t> begins;   // where each sum's entries begin, and the end
   std::uint64_t rowElements = 0;
 };
 
-// Each has at least one.
+// Each sum has at least one entry.
 void sumEntries(DType dtype, const EntrySums& sums);
 
 }  // namespace fairring

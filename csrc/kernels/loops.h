@@ -1,5 +1,5 @@
-// The reducing loops, compiled once per instruction set from reduce_isa.cc, and which of them this processor can run.
-// Inside kernels/ and its tests; everyone else calls reduce(). Pure: any thread, no state.
+// The reducing loops, compiled once per instruction set from reduce_isa.cc, and the choice of those that this processor
+// can run. Only for kernels/ and its tests; all other code calls reduce(). Pure: any thread, no state.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ using Loops = void (*)(const LoopArguments&);
 
 // NOLINTBEGIN(readability-identifier-naming): the suffix is the name that the build gives the instruction set
 void reduceWith_baseline(const LoopArguments& arguments);
-#if defined(__x86_64__)  // what the build compiles there besides
+#if defined(__x86_64__)  // the build also compiles these there
 void reduceWith_avx2(const LoopArguments& arguments);
 void reduceWith_avx512(const LoopArguments& arguments);
 #endif

@@ -1,5 +1,5 @@
-// The operations on two elements as they are held (elements.h), or on two vectors of such. Integers wrap around.
-// For *_isa.cc and the CUDA kernels alone, in a namespace per instruction set, as elements.h says.
+// The operations on two elements as they are held (elements.h), or on two vectors of them. Integers wrap around.
+// Only for *_isa.cc and the CUDA kernels, in a namespace per instruction set, as elements.h says.
 #pragma once
 
 #include <type_traits>

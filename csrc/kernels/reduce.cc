@@ -61,7 +61,7 @@ bool isDefined(Op op, DType dtype) {
 std::vector<Isa> runnableIsas() {
   std::vector<Isa> isas{{"baseline", reduceWith_baseline}};
 #if defined(__x86_64__)
-  // What x86-64-v3 and -v4 allow the compiler to use. The registers' being saved by the system is asked for as well.
+  // The features that x86-64-v3 and -v4 let the compiler use. The checks include that the system saves the registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
                     __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("movbe");

@@ -1,7 +1,7 @@
 // n arrays reduced into one, in one pass, on the CPU. Pure: any thread, no state.
-// For every element the inputs are taken in the order given, so equal inputs give equal bits everywhere and in every
+// For every element the inputs are taken in the given order, so equal inputs give equal bits everywhere and in every
 // run. The floating-point control register is set for the duration of the call (round to nearest, denormals kept),
-// whatever the caller's was.
+// whatever the caller's setting was.
 //
 // The operations:
 // - Sum, Product: floats of 16 and 8 bits are widened to fp32 and rounded once (to nearest even); integers wrap around.
@@ -52,16 +52,16 @@ struct Reduction {
 
 struct Input {
   const void* data = nullptr;
-  // It is multiplied by this before it is added: in fp32 (floats of up to 32 bits) or fp64. 1 leaves its value as it
-  // is. For sums of floats.
+  // The input is multiplied by this before it is added: in fp32 (floats of up to 32 bits) or fp64. 1 leaves its value
+  // unchanged. For sums of floats.
   double scale = 1.0;
 };
 
-// out[i] = inputs[0][i] op inputs[1][i] op ..., for i < elements. out may be one of the inputs; it may not overlap one
-// partly. At least one input. The operation is defined for the dtype.
+// out[i] = inputs[0][i] op inputs[1][i] op ..., for i < elements. out may be one of the inputs, but must not overlap
+// one partly. There is at least one input. The operation must be defined for the dtype.
 void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs, std::size_t elements);
 
-// The instruction set that reduce() takes on this processor: "baseline", "avx2" or "avx512".
+// The instruction set that reduce() uses on this processor: "baseline", "avx2" or "avx512".
 const char* instructionSet();
 
 }  // namespace fairring

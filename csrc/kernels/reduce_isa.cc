@@ -1,8 +1,8 @@
 // The reducing loops for one instruction set, FAIRRING_ISA: the build compiles this file once for each.
 //
-// Elements go through in blocks that stay in the first cache while they are reduced: the inputs are read once, in
+// Elements are processed in blocks that stay in the first cache while they are reduced: the inputs are read once, in
 // order, and the output is written after all inputs of its block were read, so it may be one of them.
-// Where the sign makes no difference to the bits (sums, products, bit operations), one loop serves several dtypes.
+// If the sign makes no difference to the bits (sums, products, bit operations), one loop serves several dtypes.
 #include "kernels/elements.h"
 #include "kernels/loops.h"
 #include "kernels/operations.h"
@@ -15,7 +15,7 @@ namespace FAIRRING_ISA {
 
 constexpr std::size_t kBlockBytes = 4096;  // of elements as they are held
 
-// Calls step(lanes, i) for as many whole vectors as there are, then for what is left, one by one.
+// Calls step(lanes, i) for as many whole vectors as there are, then for the rest, one by one.
 template <class Type, class Step>
 void each(std::size_t count, Step step) {
   using Vector = decltype(vectorOf(Type{}));
@@ -26,7 +26,7 @@ void each(std::size_t count, Step step) {
   }
 }
 
-// An input from some element on.
+// An input from that element on.
 template <class Type, class Scale>
 class Source {
  public:
@@ -101,8 +101,8 @@ void sumFloats(const LoopArguments& arguments) {
   reduceBlocks<Type, Add>(arguments);
 }
 
-// Floats divide in vectors, and to the same integers: a quotient that is none stays away from the next by more than
-// the rounding, where the dividend has fewer bits than the fraction.
+// Floats divide in vectors, and to the same integers: if the dividend has fewer bits than the fraction, a quotient that
+// is no integer is further from the next integer than the rounding error.
 template <class T>
 void divide(const LoopArguments& arguments) {
   using Float = std::conditional_t<sizeof(T) == 4, double, float>;
@@ -110,7 +110,7 @@ void divide(const LoopArguments& arguments) {
   if (arguments.reduction.divisor == 1) return;
   const auto divisor = static_cast<Dividend>(arguments.reduction.divisor);
   T* out = static_cast<T*>(arguments.out);
-  const std::size_t elements = arguments.elements;  // bytes that are written might be those of the arguments
+  const std::size_t elements = arguments.elements;  // a copy: bytes that are written might alias the arguments
   for (std::size_t i = 0; i < elements; ++i) {
     out[i] = static_cast<T>(static_cast<Dividend>(out[i]) / divisor);
   }
@@ -162,7 +162,7 @@ void multiply(const LoopArguments& arguments) {
   }
 }
 
-// End: to which end of the order NaNs go, so that they win.
+// End: the end of the order to which NaNs go, so that they win.
 template <class Operation, int End>
 void choose(const LoopArguments& arguments) {
   switch (arguments.reduction.dtype) {

@@ -1,5 +1,5 @@
-// The type (elements.h) and the operation with which a dtype is summed, for loops that are compiled once: what they
-// wait for is memory.
+// The type (elements.h) and the operation that sum a dtype, for loops that are compiled only once, because they wait
+// for memory.
 #pragma once
 
 #define FAIRRING_ISA any_processor

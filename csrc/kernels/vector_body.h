@@ -1,8 +1,8 @@
-// Which elements of an array a device takes sixteen bytes at a time, and which one by one. Pure.
+// The split of an array into elements that a device takes sixteen bytes at a time, and those one by one. Pure.
 //
-// All arrays of a reduction go through in step, so vectors are possible only where their beginnings lie alike within
-// sixteen bytes. Then the elements before the first boundary and those after the last are *loose*, taken one by one;
-// otherwise all of them are.
+// All arrays of a reduction are processed in step, so vectors are possible only if all arrays begin at the same offset
+// within sixteen bytes. Then the elements before the first boundary and those after the last are *loose*, processed one
+// by one; otherwise all of them are.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct VectorBody {
   FAIRRING_ANYWHERE std::uint64_t placeOfLoose(std::uint64_t i) const { return i < head ? i : i + vectors * perVector; }
 };
 
-// The beginnings are aligned to the elements.
+// The arrays must begin at a multiple of the element's size.
 VectorBody vectorBody(const void* out, std::span<const Input> inputs, std::uint64_t elements, std::size_t elementBytes);
 
 }  // namespace fairring

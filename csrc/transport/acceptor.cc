@@ -61,7 +61,7 @@ void Acceptor::listenWithin(ListenPorts ports) {
                           "): give FAIRRING_PORTS a range with one port per process of this machine"));
 }
 
-// The port that the first address gets has to be free at the others too.
+// The port that the first address gets must be free at the others too.
 bool Acceptor::tryListen(int port) {
   listeners_.clear();
   for (const std::string& address : addresses_) {
@@ -124,7 +124,7 @@ void Acceptor::greet(Descriptor socket) {
     halfOpen_[id] = {loop_.loop().now(),
                      std::make_unique<Handshake>(loop_.loop(), std::move(socket), std::move(terms),
                                                  [this, id](const Error& error) { finish(id, error); })};
-  } catch (const Failure&) {  // no memory to watch it: as good as refused
+  } catch (const Failure&) {  // no memory to watch it: same as refused
     halfOpen_.erase(id);
     ++strangers_;
   }
@@ -162,7 +162,7 @@ void Acceptor::awaitGroup(const Greeting& greeting, std::string from) {
   });
 }
 
-// Once: a port scan must not fill the log. Who has said nothing may be a rank that probes whether this one lives.
+// Once: a port scan must not fill the log. A silent connection may be a rank that probes whether this process lives.
 void Acceptor::count(bool spoke, const std::string& text) {
   ++strangers_;
   if (!report_ || !spoke || std::exchange(reported_, true)) return;

@@ -2,13 +2,13 @@
 // Several ranks of a group may be threads of the process, each with an endpoint of its own.
 // It has a TCP port for other machines, the same on each of the job's interfaces, and an abstract unix socket for ranks
 // of this machine, which can also carry descriptors. Every connection first goes through the challenge of challenge.h.
-// One that fails it, or does not finish within kChallengeTimeout, is dropped and counted. The first of them that sent
-// anything is reported, and in that case their number in the end. One that names a group which is not here may be a
-// rank that comes early for a group whose members change: it is turned away, tries again, and counts only where this
-// process has not made that group within kEarly. At most kHalfOpen connections are half-open at once.
-// Others then wait in the system's backlog, and connections that have been silent for kPatience make room for them. So
-// a crowd of silent strangers delays a peer but can't keep it out. The Acceptor is made and destroyed on any thread;
-// the rest runs on the loop.
+// One that fails it, or does not finish within kChallengeTimeout, is dropped and counted. The first that sent anything
+// is reported, and then also their number at the end. A connection that names an unknown group may be an early rank of
+// a group whose members change: it is turned away, tries again, and counts only if this process has not made that group
+// within kEarly. At most kHalfOpen connections are half-open at once. Others then wait in the system's backlog, and
+// connections that have been silent for kPatience make room for them. So a crowd of silent strangers delays a peer but
+// can't keep it out.
+// The Acceptor is made and destroyed on any thread; the rest runs on the loop.
 #pragma once
 
 #include <chrono>
@@ -29,12 +29,12 @@ namespace fairring {
 struct AuthenticatedConnection {  // a connection that has passed the challenge
   int peer;                       // rank in the group
   Purpose purpose;
-  std::uint32_t lane;  // 0 where it is none
+  std::uint32_t lane;  // 0 for a connection that is no lane
   Stream stream;
   Error error;  // why there is no stream: TLS's certificates were refused
 };
 
-// Where the connections of one group arrive. They wait here until the group is used first.
+// The endpoint of one group, where its connections arrive. They wait here until the group's first use.
 class GroupEndpoint {
  public:
   GroupEndpoint(GroupId groupId, Secret groupSecret, int thisRank, std::shared_ptr<const Tls> groupTls = nullptr)
@@ -42,15 +42,15 @@ class GroupEndpoint {
   const GroupId id;
   const Secret secret;
   const int rank;                        // this rank in the group
-  const std::shared_ptr<const Tls> tls;  // of connections that leave the machine; none: they are plain
+  const std::shared_ptr<const Tls> tls;  // for connections that leave the machine; none: they are plain
 
-  // On the loop: from now on arrivals go to the taker, those that wait at once.
+  // On the loop: passes the waiting connections, and all later ones, to the taker.
   void open(std::function<void(AuthenticatedConnection)> taker);
   void close();                                  // on the loop
   void put(AuthenticatedConnection connection);  // on the loop
 
  private:
-  bool closed_ = false;  // what arrives then is dropped
+  bool closed_ = false;  // later arrivals are dropped
   std::function<void(AuthenticatedConnection)> taker_;
   std::vector<AuthenticatedConnection> waiting_;
 };
@@ -79,7 +79,7 @@ class Acceptor {
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   int port() const { return port_; }
-  // Any thread but one that the loop waits for; in force when they return. remove() also drops what waits there.
+  // On any thread but one that the loop waits for; in force on return. remove() also drops connections that wait there.
   void add(const std::shared_ptr<GroupEndpoint>& endpoint);
   void remove(const std::shared_ptr<GroupEndpoint>& endpoint);
 
@@ -97,7 +97,7 @@ class Acceptor {
   void refuse(const Handshake& handshake, const Error& error);
   void awaitGroup(const Greeting& greeting, std::string from);
   void count(bool spoke, const std::string& text);
-  std::shared_ptr<GroupEndpoint> endpointFor(const Greeting& greeting) const;  // null: of no rank that is here
+  std::shared_ptr<GroupEndpoint> endpointFor(const Greeting& greeting) const;  // null: of no rank in this process
   std::shared_ptr<const Tls> tlsOf(const Greeting& greeting) const;
   std::optional<Secret> secretOf(const Greeting& greeting) const;
 
@@ -105,7 +105,7 @@ class Acceptor {
   const std::vector<std::string> addresses_;
   std::vector<Descriptor> listeners_;  // one per address, then the local one
   int port_ = 0;
-  // The rest is the loop's.
+  // The members below are the loop's.
   using Seat = std::pair<GroupId, int>;  // group and rank
   std::map<Seat, std::shared_ptr<GroupEndpoint>> endpoints_;
   struct HalfOpen {
@@ -114,8 +114,8 @@ class Acceptor {
   };
   std::map<std::uint64_t, HalfOpen> halfOpen_;  // half-open, the oldest first
   std::uint64_t nextHalfOpen_ = 0;
-  std::optional<Loop::TimerId> paused_;  // until then nobody is accepted
-  std::map<Seat, Loop::TimerId> early_;  // for whom somebody came; until then it may have been too early
+  std::optional<Loop::TimerId> paused_;  // no connection is accepted until then
+  std::map<Seat, Loop::TimerId> early_;  // ranks that came early, and the time at which one counts as a stranger
   const std::chrono::milliseconds earlyFor_;
   const Report report_;
   bool reported_ = false;        // the first

@@ -1,7 +1,7 @@
 // The keyed challenge that every connection passes before anything else of it is read. Bytes in, bytes out: no sockets.
 // Both sides prove that they know the group's secret, for this connection only (each contributes a fresh nonce), and
-// for one purpose between two named ranks, and one lane where there are several. Messages have fixed sizes, so there
-// are no lengths to lie about.
+// for one purpose between two named ranks, and one lane if there are several. Messages have fixed sizes, so there are
+// no lengths to lie about.
 //
 //   connector -> acceptor   greeting  magic "FAIRRING" | version u32 | purpose u32 | lane u32 | from u32 |
 //                                     to u32 | group id 16 B | nonce 32 B                                     76 bytes
@@ -9,7 +9,7 @@
 //   connector -> acceptor   proof     HMAC-SHA256(secret, "connector" | greeting | nonce)                     32 bytes
 //
 // A secure channel that is put over the connection afterwards, such as TLS, can be bound to the challenge: each side
-// sends 32 bytes that only a process can know that has passed this challenge and is an end of this channel.
+// sends 32 bytes that only a process which has passed this challenge and is an end of this channel can know.
 //
 // One Challenge object belongs to one connection and is used by one thread at a time.
 #pragma once
@@ -30,10 +30,10 @@ using GroupId = std::array<std::byte, 16>;
 
 enum class Purpose : std::uint32_t { Control = 1, Lane = 2, MessageLane = 3 };
 
-// Follows from the group's name and secret: it can't be guessed, and a generation that draws a new secret has another.
+// Follows from the group's name and secret: it can't be guessed, and a generation that draws a new secret has a new id.
 GroupId makeGroupId(const Secret& secret, const std::string& groupName);
 Secret randomSecret();
-// HMAC-SHA256(secret, label | message): a secret that follows from another, and from what its holders agree on.
+// HMAC-SHA256(secret, label | message): a secret derived from another one and from a message its holders share.
 Secret derivedSecret(const Secret& secret, const std::string& label, const std::string& message);
 // The same as lower-case hexadecimal: names that only holders of the secret can know.
 std::string keyedName(const Secret& secret, const std::string& label, const std::string& message);
@@ -57,18 +57,18 @@ class Challenge {
   using SecretOf = std::function<std::optional<Secret>(const Greeting&)>;
   explicit Challenge(SecretOf secretOf);
 
-  // How many bytes are missing for the next message: never read more, what follows belongs to the connection.
+  // The number of bytes missing from the next message. Never read more: later bytes belong to the connection.
   std::size_t wanted() const { return wanted_ - input_.size(); }
   State feed(std::span<const std::byte> bytes);
   std::vector<std::byte> takeOutput();
-  const Greeting& greeting() const { return greeting_; }  // of the connector; what it says of itself until Done
+  const Greeting& greeting() const { return greeting_; }  // the connector's own claim until Done
 
   using Bytes32 = std::array<std::byte, 32>;
   struct ChannelBinding {
-    Bytes32 mine;    // to be said
-    Bytes32 theirs;  // to be heard
+    Bytes32 mine;    // to be sent
+    Bytes32 theirs;  // to be received
   };
-  // Once Done. `channel`: what both its ends, and they alone, know of it.
+  // Once Done. `channel`: a value that only its two ends know.
   ChannelBinding channelBinding(const Bytes32& channel) const;
 
  private:

@@ -1,5 +1,5 @@
-// The framing of a lane: what stands on a connection after the challenge. A message travels as one chunk or several,
-// each a header of fixed size and the bytes that it announces, over whichever lane was free. A header without a message
+// The framing of a lane: the bytes on a connection after the challenge. A message travels as one chunk or several, each
+// a header of fixed size and the bytes that it announces, over any lane that was free. A header without a message
 // carries only the acknowledgement, or says that the sender has closed its channel. Values and pure functions; any
 // thread.
 #pragma once
@@ -23,10 +23,10 @@ inline constexpr std::uint32_t kLeastChunkBytes = 4 << 10;
 
 struct ChunkHeader {  // 64 bytes on the wire, little endian, in this order
   MessageHeader message;
-  std::uint64_t number = 0;  // of the message: how many were given to this peer before it
+  std::uint64_t number = 0;  // of the message, counted per peer from 0
   std::uint64_t offset = 0;  // of the chunk's first byte in the message
-  std::uint32_t bytes = 0;   // that follow
-  std::uint32_t acked = 0;   // chunks that have come whole over this connection, the other way, modulo 2^32
+  std::uint32_t bytes = 0;   // number of bytes that follow
+  std::uint32_t acked = 0;   // chunks received whole on this connection in the other direction, modulo 2^32
 };
 static_assert(sizeof(ChunkHeader) == 64);
 
@@ -34,7 +34,7 @@ inline bool hasMessage(const ChunkHeader& header) {
   return header.message.kind != kNoMessage && header.message.kind != kEnd;
 }
 
-// An error of kind Connection where no sender of this version writes such a header. Looks at nothing else.
+// An error of kind Connection if no sender of this version writes such a header. Checks nothing else.
 Error faultOf(const ChunkHeader& header);
 
 }  // namespace fairring

@@ -7,14 +7,14 @@ namespace fairring {
 
 namespace {
 
-// Between attempts: at first little, for the other side may be about to make the group; then twice as long each time.
+// Between attempts: short at first, as the other side may be about to make the group; then twice as long each time.
 constexpr std::chrono::milliseconds kFirstRetry{2};
 constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
-// The kernel gives a machine up that has not answered for 3 s, though its link may have come back just then.
+// The kernel gives up on a machine that has not answered for 3 s, though its link may have come back just then.
 constexpr std::chrono::milliseconds kUnreachable{10'000};
-// For an attempt to make a connection anew: the other machine's network may come back just after a packet was lost.
-// A stopped process is waited for: it would find all attempts at once when it continues.
+// For an attempt to make a connection anew: the other machine's network may come back just after a packet was lost. A
+// stopped process is waited for, because it would find all attempts at once when it continues.
 constexpr std::chrono::milliseconds kLongestSilence{1'000};
 
 }  // namespace
@@ -75,7 +75,7 @@ bool Connector::isMine(const Key& key) const {
   return purpose == Purpose::MessageLane ? isHigher == (lane == 0) : isHigher;
 }
 
-// Not from within: who asked for the connection is still at it.
+// Not from within: the caller that asked for the connection is still busy with it.
 void Connector::begin(const Key& key, Attempt attempt) {
   attempt.unreachableUntil = loop_.now() + kUnreachable;
   attempt.retry = loop_.at(loop_.now(), [this, key] { tryConnecting(key); });
@@ -125,16 +125,16 @@ void Connector::onFinished(const Key& key, const Error& error) {
     attempt.retry = loop_.at(loop_.now() + attempt.pause, [this, key] { tryConnecting(key); });
     return;
   }
-  const auto node = attempts_.extract(key);  // alive until this is over, for it is its handshake that calls
+  const auto node = attempts_.extract(key);  // kept alive until this is over, since its handshake is calling
   const auto [peer, purpose, lane] = key;
   if (!error) return take({peer, purpose, lane, node.mapped().handshake->takeStream(), {}});
   if (node.mapped().again && error.kind() != ErrorKind::Configuration) return;
-  // A lane may go to another interface, which a firewall shuts off alone.
+  // A lane may go to another interface, which a firewall may block on its own.
   const bool isOther = error.kind() == ErrorKind::PeerDied && !goesToListener(key);
   events_.failed(peer, isOther ? makeError(ErrorKind::Connection, error.text()) : error);
 }
 
-// Where its control connection goes too.
+// Whether it goes to the same address as the peer's control connection.
 bool Connector::goesToListener(const Key& key) const {
   const auto [peer, purpose, lane] = key;
   const auto control = wanted_.find({peer, Purpose::Control, 0});
@@ -144,7 +144,7 @@ bool Connector::goesToListener(const Key& key) const {
 void Connector::take(AuthenticatedConnection connection) {
   const Key key{connection.peer, connection.purpose, connection.lane};
   const bool isExpected = wanted_.contains(key) || connection.purpose != Purpose::Lane;
-  if (!isExpected) {  // where it is none of those that are wanted, it is closed by going out of scope
+  if (!isExpected) {  // an unexpected connection is closed by going out of scope
     if (!hasWanted_) early_.insert_or_assign(key, std::move(connection));
     return;
   }

@@ -1,10 +1,10 @@
-// Makes the connections of one group: to every neighbour those that are wanted, on demand those to any rank, and lanes
-// that broke once more. Of two ranks the higher connects and the lower takes what arrives at its endpoint, whenever
-// that may be: nobody waits for another's first call. Of the lanes for messages either rank makes one, the higher
-// number 0 and the lower number 1, when it has something to send: so it need not ask the other, and two that begin at
-// once have two. A connection that is closed during the challenge is tried again for a while: the other side may be
-// crowded. So is one to a machine that the network does not reach: its link may have come back a moment ago. On the
-// loop only.
+// Makes the connections of one group: the wanted ones to every neighbour, on demand some to any rank, and broken lanes
+// anew. Of two ranks the higher connects, and the lower takes connections from its endpoint at any time, so no rank
+// waits for another's first call. A lane for messages is made by the rank that has something to send, number 0 by the
+// higher and number 1 by the lower: so neither need ask the other, and if both begin at once, there are two. A
+// connection that is closed during the challenge is tried again for a while, because the other side may be crowded. So
+// is one to a machine that the network does not reach, because its link may have come back a moment ago. On the loop
+// only.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ namespace fairring {
 struct ConnectionSpec {
   int peer;
   Purpose purpose;
-  SocketAddress address;  // used where this rank is the higher one, as is the next
+  SocketAddress address;  // used if this rank is the higher one, as is the next
   std::uint32_t lane = 0;
   std::optional<SocketAddress> source = std::nullopt;  // of this machine; none: as routing chooses
 };
@@ -30,7 +30,7 @@ struct ConnectionSpec {
 class Connector {
  public:
   struct Events {
-    std::function<void(AuthenticatedConnection)> linked;  // once, and of a lane again where it was made anew
+    std::function<void(AuthenticatedConnection)> linked;  // once; for a lane again if it was made anew
     std::function<void(int peer, const Error&)> failed;   // of kind Configuration: a certificate, on either side
   };
 
@@ -45,17 +45,17 @@ class Connector {
   // that it does not know, and also when it is crowded, so a closed one is tried again for a moment only. Does nothing
   // if the connection is there or under way; missing() does not count it.
   void connect(const ConnectionSpec& one, std::chrono::milliseconds timeout);
-  // Makes a connection anew that was wanted before, if this rank is the one to connect. It tries until that succeeds,
-  // whatever refuses it, and reports no failure.
+  // Makes a connection anew that was wanted before, if this rank is the one to connect. Tries until that succeeds,
+  // despite any refusal, and reports no failure.
   void restore(int peer, Purpose purpose, std::uint32_t lane, std::chrono::milliseconds timeout);
-  std::set<int> missing() const;  // peers to whom a wanted connection is not there yet
+  std::set<int> missing() const;  // peers to which a wanted connection is not there yet
 
  private:
   using Key = std::tuple<int, Purpose, std::uint32_t>;
   struct Attempt {
     bool again;
     Loop::Clock::time_point deadline;
-    Loop::Clock::time_point crowdedUntil;  // at most: what is closed by the other side is tried again until then
+    Loop::Clock::time_point crowdedUntil;  // at most: until then a connection that the other side closed is tried again
     Loop::Clock::time_point unreachableUntil = Loop::Clock::time_point::min();  // likewise, if nothing led to it
     std::chrono::milliseconds pause{0};                                         // before this one
     bool hadNoWay = false;                                                      // out of this machine, this time
@@ -63,7 +63,7 @@ class Connector {
     Loop::TimerId retry = 0;
   };
 
-  bool isMine(const Key& key) const;  // to make
+  bool isMine(const Key& key) const;  // whether this rank makes it
   void beginIfMissing(const ConnectionSpec& one, Attempt attempt);
   void begin(const Key& key, Attempt attempt);
   void tryConnecting(const Key& key);

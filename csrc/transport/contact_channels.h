@@ -1,6 +1,6 @@
-// Channels that find each other by a contact which travels over the (authenticated) control connections: TensorPipe's.
-// The lower of two ranks tells its contact and the higher one connects. Code that decides about these channels sees
-// only this interface, so it can be built without them.
+// Channels whose ends find each other by a contact that travels over the (authenticated) control connections:
+// TensorPipe's. The lower of two ranks sends its contact and the higher one connects. Code that decides about these
+// channels sees only this interface, so it can be built without them.
 // On the loop only.
 #pragma once
 
@@ -19,7 +19,7 @@ class ContactChannels : public Channels {
  public:
   virtual std::string contact() const = 0;
   virtual void connect(int peer, const std::string& contact) = 0;
-  // Called once when every peer's channel is connected and proven. A channel that can't be made ends by its receiver.
+  // Called once every peer's channel is connected and proven. A channel that can't be made ends by its receiver.
   virtual void whenOpen(std::function<void()> open) = 0;
 };
 
@@ -31,7 +31,7 @@ struct ContactChannelsSettings {
   Secret secret{};
 };
 
-// Throws Failure(Configuration) where this machine can't use the transport, with the reason and what to do.
+// Throws Failure(Configuration) if this machine can't use the transport, with the reason and the remedy.
 using MakeContactChannels = std::function<std::unique_ptr<ContactChannels>(
     Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)>;
 

@@ -20,7 +20,7 @@ ControlConnections::Events Control::eventsTo(ControlReceiver& receiver) {
   const std::weak_ptr<Control*> self = self_;
   return {
       [&loop = loop_, &receiver, self](int peer, ControlMessage message) {
-        const auto held = std::make_shared<ControlMessage>(std::move(message));  // tasks can be copied, this can't
+        const auto held = std::make_shared<ControlMessage>(std::move(message));  // tasks are copyable, this is not
         loop.post([&receiver, self, peer, held] {
           if (!self.expired()) receiver.onControl(peer, std::move(*held));
         });

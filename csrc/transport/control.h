@@ -1,10 +1,10 @@
 // The control connections of one group: one to every neighbour, of the machine (unix socket) and of the rails (TCP).
-// They carry what is not payload: heartbeats, how to reach a channel or a segment, the first error, the leave. A
-// connection that ends without a leave means that its rank has died; that is the quickest sign of death there is, so
-// nothing large ever queues here.
+// They carry everything but payload: heartbeats, contacts of channels and segments, the first error, the leave. If a
+// connection ends without a leave, its rank has died. No other sign of death is as quick, so nothing large ever queues
+// here.
 //
 // Two threads: this object and its receiver belong to the group's loop, the bytes to the vitals' loop, which does
-// nothing else and so beats on while sums, the user's Python or a debugger of his keep everything else busy.
+// nothing else and so keeps beating while sums, the user's Python or a debugger keep all other threads busy.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class ControlReceiver {
   virtual ~ControlReceiver() = default;
   virtual void onControl(int peer, ControlMessage message) = 0;
   virtual void onControlEnded(int peer, const Error& error) = 0;  // at most once per peer; empty error: end of file
-  // Nothing has come from the peer for so long; said again with every beat while that is so.
+  // Nothing has come from the peer for that long; repeated with every beat while this lasts.
   virtual void onSilent(int peer, std::chrono::milliseconds silence) = 0;
 };
 
@@ -36,10 +36,10 @@ class Control {
   ~Control();  // sends what send() was given before, as far as the connections take it at once
 
   void add(int peer, Stream stream);
-  // To a peer whose connection is gone: nothing happens, its end is reported. The descriptors stay open until this
-  // object is gone.
+  // If the connection to the peer is gone, nothing happens, and its end is reported. The descriptors stay open until
+  // this object is gone.
   void send(int peer, ControlType type, std::string text, std::vector<int> descriptors = {});
-  const std::set<int>& peers() const { return peers_; }  // whose connections stand, as far as is known here
+  const std::set<int>& peers() const { return peers_; }  // with an open connection, as far as is known here
 
  private:
   ControlConnections::Events eventsTo(ControlReceiver& receiver);
@@ -47,7 +47,7 @@ class Control {
   Loop& loop_;
   LoopThread& vitals_;
   std::set<int> peers_;
-  const std::shared_ptr<Control*> self_;        // events that are under way when this object goes find it gone
+  const std::shared_ptr<Control*> self_;        // events under way when this object goes see that it is gone
   std::unique_ptr<ControlConnections> stream_;  // the vitals' loop's
 };
 

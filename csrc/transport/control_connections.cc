@@ -70,7 +70,7 @@ void takeDescriptors(msghdr& message, std::vector<Descriptor>& into) {
   }
 }
 
-// The process at the other end of a unix socket; 0 where it can't be told: over TCP, or from another pid namespace.
+// The process at the other end of a unix socket; 0 if it is unknown: over TCP, or in another pid namespace.
 pid_t processOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -86,7 +86,7 @@ struct ControlConnections::Connection {
   std::string input;
   std::vector<Descriptor> descriptors;
   std::deque<Outgoing> output;
-  Loop::Clock::time_point heard;  // the last byte
+  Loop::Clock::time_point heard;  // when the last byte came
   bool ended = false;
 };
 
@@ -118,17 +118,17 @@ void ControlConnections::add(int peer, Stream stream) {
               [this, connection](std::uint32_t events) { onReady(connection, events); });
   watchProcess(connection);
   if (connection->ended || !connection->stream.hasUnread()) return;
-  loop_.post([this, weak = std::weak_ptr(connection)] {  // what came right behind the handshake
+  loop_.post([this, weak = std::weak_ptr(connection)] {  // bytes right behind the handshake
     if (const auto here = weak.lock(); here && !here->ended) readAll(*here);
   });
 }
 
-// The end of the connection says as much, unless some other process has inherited the peer's end of it.
+// The end of the connection tells the same, unless another process has inherited the peer's end of it.
 void ControlConnections::watchProcess(const std::shared_ptr<Connection>& connection) {
   const pid_t process = processOf(connection->stream.socket().get());
   if (process <= 0) return;
   const auto hasEnded = [this, connection](std::uint32_t) {
-    readAll(*connection);  // its last words
+    readAll(*connection);  // its last messages
     if (!connection->ended) end(*connection, Error());
   };
   const long fd = ::syscall(SYS_pidfd_open, process, 0);
@@ -138,7 +138,7 @@ void ControlConnections::watchProcess(const std::shared_ptr<Connection>& connect
   loop_.watch(connection->process.get(), EPOLLIN, hasEnded);
 }
 
-// A process that was stopped itself finds everybody silent when it goes on: it listens first.
+// A process that was stopped itself finds all others silent when it continues: it listens first.
 void ControlConnections::beat() {
   const auto now = loop_.now();
   const bool overslept = now - beatDue_ > heartbeat_.timeout / 2;
@@ -201,7 +201,7 @@ bool ControlConnections::readSome(Connection& connection) {
   return true;
 }
 
-// True when there was one.
+// True if there was one.
 bool ControlConnections::takeMessage(Connection& connection) {
   std::string& input = connection.input;
   if (input.size() < kHeaderBytes) return false;
@@ -226,7 +226,7 @@ void ControlConnections::flush(Connection& connection) {
     Outgoing& out = connection.output.front();
     const ssize_t sent = sendOver(connection.stream, out);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (sent < 0) {  // broken: reading finds the end and tells it
+    if (sent < 0) {  // broken: reading finds the end and reports it
       connection.output.clear();
       ::shutdown(connection.stream.socket().get(), SHUT_RDWR);
       break;

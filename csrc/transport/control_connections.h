@@ -49,7 +49,7 @@ class ControlConnections {
   struct Events {
     std::function<void(int peer, ControlMessage)> message;
     std::function<void(int peer, const Error&)> ended;                // at most once per peer; empty error: end of file
-    std::function<void(int peer, std::chrono::milliseconds)> silent;  // for so long
+    std::function<void(int peer, std::chrono::milliseconds)> silent;  // for that long
   };
 
   ControlConnections(Loop& loop, Heartbeat heartbeat, Events events);
@@ -58,7 +58,7 @@ class ControlConnections {
   ~ControlConnections();
 
   void add(int peer, Stream stream);
-  // To a peer whose connection is gone: nothing happens, its end was reported.
+  // If the connection to the peer is gone, nothing happens; its end was reported.
   void send(int peer, ControlType type, const std::string& text, const std::vector<int>& descriptors);
 
  private:

@@ -73,7 +73,7 @@ void Handshake::writeOutput() {
   loop_.rewatch(socket_.get(), unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
 }
 
-// Inside the machine there is nobody to hide from but who may read the ranks' memory anyway.
+// Inside the machine TLS would hide nothing: a process that can read the socket may read the ranks' memory anyway.
 void Handshake::openTls() {
   const auto tls = isLocal(socket_) ? nullptr : tlsOf_(challenge_.greeting());
   if (!tls) return finish({});

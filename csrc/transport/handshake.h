@@ -1,10 +1,10 @@
-// One connection on its way in, on the loop: goes through the keyed challenge of challenge.h and then, where the group
-// has TLS and the connection leaves the machine, through TLS's handshake; hands over the stream when that is done, or
-// an error when it is not done by the deadline. TLS comes second, so that a stranger meets the challenge alone, and
-// both sides then say the challenge's channel binding over it: its ends are those that know the secret, with nobody
-// between them. An error of kind Connection means that the other side closed meanwhile: it may have been too busy, so
-// trying again can help; with any other kind it can't. PeerDied: nobody listens there. On the loop only. `finished` is
-// called once, never from the constructor; the Handshake may be destroyed in it.
+// One connection on its way in, on the loop: it goes through the keyed challenge of challenge.h and then, if the group
+// has TLS and the connection leaves the machine, through TLS's handshake. The result is the stream, or an error if it
+// takes longer than the deadline. TLS comes second, so a stranger meets only the challenge. Both sides then send the
+// challenge's channel binding over TLS: its ends are those that know the secret, with nothing between them. An error of
+// kind Connection means that the other side closed meanwhile: it may have been too busy, so trying again can help; with
+// other kinds it can't. PeerDied: nothing listens there. On the loop only. `finished` is called once, never from the
+// constructor; the Handshake may be destroyed in it.
 #pragma once
 
 #include <functional>
@@ -37,8 +37,8 @@ class Handshake {
   ~Handshake();
 
   const Greeting& greeting() const { return challenge_.greeting(); }
-  bool spoke() const { return spoke_; }                // a byte has come: more than a probe of whether we listen
-  bool isUnreachable() const { return unreachable_; }  // the network had no way to the other machine
+  bool spoke() const { return spoke_; }                // a byte has come: more than a probe of our listener
+  bool isUnreachable() const { return unreachable_; }  // the network had no route to the other machine
   bool hasProven() const { return state_ == Challenge::State::Done; }  // that it knows the secret
   const Descriptor& socket() const { return socket_; }
   Stream takeStream() { return {std::move(socket_), std::move(tls_)}; }  // after success, once

@@ -89,12 +89,12 @@ void Lane::flush() {
     message.msg_iovlen = count;
     const ssize_t bytes = stream_.send(message);
     if (bytes < 0 && isTransient(errno)) break;
-    if (bytes < 0) {  // broken: reading finds the end, and may find something before it
+    if (bytes < 0) {  // broken: reading finds the end, and possibly data before it
       output_.clear();
       ::shutdown(stream_.socket().get(), SHUT_RDWR);
       return;
     }
-    sends_ += output_.back().of ? 1 : 0;  // what only acknowledges stands last, and alone
+    sends_ += output_.back().of ? 1 : 0;  // a mere acknowledgement stands last, and alone
     sent(static_cast<std::size_t>(bytes));
   }
   if (gone_ || blocked_ == !isFlushed()) return;
@@ -112,7 +112,7 @@ void Lane::sent(std::size_t bytes) {
 }
 
 void Lane::onReady(std::uint32_t events) {
-  const auto self = shared_from_this();  // what the owner is told may end both
+  const auto self = shared_from_this();  // the owner may end both in its calls
   const auto owner = owner_.lock();
   if (!owner) return;
   if ((events & EPOLLOUT) != 0) flush();
@@ -151,7 +151,7 @@ void Lane::readOn() {
   if (stream_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
 }
 
-// False when there were more than can be.
+// False if there were more than there can be.
 bool Lane::takeAcknowledgements(LaneOwner& owner) {
   std::uint32_t count = reader_.acked() - acked_;
   if (count == 0) return true;
@@ -187,7 +187,7 @@ void Lane::acknowledgeSoon() {
 
 void Lane::acknowledge() {
   confirmed_ = reader_.chunks();
-  // A header that has not begun to go out says it too.
+  // A header that is still queued will carry the acknowledgement too.
   if (output_.size() > (offset_ > 0 ? 1U : 0U)) {
     for (auto frame = output_.begin() + (offset_ > 0 ? 1 : 0); frame != output_.end(); ++frame) {
       frame->header.acked = confirmed_;

@@ -1,7 +1,7 @@
-// A lane: one connection that has passed the challenge, to one peer. Sends the chunks that it is given, from where they
-// lie, as many as the socket takes in one system call, and keeps them until they are acknowledged; receives by a
-// FrameReader, and acknowledges what came whole: at once where the sender waits for it, else with the next header that
-// goes that way anyway. Owned by the peer's channel, which may drop it from any of its calls. On the loop only.
+// A lane: one connection to one peer that has passed the challenge. It sends the chunks that it is given, from their
+// place, as many as the socket takes per system call, and keeps them until they are acknowledged. It receives by a
+// FrameReader and acknowledges whole chunks: at once if the sender waits for it, else with the next header that way.
+// Owned by the peer's channel, which may drop it from any of its calls. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class LaneOwner {
   virtual void onAcknowledged(const SendQueue::Chunk& chunk) = 0;
   // Chunks were acknowledged, or there is room for more.
   virtual void onProgress() = 0;
-  // The connection is gone: broken, or, where the error is empty, closed by the peer. Called once.
+  // The connection is gone: broken, or, if the error is empty, closed by the peer. Called once.
   virtual void onGone(std::uint32_t lane, const Error& error) = 0;
-  // The peer sent what it must not.
+  // The peer sent something that is not allowed.
   virtual void onFault(const Error& error) = 0;
 };
 
@@ -43,32 +43,32 @@ class Lane : public std::enable_shared_from_this<Lane> {
   bool hasRoom() const { return !blocked_ && !gone_ && output_.size() < kMostPieces / 2; }
   // The size of a chunk that this lane carries in a few milliseconds. alone: its peer has no other lane.
   std::uint32_t chunkBytes(bool alone) const;
-  double secondsFor(std::uint64_t bytes) const;  // until these, and all that it has, are through
+  double secondsFor(std::uint64_t bytes) const;  // until these bytes, and all that the lane has, are delivered
   double bytesPerSecond() const { return rate_.bytesPerSecond(); }
-  std::uint64_t outstanding() const { return outstanding_; }  // bytes of large messages that are not acknowledged
+  std::uint64_t outstanding() const { return outstanding_; }  // unacknowledged bytes of large messages
 
   void give(SendQueue::Chunk chunk);
   void flush();
   bool isFlushed() const { return output_.empty() && !stream_.hasUnsent(); }
   std::uint64_t bytesSeen() const { return seen_; }
-  Packets packets() const;                        // none where the system does not tell
+  Packets packets() const;                        // none if the system does not count them
   std::uint64_t sends() const { return sends_; }  // system calls that took bytes of messages
   bool peerHasEnded() const { return reader_.hasEnded(); }
-  void drop();    // closes; nothing is told to the owner any more
-  void sayEnd();  // before that: nothing follows; as far as the socket takes it
-  // Once it is gone: what was not acknowledged.
+  void drop();    // closes; the owner is not called any more
+  void sayEnd();  // before drop(): tells the peer that nothing follows, as far as the socket takes it
+  // Once it is gone: the chunks that were not acknowledged.
   std::deque<SendQueue::Chunk> takeUnacknowledged() { return std::exchange(unacknowledged_, {}); }
 
  private:
   static constexpr std::size_t kMostPieces = 64;              // of one sendmsg
-  static constexpr std::uint32_t kMostUnconfirmed = 32;       // chunks that wait for a header to go the other way
+  static constexpr std::uint32_t kMostUnconfirmed = 32;       // chunks that wait for a header in the other direction
   static constexpr std::chrono::milliseconds kMostDelay{20};  // of an acknowledgement
-  static constexpr std::size_t kMostBytesPerTurn = 1 << 20;   // read before others get their turn
+  static constexpr std::size_t kMostBytesPerTurn = 1 << 20;   // read before other descriptors get their turn
 
   struct Frame {  // on its way out
     ChunkHeader header;
     const std::byte* data;
-    std::shared_ptr<SendQueue::Outgoing> of;  // none of a header without a message
+    std::shared_ptr<SendQueue::Outgoing> of;  // none for a header without a message
   };
 
   Loop::Ready whenReady();

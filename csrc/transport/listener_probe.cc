@@ -48,7 +48,7 @@ void ListenerProbe::begin(int peer, Listener& listener) {
   try {
     listener.probe = startConnect(listener.address);
     loop_.watch(listener.probe.get(), EPOLLOUT, [this, peer](std::uint32_t) { onAnswer(peer); });
-  } catch (const Failure&) {  // no way there, or no descriptor left: the next look may find one
+  } catch (const Failure&) {  // no route, or no descriptor left: the next probe may have one
     listener.probe = {};
   }
 }

@@ -1,8 +1,8 @@
 // The higher of two ranks connects, at its first call (connector.h). Until then the lower one has no connection whose
-// end would tell it that the higher one's process has ended. So it probes from time to time whether the listener of
-// that process (acceptor.h) is still there. A probe is a connection that is closed again without a word. Only two
-// refusals in a row count, because a firewall that is being changed may refuse for a moment. A peer that does not
-// answer may be slow or unreachable for a while; the call's timer covers that case. On the loop only.
+// end would tell it that the other's process has ended. So it probes from time to time whether that process's listener
+// (acceptor.h) is still there. A probe is a connection that is closed again without sending anything. Only two refusals
+// in a row count: a firewall that is being changed may refuse for a moment. A peer that does not answer may be slow or
+// unreachable for a while; the call's timer covers that case. On the loop only.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class ListenerProbe {
   ~ListenerProbe();
 
   void watch(int peer, const SocketAddress& listener);  // of TCP
-  void forget(int peer);                                // it has come; nothing where it is not watched
+  void forget(int peer);                                // it has come; no effect if it is not watched
 
  private:
   struct Listener {

@@ -33,7 +33,7 @@ std::string stateIn(const fs::path& file) {
   return colon == std::string::npos ? line : line.substr(colon + 2);
 }
 
-// The node through which programs reach the device: "uverbs0". Empty where the kernel offers none.
+// The node through which programs reach the device: "uverbs0". Empty if the kernel offers none.
 std::string nodeOf(const std::string& device, const RdmaSources& sources) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(sources.classes / "infiniband_verbs", ignored)) {
@@ -64,7 +64,7 @@ bool hasAddress(const std::string& netdev, const std::string& gid, const fs::pat
   return false;
 }
 
-// "10.77.0.0/24"; empty where the interface has no IPv4 address.
+// "10.77.0.0/24"; empty if the interface has no IPv4 address.
 std::string networkOf(const std::string& netdev) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return {};

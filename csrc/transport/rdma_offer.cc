@@ -34,7 +34,7 @@ std::optional<std::uint64_t> lockableBytes() {
 
 RdmaRights rdmaRights() {
   RdmaRights rights{.libraryLoads = false, .first = {}, .lockableBytes = lockableBytes()};
-  // Never closed: TensorPipe opens it too, and unloading drivers is not what their authors try.
+  // Never closed: TensorPipe opens it too, and drivers are hardly tested for being unloaded.
   void* const library = ::dlopen("libibverbs.so.1", RTLD_LOCAL | RTLD_LAZY);
   if (library == nullptr) return rights;
   const auto list = reinterpret_cast<void** (*)(int*)>(::dlsym(library, "ibv_get_device_list"));
@@ -54,7 +54,7 @@ std::uint64_t rdmaLockedBytes(int peers) {
   return kLockedBytesAnyway + kLockedBytesPerPeer * static_cast<std::uint64_t>(peers);
 }
 
-// Without a device libibverbs is not asked: it would complain on stderr that it is not set up.
+// libibverbs is only asked if there is a device: else it would complain on stderr that it is not set up.
 RdmaOffer rdmaOffer(int peers) {
   const std::vector<RdmaDevice> devices = rdmaDevices();
   return rdmaOffer(devices, devices.empty() ? RdmaRights() : rdmaRights(), peers);

@@ -22,7 +22,7 @@ Error Reassembly::begin(const ChunkHeader& header) {
   return {};
 }
 
-// The first chunk of a message: its place is asked for.
+// The first chunk of a message: the receiver is asked for the message's place.
 Error Reassembly::open(const ChunkHeader& header) {
   std::byte* place = nullptr;
   if (header.message.bytes > 0) {

@@ -1,7 +1,7 @@
-// The messages that come from one peer, put together from chunks which arrive over any lane and in any order. Asks the
-// receiver for the place of each message once, and tells it once when the message is whole. Chunks that come again,
-// because a lane broke before their acknowledgement was through, are known and change nothing. Owned by the peer's
-// channel. On the loop only; the receiver may stop() it from any of its calls.
+// The messages from one peer, reassembled from chunks that arrive over any lane and in any order. It asks the receiver
+// for the place of each message once, and tells it once when the message is whole. Chunks that come twice, because a
+// lane broke before their acknowledgement arrived, are recognised and change nothing. Owned by the peer's channel. On
+// the loop only; the receiver may stop() it from any of its calls.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace fairring {
 
 class Reassembly {
  public:
-  // Messages whose numbers are further ahead than this of the oldest that is not whole are no honest sender's.
+  // No honest sender's messages are further ahead of the oldest incomplete one than this.
   static constexpr std::uint64_t kMostAhead = 1 << 16;
 
   Reassembly(int peer, MessageReceiver& receiver) : peer_(peer), receiver_(receiver) {}
 
-  // A chunk begins. An error where no such chunk can be expected, or the receiver has no place for its message.
+  // A chunk begins. An error if no such chunk can be expected, or if the receiver has no place for its message.
   Error begin(const ChunkHeader& header);
-  // Where the chunk's first byte belongs; null where it is here already: what comes of it is thrown away. To be asked
-  // again before every write, for another lane may complete the chunk, and with it the message, at any time.
+  // The place of the chunk's first byte; null if the chunk is here already: its bytes are thrown away. To be asked
+  // again before every write, because another lane may complete the chunk, and with it the message, at any time.
   std::byte* place(const ChunkHeader& header) const;
   // All bytes of a chunk that began have come.
   void complete(const ChunkHeader& header);
 
-  void stop() { stopped_ = true; }  // the receiver is called no more
+  void stop() { stopped_ = true; }  // the receiver is not called any more
   bool stopped() const { return stopped_; }
 
  private:
@@ -49,7 +49,7 @@ class Reassembly {
   const int peer_;
   MessageReceiver& receiver_;
   std::uint64_t next_ = 0;         // all messages below are whole
-  std::set<std::uint64_t> whole_;  // those above
+  std::set<std::uint64_t> whole_;  // the whole ones above
   std::map<std::uint64_t, Incoming> incoming_;
   bool stopped_ = false;
 };

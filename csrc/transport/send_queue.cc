@@ -30,7 +30,7 @@ void SendQueue::put(std::span<const Message> messages, Channels::Released releas
   }
 }
 
-// The queue that the next new chunk comes from.
+// The queue that the next new chunk is taken from.
 SendQueue::Outgoings SendQueue::* SendQueue::next() const {
   if (!bulk_.empty() && ahead_ >= kMostAhead) return &SendQueue::bulk_;
   if (!small_.empty()) return &SendQueue::small_;

@@ -25,8 +25,8 @@ namespace fairring {
 class SendQueue {
  public:
   static constexpr std::uint64_t kSmallBytes = 64 << 10;    // of a small message, at most
-  static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of one that is copied
-  static constexpr std::uint64_t kMostAhead = 1 << 20;      // of bulk that waits
+  static constexpr std::uint64_t kCopiedBytes = 512 << 10;  // of a copied message, at most
+  static constexpr std::uint64_t kMostAhead = 1 << 20;      // that may overtake waiting bulk
 
   struct Outgoing;  // a message
 
@@ -43,20 +43,20 @@ class SendQueue {
   void put(std::span<const Message> messages, Channels::Released released);
 
   bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
-  std::uint64_t bytes() const { return bytes_; }  // that no lane has
-  // The size of the next chunk for a lane that wants at most so many bytes; not to be asked where nothing is left.
+  std::uint64_t bytes() const { return bytes_; }  // that are on no lane yet
+  // The size of the next chunk for a lane that wants at most that many bytes; not to be called if nothing is left.
   std::uint32_t nextBytes(std::uint32_t most) const;
   Chunk take(std::uint32_t most);
-  // The lane that had these, in the order in which they were taken, broke.
+  // The lane that carried these chunks, in the order in which they were taken, has broken.
   void takeBack(const std::deque<Chunk>& chunks);
   void acknowledged(const Chunk& chunk);
 
-  // The callbacks that became due since the last time. The caller has to call them.
+  // The callbacks that became due since the last call. The caller has to call them.
   std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
 
  private:
   struct Batch {
-    std::size_t messages = 0;  // whose memory is still in use
+    std::size_t messages = 0;  // messages whose memory is still in use
     Channels::Released released;
   };
 
@@ -78,10 +78,10 @@ struct SendQueue::Outgoing {
   MessageHeader header;
   std::uint64_t number = 0;
   const std::byte* data = nullptr;
-  std::vector<std::byte> copy;  // where the message is not large
+  std::vector<std::byte> copy;  // if the message is copied
   std::uint64_t cut = 0;        // bytes that have become chunks
   std::uint64_t acknowledged = 0;
-  std::shared_ptr<Batch> batch;  // none where it was copied
+  std::shared_ptr<Batch> batch;  // none if it was copied
 };
 
 }  // namespace fairring

@@ -18,7 +18,7 @@ namespace {
 constexpr int kBacklog = 1024;
 constexpr int kUnsentBytes = 256 << 10;
 constexpr int kKeepAliveSeconds = 1;
-constexpr std::uint32_t kNearMicroseconds = 2000;  // there and back: more is no network of one building
+constexpr std::uint32_t kNearMicroseconds = 2000;  // round trip: a longer one is not within one building
 
 Descriptor newSocket(int family) {
   Descriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -126,7 +126,7 @@ void shareEvenly(const Descriptor& socket) {
   if (!std::string_view(name.data(), nameSize).starts_with(kUneven)) return;
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &infoSize) != 0) return;
   if (info.tcpi_rtt > kNearMicroseconds) return;
-  // Refused where the system does not have it or does not allow it: then its own stays.
+  // Refused if the system does not have it or does not allow it: then the system's own stays.
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kEven.data(), kEven.size());
 }
 

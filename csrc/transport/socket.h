@@ -1,6 +1,6 @@
 // Stream sockets as this project uses them: non-blocking, closed on exec, TCP without delay. Stateless; any thread.
-// Connections are made and accepted by these functions alone, so a simulation that has a network of its own links its
-// own definitions of them (tests/simulation/sockets.h).
+// Connections are made and accepted only by these functions, so a simulation with a network of its own links its own
+// definitions of them (tests/simulation/sockets.h).
 #pragma once
 
 #include <chrono>
@@ -31,14 +31,14 @@ std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 401
 // So does this machine where it has no way out: Unreachable.
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
-Descriptor acceptFrom(const Descriptor& listener);  // empty when none waits; errno says whether that is all
-// For a connection that carries payload: what the other machine does not acknowledge for so long breaks it, and so does
-// a silence when it is asked for a sign of life (0: so long as the system says); and little waits in the kernel,
-// unsent, before what is more urgent.
+Descriptor acceptFrom(const Descriptor& listener);  // empty if none waits; errno says whether that is all
+// For a connection that carries payload. It breaks if the other machine does not acknowledge data, or does not answer a
+// keep-alive probe, for that long (0: the system's default). Little unsent data may wait in the kernel, so that it does
+// not delay more urgent messages.
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
-// Once it is connected, for one of many connections that carry payload at once: to a near machine it takes CUBIC where
-// the system's congestion control is BBR, by which such connections share a network card unevenly (docs/gotchas.md).
-// Farther machines keep the system's: on long ways packets are lost for other reasons than congestion.
+// For one of many connections that carry payload at once, after connecting: to a near machine it takes CUBIC if the
+// system's congestion control is BBR, with which such connections share a network card unevenly (docs/gotchas.md).
+// Connections to farther machines keep the system's: on long ways packets are lost for other reasons than congestion.
 void shareEvenly(const Descriptor& socket);
 
 }  // namespace fairring

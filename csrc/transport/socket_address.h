@@ -1,4 +1,4 @@
-// Where a socket listens or connects to. Stateless; any thread.
+// The address at which a socket listens, or to which it connects. Stateless; any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,7 +17,7 @@ struct SocketAddress {
   }
 };
 
-// "10.0.0.3", "fe80::1%eth0". Throws Failure(Configuration) where the text is no address.
+// "10.0.0.3", "fe80::1%eth0". Throws Failure(Configuration) if the text is no address.
 SocketAddress tcpAddress(const std::string& ip, int port);
 // In the abstract namespace: no file, seen by every process of the same network namespace.
 SocketAddress localAddress(const std::string& name);

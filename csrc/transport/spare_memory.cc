@@ -7,7 +7,7 @@ namespace fairring {
 
 namespace {
 
-// A copy of a few bytes leaves memory for many to those that need it.
+// A small copy leaves large memory to copies that need it.
 std::size_t mostCapacityFor(std::size_t bytes) { return std::max<std::size_t>(4 * bytes, 8 << 10); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Memory of copies that are over, for the next ones of any peer: memory that is asked for anew has to be mapped and
-// cleared page by page, which takes longer than the copy. On the loop only.
+// The memory of finished copies, kept for the next ones of any peer: fresh memory must be mapped and cleared page by
+// page, which takes longer than the copy. On the loop only.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace fairring {
 
 class SpareMemory {
  public:
-  static constexpr std::size_t kMostBytes = 8 << 20;  // that are kept
+  static constexpr std::size_t kMostBytes = 8 << 20;  // the most that is kept
 
   std::vector<std::byte> copyOf(std::span<const std::byte> bytes);
   void keep(std::vector<std::byte>&& copy);

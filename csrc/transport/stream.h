@@ -27,7 +27,7 @@ class Stream {
   ssize_t receive(msghdr& message) {
     return tls_ ? unseal(message) : ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   }
-  Error failure(const char* call) const { return tls_ ? tls_->failure() : systemError(call); }  // right after one
+  Error failure(const char* call) const { return tls_ ? tls_->failure() : systemError(call); }  // after a failed call
 
   void flush() {
     if (tls_) tls_->flush();

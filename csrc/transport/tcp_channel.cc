@@ -8,10 +8,10 @@ namespace fairring {
 
 namespace {
 
-constexpr double kSlackSeconds = 1e-3;  // by which a lane may be through later than all together would be
-// By which a chunk may come later over a lane that is free than over the quickest. The message that it belongs to waits
-// for it, and with it what follows from the message, though there be enough else to send meanwhile. Must outlast an
-// acknowledgement, so that a slow lane always has something to carry.
+constexpr double kSlackSeconds = 1e-3;  // by which a lane may finish later than all lanes together would
+// By which a chunk may arrive later over a free lane than over the fastest one. Its message waits for it, and so does
+// everything that follows from the message, even if there is enough else to send meanwhile. Must be longer than an
+// acknowledgement takes, so that a slow lane always has something to carry.
 constexpr double kMostLagSeconds = 8e-3;
 
 }  // namespace
@@ -29,7 +29,7 @@ TcpChannel::~TcpChannel() { close(); }
 
 void TcpChannel::add(std::uint32_t index, Stream stream) {
   assert(loop_.isCurrent() && !closed_);
-  if (const auto old = lanes_.extract(index)) {  // the peer has found it broken before this rank did
+  if (const auto old = lanes_.extract(index)) {  // the peer has noticed the break before this rank did
     old.mapped()->drop();
     seenOfGone_ += old.mapped()->bytesSeen();
     sendsOfGone_ += old.mapped()->sends();
@@ -46,7 +46,7 @@ void TcpChannel::send(std::span<const Message> messages, Channels::Released rele
   assert(loop_.isCurrent() && !closed_);
   sendQueue_.put(messages, std::move(released));
   if (std::exchange(pumping_, true)) return;
-  // In the next turn, which follows at once: what else this turn sends to the peer shares the batch.
+  // In the next turn, which follows at once: other messages of this turn to the peer share the batch.
   loop_.post([weak = weak_from_this()] {
     const auto channel = weak.lock();
     if (!channel) return;
@@ -110,7 +110,7 @@ Lane* TcpChannel::laneForNext() {
   }
   if (free.lane == nullptr || free.lane == quickest.lane) return free.lane;
   if (free.seconds > static_cast<double>(bytes) / rate + kSlackSeconds) return nullptr;
-  // One that carries nothing is tried all the same: it may be faster by now.
+  // An idle lane is tried all the same: it may be faster by now.
   const bool isIdle = free.lane->outstanding() == 0;
   return isIdle || free.seconds <= quickest.seconds + kMostLagSeconds ? free.lane : nullptr;
 }
@@ -130,7 +130,7 @@ void TcpChannel::onGone(std::uint32_t index, const Error& error) {
   seenOfGone_ += lane.bytesSeen();
   sendsOfGone_ += lane.sends();
   sendQueue_.takeBack(lane.takeUnacknowledged());
-  callReleased();  // its last words may have been acknowledgements
+  callReleased();  // its last data may have been acknowledgements
   if (closed_) return;
   const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
   if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);

@@ -1,8 +1,8 @@
-// All lanes to one peer, as one channel. Cuts what waits for the peer into chunks and gives each to the lane that will
-// be through with it first, by the lanes' measured rates, so a slow lane holds nothing up. Where a lane breaks, what it
-// had is sent again over the others, and the lane is asked for anew; the channel ends when the peer has closed it, or
-// when no lane has stood for the time that is allowed. Owned by TcpChannels. On the loop only. Nothing is called from
-// within send().
+// All lanes to one peer, as one channel. It cuts the messages that wait for the peer into chunks and gives each to the
+// lane with the earliest estimated finish, by the lanes' measured rates, so a slow lane holds nothing up. If a lane
+// breaks, its chunks are sent again over the others, and a new connection is requested. The channel ends when the peer
+// has closed it, or when it has had no lane for the allowed time. Owned by TcpChannels. On the loop only. Nothing is
+// called from within send().
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace fairring {
 
 struct Relinking {
-  // Has the lane's connection made anew; add() when it is there. None: what breaks stays broken.
+  // Requests a new connection for the lane; add() delivers it. None: broken lanes stay broken.
   std::function<void(int peer, std::uint32_t lane)> relink;
-  std::chrono::milliseconds patience{0};  // with a peer to whom no lane stands
+  std::chrono::milliseconds patience{0};  // with a peer to which there is no lane
 };
 
 class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<TcpChannel> {
@@ -33,7 +33,7 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   std::uint64_t bytesSeen() const;
   std::uint64_t sends() const;
   Packets packets() const;
-  void peerLeaves();  // what breaks from now on stays broken
+  void peerLeaves();  // lanes that break from now on stay broken
   void close();
 
   void onAcknowledged(const SendQueue::Chunk& chunk) override { sendQueue_.acknowledged(chunk); }
@@ -55,9 +55,9 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   SendQueue sendQueue_;
   Reassembly reassembly_;
   std::map<std::uint32_t, std::shared_ptr<Lane>> lanes_;
-  std::uint64_t seenOfGone_ = 0;   // bytes that came over lanes which are gone
-  std::uint64_t sendsOfGone_ = 0;  // by them
-  bool pumping_ = false;           // it will happen
+  std::uint64_t seenOfGone_ = 0;   // bytes that came over lanes that are gone
+  std::uint64_t sendsOfGone_ = 0;  // sends on them
+  bool pumping_ = false;           // pump() will be called
   bool peerLeaves_ = false;
   bool peerClosed_ = false;
   bool closed_ = false;

@@ -1,6 +1,6 @@
-// Channels over TCP: one or several authenticated connections, the lanes, per peer, driven by the loop. What waits for
-// a peer goes to whichever of its lanes is free (tcp_channel.h), from where it lies and straight to its place. On the
-// loop only.
+// Channels over TCP: one or several authenticated connections per peer, the lanes, driven by the loop. The messages
+// that wait for a peer go to any of its lanes that is free (tcp_channel.h), without copies on either side. On the loop
+// only.
 #pragma once
 
 #include <map>
@@ -16,15 +16,15 @@ class TcpChannels final : public Channels {
   TcpChannels(Loop& loop, MessageReceiver& receiver, Relinking relinking = {});
   ~TcpChannels() override;
 
-  // A connection that has passed the challenge. One that was there under the same index is replaced.
+  // A connection that has passed the challenge. It replaces an earlier one with the same index.
   void add(int peer, std::uint32_t lane, Stream stream);
-  // Makes a peer's channel before its first connection is there: what is sent to it waits for that.
+  // Makes a peer's channel before its first connection is there: messages to the peer wait for it.
   void expect(int peer);
-  bool knows(int peer) const { return channels_.contains(peer); }  // has, or had, a channel to it
-  std::vector<int> peers() const;                                  // whose channels have not ended
+  bool knows(int peer) const { return channels_.contains(peer); }  // there is, or was, a channel to it
+  std::vector<int> peers() const;                                  // peers whose channels have not ended
   // Ends the channel to this peer, if there is one, as close() does.
   void drop(int peer);
-  // The peer will not come back: what breaks from now on stays broken.
+  // The peer will not come back: lanes that break from now on stay broken.
   void peerLeaves(int peer);
 
   void send(int peer, std::span<const Message> messages, Released released) override;

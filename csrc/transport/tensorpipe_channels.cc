@@ -19,14 +19,14 @@ namespace {
 
 const std::byte kFiller{0};  // the payload of a batch whose messages have no bytes
 
-// Empty where the peer closed in good order. uv tells that by an error of its own, whose code only its text shows.
+// Empty if the peer closed in good order. uv reports that by an error of its own, whose code only its text shows.
 Error errorOf(int peer, const tensorpipe::Error& error) {
   const auto uv = error.castToType<tensorpipe::transport::uv::UVError>();
   if (error.isOfType<tensorpipe::EOFError>() || (uv && uv->what().starts_with("EOF:"))) return {};
   return makeError(ErrorKind::Connection, "TensorPipe's pipe to rank ", peer, " broke: ", error.what());
 }
 
-// The headers of a batch; none where it is not one of ours.
+// The headers of a batch; none if it is not one of ours.
 std::vector<MessageHeader> headersOf(const tensorpipe::Descriptor& batch) {
   const std::string& bytes = batch.metadata;
   if (bytes.size() % sizeof(MessageHeader) != 0 || !batch.tensors.empty()) return {};
@@ -80,7 +80,7 @@ class TensorPipeChannels final : public ContactChannels {
   std::function<void()> whenOpen_;
   std::map<int, Lane> lanes_;           // of the open pipes
   std::map<int, std::uint64_t> sends_;  // by peer, over ended pipes too
-  std::byte filler_{};                  // where that of others ends up
+  std::byte filler_{};                  // where the peers' fillers end up
 };
 
 TensorPipeChannels::TensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings, MessageReceiver& receiver)
@@ -119,7 +119,7 @@ void TensorPipeChannels::send(int peer, std::span<const Message> messages, Relea
     if (message.header.bytes > 0)
       batch.payloads.push_back({const_cast<std::byte*>(message.data), message.header.bytes, ""});
   }
-  // TensorPipe calls a batch written when its payloads are, so one without any would be so too early.
+  // TensorPipe calls a batch written when its payloads are, so a batch without any would count as written too early.
   if (batch.payloads.empty()) batch.payloads.push_back({const_cast<std::byte*>(&kFiller), sizeof kFiller, ""});
   ++sends_[peer];
   lane->second.unreleased.push_back(std::move(released));
@@ -163,7 +163,7 @@ void TensorPipeChannels::onBatch(int peer, const tensorpipe::Error& error, const
   }
 }
 
-// Nothing where the pipe has ended over it.
+// Nothing if the pipe has ended meanwhile.
 std::optional<tensorpipe::Allocation> TensorPipeChannels::placesFor(int peer, const Headers& headers) {
   const auto open = context_.isOpen();
   tensorpipe::Allocation places;

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// How a rank's listener is reached.
+// The contact of a rank's listener.
 struct Contact {
   std::string nonce;
   std::string domain;  // of TensorPipe's transport
@@ -25,7 +25,7 @@ struct Introduction {
   static void fields(auto& row, auto& introduction) { row(introduction.from, introduction.proof); }
 };
 
-// In a time that does not tell where they differ.
+// Compares in a time that does not reveal where they differ.
 bool sameProof(const std::string& a, const std::string& b) {
   static const Secret once = randomSecret();
   return keyedName(once, "compare", a) == keyedName(once, "compare", b);
@@ -76,7 +76,7 @@ void TensorPipeConnector::onGreeting(std::uint64_t id, const tensorpipe::Error& 
   if (!sameProof(said->proof, proof("connector", from, rank_, nonce_))) return;
   tensorpipe::Message answer;
   answer.metadata = proof("listener", from, rank_, nonce_);
-  // Where this fails, so does the wait for the peer's next message.
+  // If this fails, so does the wait for the peer's next message.
   stranger.mapped()->read({}, [](const tensorpipe::Error&) {});
   stranger.mapped()->write(std::move(answer), [](const tensorpipe::Error&) {});
   link(from, stranger.mapped());
@@ -94,7 +94,7 @@ void TensorPipeConnector::connect(int peer, const std::string& contact) {
     try {
       connecting_[peer] = context_.connect(there.url);
       return greet(peer, there.nonce, connecting_[peer]);
-    } catch (const std::exception& refusal) {  // of an address that TensorPipe can't read
+    } catch (const std::exception& refusal) {  // an address that TensorPipe can't read
       obstacle = refusal.what();
     }
   }
@@ -108,7 +108,7 @@ void TensorPipeConnector::connect(int peer, const std::string& contact) {
 void TensorPipeConnector::greet(int peer, const std::string& nonce, const TensorPipe& pipe) {
   tensorpipe::Message greeting;
   greeting.metadata = toText(Introduction{rank_, proof("connector", rank_, peer, nonce)});
-  pipe->write(std::move(greeting), [](const tensorpipe::Error&) {});  // where this fails, so does the answer
+  pipe->write(std::move(greeting), [](const tensorpipe::Error&) {});  // if this fails, so does the answer
   pipe->readDescriptor(context_.onLoop(
       [this, peer, nonce](const auto& error, const auto& answer) { onAnswer(peer, nonce, error, answer); }));
 }
@@ -131,7 +131,7 @@ void TensorPipeConnector::onAnswer(int peer, const std::string& nonce, const ten
 
 void TensorPipeConnector::link(int peer, const TensorPipe& pipe) {
   missing_.erase(peer);
-  // The higher peers' pipes are complete, for their first messages are here: they don't need the listener any more.
+  // The higher peers' pipes are complete, because their first messages are here: they don't need the listener any more.
   if (listener_ && (missing_.empty() || *missing_.rbegin() < rank_)) {
     listener_.reset();
     strangers_.clear();

@@ -1,13 +1,13 @@
-// Makes the TensorPipe pipes of one group and lets none through that has not proven itself. Of two ranks the lower
-// listens, and its contact (nonce, domain, URL) travels over the control connection; the higher connects.
+// Makes the TensorPipe pipes of one group and admits none that has not proven itself. Of two ranks the lower listens,
+// and its contact (nonce, domain, URL) travels over the control connection; the higher connects.
 //
 //   connector -> listener   from, HMAC(secret, connector | from-to-nonce)
 //   listener  -> connector  HMAC(secret, listener | from-to-nonce)
 //
-// TensorPipe parses what strangers send before any proof: garbage ends the process, and a connection that is closed
-// before its greeting (a port scan) ends the listener, which is an error here. So a rank only listens where it has
-// higher peers, and until the last of them has proven itself.
-// On the loop only, but for the constructor. For tensorpipe*.cc alone: this header shows TensorPipe.
+// TensorPipe parses strangers' bytes before any proof: garbage ends the process, and a connection that is closed before
+// its greeting (a port scan) ends the listener, which is an error here. So a rank listens only if it has higher peers,
+// and only until the last of them has proven itself.
+// On the loop only, except for the constructor. For tensorpipe*.cc only: this header shows TensorPipe.
 #pragma once
 
 #include <functional>

@@ -15,7 +15,7 @@ namespace fairring {
 
 namespace {
 
-// TensorPipe ends the process when it can't listen, so try before it does.
+// TensorPipe ends the process if it can't listen, so this tries first.
 void checkAddress(const std::string& address) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
@@ -39,7 +39,7 @@ TensorPipeContext::TensorPipeContext(Loop& loop, const std::string& transport, i
 }
 
 std::shared_ptr<tensorpipe::Listener> TensorPipeContext::listen(const std::string& bindAddress) {
-  if (name_ == "shm") return context_.listen({"shm://"});  // the system finds a name
+  if (name_ == "shm") return context_.listen({"shm://"});  // the system chooses a name
   checkAddress(bindAddress);
   const bool v6 = bindAddress.find(':') != std::string::npos;
   return context_.listen({name_ + "://" + (v6 ? "[" + bindAddress + "]" : bindAddress)});

@@ -1,6 +1,6 @@
-// The TensorPipe context of one group, and the one way from its threads to the loop: onLoop. They only post; nothing of
-// ours is touched or destroyed on them. For tensorpipe*.cc alone: this header shows TensorPipe.
-// On the loop only, but for the constructor.
+// The TensorPipe context of one group, and the one way from its threads to the loop: onLoop. These threads only post;
+// they touch and destroy nothing of ours. For tensorpipe*.cc only: this header shows TensorPipe.
+// On the loop only, except for the constructor.
 #pragma once
 
 #include <tensorpipe/tensorpipe.h>
@@ -28,10 +28,10 @@ class TensorPipeContext {
   std::string urlOf(const tensorpipe::Listener& listener) const { return listener.url(name_); }
   TensorPipe connect(const std::string& url) { return context_.connect(url); }
 
-  // Ends all channels and waits until TensorPipe's threads have let go of all memory. Quick: they wait for nobody.
+  // Ends all channels and waits until TensorPipe's threads have released all memory. Quick: they wait for nothing.
   void close();
 
-  // False once closed. Who calls out of here and goes on afterwards keeps a copy: it outlives what it was copied from.
+  // False once closed. A caller that calls out of here and then goes on keeps a copy, which outlives the original.
   std::shared_ptr<const bool> isOpen() const { return open_; }
 
   // A TensorPipe callback that runs `then` on the loop, unless the context is closed by that time.

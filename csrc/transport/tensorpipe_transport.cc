@@ -12,8 +12,8 @@ namespace fairring {
 
 namespace {
 
-// While it lives, threads start with all signals blocked. uv's would otherwise end the process by SIGPIPE when it
-// writes to a peer that has gone, and none of TensorPipe's should run the program's handlers.
+// While it lives, threads start with all signals blocked. Otherwise uv's threads would end the process by SIGPIPE when
+// they write to a peer that has gone, and none of TensorPipe's threads should run the program's handlers.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

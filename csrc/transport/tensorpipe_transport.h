@@ -10,10 +10,10 @@ class Context;
 
 namespace fairring {
 
-// Why this process can't use the transport with so many peers, and what to do; empty where it can.
+// The reason why this process can't use the transport with that many peers, and the remedy; empty if it can.
 std::string tensorPipeObstacle(const std::string& transport, int peers = 1);
 
-// Throws Failure(Configuration) where there is an obstacle.
+// Throws Failure(Configuration) if there is an obstacle.
 std::shared_ptr<tensorpipe::transport::Context> makeTensorPipeTransport(const std::string& transport, int peers);
 
 }  // namespace fairring

@@ -20,9 +20,9 @@ using Key = std::unique_ptr<EVP_PKEY, Destroyer<EVP_PKEY_free>>;
 using Verification = std::unique_ptr<X509_STORE_CTX, Destroyer<X509_STORE_CTX_free>>;
 using File = std::unique_ptr<std::FILE, Destroyer<std::fclose>>;
 
-// The quickest first, with hardware for AES or without.
+// The fastest first, with hardware for AES and without.
 constexpr const char* kCiphers = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
-constexpr std::size_t kReadBytes = 4 * TlsStream::kRecordBytes;  // asked of the socket at once
+constexpr std::size_t kReadBytes = 4 * TlsStream::kRecordBytes;  // requested from the socket at once
 
 template <class... Parts>
 void demand(bool holds, const Parts&... parts) {
@@ -34,7 +34,7 @@ std::string why() {
   return reason != nullptr ? reason : "it holds none";
 }
 
-// Instead of asking at the terminal.
+// Instead of a prompt on the terminal.
 int noPassword(char*, int, int, void*) { return 0; }
 
 Key readKey(const std::string& path) {
@@ -46,7 +46,7 @@ Key readKey(const std::string& path) {
   return key;
 }
 
-// Whether other ranks will accept it, when this one connects to them and when they connect to this one.
+// Whether other ranks will accept the certificate, as a client's and as a server's.
 void verifyOwn(SSL_CTX* context, const TlsFiles& files) {
   for (const int purpose : {X509_PURPOSE_SSL_SERVER, X509_PURPOSE_SSL_CLIENT}) {
     const Verification verification(X509_STORE_CTX_new());

@@ -14,14 +14,14 @@
 namespace fairring {
 
 struct TlsFiles {           // PEM
-  std::string certificate;  // and what lies between it and the authority, if anything
+  std::string certificate;  // and any certificates between it and the authority
   std::string key;
   std::string authority;
 };
 
 class Tls {
  public:
-  // Throws Failure(Configuration) where they can't be read, don't fit together, or would be refused by other ranks.
+  // Throws Failure(Configuration) if they can't be read, don't fit together, or would be refused by other ranks.
   explicit Tls(const TlsFiles& files);
 
   // On a connected socket, which stays the caller's and has to live longer.

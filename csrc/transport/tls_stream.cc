@@ -13,9 +13,9 @@ namespace fairring {
 
 namespace {
 
-constexpr std::size_t kBatchBytes = 8 * TlsStream::kRecordBytes;  // sealed before the socket is asked to take them
+constexpr std::size_t kBatchBytes = 8 * TlsStream::kRecordBytes;  // encrypted before the socket is asked to take them
 constexpr std::string_view kExporter = "EXPORTER-fairring";
-constexpr int kFirstAlert = 1000;  // of OpenSSL's reasons: from here on what the other side complained of
+constexpr int kFirstAlert = 1000;  // of OpenSSL's reasons: from here on, alerts of the other side
 
 using Records = std::vector<std::byte>;
 
@@ -122,16 +122,16 @@ ssize_t TlsStream::send(std::span<const iovec> pieces) {
   }
   std::size_t taken = 0;
   std::size_t gathered = 0;
-  bool room = true;  // once there is none the rest waits: were room found for a later piece, an earlier one had a gap
+  bool room = true;  // once there is none the rest waits: sending a later piece would leave a gap
   for (const iovec& piece : pieces) {
     std::span rest(static_cast<const std::byte*>(piece.iov_base), piece.iov_len);
     while (room && !rest.empty()) {
       room = hasRoom();
       if (!room) break;
       const auto next = rest.first(std::min(rest.size(), kRecordBytes - gathered));
-      if (next.size() == kRecordBytes) {  // from where it lies
+      if (next.size() == kRecordBytes) {  // straight from its place
         seal(next);
-      } else {  // put together with what comes before or after it
+      } else {  // joined with data before or after it
         std::memcpy(gathered_.data() + gathered, next.data(), next.size());
         gathered += next.size();
         if (gathered == kRecordBytes) seal(std::span(gathered_).first(std::exchange(gathered, 0)));
@@ -194,7 +194,7 @@ ssize_t TlsStream::receive(std::span<const iovec> pieces) {
   return static_cast<ssize_t>(received);
 }
 
-// Where nothing more can be read for now, or at all. What has been received goes first, the end is told after it.
+// If nothing more can be read for now, or at all. Received data goes first, the end is reported after it.
 ssize_t TlsStream::noMore(std::size_t received) {
   if (errno_ == 0 && !over_) {
     const int code = errno;

@@ -1,7 +1,7 @@
-// One connection under TLS, on a socket that is not its own. Bytes in, records out: what is to be sent is sealed at
-// once and kept here until the socket takes it, so what send() has taken is on its way and can't change any more.
-// Records are made large: small pieces are put together, and several records leave in one system call.
-// The keys of a direction are renewed long before their cipher's limit.
+// One connection under TLS, on a socket that it does not own. Bytes in, records out: data to be sent is encrypted at
+// once and kept here until the socket takes it, so data that send() has accepted is final.
+// Records are made large: small pieces are put together, and several records leave in one system call. The keys of a
+// direction are renewed long before their cipher's limit.
 // Never blocks. On one loop only.
 #pragma once
 
@@ -24,27 +24,27 @@ class TlsStream {
  public:
   enum class Side { Connector, Acceptor };
   static constexpr std::size_t kRecordBytes = 16 << 10;
-  // Records that one key seals: of AES-GCM's full ones 2^24.5 are safe (RFC 8446, 5.5).
+  // The most records that one key encrypts: 2^24.5 full records of AES-GCM are safe (RFC 8446, 5.5).
   static constexpr std::uint64_t kRecordsPerKey = 1 << 23;
 
   TlsStream(SSL_CTX* context, Side side, int socket, std::uint64_t recordsPerKey);
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
-  // Goes on with the handshake as far as the socket lets it. An error of kind Configuration: one side does not accept
-  // the other's certificate; Connection: anything else.
+  // Continues the handshake as far as the socket lets it. An error of kind Configuration: one side does not accept the
+  // other's certificate; Connection: anything else.
   Error handshake();
   bool isOpen() const { return open_; }
-  // Known to the two ends of this stream and to nobody else, and chosen by neither.
+  // Known only to the two ends of this stream, and chosen by neither.
   std::array<std::byte, 32> exporter() const;
 
   // As sendmsg and recvmsg: bytes, or -1 and errno, EAGAIN among them; an end, announced or not, is 0.
   ssize_t send(std::span<const iovec> pieces);
   ssize_t receive(std::span<const iovec> pieces);
-  void flush();  // what was taken and the socket has not; what goes wrong the next call tells
+  void flush();  // sends accepted data that the socket has not taken yet; the next call reports an error
   bool hasUnsent() const { return sentBytes_ < records_.size(); }
   bool hasUnread() const { return unread_; }  // though the socket may have nothing more to read
-  Error failure() const;                      // why the last call gave -1, where not EAGAIN
+  Error failure() const;                      // why the last call gave -1, if not EAGAIN
   void close();                               // says that nothing follows, as far as the socket takes it
 
  private:
@@ -60,12 +60,12 @@ class TlsStream {
   const int socket_;
   std::unique_ptr<SSL, Free> ssl_;
   bool open_ = false;
-  std::vector<std::byte> records_;  // sealed, on their way out
+  std::vector<std::byte> records_;  // encrypted, on their way out
   std::size_t sentBytes_ = 0;       // of these
   std::array<std::byte, kRecordBytes> gathered_;
   bool unread_ = false;
   bool over_ = false;  // nothing more will be read
-  int errno_ = 0;      // why nothing goes any more
+  int errno_ = 0;      // why nothing can be sent or received any more
   Error error_;        // in words
   const std::uint64_t recordsPerKey_;
   std::uint64_t recordsOfKey_ = 0;

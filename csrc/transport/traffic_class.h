@@ -1,6 +1,6 @@
-// The two traffic classes of messages: those of small calls do not stand behind those of large ones. They share what
-// can't be held up for long: channels (send_queue.h) and the loop's time (loop.h), where express goes first, but not
-// always, so that bulk gets on too.
+// The two traffic classes of messages: small calls do not queue behind large ones. The classes share only resources
+// that can't be held up for long: channels (send_queue.h) and the loop's time (loop.h). There express goes first, but
+// not always, so that bulk gets on too.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which channels the levels above the machine use.
+// The kinds of channels that the levels above the machine use.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace fairring {
 
 struct Transport {
   enum class Kind { Tcp, TensorPipe } kind = Kind::Tcp;
-  std::string tensorpipe;   // "uv", "shm" or "ibv", where TensorPipe is used
-  std::uint32_t lanes = 1;  // of TCP: connections to a peer
+  std::string tensorpipe;   // "uv", "shm" or "ibv", if TensorPipe is used
+  std::uint32_t lanes = 1;  // TCP only: connections to a peer
 
   std::string name() const { return kind == Kind::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
 };

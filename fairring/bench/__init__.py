@@ -1,1 +1,1 @@
-"""`fairring bench`: what all-reduces, DDP steps and init take, beside other backends in the same run."""
+"""`fairring bench`: the time of all-reduces, DDP steps and init, beside other backends in the same run."""

@@ -103,7 +103,7 @@ def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, r
 
 
 def _run_mpi(course: Course, mpi: Mpi, job: Job, report: Reporter) -> list[Sample]:
-    """Nothing where it failed; the reason is shown."""
+    """Returns None if it failed; the reason is shown."""
     from fairring.bench.mpi import race
     from fairring.bench.rows import Sample
 

@@ -1,4 +1,4 @@
-"""From sizes and seconds to the figures that are printed. Pure functions, no torch."""
+"""From sizes and seconds to the printed figures. Pure functions, no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def algorithm_bandwidth(size_bytes: int, seconds: float) -> float:
-    """Bytes/s as the caller sees them: size/t, size_bytes being the whole tensor on one rank."""
+    """Bytes/s as the caller sees them: size/t. size_bytes: the whole tensor on one rank."""
     return size_bytes / seconds
 
 
@@ -35,7 +35,7 @@ def bytes_between_machines(size_bytes: int, machines: int) -> float:
 
 
 def of_limit(size_bytes: int, seconds: float, machines: int, link: float) -> float:
-    """The share of the network's speed that was used: time at the link's measured speed / time taken.
+    """The used share of the network's speed: time at the link's measured speed / time taken.
 
     link: bytes/s of the slowest machine in one direction, both directions being busy. It can exceed 1 by the noise
     of the two measurements. Raises ValueError if machines < 2 or link is not positive.
@@ -65,5 +65,5 @@ def median_deviation(samples: Sequence[float]) -> float:
 
 
 def beyond_floor(seconds: float, floor: float) -> float | None:
-    """What a call takes beyond c10d's own part of it, as the fake backend shows it; None where noise hides it."""
+    """The time of a call beyond c10d's own part, which the fake backend shows; None if noise hides it."""
     return seconds - floor if seconds > floor else None

@@ -18,9 +18,9 @@ OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.
 
 @dataclass(frozen=True)
 class Course:
-    """What every contestant has to do. One go is in_flight calls at once, each of size_bytes.
+    """The work that every contestant has to do. One go is in_flight calls at once, each of size_bytes.
 
-    in_a_row: goes that are timed together, one after the other; what is reported is one go's share.
+    in_a_row: goes that are timed together, one after the other; the time reported is one go's share.
     """
 
     size_bytes: int

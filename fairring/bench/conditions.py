@@ -1,4 +1,4 @@
-"""Under which conditions something was measured: what a reader needs to judge the figures, and to get them again."""
+"""The conditions of a measurement: what a reader needs to judge the figures, and to reproduce them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def here() -> dict[str, Any]:
 def conditions(
     arguments: argparse.Namespace, places: list[Placement], machines: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """machines: of each, what here() says on one of its ranks. load: waiting processes, over 1, 5 and 15 minutes."""
+    """machines: here()'s result for one rank of each. load: waiting processes, over 1, 5 and 15 minutes."""
     from fairring.check.system import versions
 
     return {

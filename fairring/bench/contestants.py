@@ -1,4 +1,4 @@
-"""What is measured side by side: backends by name, and Fairring with other settings, each in a group of its own.
+"""The contestants of a benchmark: backends by name, and Fairring with other settings, each in a group of its own.
 
     gloo  fairring  fake  fairring[transport=tensorpipe]  fairring[lanes=2,slice_size=4MiB]
 
@@ -23,7 +23,7 @@ ALONE = "no exchange"  # a training step without one: a row beside those of cont
 
 @dataclass(frozen=True)
 class Contestant:
-    """settings: Fairring's variables for this one alone, on top of the environment's."""
+    """settings: Fairring's variables for this contestant only, on top of the environment's."""
 
     name: str
     backend: str
@@ -31,12 +31,12 @@ class Contestant:
 
     @property
     def sums(self) -> bool:
-        """Whether its results are what they should be: only those can be checked."""
+        """Whether its results are correct sums: only those can be checked."""
         return self.backend != FLOOR
 
 
 def parse_contestants(text: str) -> list[Contestant]:
-    """From a list with commas. Raises ValueError for what can't be understood, and for one that comes twice."""
+    """From a list with commas. Raises ValueError for an entry that can't be understood or comes twice."""
     parts = re.split(r",(?![^\[]*\])", text)
     found = [_parse(part.strip()) for part in parts]
     names = [one.name for one in found]
@@ -54,13 +54,13 @@ def _parse(text: str) -> Contestant:
     if pairs and (match[1] != "fairring" or not all(name and value for name, _, value in pairs)):
         raise ValueError(f"{text!r}: settings are Fairring's variables without their prefix, as in fairring[lanes=2]")
     settings = {PREFIX + name.upper(): value for name, _, value in pairs}
-    Config.from_environment({**os.environ, **settings})  # raises what is wrong with them
+    Config.from_environment({**os.environ, **settings})  # raises the error in them
     return Contestant(text, match[1], settings)
 
 
 @contextmanager
 def settings_of(contestant: Contestant) -> Iterator[None]:
-    """The environment as this contestant's group is to see it, while it is made."""
+    """The environment as this contestant's group sees it while it is made."""
     before = {name: os.environ.get(name) for name in contestant.settings}
     os.environ.update(contestant.settings)
     try:
@@ -74,7 +74,7 @@ def settings_of(contestant: Contestant) -> Iterator[None]:
 
 
 def make_known(contestant: Contestant) -> None:
-    """Registers what torch does not know by itself."""
+    """Registers backends that torch does not know by itself."""
     if contestant.backend == "fairring":
         from fairring import register
 
@@ -84,7 +84,7 @@ def make_known(contestant: Contestant) -> None:
 
 
 def make_group(contestant: Contestant) -> Any:
-    """A group of all ranks of the default one. Raises what making it raises: a setting that can't be used, for one."""
+    """A group of all ranks of the default one. Raises what making it raises, for example for an unusable setting."""
     import torch.distributed as dist
 
     make_known(contestant)

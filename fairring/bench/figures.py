@@ -116,7 +116,7 @@ def _common(results: Sequence[Result]) -> str:
 
 
 def _curves(results: Sequence[Result], lines: Lines, y: str) -> tuple[Any, Any]:
-    """One curve per line with its spread; (None, None) where there is none."""
+    """One curve per line with its spread; (None, None) if there is none."""
     if not lines:
         return None, None
     figure, axes = _axes(results, y)

@@ -59,7 +59,7 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> in
     from fairring.bench.progress import reporting
 
     place = Placement.from_environment()
-    store, _, _ = next(dist.rendezvous("env://"))  # of torchrun's agent where that holds one
+    store, _, _ = next(dist.rendezvous("env://"))  # of torchrun's agent if that holds one
     for contestant in contestants:
         make_known(contestant)
     rounds = arguments.warmup + arguments.iterations
@@ -106,7 +106,7 @@ def _make(contestant: Contestant, place: Any, store: Any) -> tuple[float, float]
 
 
 def _meet(store: Any, key: str, world: int) -> None:
-    """Returns when all ranks have come here."""
+    """Returns when all ranks have come to this point."""
     if store.add(f"{key}/came", 1) == world:
         store.set(f"{key}/all", "")
     store.wait([f"{key}/all"])
@@ -121,7 +121,7 @@ def _leave(store: Any, place: Any) -> None:
 
 
 def _gather(store: Any, place: Any, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """What every rank says, on rank 0; nothing on the others."""
+    """Every rank's report, on rank 0; empty on the others."""
     store.set(f"said/{place.rank}", json.dumps(mine))
     if place.rank != 0:
         return []
@@ -129,7 +129,7 @@ def _gather(store: Any, place: Any, mine: dict[str, Any]) -> list[dict[str, Any]
 
 
 def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
-    """seconds: of each rank, by backend, of init and first all-reduce. A part takes as long as on its slowest rank."""
+    """seconds: of each rank, by backend, for init and first all-reduce. A part takes as long as on its slowest rank."""
     from fairring.bench.arithmetic import median_deviation, percentile
 
     slowest: dict[str, dict[str, list[float]]] = {}

@@ -1,4 +1,4 @@
-"""A benchmark's ranks: who they are, and the default group, on gloo, that only coordinates them."""
+"""A benchmark's ranks, and the default group, on gloo, that only coordinates them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Job:
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank is the one that prints and writes."""
+        """Whether this rank prints and writes."""
         return self.place.rank == 0
 
     @property
@@ -33,7 +33,7 @@ class Job:
         return len({place.site for place in self.places})
 
     def said_by_machines(self, said: Any) -> list[Any]:
-        """What one rank of each machine says, in the machines' order. Called by all ranks at once."""
+        """The value from one rank of each machine, in the machines' order. Called by all ranks at once."""
         of_all: list[Any] = [said] * self.place.world
         dist.all_gather_object(of_all, said)
         by_machine = {place.machine: one for place, one in zip(self.places, of_all, strict=True)}
@@ -50,7 +50,7 @@ class Job:
 
 @contextmanager
 def joined() -> Iterator[Job]:
-    """Raises PlacementError where this process is no rank, ValueError where it is the only one."""
+    """Raises PlacementError if this process is no rank, ValueError if it is the only one."""
     place = Placement.from_environment()
     if place.world < 2:
         raise ValueError("WORLD_SIZE=1: an all-reduce of one rank moves nothing; start 2 or more")

@@ -39,7 +39,7 @@ def is_rank() -> bool:
 
 
 def writes() -> bool:
-    """Whether this process is to write results, or starts the one that is."""
+    """Whether this process writes results, or starts the one that does."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -70,7 +70,7 @@ def run_joined(
     read: Callable[[argparse.Namespace], Read],
     measure: Callable[[argparse.Namespace, Read, Job], int],
 ) -> int:
-    """The same of a benchmark whose ranks meet in a default group first."""
+    """The same for a benchmark whose ranks meet in a default group first."""
 
     def join(arguments: argparse.Namespace, told: Read) -> int:
         from fairring.bench.job import joined

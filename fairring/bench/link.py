@@ -1,9 +1,9 @@
-"""What the network between machines, or sites, can do: plain TCP streams, all of them and both directions at once.
+"""The speed of the network between machines, or sites: plain TCP streams, all of them and both directions at once.
 
-That is how an all-reduce uses it, so this is the speed that its time is compared with. On every machine the ranks with
+An all-reduce uses the network in the same way, so its time is compared with this speed. On every machine the ranks with
 the lowest places (as many as the smallest machine has) send to the rank with the same place on every other machine, one
-connection per direction, and for each interface that TP_SOCKET_IFNAME names. Likewise between sites, of all their ranks
-and by FAIRRING_SITE_IFNAME. What counts is what arrives in a window after the start, at the receiver.
+connection per direction and for each interface that TP_SOCKET_IFNAME names. Between sites all ranks do likewise, by the
+interfaces of FAIRRING_SITE_IFNAME. Only bytes that reach the receiver in a window after the start count.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fairring.bench.placement import Placement
 from fairring.config import Config
 from fairring.facts import address_of
 
-SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper lets through
-SITE_SETTLE_SECONDS = 3.0  # the same between sites: TCP takes tens of round trips to find a long way's rate
-TAIL_SECONDS = 0.3  # sending goes on past the window, as the ranks' clocks start apart
+SETTLE_SECONDS = 0.5  # not counted: TCP's start, and the burst that a shaper allows
+SITE_SETTLE_SECONDS = 3.0  # the same between sites: TCP takes tens of round trips to find the rate of a long way
+TAIL_SECONDS = 0.3  # sending goes on past the window, because the ranks' clocks start apart
 PATIENCE_SECONDS = 60.0
 CHUNK = 256 * 1024
 TOKEN_BYTES = 16
@@ -52,7 +52,7 @@ class LinkSpeed:
 
 @dataclass(frozen=True)
 class Door:
-    """Where a rank accepts streams, on one interface; the token keeps strangers out."""
+    """A rank's listener for streams, on one interface; the token keeps strangers out."""
 
     address: str
     port: int
@@ -92,7 +92,7 @@ def measure_link(
 
 
 def _exchange(place: Placement, peers: list[Placement], to_sites: bool, seconds: float) -> dict[int, float]:
-    """Streams to and from the peers; returns bytes/s that came from each, by rank."""
+    """Streams to and from the peers; returns the bytes/s that came from each, by rank."""
     addresses, token = _own_addresses(place, to_sites), secrets.token_bytes(TOKEN_BYTES)
     with ExitStack() as open_doors:
         listeners = [
@@ -138,7 +138,7 @@ def _own_addresses(place: Placement, to_sites: bool) -> list[str]:
 
 
 def own_address(place: Placement) -> str:
-    """The address by which this machine reaches the store, which the other machines reach as well."""
+    """The address by which this machine reaches the store; the other machines reach it too."""
     family, kind, protocol, _, target = socket.getaddrinfo(*place.master, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)  # of a datagram socket: chooses the route, sends nothing
@@ -169,7 +169,7 @@ def _connect(place: Placement, address: str, peer: Placement, door: Door) -> soc
 
 
 def _accept(listener: socket.socket, token: bytes, expected: dict[int, Placement]) -> dict[int, socket.socket]:
-    """One stream from each expected rank, by rank; who does not know the token is turned away."""
+    """One stream from each expected rank, by rank; a connection without the token is turned away."""
     streams: dict[int, socket.socket] = {}
     listener.settimeout(PATIENCE_SECONDS)
     while expected:

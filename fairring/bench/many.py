@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HELP = "many small tensors: coalesced, in one call, and as a loop of asynchronous calls"
 WAYS = ("coalesced", "listed", "loop")
 LARGEST_ITEM = max(ITEM_BYTES.values())
-GOLDEN = 0.6180339887498949  # its multiples modulo 1 fill the unit interval evenly, in any number
+GOLDEN = 0.6180339887498949  # its multiples modulo 1 fill the unit interval evenly, for any number of them
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(arguments: argparse.Namespace) -> Options:
-    """Raises ValueError for what makes no sense."""
+    """Raises ValueError for options that make no sense."""
     refuse_less(arguments, tensors=1, iterations=1, warmup=0)
     bounds = size_list(arguments.sizes, LARGEST_ITEM)
     if len(bounds) > 2 or bounds != sorted(bounds):
@@ -99,7 +99,7 @@ def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
 
 
 def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
-    """By way."""
+    """The scores, by way."""
     from fairring.bench.many_calls import runners
     from fairring.bench.progress import reporting
     from fairring.bench.race import Racer, make_sample, race
@@ -117,7 +117,7 @@ def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
 
 
 def vs_floor(row: Row, rows: list[Row]) -> float | None:
-    """Its time in units of what can't be saved: the network's time or c10d's own, whichever is longer."""
+    """Its time in units of the least possible time: the network's or c10d's own, whichever is longer."""
     floor = next((other.median for other in rows if other.backend == FLOOR), None)
     if floor is None or row.backend == FLOOR:
         return None

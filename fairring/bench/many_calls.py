@@ -15,7 +15,7 @@ from fairring.bench.race import Go, Racer, Runner
 
 
 class Tensors:
-    """What one contestant reduces."""
+    """The tensors that one contestant reduces."""
 
     def __init__(self, sizes: list[int], dtypes: list[str]) -> None:
         self._patterns = {name: Pattern(getattr(torch, name), dist.get_world_size(), "sum") for name in dtypes}
@@ -30,7 +30,7 @@ class Tensors:
             self._patterns[name].fill(tensor, dist.get_rank(), turn + place)
 
     def wrong(self, turn: int) -> int:
-        """Elements that are not the sum."""
+        """The number of elements that are not the sum."""
         pairs = enumerate(zip(self.all, self._names, strict=True))
         return sum(self._patterns[name].wrong(tensor, turn + place) for place, (tensor, name) in pairs)
 

@@ -1,4 +1,4 @@
-"""How much memory a contestant needs on this rank, though it shares its process with others.
+"""The memory that a contestant needs on this rank, though it shares its process with others.
 
 The kernel keeps the process's high-water mark (VmHWM), and forgets it when asked to. Around each go the mark is reset,
 so what a go took on top is its own, and what it kept is added to what it had kept before. Memory that is shared between
@@ -34,7 +34,7 @@ def resident() -> Resident:
 
 
 class Footprint:
-    """Memory of one contestant. peak: the most bytes of all that was watched; shared: how much of `kept` is shared."""
+    """Memory of one contestant. peak: the most bytes at any time; shared: the shared part of `kept`."""
 
     def __init__(self) -> None:
         self.peak = self.shared = self._kept = 0

@@ -1,8 +1,8 @@
-"""What the memory of one machine can do: a plain copy on all ranks at once.
+"""The speed of one machine's memory: a plain copy on all ranks at once.
 
 An all-reduce on one machine has to read each rank's N bytes and to write N bytes of result to each rank; all else can
-stay in the processors' caches. A copy of N bytes from one tensor to another does just that, so its time is what an
-all-reduce's is compared with.
+stay in the processors' caches. A copy of N bytes from one tensor to another does just that, so the time of an
+all-reduce is compared with the time of a copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEAST_ROUNDS = 7
 
 
 def copy_seconds(size_bytes: int, rounds: int) -> float:
-    """Median time of the slowest rank to copy so many bytes; called by all ranks of the default group at once."""
+    """Median time of the slowest rank to copy that many bytes; called by all ranks of the default group at once."""
     source = torch.ones(size_bytes, dtype=torch.uint8)
     target = torch.zeros(size_bytes, dtype=torch.uint8)
     slowest = []

@@ -29,12 +29,12 @@ PROGRAM = Path(__file__).with_name("mpi_program.py")
 DTYPES = ("float32", "float64", "int32", "int64")
 OPS = ("sum", "min", "max")
 PATIENCE_SECONDS = 60.0
-NAMES = {"Open MPI": "openmpi", "Intel(R) MPI": "impi"}  # by what --version says
+NAMES = {"Open MPI": "openmpi", "Intel(R) MPI": "impi"}  # by the output of --version
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, as its first rank says. renames: whether a command there can be given another host name."""
+    """A machine, as its first rank describes it. renames: whether a command there can be given another host name."""
 
     address: str
     name: str
@@ -44,7 +44,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Mpi:
-    """An installed MPI. hosts: in the machines' order. renames: the machines have one name, as those of a lab."""
+    """An installed MPI. hosts: in the machines' order. renames: the machines have one name, as in a lab."""
 
     mpirun: str
     python: str
@@ -55,7 +55,7 @@ class Mpi:
 
 
 def prepare(mpirun: str, course: Course, job: Job) -> Mpi | str:
-    """What is there, or why it can't be used here, or not for such courses. The same on all ranks."""
+    """The MPI found here, or the reason why it can't be used here or for such courses. The same on all ranks."""
     dtype = str(course.dtype).removeprefix("torch.")
     if dtype not in DTYPES or course.op not in OPS:
         return f"MPI has no {course.op} of {dtype}"
@@ -97,7 +97,7 @@ def _ask(mpirun: str, command: list[str]) -> str:
 
 
 def race(mpi: Mpi, course: Course, job: Job) -> Score | str:
-    """One job with all rounds of a course; its score, or why there is none. The same on all ranks."""
+    """One job with all rounds of a course: its score, or the reason why there is none. The same on all ranks."""
     launch, told = _launch(mpi, course) if job.is_first else (None, None)
     orders: list[Any] = [told]
     dist.broadcast_object_list(orders)
@@ -112,7 +112,7 @@ def race(mpi: Mpi, course: Course, job: Job) -> Score | str:
 
 
 def _launch(mpi: Mpi, course: Course) -> tuple[Launch | None, dict[str, str] | str]:
-    """A running mpirun, and its commands by address or why there are none."""
+    """A running mpirun, and its commands by address or the reason why there are none."""
     hosts = [(host.address, host.ranks) for host in mpi.hosts]
     launch = None
     try:
@@ -123,7 +123,7 @@ def _launch(mpi: Mpi, course: Course) -> tuple[Launch | None, dict[str, str] | s
 
 
 def _mine(mpi: Mpi, orders: dict[str, str] | str, job: Job) -> list[str] | None:
-    """What this rank is to run."""
+    """The command that this rank is to run; None: nothing."""
     if isinstance(orders, str) or job.is_first or job.place.local_rank != 0:
         return None
     command = orders.get(own_address(job.place))

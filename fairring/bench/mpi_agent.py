@@ -1,7 +1,7 @@
-"""What mpirun calls instead of ssh, as `mpi_agent.py SOCKET [OPTION ...] HOST COMMAND ...`
+"""The program that mpirun starts instead of ssh, as `mpi_agent.py SOCKET [OPTION ...] HOST COMMAND ...`
 
-Asks the benchmark's rank 0, by its unix socket, to have the command run on that host by a rank there, and ends when
-rank 0 closes the socket. A program of its own that needs only the standard library; see mpi_launch.py.
+It asks the benchmark's rank 0, over its unix socket, to have a rank on that host run the command, and ends when rank 0
+closes the socket. It needs only the standard library; see mpi_launch.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run of mpirun, and the commands that it wants to have run on other machines. Standard library only.
+"""One run of mpirun, and the commands that it wants to run on other machines. Standard library only.
 
 The agent is a line of shell that calls mpi_agent.py with the path of a unix socket here. Each agent that mpirun starts
 connects, says host and command, and lives until the socket is closed, as a shell over ssh would live with its command.
@@ -101,7 +101,7 @@ class Launch:
         return [*world, "-machinefile", str(hosts)]
 
     def commands(self, patience: float) -> dict[str, str]:
-        """What is to be run where, by address. Raises LaunchError where mpirun does not ask for all in this time."""
+        """The command for each host, by address. Raises LaunchError if mpirun does not ask for all in this time."""
         wanted: dict[str, str] = {}
         end = time.monotonic() + patience
         with os.fdopen(os.pidfd_open(self._process.pid), "rb") as ended:

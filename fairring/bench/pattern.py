@@ -22,7 +22,7 @@ REPEATS = 4096  # periods in one row, so that filling and comparing run at the m
 
 
 def fitting_period(dtype: torch.dtype, world: int) -> int:
-    """The largest whose sums over all ranks are exact. Raises ValueError where there is none."""
+    """The largest period whose sums over all ranks are exact. Raises ValueError if there is none."""
     fitting = [period for period in PERIODS if (period - 1) * world <= EXACT_UP_TO[dtype]]
     if not fitting:
         raise ValueError(f"sums over {world} ranks are not exact in {dtype}; use float32 for so many ranks")
@@ -30,7 +30,7 @@ def fitting_period(dtype: torch.dtype, world: int) -> int:
 
 
 class Pattern:
-    """The values of one dtype, world and op (of calls.OPS). Raises ValueError where no exact sum is possible."""
+    """The values of one dtype, world and op (of calls.OPS). Raises ValueError if no exact sum is possible."""
 
     def __init__(self, dtype: torch.dtype, world: int, op: str) -> None:
         self._dtype, self._world, self._op, self._period = dtype, world, op, fitting_period(dtype, world)
@@ -42,7 +42,7 @@ class Pattern:
             part.copy_(row[: part.shape[-1]])
 
     def wrong(self, tensor: Tensor, call: int) -> int:
-        """How many elements of a result are not what they must be."""
+        """The number of wrong elements of a result."""
         row = self._expected(call).repeat(REPEATS)
         return sum(int(self._differs(part, row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
 
@@ -68,6 +68,6 @@ class Pattern:
 
 
 def _rows(tensor: Tensor, length: int) -> list[Tensor]:
-    """The tensor as whole rows of this length, and what is left."""
+    """The tensor as whole rows of this length, and the rest."""
     whole = tensor.numel() // length * length
     return [tensor[:whole].view(-1, length), tensor[whole:]]

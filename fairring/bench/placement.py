@@ -1,4 +1,4 @@
-"""Which ranks run on which machine, as torchrun and `fairring lab` tell it in the environment."""
+"""The ranks of each machine, as torchrun and `fairring lab` give them in the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PlacementError(RuntimeError):
 
 @dataclass(frozen=True)
 class Placement:
-    """One rank's place. machine: torchrun's GROUP_RANK. master: where the store listens. site: FAIRRING_SITE."""
+    """One rank's place. machine: torchrun's GROUP_RANK. master: the store's address. site: FAIRRING_SITE."""
 
     rank: int
     world: int
@@ -27,7 +27,7 @@ class Placement:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Placement:
-        """Raises PlacementError naming the variables that are missing."""
+        """Raises PlacementError, which names the missing variables."""
         missing = [name for name in VARIABLES if name not in environment]
         if missing:
             raise PlacementError(
@@ -40,7 +40,7 @@ class Placement:
 
 
 def describe(places: list[Placement]) -> str:
-    """ "2 machines x 4 ranks", or the ranks of each machine where they are unequal: "machines of 4, 3, 2 ranks"."""
+    """ "2 machines x 4 ranks", or the ranks of each machine if they are unequal: "machines of 4, 3, 2 ranks"."""
     sites = len({place.site for place in places})
     across = f", {sites} sites" if sites > 1 else ""
     ranks = [sum(place.machine == machine for place in places) for machine in sorted({p.machine for p in places})]

@@ -1,4 +1,4 @@
-"""What is seen while a benchmark runs, on stderr: a bar on a terminal, else a line for each thing that is done."""
+"""The progress of a running benchmark, on stderr: a bar on a terminal, else a line for each thing that is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Reporter:
         self._task = bar.add_task("", total=total) if bar else None
 
     def now(self, text: str) -> None:
-        """What comes next."""
+        """Shows what comes next."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=text)
 
@@ -24,14 +24,14 @@ class Reporter:
             self._bar.advance(self._task)
 
     def done(self, text: str) -> None:
-        """A result, which stays."""
+        """Shows a result, which stays."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def reporting(shown: bool, total: int) -> Iterator[Reporter]:
-    """shown: whether this rank is the one that does. total: how often advance() will be called."""
+    """shown: whether this rank shows progress. total: how often advance() will be called."""
     if not shown:
         yield Reporter(None, total)
         return

@@ -18,17 +18,17 @@ from fairring.bench.contestants import Contestant, make_group, settings_of
 from fairring.bench.memory import Footprint
 from fairring.bench.rows import Sample
 
-Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends in which they went out
+Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends that carried them
 COUNTED = ("messages", "bytes", "sends")
 
 
 @dataclass
 class Score:
-    """What one contestant took on one workload. seconds: the slowest rank's, one per timed round.
+    """The score of one contestant on one workload. seconds: the slowest rank's, one per timed round.
 
-    cpu_seconds: of all ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest
-    rank in one go, by level; None where nothing counts it. peak_bytes, shared_bytes: of the rank that needs most, since
-    the contestant was made; None where it has processes of its own.
+    cpu_seconds: of all ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: the busiest rank's
+    in one go, by level; None if nothing counts it. peak_bytes, shared_bytes: the most that any rank needed since the
+    contestant was made; None if it has processes of its own.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Racer:
         return _core.traffic(self._backend())
 
     def plan(self, call_bytes: int) -> dict[str, Any] | None:
-        """What the planner chose for a call of this size and predicts; after the first use. None: it has none."""
+        """The planner's choice and prediction for a call of this size; after the first use. None: it has no planner."""
         if self.contestant.backend != "fairring":
             return None
         from fairring import _core
@@ -79,8 +79,8 @@ class Racer:
 
 @dataclass
 class Go:
-    """What a contestant does in one round. call: is timed. wrong: counts the wrong elements of its results afterwards,
-    None where they are not checked. part: the part of the call whose messages are counted; None: all of it."""
+    """A contestant's work in one round. call: is timed. wrong: counts the wrong elements of its results afterwards;
+    None: they are not checked. part: the part of the call whose messages are counted; None: all of it."""
 
     call: Callable[[], object]
     wrong: Callable[[], int] | None
@@ -146,7 +146,7 @@ def make_sample(
 
 
 def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a go takes on this rank, and its processor time for all of it.
+    """The seconds that a go takes on this rank, and its processor time for all of it.
 
     That time includes a barrier of the default group, in which this rank may still be serving its peers.
     """
@@ -161,7 +161,7 @@ def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
 
 
 def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
-    """What one go moves. After a barrier nobody has anything more to send for what was called before."""
+    """The traffic of one go. After a barrier no rank has anything left to send for earlier calls."""
     before = racer.traffic()
     if before is None:
         return None
@@ -189,7 +189,7 @@ def combine(score: Score, busiest: Callable[[list[Levels | None]], Levels | None
 
 
 def busiest_rank(traffic: list[Levels | None]) -> Levels | None:
-    """By level; traffic: of each rank."""
+    """By level, the traffic of the busiest rank; traffic: of each rank."""
     if traffic[0] is None:
         return None
     levels = sorted({level for one in traffic for level in one or {}})

@@ -1,4 +1,4 @@
-"""A row of the all-reduce benchmark: what one contestant took for one size, as figures. No torch, no network."""
+"""A row of the all-reduce benchmark: one contestant's result for one size, as figures. No torch, no network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fairring.plan import level_names
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the figures are compared with. link: bytes/s of the slowest machine, one way; None on one machine.
+    """The limits to compare the figures with. link: bytes/s of the slowest machine, one way; None on one machine.
 
-    Across sites the link between them counts alone: it is the slower one, or nobody would have told of sites.
-    copy_seconds: for so many bytes in one go, on one machine; its ranks copying all at once.
+    Across sites only the link between them counts: sites are set because it is the slower one. copy_seconds: by number
+    of bytes in one go, on one machine, with its ranks copying all at once.
     """
 
     ranks: int
@@ -36,7 +36,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was measured of one contestant on one size, before any arithmetic; units as in race.Score."""
+    """The measurements of one contestant on one size, before any arithmetic; units as in race.Score."""
 
     name: str
     size_bytes: int
@@ -48,8 +48,8 @@ class Sample:
     peak_bytes: int | None = None
     shared_bytes: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    plan: Mapping[str, Any] | None = None  # what the planner chose and predicts
-    sums: bool = True  # else its bandwidth means nothing
+    plan: Mapping[str, Any] | None = None  # the planner's choice and prediction
+    sums: bool = True  # else its bandwidth is meaningless
 
 
 @dataclass(frozen=True)

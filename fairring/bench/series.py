@@ -1,4 +1,4 @@
-"""From results to what a figure shows: points of each line, in their order. No drawing."""
+"""From results to the content of a figure: points of each line, in their order. No drawing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def machines(result: Result) -> int:
 
 
 def link(result: Result) -> float | None:
-    """Bytes/s of the slowest machine, as of_limit reckons with."""
+    """Bytes/s of the slowest machine, as used for of_limit."""
     speeds = [min(one["sent"] + one["received"]) for one in result["conditions"]["link_bytes_per_second"]]
     return max(speeds, default=None)
 
@@ -64,7 +64,7 @@ def by_calls_in_flight(results: Sequence[Result]) -> Lines:
 
 
 def by_machines(results: Sequence[Result]) -> Lines:
-    """MB/s by machines, for the largest common size; nothing where all have as many."""
+    """MB/s by machines, for the largest common size; empty if all have as many."""
     several = len({machines(one) for one in results}) > 1
     chosen = _at_common_size(results)
     return _lines(chosen, lambda one, _: machines(one), _bandwidth, _ranks_of_a_machine) if several else {}
@@ -85,7 +85,7 @@ def by_slices_in_flight(results: Sequence[Result]) -> tuple[Lines, float | None]
 
 
 def common_size(results: Sequence[Result]) -> int | None:
-    """The largest that is in all of them."""
+    """The largest size that is in all of them."""
     sizes = [{row["size_bytes"] for row in one["rows"]} for one in results]
     return max(set.intersection(*sizes), default=None) if sizes else None
 
@@ -113,7 +113,7 @@ def _lines(
     y_of: Callable[[Row], tuple[float, float] | None],
     group_of: Callable[[Result], str] = lambda result: str(result["conditions"]["layout"]),
 ) -> Lines:
-    """A line for each backend and group; the group is named where there are several."""
+    """A line for each backend and group; the group is named if there are several."""
     groups = {group_of(one) for one in results}
     lines: Lines = {}
     for one in results:

@@ -6,7 +6,7 @@ from fairring.config import size
 
 
 def size_range(begin: str, end: str, factor: float, item_bytes: int) -> list[int]:
-    """Bytes, ascending, each a whole number of elements. Raises ValueError where there is no such range."""
+    """Bytes, ascending, each a whole number of elements. Raises ValueError if there is no such range."""
     first, last = size("-b", begin), size("-e", end)
     if first > last:
         raise ValueError(f"-b {begin} is more than -e {end}; swap them")
@@ -25,7 +25,7 @@ def size_list(text: str, item_bytes: int) -> list[int]:
 
 
 def whole_elements(sizes: list[int], item_bytes: int) -> list[int]:
-    """Rounded down to whole elements, none twice. Raises ValueError where one is less than an element."""
+    """Rounded down to whole elements, none twice. Raises ValueError if one is less than an element."""
     for one in sizes:
         if one < item_bytes:
             raise ValueError(f"{one} B is less than an element, which has {item_bytes} B")

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read(arguments: argparse.Namespace) -> Options:
-    """Raises ValueError for what makes no sense."""
+    """Raises ValueError for options that make no sense."""
     refuse_less(arguments, rows=1, width=1, iterations=1, warmup=0)
     forms, indices = listed(arguments, "forms", FORMS), listed(arguments, "indices", INDICES)
     contestants = parse_contestants(arguments.backends)

@@ -41,7 +41,7 @@ def forms(brought: Sequence[int], table: Table, outermost: bool) -> list[Bound]:
     """The bounds of one group. brought: k of each member. Members own equal shares of the table and of the result."""
     n, everything = len(brought), sum(brought)
     away = (n - 1) / n
-    # Of what the others bring a member gets the share that it owns.
+    # A member gets the share that it owns of the rows that the others bring.
     down = max(max(k * away, (everything - k) / n) for k in brought) * table.with_index
     up = table.result * away * table.with_index
     block = (table.rows * table.row_bytes + table.rows / 8) * away
@@ -56,7 +56,7 @@ def forms(brought: Sequence[int], table: Table, outermost: bool) -> list[Bound]:
 
 
 def bounds(brought: Mapping[str, Sequence[Sequence[int]]], table: Table) -> dict[str, Bound]:
-    """By level, of its busiest group. brought: by level from the inside out, k of each member of each group.
+    """By level, the bounds of its busiest group. brought: by level from the inside out, k of each member of each group.
 
     A level at which every group has one member moves nothing and is left out.
     """

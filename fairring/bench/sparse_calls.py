@@ -21,8 +21,8 @@ from fairring.bench.sparse_rows import Touched
 
 SPARSE, DENSE = "sparse", "dense"
 FORMS = (SPARSE, DENSE)
-SPARE = 0.8  # of the memory that a host has free, at most this much may be needed
-STAGING_BYTES = 64 << 20  # FAIRRING_TOTAL_MEMORY's default and what small calls have beside it, about
+SPARE = 0.8  # at most this share of a host's free memory may be needed
+STAGING_BYTES = 64 << 20  # about FAIRRING_TOTAL_MEMORY's default and the additional staging of small calls
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Entrant:
         return self.racer.contestant.name
 
     def needs(self, touched: Touched) -> int:
-        """Bytes on one rank, about, beside what all entrants' goes share."""
+        """About the bytes on one rank, besides the memory that all entrants' goes share."""
         row_bytes = touched.width * touched.dtype.itemsize
         most, result = max(map(len, touched.of_rank)), len(touched.union)
         if self.form == DENSE:
             return touched.rows * row_bytes + STAGING_BYTES
-        if self.racer.contestant.backend == STOCK:  # gathers everyone's rows, and adds them up one rank after another
+        if self.racer.contestant.backend == STOCK:  # gathers every rank's rows, and adds them up one rank after another
             return (3 * len(touched.of_rank) * most + 2 * result) * row_bytes
         return 2 * (most + result) * row_bytes + STAGING_BYTES
 
 
 @dataclass(frozen=True)
 class Host:
-    """What one rank sees of the computer that it runs on, which the machines of an emulated cluster share."""
+    """One rank's view of the computer that it runs on, which the machines of an emulated cluster share."""
 
     name: str
     free_bytes: int
@@ -60,7 +60,7 @@ class Host:
 
 
 def obstacle(entrant: Entrant, touched: Touched) -> str | None:
-    """Why its memory would not suffice; None: it does. Called by all ranks; the same answer on all."""
+    """The reason why its memory would not suffice; None: it does. Called by all ranks; the same answer on all."""
     hosts = [Host.here()] * dist.get_world_size()
     dist.all_gather_object(hosts, hosts[0])
     boots = [host.name.split()[1] for host in hosts]
@@ -74,7 +74,7 @@ def obstacle(entrant: Entrant, touched: Touched) -> str | None:
 
 
 def runners(touched: Touched, entrants: Sequence[Entrant]) -> list[Runner]:
-    """They share the dense table."""
+    """The runners share the dense table."""
     rows = touched.rows if any(entrant.form == DENSE for entrant in entrants) else 0
     dense = torch.zeros(rows, touched.width, dtype=touched.dtype)
 

@@ -28,7 +28,7 @@ def touched(rows: int, count: int, distribution: str, rank: int) -> Tensor:
     draw = torch.Generator().manual_seed(rank + 1)
     if distribution == UNIFORM:
         order: Tensor = torch.randperm(rows, generator=draw)
-    else:  # sorted by log weight + Gumbel noise, rows stand as a weighted draw without putting back takes them
+    else:  # sorted by log weight + Gumbel noise, rows are in the order of a weighted draw without replacement
         noise = -torch.empty(rows, dtype=torch.float64).exponential_(generator=draw).log()
         order = torch.argsort(torch.arange(1.0, rows + 1, dtype=torch.float64).log() - noise)
     return order.narrow(0, 0, count)
@@ -49,7 +49,7 @@ class Touched:
         return rows
 
     def brought(self, places: list[Placement]) -> dict[str, list[list[int]]]:
-        """By level, how many rows each member of each group brings: ranks, machines, sites."""
+        """By level, the number of rows that each member of each group brings: ranks, machines, sites."""
         machines = {place.machine: (place.site, place.machine) for place in places}
         sites = {place.site for place in places}
 
@@ -76,9 +76,9 @@ class Touched:
         dense.index_copy_(0, self.of_rank[rank], self._patterns[self._phases(rank, turn)])
 
     def wrong(self, result: Tensor, turn: int) -> int:
-        """How many elements of a result, dense or sparse, are not the sum; all of them where the rows are others."""
+        """The number of elements of a result, dense or sparse, that are not the sum; all of them if the rows differ."""
         world = len(self.of_rank)
-        # How often each pattern comes together in each row.
+        # How often each pattern occurs together in each row.
         counts = torch.zeros(self.rows, self._period)
         for rank in range(world):
             counts[self.of_rank[rank], self._phases(rank, turn)] += 1

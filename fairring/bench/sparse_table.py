@@ -28,14 +28,14 @@ class Speeds:
     site_link: float | None
 
     def least_seconds(self, bounds: Mapping[str, Bound]) -> float | None:
-        """What the bounds' bytes take on the networks, the slower of the two counting."""
+        """The time that the bounds' bytes take on the networks: the longer of the two."""
         pairs = (("rail", self.link), ("site", self.site_link))
         return max((bounds[level].bytes / speed for level, speed in pairs if speed and level in bounds), default=None)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one course. touched: rows of the rank that touches most. scores: with backend and form."""
+    """The measurements of one course. touched: rows of the rank that touches most. scores: with backend and form."""
 
     drawn: str
     density: float

@@ -1,4 +1,4 @@
-"""The tables for people: one of the times, one of what they cost. Columns as docs/bench.md explains them."""
+"""The tables for people: one of the times, one of the costs. Columns as docs/bench.md explains them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from fairring.bench.rows import Row
 from fairring.bench.sizes import format_size
 
-WIDTH = 140  # columns where the output is no terminal
+WIDTH = 140  # columns if the output is no terminal
 MISSING = "-"
 
 Cell = Callable[[Row], str]
@@ -23,7 +23,7 @@ def number(value: float | None, form: str, scale: float = 1.0) -> str:
 
 
 def amount(size_bytes: int) -> str:
-    """In three digits, with its unit: 13.1 MB."""
+    """With three digits and its unit: 13.1 MB."""
     for unit, scale in (("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= scale:
             return f"{size_bytes / scale:.3g} {unit}"
@@ -74,7 +74,7 @@ COSTS: tuple[tuple[str, Cell], ...] = (
 
 
 def make_table(title: str, columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Table:
-    """A line between sizes, the backends of one size together."""
+    """A table with a line between sizes and the backends of one size together."""
     table = plain_table(title, [name for name, _ in columns])
     for place, row in enumerate(rows):
         last = place + 1 == len(rows) or rows[place + 1].size_bytes != row.size_bytes
@@ -83,7 +83,7 @@ def make_table(title: str, columns: Sequence[tuple[str, Cell]], rows: Sequence[R
 
 
 def plain_table(title: str, columns: Sequence[str]) -> Table:
-    """The first two columns hold names, the others figures."""
+    """A plain table: the first two columns hold names, the others figures."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for place, name in enumerate(columns):
         table.add_column(name, justify="left" if place == 1 else "right", no_wrap=True)
@@ -91,5 +91,5 @@ def plain_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def console() -> Console:
-    """The console for the results. It is wide enough for the tables where it is no terminal."""
+    """The console for the results. If it is no terminal it is wide enough for the tables."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)

@@ -49,7 +49,7 @@ class ByteModel(nn.Module):
 
 @dataclass
 class Training:
-    """On one backend. seconds: of the slowest rank, one per round."""
+    """The training on one backend. seconds: of the slowest rank, one per round."""
 
     replica: Any
     optimizer: torch.optim.Optimizer
@@ -60,7 +60,7 @@ class Training:
         return sum(parameter.nbytes for parameter in self.replica.parameters())
 
     def step(self, inputs: Tensor, targets: Tensor) -> float:
-        """Seconds on this rank."""
+        """One step. Returns the seconds on this rank."""
         dist.barrier()
         begin = time.perf_counter()
         self.optimizer.zero_grad()
@@ -94,7 +94,7 @@ def train(
 
 
 def _done(gradients: Tensor) -> torch.futures.Future[Tensor]:
-    """What a communication hook of DDP's returns that leaves every rank its own gradients."""
+    """The result of a DDP communication hook that leaves every rank its own gradients."""
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradients)
     return done
@@ -104,7 +104,7 @@ def _prepare(group: Any, shape: Shape) -> Training:
     torch.manual_seed(1)
     model = ByteModel(shape)
     replica = DistributedDataParallel(model, process_group=group, bucket_cap_mb=shape.bucket_mib)
-    # Without state of its own: what an optimizer does with the gradients is no part of the exchange.
+    # Plain SGD has no state: the optimizer's work on the gradients is no part of the exchange.
     return Training(replica, torch.optim.SGD(replica.parameters(), lr=LEARNING_RATE))
 
 

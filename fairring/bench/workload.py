@@ -1,4 +1,4 @@
-"""What all benchmarks do alike: common options, the network's speed before and after, conditions, heading and file."""
+"""The common part of all benchmarks: options, the network's speed before and after, conditions, heading and file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Report:
         self.measure_links()
 
     def measure_links(self) -> None:
-        """Called by all ranks at once, once more after what is measured."""
+        """Called by all ranks at once, and once more after the measurement."""
         self._links.append(self._job.measure_link())
         self._site_links.append(self._job.measure_site_link())
 
@@ -88,7 +88,7 @@ class Report:
 
 
 def print_heading(out: Any, facts: dict[str, Any], what: str) -> None:
-    """what: was measured."""
+    """what: the thing that was measured."""
     from fairring.bench.conditions import heading
 
     for line in heading(facts):
@@ -99,7 +99,7 @@ def print_heading(out: Any, facts: dict[str, Any], what: str) -> None:
 
 
 def _fastest(links: Sequence[LinkSpeed | None]) -> float | None:
-    """The fastest of several measurements of a link: what slowed the others was no property of the link."""
+    """The fastest of several measurements of a link: a slowdown of the others was no property of the link."""
     return max((link.slowest for link in links if link), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What does not look right, and what to do about it: a pure function of what was found."""
+"""The warnings, each with advice: a pure function of the facts that were found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def advice(systems: Sequence[dict[str, Any]], machines: Sequence[str], rdma_refused: str) -> list[str]:
-    """systems: what describe() said on each rank; machines: of each rank. One sentence or two for each warning."""
+    """systems: describe()'s result on each rank; machines: of each rank. One sentence or two for each warning."""
     several = len(set(machines)) > 1
     found = []
     if several and rdma_refused and any(system["rdma"] for system in systems):
@@ -65,6 +65,6 @@ def _versions(systems: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _ranks(systems: Sequence[dict[str, Any]], holds: Callable[[dict[str, Any]], bool]) -> str:
-    """ "rank 0" or "ranks 0, 2"; empty where it holds for none."""
+    """ "rank 0" or "ranks 0, 2"; empty if there is none."""
     ranks = [str(rank) for rank, system in enumerate(systems) if holds(system)]
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else ""

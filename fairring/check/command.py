@@ -1,8 +1,8 @@
-"""What Fairring sees on this machine and, started on every rank, between all of them: `torchrun ... -m fairring check`
+"""Show what Fairring sees on this machine or, on every rank, between all of them: `torchrun ... -m fairring check`
 
-Machines, interfaces, RDMA devices and why each is or isn't used, GPUs, the transport of each level with its measured
-latency and bandwidth, the plan for 25 MiB, and warnings with what to do. Rank 0 prints. Without a launcher's variables
-(MASTER_ADDR) it looks at this machine alone.
+Prints machines, interfaces, RDMA devices and why each is or isn't used, GPUs, the transport of each level with its
+measured latency and bandwidth, the plan for 25 MiB, and warnings with advice. Rank 0 prints. Without a launcher's
+variables (MASTER_ADDR) it looks at this machine alone.
 """
 
 from __future__ import annotations

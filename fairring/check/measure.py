@@ -1,4 +1,4 @@
-"""Latency and bandwidth of each level, as Fairring's own all-reduce has them: in groups that have that level alone.
+"""Latency and bandwidth of each level, as Fairring's own all-reduce has them: in groups that have only that level.
 
 All groups of a level are measured at once, as they work at once in a real all-reduce, so a rank's bandwidth is its
 share. The slowest rank's median counts.
@@ -21,7 +21,7 @@ ROUNDS_SMALL, ROUNDS_LARGE, WARM_UP = 50, 7, 3
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one level. peers: those of the largest group."""
+    """The measurements of one level. ranks: those of its largest group."""
 
     level: str
     ranks: int
@@ -56,12 +56,12 @@ def _alike(ranks: Sequence[int], names: Sequence[str]) -> list[list[int]]:
 
 
 def _across(groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The first of all, the second of all that have one, and so on."""
+    """The first of each, then the second of each that has one, and so on."""
     return [[ranks[place] for ranks in groups if place < len(ranks)] for place in range(max(map(len, groups)))]
 
 
 def measure(machines: Sequence[str], sites: Sequence[str]) -> list[Measured]:
-    """On all ranks at once; the same result on all."""
+    """To be called on all ranks at once; the same result on all."""
     return [_measure_level(level, groups) for level, groups in groups_of(machines, sites).items()]
 
 
@@ -72,7 +72,7 @@ def _measure_level(level: str, groups: list[list[int]]) -> Measured:
     before = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
     large = _slowest(_median(mine, LARGE_BYTES, ROUNDS_LARGE))
     after = _slowest(_median(mine, SMALL_BYTES, ROUNDS_SMALL))
-    small = min(before, after)  # what else a machine does for a moment can cover all small calls of one go
+    small = min(before, after)  # other work on a machine can slow all small calls of one go for a moment
     for group in made:
         if group is mine:
             dist.destroy_process_group(group)
@@ -82,7 +82,7 @@ def _measure_level(level: str, groups: list[list[int]]) -> Measured:
 
 
 def _median(group: Any, size: int, rounds: int) -> float:
-    """Seconds of one call; 0 where this rank is in no group of the level."""
+    """Seconds of one call; 0 if this rank is in no group of the level."""
     dist.barrier()
     if group is None:
         return 0.0

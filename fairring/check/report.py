@@ -1,4 +1,4 @@
-"""Everything that was found, as one value for both outputs: JSON as it is, and the table for people."""
+"""The report as one value for both outputs: JSON as it is, and the table for people."""
 
 from __future__ import annotations
 

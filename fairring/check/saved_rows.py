@@ -1,4 +1,4 @@
-"""Measurements as the planner's cost rows: the inverse of docs/algorithms.md's formulas for one level alone."""
+"""Measurements as the planner's cost rows: the inverse of docs/algorithms.md's formulas for a single level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairring.check.measure import LARGE_BYTES, Measured
 from fairring.cost_rows import Row
 
-LEAST_LATENCY = 1e-6  # seconds; below it is noise
+LEAST_LATENCY = 1e-6  # seconds; less is noise
 
 
 def rows(measured: Sequence[Measured], built_in: Sequence[Row]) -> list[Row]:

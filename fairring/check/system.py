@@ -1,4 +1,4 @@
-"""What this rank's machine has: its interface, its RDMA devices, its GPUs, its limits, its versions. Plain values."""
+"""The facts of this rank's machine: interface, RDMA devices, GPUs, limits, versions. Plain values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEER_MEMORY = Path("/sys/module/nvidia_peermem")
 
 
 def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
-    """addresses: at which the other ranks reach this one. peers: how many it might have."""
+    """addresses: at which the other ranks reach this one. peers: the number that it might have."""
     import torch
 
     from fairring import _core
@@ -39,7 +39,7 @@ def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The model's name, or the architecture where the system does not give it (aarch64)."""
+    """The model's name, or the architecture if the system does not give it (aarch64)."""
     match = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text() if CPU_INFO.exists() else "", re.MULTILINE)
     return match[1] if match else os.uname().machine
 
@@ -58,7 +58,7 @@ def versions() -> dict[str, str]:
 
 
 def interface_of(address: str) -> str:
-    """The name of the interface with that IP address; empty where there is none."""
+    """The name of the interface with that IP address; empty if there is none."""
     from fairring import facts
     from fairring.config import ConfigError
 
@@ -72,7 +72,7 @@ def interface_of(address: str) -> str:
 
 
 def interface(name: str) -> dict[str, Any]:
-    """speed in Mbit/s, None where the system does not say (virtual ones)."""
+    """speed in Mbit/s, None if the system does not say (virtual ones)."""
     home = NETWORK / name if name else Path("/nonexistent")
     off = Path(IPV6_OFF.format(name))
     speed = _number(home / "speed")

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-NARROWEST = 120  # columns where the output is no terminal
+NARROWEST = 120  # columns if the output is no terminal
 
 
 def show(report: dict[str, Any]) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import fairring
 
-PACKAGES = Path(fairring.__file__).parent.parent  # where the children, too, find this package and no other
+PACKAGES = Path(fairring.__file__).parent.parent  # where the children find this same package too
 MOST_LINES = 4
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. found: its result, None where it has none. error: why, empty where it ended well."""
+    """How a process ended. found: its result; None: it has none. error: the reason, empty if it ended well."""
 
     found: Any
     error: str
@@ -63,7 +63,7 @@ def _why(code: int, stderr: str) -> str:
 
 
 def _last_words(text: str | None) -> str:
-    """The error behind a traceback, or the last lines."""
+    """The error at the end of a traceback, or the last lines."""
     plain = re.sub(r"^\[rank\d+\]: ?", "", text or "", flags=re.MULTILINE)  # torch writes this before each line
     plain = re.sub(r"^\[[IWE]\d{4} .*\n?", "", plain, flags=re.MULTILINE)  # torch's log
     _, _, behind = plain.rpartition("Traceback (most recent call last):")

@@ -1,8 +1,8 @@
-"""What a bug report needs: this machine, this installation, and whether two ranks of it can work together.
+"""Report on this machine and this installation, and try whether two ranks here can work together.
 
-It prints versions, processor, limits, interfaces and the variables in force, sums tensors between two ranks on this
-machine, and says what is wrong and what to do. It needs no other machine, no GPU and, to say something, no working
-torch. The exit code is 1 if anything failed. `fairring check` looks at all ranks of a job together.
+Prints what a bug report needs: versions, processor, limits, interfaces and the variables in force. Sums tensors between
+two ranks on this machine, and says what is wrong and what to do. Needs no other machine and no GPU, and reports even
+without a working torch. The exit code is 1 if anything failed. `fairring check` looks at all ranks of a job together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything that the doctor finds, as one value for both outputs."""
+"""The doctor's results, as one value for both outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairring.doctor import findings, installation, machine, network, trials, va
 
 
 def examine(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """seconds: the limit of each trial and import. What keeps a secret is left out of all texts."""
+    """seconds: the limit of each trial and import. Secret values are left out of all texts."""
     imports = installation.imports(environment, seconds)
     settings, config = _settings(environment)
     works = not (settings["error"] or imports["torch"]["error"] or imports["module"]["error"])
@@ -29,7 +29,7 @@ def examine(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
 
 
 def _settings(environment: Mapping[str, str]) -> tuple[dict[str, str], Config]:
-    """Default ones where those in force can't be used."""
+    """Default settings if those in force can't be used."""
     try:
         return {"error": ""}, Config.from_environment(environment)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What passes, what is doubtful and what fails on this machine, and what to do: a pure function of the facts."""
+"""The findings on this machine (pass, doubtful or fail), each with advice: a pure function of the facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL_SHARED_MEMORY = 64 * MIB  # Docker's default for /dev/shm
 
 @dataclass(frozen=True)
 class Finding:
-    """level: one of PASS, WARN, FAIL. advice: what to do, empty where it passes."""
+    """level: one of PASS, WARN, FAIL. advice: the remedy, empty if it passes."""
 
     level: str
     what: str
@@ -146,7 +146,7 @@ def _memory(machine: Mapping[str, Any], config: Config) -> Iterator[Finding]:
 
 
 def _available(machine: Mapping[str, Any]) -> int | None:
-    """Bytes, of the machine or what the cgroup leaves."""
+    """Bytes of the machine, or as many as the cgroup leaves."""
     limit, used = machine["memory_limit"], machine["memory_used_of_limit"]
     left = [limit - used] if limit is not None and used is not None else []
     free = [machine["available_memory"]] if machine["available_memory"] is not None else []

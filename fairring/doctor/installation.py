@@ -1,4 +1,4 @@
-"""Versions, and what torch and the C++ module say when they are imported."""
+"""Versions, and the results of importing torch and the C++ module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "ncc
 
 
 def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """What torch and the module say, each with "error": empty where it can be imported. Both at once."""
+    """The reports of torch and the module, each with "error": empty if it can be imported. Both run at once."""
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(child.run, ["-c", TORCH], environment, seconds)
         module = pool.submit(child.run, ["-m", "fairring.doctor.module"], environment, seconds)
@@ -33,7 +33,7 @@ def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
 
 
 def versions() -> dict[str, Any]:
-    """Without importing torch. Empty texts: not known here."""
+    """The versions, without importing torch. Empty texts: not known here."""
     return {
         "fairring": _version_of("fairring"),
         "built_for_torch": ", ".join(minors_here()),

@@ -1,4 +1,4 @@
-"""Processor, memory and limits of this machine, and what a container leaves of them. Standard library only."""
+"""Processor, memory and limits of this machine, and a container's share of them. Standard library only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _cgroup_file(controller: str, name: str) -> str | None:
 
 
 def _cgroup(controller: str) -> str:
-    """Its path below the mount, "" where the system does not say."""
+    """Its path below the mount; "" if the system does not say."""
     file = PROC / "self" / "cgroup"
     for line in file.read_text().splitlines() if file.exists() else []:
         _, controllers, path = line.split(":", 2)

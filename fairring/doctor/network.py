@@ -1,4 +1,4 @@
-"""Interfaces of this machine, and what names stand for here. Standard library only."""
+"""Interfaces of this machine, and the addresses that names stand for here. Standard library only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def resolve(name: str) -> dict[str, Any]:
-    """Addresses that a name stands for, and why there are none. A name server that is silent is not waited for long."""
+    """The addresses that a name stands for, or why there are none. A silent name server is not waited for long."""
     found: dict[str, Any] = {"addresses": [], "error": f"no answer within {NAME_SECONDS:g} s"}
 
     def ask() -> None:
@@ -56,7 +56,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _interface(name: str) -> dict[str, Any]:
-    """speed: in Mbit/s, None where the driver does not say."""
+    """speed: in Mbit/s; None if the driver does not say."""
     state = NETWORK / name / "operstate"
     try:
         address = facts.address_of(name)

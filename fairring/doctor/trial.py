@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def wrong_elements(rank: int, elements: int) -> int:
-    """Elements of one all-reduce that are not what the ranks' values add up to."""
+    """The number of elements of one all-reduce that differ from the sum of the ranks' values."""
     values = torch.arange(elements, dtype=torch.float32) % MOST_VALUE
     tensor = values * (rank + 1)
     dist.all_reduce(tensor)

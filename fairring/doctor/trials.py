@@ -30,7 +30,7 @@ def _trial(environment: Mapping[str, str], of_rank: list[dict[str, str]], second
         file = str(Path(folder) / "store")
 
         def play(rank: int) -> child.Ended:
-            # Half of the time for the group, so that a rank says itself what it waits for.
+            # Half of the time for the group, so that a rank itself reports what it waits for.
             words = ["-m", "fairring.doctor.trial", str(rank), file, str(seconds / 2)]
             return child.run(words, {"OMP_NUM_THREADS": "1", **environment, **of_rank[rank]}, seconds)
 

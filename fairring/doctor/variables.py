@@ -25,7 +25,7 @@ NAMES = (
 )
 SECRET_WORDS = ("SECRET", "KEY", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 HIDDEN = "(set)"
-LEAST_SECRET = 4  # characters: shorter ones, such as "1", stand in texts that tell nothing
+LEAST_SECRET = 4  # characters: shorter values, such as "1", occur in texts that reveal nothing
 
 
 def in_force(environment: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def _is_secret(name: str) -> bool:
 
 
 def without_secrets(value: Any, environment: Mapping[str, str]) -> Any:
-    """The same value of lists, dicts and texts, in which no text shows what a secret variable holds."""
+    """The same value of lists, dicts and texts, in which no text shows the value of a secret variable."""
     if isinstance(value, dict):
         return {key: without_secrets(one, environment) for key, one in value.items()}
     if isinstance(value, list):

@@ -33,7 +33,7 @@ sys.exit(import_module("fairring.lab." + module).main(sys.argv[3:]))
 
 @dataclass(frozen=True)
 class Machine:
-    """The namespaces of a machine, None where the lab has none, and the lines that its hosts file needs besides."""
+    """The namespaces of a machine, None if the lab has none, and the extra lines for its hosts file."""
 
     user: int | None = None
     net: int | None = None
@@ -46,7 +46,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a process is started. inherit_output: it writes where the lab writes, so that it sees a terminal."""
+    """How a process is started. inherit_output: it writes where the lab writes, so it sees a terminal."""
 
     machine: Machine
     environment: Mapping[str, str]
@@ -87,13 +87,13 @@ class Child:
             os.set_blocking(pipe_end.fileno(), False)
 
     def signal(self, signum: int) -> None:
-        """To the whole process group. Nothing happens once the leader has ended."""
+        """Sends a signal to the whole process group. No effect once the leader has ended."""
         if self.code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
 
     def reap(self) -> int:
-        """After `ended` became readable: kills what the leader left behind in its group, and returns the code."""
+        """To be called after `ended` became readable: kills processes left in its group, and returns the code."""
         self.signal(signal.SIGKILL)
         code = self._process.wait()
         self.code = 128 - code if code < 0 else code

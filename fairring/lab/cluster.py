@@ -1,7 +1,7 @@
-"""What a lab emulates, as data: which rank stands on which machine, and how each machine is linked to which bridge.
+"""The cluster that a lab emulates, as data: each rank's machine, and each machine's links to bridges.
 
-Pure arithmetic: no process, no network. The links are a list and name their bridge, so that a description with more
-bridges (sites) or several links per machine needs no new words. Everything a user can get wrong is checked here.
+Pure arithmetic: no process, no network. The links are a list and name their bridge, so a description with more bridges
+(sites) or several links per machine needs no new words. Everything that a user can get wrong is checked here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MACHINES_PER_OCTET = 250
 
 
 class LabError(RuntimeError):
-    """The lab cannot do what was asked; the text says who, what and what to do."""
+    """The lab cannot do what was asked; the text names the culprit, the problem and the remedy."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank stands."""
+    """A rank's place in the cluster."""
 
     rank: int
     machine: int
@@ -90,7 +90,7 @@ def interface_name(number: int) -> str:
 
 
 def machine_address(machine: int, interface: int = 0) -> str:
-    """The IPv4 address of a machine's interface; it means something inside the lab only."""
+    """The IPv4 address of a machine's interface, valid only inside the lab."""
     high, low = divmod(machine, _MACHINES_PER_OCTET)
     return f"10.{_FIRST_SUBNET + interface}.{high}.{low + 1}"
 
@@ -121,7 +121,7 @@ def parse_rates(text: str, interfaces: int) -> list[int | None]:
 
 
 def parse_own_rates(text: str, machines: int) -> dict[int, int | None]:
-    """'1=100mbit,3=none' as the rates of machines 1 and 3; nothing where there is no text."""
+    """'1=100mbit,3=none' as the rates of machines 1 and 3; empty without a text."""
     rates: dict[int, int | None] = {}
     for part in filter(None, text.split(",")):
         number, _, rate = part.partition("=")

@@ -98,14 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
         printer.say(str(error))
         return _LAB_FAILED
     except BrokenPipeError:
-        # As for any program whose reader has gone; what is still buffered must not fail again when Python exits.
+        # As for any program whose reader has gone; buffered output must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
 
 @contextmanager
 def _passing_signals_on(lab: Lab) -> Iterator[None]:
-    """Python's handlers do nothing; the number of every signal arrives as a byte where the lab waits."""
+    """Python's handlers do nothing; the number of every signal arrives as a byte at a descriptor that the lab polls."""
     receiver, sender = socket.socketpair()
     with receiver, sender:
         receiver.setblocking(False)

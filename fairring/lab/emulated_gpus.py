@@ -19,11 +19,11 @@ OPERATORS = "libemulated_torch.so"  # torch's, which the emulated runtime loads 
 
 
 def variables(number: int, inherited: Mapping[str, str], torch: str | None = None) -> dict[str, str]:
-    """What a rank is to be started with.
+    """The environment variables with which to start a rank.
 
-    number: the devices of each machine. torch: its version; None: that of the one which is installed.
+    number: devices of each machine. torch: its version; None: the installed one.
 
-    Raises LabError where the number makes no sense, or the libraries have not been built for that torch.
+    Raises LabError if the number makes no sense, or if the libraries have not been built for that torch.
     """
     if not 1 <= number <= MOST:
         raise LabError(f"--emulated-gpus {number} is no number of devices; give 1 to {MOST}")

@@ -1,4 +1,4 @@
-"""The variables a rank is started with: what torchrun sets, and what a machine of the lab needs besides.
+"""The variables that a rank is started with: torchrun's, and those that a machine of the lab needs as well.
 
 TORCHELASTIC_USE_AGENT_STORE stays unset, since no agent of torchrun holds the store here: rank 0 makes it.
 """
@@ -13,7 +13,7 @@ from fairring.lab.cluster import Place
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the ranks meet. interfaces: of every machine; the first reaches the master.
+    """The ranks' meeting point. interfaces: of every machine; the first reaches the master.
 
     shared_network: all machines stand in one network namespace, so only a name of their own tells them apart.
     sites: of each machine, its site's number.
@@ -33,7 +33,7 @@ def rank_environment(
     meeting: Meeting,
     inherited: Mapping[str, str],
 ) -> dict[str, str]:
-    """inherited: the environment that the variables are added to; what the user set there is respected."""
+    """inherited: the environment to which the variables are added; the user's own settings in it are respected."""
     world = str(sum(machines))
     environment = {
         "OMP_NUM_THREADS": "1",

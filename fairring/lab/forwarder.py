@@ -1,4 +1,4 @@
-"""The long way between the sites of a lab: what comes out of one site's tap goes into another's after the delay.
+"""The long way between the sites of a lab: frames from one site's tap go into another's after the delay.
 
 A process of its own, for the kernel may have nothing that delays packets. It learns who stands where as a switch does.
 Rates are the kernel's work, on the way to the taps. Frames come and go with their virtio header, so up to 64 KiB of a
@@ -20,7 +20,7 @@ from fairring.lab import namespaces
 _HEADER = 10  # bytes of virtio_net_hdr before each frame
 _LONGEST = _HEADER + 14 + 65536
 _MOST_AT_ONCE = 64  # frames of a tap, before others get their turn
-_URGENT = -10  # of the processor: a forwarder that waits for it delays more than it should
+_URGENT = -10  # of the processor: a forwarder that waits for the processor delays frames too much
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,10 +40,10 @@ class Trunk:
 
     def __init__(self, taps: Sequence[int]) -> None:
         self.taps = list(taps)
-        self._homes: dict[bytes, int] = {}  # the tap behind which an address stands
+        self._homes: dict[bytes, int] = {}  # by address, the tap behind which it stands
 
     def targets(self, source: int, frame: bytes) -> list[int]:
-        """The taps that the frame goes to: all others where nobody knows its address."""
+        """The taps that the frame goes to: all others if its address is unknown."""
         to, origin = frame[_HEADER : _HEADER + 6], frame[_HEADER + 6 : _HEADER + 12]
         self._homes[origin] = source
         home = self._homes.get(to)
@@ -53,7 +53,7 @@ class Trunk:
 
 
 def forward(trunks: Sequence[Trunk], delay: float) -> None:
-    """For ever. The delay is the same for all frames, so they are due in the order in which they came."""
+    """Runs for ever. The delay is the same for all frames, so they are due in the order in which they came."""
     trunk_of = {tap: trunk for trunk in trunks for tap in trunk.taps}
     waiting: deque[tuple[float, list[int], bytes]] = deque()
     while True:

@@ -71,7 +71,7 @@ class Keeper:
         self._send({"guard": pid})
 
     def release(self, pid: int) -> None:
-        """The process has been reaped: its number may become somebody else's."""
+        """The process has been reaped: its number may be reused."""
         self._send({"release": pid})
 
     def set_link(self, machine: int, up: bool, interface: int | None = None) -> None:

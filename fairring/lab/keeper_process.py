@@ -1,4 +1,4 @@
-"""The keeper: a process beside the lab that holds the namespaces and, when the lab dies, kills what the lab started.
+"""The keeper: a process beside the lab that holds the namespaces and, when the lab dies, kills the lab's processes.
 
 It lives until the lab's process ends (a pidfd: precise even where a forked child of the lab still holds the socket)
 or the lab closes the socket. The lab may be killed with -9 at any moment: the kernel then frees the namespaces along
@@ -61,7 +61,7 @@ class _Keeper:
         return True
 
     def serve(self, lab: int) -> None:
-        """Until the lab is gone; whatever it left running dies with it."""
+        """Runs until the lab is gone; processes that the lab left running die then."""
         poll = select.poll()
         poll.register(lab, select.POLLIN)
         poll.register(self._channel, select.POLLIN)

@@ -1,4 +1,4 @@
-"""A running lab: the ranks, their output, their end. One thread, the caller's, drives it in whatever call it waits in.
+"""A running lab: the ranks, their output, their end. The caller's thread drives it in any call that waits.
 
 Between such calls the ranks run on but nobody reads their output. On every way out of the context manager all processes
 of the lab are dead and its network is gone; if the lab's process itself is killed, its keeper sees to that.
@@ -35,12 +35,12 @@ _LAST_WORDS = 2000
 
 
 class LabTimeoutError(LabError):
-    """Something did not happen in the time it was given."""
+    """Something did not happen in the given time."""
 
 
 @dataclass(frozen=True)
 class Cable:
-    """The links of a machine, or one; pulled at the bridge's end, so it keeps its addresses and hears nothing."""
+    """The links of a machine, or one of them, pulled at the bridge's end: it keeps its addresses and hears nothing."""
 
     lab: Lab
     machine: int
@@ -56,7 +56,7 @@ class Cable:
 @final
 @dataclass(eq=False)
 class Lab:
-    """An emulated cluster that runs `command` once per rank. Raises LabError where the arguments make no sense."""
+    """An emulated cluster that runs `command` once per rank. Raises LabError if the arguments make no sense."""
 
     command: Sequence[str]
     machines: Sequence[int] = (2, 2)  # ranks of each machine
@@ -65,14 +65,14 @@ class Lab:
     network: str = "auto"  # "namespaces": an error where they aren't possible; "none": all in the present network
     env: Mapping[str, str] = field(default_factory=dict)  # on top of this process's environment
     grace: float = 30.0  # seconds that the other ranks have to end by themselves after one has failed
-    printer: Printer | None = None  # shows the output while it comes; without one all of it is in the result
+    printer: Printer | None = None  # shows the output as it comes; without a printer all of it is in the result
     only_rank: int | None = None  # with a printer: this rank writes straight to our own output, the others are hidden
     interfaces: int = 1  # of each machine; each has a link of its own
     sites: str = "1"  # or "3,1": machines of each, in order
     site_rate: str = "none"  # of each site's uplink in each direction
     site_delay: str = "0ms"  # from one site to another, one way
-    emulated_gpus: int = 0  # CUDA devices of each machine, which do not exist; 0: those that do
-    own_rates: str = ""  # of machines whose links have another: "1=100mbit,3=none"
+    emulated_gpus: int = 0  # emulated CUDA devices of each machine; 0: the real ones
+    own_rates: str = ""  # of machines whose links have another rate: "1=100mbit,3=none"
 
     def __post_init__(self) -> None:
         self._places = place_ranks(self.machines, self.order)
@@ -121,14 +121,14 @@ class Lab:
         return self
 
     def close(self) -> None:
-        """Kills what still runs and removes the network. May be called again."""
+        """Kills all remaining processes and removes the network. May be called again."""
         self.signal(signal.SIGKILL)
         for rank in self._running():
             self._reap(self._tasks[rank])
         self._cleanup.close()
 
     def wait(self, timeout: float | None = None) -> LabResult:
-        """Until all ranks have ended. timeout: seconds; past it all are killed and LabTimeoutError is raised."""
+        """Waits until all ranks have ended. timeout: seconds; past it all are killed and LabTimeoutError is raised."""
         if not self._pump(lambda: not self._running(), timeout):
             running = self._running()
             words = self._tasks[running[0]].records["stderr"].text[-_LAST_WORDS:]
@@ -146,7 +146,7 @@ class Lab:
         )
 
     def wait_for_output(self, rank: int, text: str, timeout: float = 60) -> None:
-        """Until the rank has written the text to stdout or stderr. Raises LabError if it ends without."""
+        """Waits until the rank has written the text to stdout or stderr. Raises LabError if it ends without."""
         task = self._tasks[rank]
 
         def written() -> bool:
@@ -159,14 +159,14 @@ class Lab:
             raise LabError(f"rank {rank} ended with code {task.child.code} and never wrote {text!r}: {words!r}")
 
     def pid(self, rank: int) -> int:
-        """The process of a rank that still runs. Raises LabError if it has ended."""
+        """The process of a running rank. Raises LabError if it has ended."""
         child = self._tasks[rank].child
         if child.code is not None:
             raise LabError(f"rank {rank} has no process any more: it ended with code {child.code}")
         return child.pid
 
     def signal(self, signum: int, rank: int | None = None) -> None:
-        """To the process group of one rank or of every rank that still runs."""
+        """Sends a signal to the process group of one rank or of every running rank."""
         for task in self._tasks if rank is None else [self._tasks[rank]]:
             task.child.signal(signum)
 
@@ -258,7 +258,7 @@ class Lab:
             self.printer.add(rank, stream, data)
 
     def _show_hidden(self, rank: int) -> None:
-        """The last words of a failed rank that was hidden."""
+        """Shows the last output of a failed rank that was hidden."""
         if self.printer is not None and self.only_rank not in (None, rank):
             for stream, record in self._tasks[rank].records.items():
                 self.printer.add(rank, stream, record.text.encode())
@@ -282,7 +282,7 @@ class Lab:
         return [rank for rank, task in enumerate(self._tasks) if task.child.code is None]
 
     def _pump(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Attends to everything until done() or past the timeout; returns done()."""
+        """Attends to all events until done() or the timeout; returns done()."""
         end = None if timeout is None else time.monotonic() + timeout
         while not done():
             now = time.monotonic()

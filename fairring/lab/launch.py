@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     if net:
         namespaces.enter(int(net), namespaces.NET)
     if hosts:
-        # Names are a convenience: where mounts are forbidden the lab does without.
+        # Names are a convenience: if mounts are forbidden the lab does without.
         with suppress(OSError):
             names.add(hosts)
     if parent:

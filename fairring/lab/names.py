@@ -1,4 +1,4 @@
-"""Names for the machines of a lab: a hosts file that the calling process alone sees, and what it starts or execs.
+"""Names for the machines of a lab: a hosts file that only the calling process, and what it starts or execs, sees.
 
 Without one, programs that ask for the name behind an address of the lab find none; torch complains of every connection.
 The file is in a tmpfs in a mount namespace of the process's own, so nothing is left behind, not even by a kill.
@@ -16,7 +16,7 @@ _COVERED = Path("/tmp")
 
 
 def add(lines: str) -> None:
-    """Puts the lines after those of the system's hosts file. Raises OSError where mounts aren't permitted."""
+    """Puts the lines after those of the system's hosts file. Raises OSError if mounts aren't permitted."""
     text = _HOSTS.read_bytes()
     namespaces.unshare(namespaces.MOUNT)
     namespaces.keep_mounts_private()
@@ -24,7 +24,7 @@ def add(lines: str) -> None:
     try:
         copy = _COVERED / "hosts"
         copy.write_bytes(text + b"\n" + lines.encode())
-        copy.chmod(0o644)  # whatever the user's mask is, a rank may become somebody else
+        copy.chmod(0o644)  # readable whatever the user's mask is: a rank may run as another user
         namespaces.bind(copy, _HOSTS)
     finally:
         namespaces.detach(_COVERED)

@@ -33,7 +33,7 @@ def enter(descriptor: int, kind: int) -> None:
 
 
 def enter_those_of(pid: int, names: Sequence[str] = ("user", "net")) -> None:
-    """Moves this process into the namespaces of another one, where they are not its own already. Raises OSError.
+    """Moves this process into another one's namespaces, except those that are its own already. Raises OSError.
 
     names: as in /proc/PID/ns, "user" before those that belong to it.
     """
@@ -55,7 +55,7 @@ def unshare_user_and_net() -> None:
     """
     user, group = os.geteuid(), os.getegid()
     unshare(USER | NET)
-    # The kernel wants setgroups denied before it lets somebody without privileges map a group.
+    # The kernel wants setgroups denied before it lets an unprivileged process map a group.
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         try:
             Path("/proc/self", name).write_text(text)
@@ -64,7 +64,7 @@ def unshare_user_and_net() -> None:
 
 
 def keep_mounts_private() -> None:
-    """What this process's mount namespace mounts stays in it; mounts made outside still come in. Raises OSError."""
+    """Keeps mounts made in this process's namespace inside it; outside mounts still come in. Raises OSError."""
     _mount(None, Path("/"), None, _RECURSIVE | _RECEIVE_ONLY)
 
 
@@ -74,12 +74,12 @@ def mount_tmpfs(directory: Path) -> None:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Lets the target's path lead to the source, which need not stay reachable. Raises OSError."""
+    """Makes the target's path lead to the source, which need not stay reachable. Raises OSError."""
     _mount(source, target, None, _BIND)
 
 
 def detach(target: Path) -> None:
-    """Takes away the topmost mount there; what is still in use of it lives on. Raises OSError."""
+    """Removes the topmost mount there; files in use live on. Raises OSError."""
     _check(_libc.umount2(bytes(target), _DETACH), f"umount of {target}")
 
 

@@ -31,7 +31,7 @@ _LONGEST_NEWS = 65536
 
 
 class Network:
-    """Made complete by its constructor, which raises OSError or pyroute2's NetlinkError where that isn't permitted."""
+    """Made complete by its constructor, which raises OSError or pyroute2's NetlinkError if that isn't permitted."""
 
     def __init__(self, machines: int, links: Sequence[Link]) -> None:
         self.user = self._enter_hub()
@@ -79,7 +79,7 @@ class Network:
 
     @staticmethod
     def _enter_hub() -> int | None:
-        """Returns the descriptor of the user namespace that was needed, None for root."""
+        """Returns the descriptor of the user namespace that was needed; None for root."""
         try:
             namespaces.unshare(namespaces.NET)
         except PermissionError:
@@ -117,7 +117,7 @@ class Network:
         return port
 
     def _await_carrier(self, ports: Sequence[int]) -> None:
-        """Until a port's carrier is up the kernel drops what is sent: the first connection would stall for a second."""
+        """Until a port's carrier is up the kernel drops packets: the first connection would stall for a second."""
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as news:
             news.bind((0, RTMGRP_LINK))
             news.settimeout(_CARRIER_SECONDS)

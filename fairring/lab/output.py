@@ -1,7 +1,7 @@
-"""What the ranks write: kept for the lab's result, and printed line by line with the rank in front.
+"""The output of the ranks: kept for the lab's result, and printed line by line with the rank in front.
 
-Bytes in, bytes out; used from one thread. Whole lines only: half a line waits for its end, so the lines of two ranks
-never mix. Of a line that was drawn over with carriage returns (a progress bar) only the last drawing is printed.
+Bytes in, bytes out; used from one thread. Only whole lines are printed: half a line waits for its end, so the lines of
+two ranks never mix. If a line was overwritten with carriage returns (a progress bar), only its last state is printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Record:
 
     def add(self, data: bytes) -> None:
         self._data += data
-        # Cut rarely: every cut moves what is kept.
+        # Cut rarely: every cut moves the kept bytes.
         if self._keep is not None and len(self._data) > 2 * self._keep:
             del self._data[: -self._keep]
 
@@ -42,7 +42,7 @@ class Lines:
     def add(self, data: bytes) -> list[bytes]:
         """Returns the lines that this completes."""
         *lines, rest = (self._rest + data).split(b"\n")
-        # Up to the last carriage return but one a progress bar's drawings are history; the last may be half of CR LF.
+        # Up to the last carriage return but one a progress bar's states are history; the last may be half of CR LF.
         self._rest = rest[max(rest.rfind(b"\r", 0, len(rest) - 1), 0) :]
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
@@ -50,7 +50,7 @@ class Lines:
         return [_last_drawing(line) for line in lines]
 
     def end(self) -> list[bytes]:
-        """Returns what stands after the last line's end."""
+        """Returns the text after the last line's end."""
         rest, self._rest = self._rest, b""
         return [_last_drawing(rest)] if rest else []
 
@@ -68,7 +68,7 @@ class Printer:
         self._lines: dict[tuple[int, str], Lines] = {}
 
     def add(self, rank: int, stream: str, data: bytes) -> None:
-        """data: empty at the stream's end. Raises BrokenPipeError when nobody reads the lab's output any more."""
+        """data: empty at the stream's end. Raises BrokenPipeError if the reader of the lab's output has gone."""
         lines = self._lines.setdefault((rank, stream), Lines())
         done = lines.add(data) if data else lines.end()
         if done:
@@ -77,7 +77,7 @@ class Printer:
             self._targets[stream].flush()
 
     def say(self, text: str) -> None:
-        """A word of the lab itself."""
+        """Prints a message of the lab itself."""
         self._targets["stderr"].write(f"fairring lab: {text}\n".encode())
         self._targets["stderr"].flush()
 

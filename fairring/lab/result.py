@@ -1,4 +1,4 @@
-"""What a lab has to say when it is over: a value, no behaviour."""
+"""The result of a lab that is over: a value without behaviour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabResult:
 
     @property
     def exit_code(self) -> int:
-        """The first failing rank's code, 0 if there is none."""
+        """The first failing rank's code; 0 if there is none."""
         return 0 if self.first_failed is None else self.exit_codes[self.first_failed]
 
     @property

@@ -1,4 +1,4 @@
-"""The rate of an interface: a token bucket on what leaves through it."""
+"""The rate of an interface: a token bucket on its outgoing packets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _BUCKET_SECONDS = 0.6e-3
 _SMALLEST_BUCKET = 16 * 1024
 _WHOLE_SEGMENT = 72_000
 _FAST_RATE = 300_000_000 // 8
-# What waits before the bucket, as in a switch: 20 ms of the rate, or what is on a long way there and back, as wide-area
-# routers have it, and room for some senders' windows on slow links.
+# The queue before the bucket, as in a switch: 20 ms of the rate, or the round trip's worth on a long way, as wide-area
+# routers have it. On slow links it has room for some senders' windows.
 _QUEUE_SECONDS = 20e-3
 _SMALLEST_QUEUE = 256 * 1024
 

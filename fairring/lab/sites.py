@@ -1,4 +1,4 @@
-"""The sites of a lab, as data: which machines stand in which, and the way between them. Pure arithmetic."""
+"""The sites of a lab, as data: the machines of each, and the links between them. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Uplink:
 
 
 def describe_uplinks(sites: Sites, interfaces: int) -> list[Uplink]:
-    """None where there is one site."""
+    """None if there is one site."""
     if len(sites.machines) < 2:
         return []
     return [
@@ -58,7 +58,7 @@ def bridge_name(interface: int, site: int, sites: int) -> str:
 
 
 def parse_sites(text: str, rate: str, delay: str, machines: int) -> Sites:
-    """From '2' (so many with as many machines each) or '3,1' (machines of each), '100mbit' or 'none', '20ms'."""
+    """From '2' (that many with as many machines each) or '3,1' (machines of each), '100mbit' or 'none', '20ms'."""
     if re.fullmatch(r"\d+(,\d+)*", text) is None:
         raise LabError(f"{text!r} is not a number of sites; write 2, or the machines of each such as 3,1")
     counts = [int(count) for count in text.split(",")]

@@ -1,4 +1,4 @@
-"""When the ranks that still run are made to end: after the grace period by TERM, and soon after that by KILL.
+"""When the remaining ranks are made to end: by TERM after the grace period, and soon after that by KILL.
 
 A clock's reading goes in and signals come out; it neither waits nor sends. The grace period lets the other ranks of a
 failed one come to their own errors, which say more than a death by TERM.
@@ -31,7 +31,7 @@ class Stopping:
             ]
 
     def translate(self, signum: int, now: float) -> int:
-        """The signal to pass on for one that the lab got: the second INT is a KILL."""
+        """The signal to pass on for one that the lab got: the second INT becomes a KILL."""
         self.begin(now)
         again = signum == signal.SIGINT and self._interrupted
         self._interrupted = self._interrupted or signum == signal.SIGINT

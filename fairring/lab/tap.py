@@ -1,4 +1,4 @@
-"""A tap: an interface whose other end is a descriptor of this process. Made in the namespace that it stands in.
+"""A tap: an interface whose other end is a descriptor of this process. Made in the namespace that holds it.
 
 It takes and gives whole segments of a stream, checksums unfinished, as between virtual machines.
 """

@@ -1,4 +1,4 @@
-"""A child of the lab that is attended: its output is read as it comes and its end is noticed, through one selector.
+"""A child that the lab attends to: its output is read as it comes and its end is noticed, through one selector.
 
 Owned by the lab, used from its thread.
 """
@@ -13,7 +13,7 @@ from fairring.lab.child import Child
 from fairring.lab.output import Record
 
 _READ_SIZE = 1 << 16
-# More than a pipe holds: what an escaped grandchild goes on writing isn't waited for.
+# More than a pipe holds: the lab does not wait for the output of an escaped grandchild.
 _MOST_READS_AFTER_END = 32
 
 
@@ -35,7 +35,7 @@ class Task:
             selector.register(pipe, selectors.EVENT_READ, partial(self._read, stream))
 
     def finish(self) -> int:
-        """Call it when the child has ended or must: what it left in its pipes is read. Returns its exit code."""
+        """Called when the child has ended or must end: reads the rest of its pipes. Returns its exit code."""
         code = self.child.reap()
         for stream in list(self.child.pipes):
             for _ in range(_MOST_READS_AFTER_END):

@@ -1,6 +1,6 @@
-"""What joins the sites of a lab, in the hub's namespace: a shaped cable from each site's bridge to a trunk.
+"""The links between the sites of a lab, in the hub's namespace: a shaped cable from each site's bridge to a trunk.
 
-A trunk is a bridge, or, where the way is long, a tap for each site and a process between them that delays
+A trunk is a bridge, or, for a link with a delay, a tap for each site and a process between them that delays packets
 (forwarder.py). Owned by the network; all of it vanishes with the keeper's process.
 """
 
@@ -20,7 +20,7 @@ from fairring.lab.sites import Uplink
 
 
 class Trunks:
-    """ports: of each site, the sites' ends of its cables. Raises OSError or pyroute2's NetlinkError."""
+    """ports: by site, the sites' ends of its cables. Raises OSError or pyroute2's NetlinkError."""
 
     def __init__(self, hub: IPRoute, uplinks: Sequence[Uplink]) -> None:
         self._hub = hub
@@ -30,7 +30,7 @@ class Trunks:
             _start_forwarder(uplinks[0].delay, taps)
 
     def _join(self, uplinks: Sequence[Uplink]) -> list[int]:
-        """Returns the taps of a trunk, if it has some."""
+        """Returns the taps of a trunk, if it has any."""
         taps = []
         if not uplinks[0].delay:
             self._make_bridge(uplinks[0].trunk)

@@ -1,8 +1,8 @@
-"""What the calls of a job waited for, by rank and link, in seconds, and what would be without it.
+"""The time that the calls of a job waited, by rank and link, in seconds, and the time to be gained without each cause.
 
-The time from the first call's end to the last one's is cut up by the oldest call that is not over. Until some rank
-makes it, nobody waits. Until all have made it, whoever comes last is waited for. Then its critical path says who is
-(path.py). A rank that is late for several calls at once is counted once.
+The time from the first call's end to the last one's is divided by the oldest call that is not over. Until some rank
+makes that call, no rank waits. Until all have made it, the call waits for the last rank. After that, its critical path
+names the cause (path.py). A rank that is late for several calls at once is counted once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Who = TypeVar("Who")
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another, above the machine, over the large messages seen."""
+    """A link from one rank to another, above the machine, measured over the large messages seen."""
 
     source: int
     target: int
@@ -33,7 +33,7 @@ class Link:
 
 @dataclass
 class CallBlame:
-    """What Blame is for all calls, for one call alone."""
+    """As Blame, but for a single call."""
 
     late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
@@ -42,11 +42,11 @@ class CallBlame:
 
 @dataclass
 class Blame:
-    """Seconds by cause and by who it is; ranks as the group counts them.
+    """Seconds by cause and by culprit; ranks as the group counts them.
 
-    span: from the first call's end to the last one's. late: exclusively this rank was waited for. late_machine: this
-    machine's ranks alone were. late_calls: for how many calls. links: by (source, target).
-    by_call: of each but the first, with whose end the span begins.
+    span: from the first call's end to the last one's. late: the calls waited for this rank only. late_machine: they
+    waited for ranks of this machine only. late_calls: the number of those calls. links: by (source, target).
+    by_call: one for each call but the first, at whose end the span begins.
     """
 
     ranks: list[RankTrace]
@@ -83,12 +83,12 @@ class Blame:
 
 
 def dearest(seconds: Mapping[Who, float], count: int) -> list[tuple[Who, float]]:
-    """The largest, with the largest first."""
+    """The largest values, the largest first."""
     return heapq.nlargest(count, seconds.items(), key=lambda entry: entry[1])
 
 
 def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
-    """ranks: of one group, each on its own clock. last: of so many calls only. Raises TraceError."""
+    """ranks: of one group, each on its own clock. last: only that many calls. Raises TraceError."""
     moves = offsets(ranks)
     there = [one.shifted(moves[one.rank].seconds) for one in ranks]
     numbers = sorted(set.intersection(*(_ended(one) for one in there)))
@@ -124,7 +124,7 @@ def _end(call: dict[int, Call]) -> float:
 
 
 def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
-    """before: when the last call was over. Returns when this one was."""
+    """before: when the last call was over. Returns when this one was over."""
     found.by_call.append(CallBlame())
     submitted = {rank: one.submitted for rank, one in call.items()}
     start = max(before, min(submitted.values()))
@@ -136,7 +136,7 @@ def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPat
     pieces = paths.of(call)
     left = end - arrived
     for piece in pieces:
-        taken = min(piece.seconds, left)  # of what lies behind the last submission
+        taken = min(piece.seconds, left)  # of the time after the last submission
         left -= taken
         if taken > 0:
             _add_piece(found, piece, taken)
@@ -177,7 +177,7 @@ def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
 
 
 def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
-    """As long as all of them would take if they went as quickly as the quickest tenth: messages and other slices hold
+    """The time that all of them would take at the speed of the fastest tenth: messages and other slices hold
     up the others, on any core."""
     taken: dict[str, list[float]] = defaultdict(list)
     for step in one.steps:
@@ -193,7 +193,7 @@ def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tupl
     for one in ranks:
         before: dict[int, float] = defaultdict(
             float
-        )  # by peer: when its last message was here, behind which others stood
+        )  # by peer: when its last message was here, behind which others waited
         for message in sorted(one.receives, key=lambda message: message.arrived):
             left = went.get((message.peer, one.rank, message.slice, message.verb))
             if left is not None and window[0] <= message.arrived <= window[1]:

@@ -1,8 +1,8 @@
 """One clock for the ranks of a job.
 
-Every heartbeat says what its rank's clock showed, and its receiver keeps the least that its own clock was ahead of
-that: what the two clocks differ by, plus the time of the quickest beat on its way. With that of both directions the
-difference is known, to half the sum of the two: whatever the ways take, the truth lies within that.
+Every heartbeat carries its rank's clock reading, and its receiver keeps the least lead of its own clock over that: the
+difference of the two clocks plus the time of the fastest beat on its way. The leads of both directions give the
+difference to within half of their sum, however long the ways take.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fairring.trace.records import RankTrace
 
 @dataclass(frozen=True)
 class Offset:
-    """seconds: what to add to a rank's times. error: by how much that may be wrong; None: it is not known."""
+    """seconds: to be added to a rank's times. error: by how much that may be wrong; None: unknown."""
 
     seconds: float
     error: float | None
 
 
 def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
-    """By rank, to the clock of the first: over the ranks between with the least error.
+    """By rank, the offset to the first rank's clock: over the chain of ranks with the least error.
 
-    A rank that nobody has exchanged beats with is placed by its machine's date, which may be wrong by anything.
+    A rank that has exchanged beats with no other is placed by its machine's date, which may be wrong by any amount.
     """
     by_rank = {one.rank: one for one in ranks}
     root = ranks[0].rank
@@ -48,13 +48,13 @@ def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
 
 
 def on_one_clock(ranks: Sequence[RankTrace]) -> list[RankTrace]:
-    """The same traces, all with the times of the first rank's clock."""
+    """The same traces, with all times on the first rank's clock."""
     moves = offsets(ranks)
     return [one.shifted(moves[one.rank].seconds) for one in ranks]
 
 
 def _between(here: RankTrace, there: RankTrace) -> Offset | None:
-    """What to add to the times of `there` to have those of `here`."""
+    """The offset that turns the times of `there` into those of `here`."""
     if here.machines[here.rank] == here.machines[there.rank]:
         return Offset(0.0, 0.0)
     if there.rank not in here.leads or here.rank not in there.leads:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    """The command's own exit code; of a command that a signal has ended 128 and its number, as shells have it."""
+    """Returns the command's own exit code; if a signal has ended it, 128 and the signal's number, as in shells."""
     directory = (arguments.into or Path(time.strftime("fairring-trace-%Y%m%d-%H%M%S"))).absolute()
     env = {**os.environ, "FAIRRING_TRACE": str(directory)}
     try:
@@ -50,7 +50,7 @@ def _record(arguments: argparse.Namespace) -> int:
         try:
             code = job.wait()
             break
-        except KeyboardInterrupt:  # the job has had it too
+        except KeyboardInterrupt:  # the job has received it too
             continue
     read = _read(directory, arguments, out=arguments.out or directory / "job.json")
     return (128 - code if code < 0 else code) or read

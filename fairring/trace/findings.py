@@ -1,4 +1,4 @@
-"""What made a job slow, and why: the ranks, machines and links that cost a tenth of its time or more, worst first."""
+"""The causes that made a job slow: the ranks, machines and links that cost a tenth of its time or more, worst first."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 from fairring.trace.blame import Blame, CallBlame, Link, dearest
 
-LEAST_SHARE = 0.1  # of the time, of a cause that is named
+LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
 _LOSSY = 0.01  # more than a full queue loses
-_TIMES_LOST = 3.0  # as many as others lose
-_QUEUED = 0.2  # share of the processor time wanted, that a rank whose core is taken stood in line for
+_TIMES_LOST = 3.0  # times the packets that others lose
+_QUEUED = 0.2  # a rank whose core is taken waits for this share of the processor time that it wants
 _TWICE = 2.0
-_MORE = 1.5  # is lost by all ranks of a machine than by any of them alone
-_PARTS = 8  # of the calls, in order: who is late is so in more than half of them
+_MORE = 1.5  # times the share that any single rank loses, for a loss of all ranks of a machine
+_PARTS = 8  # a late rank is late in more than half of these consecutive parts of the calls
 
 
 @dataclass(frozen=True)
 class Finding:
-    """seconds: of the whole time, that would be gained without it. who: "rank 5", "machine b" or "all ranks"."""
+    """seconds: of the whole time, to be gained without it. who: "rank 5", "machine b" or "all ranks"."""
 
     kind: str  # late, processor, link, loss, sums
     who: str
@@ -32,9 +32,9 @@ class Finding:
 
 
 def findings(found: Blame) -> list[Finding]:
-    """Nothing where nobody and nothing costs a tenth of the time."""
+    """The findings, worst first. Empty if no rank, machine or link costs a tenth of the time."""
     late = _dear(found, _late(found))
-    # Of a rank that comes late the others' data come all at once, and its sums stand in line behind them.
+    # A late rank receives the others' data all at once, so its sums queue up: that is no finding of its own.
     sums = [one for one in _sums(found) if one.who not in {other.who for other in late}]
     every = _dear(found, [*late, *_links(found), *sums])
     return sorted(every, key=lambda one: one.seconds, reverse=True)
@@ -126,7 +126,7 @@ def _sums(found: Blame) -> Iterator[Finding]:
 
 
 def _is_throughout(found: Blame, rank: int) -> bool:
-    """Whether it is waited for most in more than half of the parts, and not just once."""
+    """Whether the others wait for it most in more than half of the parts, and not just once."""
     parts = min(_PARTS, found.calls)
     most = 0
     for part in range(parts):
@@ -151,7 +151,7 @@ def _touches(found: Blame, link: Link, machine: str) -> bool:
 
 
 def _lost(found: Blame, links: Sequence[Link]) -> float:
-    """Share of the packets that went again."""
+    """The share of packets that were retransmitted."""
     counts = [
         found.ranks[index].packets.get(link.target, (0, 0)) for link in links for index in _of(found, link.source)
     ]

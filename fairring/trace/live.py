@@ -1,8 +1,8 @@
 """Traces of a live job: each process with FAIRRING_TRACE listens in that directory and writes its ranks' when asked.
 
-A unix socket, so the directory's permissions say who may ask; all that is read from it is a number of calls. The signal
-SIGUSR2 asks too, where nobody else handles it. One thread of Python's answers, which asks the C++ module and touches
-nothing else: it does so while the process's main thread is stuck in a call.
+It listens on a unix socket, so the directory's permissions say which users may ask; only a number of calls is read from
+it. The signal SIGUSR2 asks too, unless the program handles it. A Python thread answers; it asks the C++ module and
+touches nothing else, so it works while the process's main thread is stuck in a call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _served: dict[Path, int] = {}  # the process that serves each directory: a forke
 
 
 def serve(directory: Path) -> None:
-    """Begins to answer in that directory, for all of this process's groups. A second call does nothing."""
+    """Begins to answer in that directory, for all groups of this process. A second call does nothing."""
     if _served.get(directory) == os.getpid():
         return
     _served[directory] = os.getpid()
@@ -51,7 +51,7 @@ def serve(directory: Path) -> None:
 
 
 def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
-    """Has every process of this machine that listens there write the traces of its last calls, all at once.
+    """Asks every process of this machine that listens there to write the traces of its last calls, all at once.
 
     How many did, and what others said.
     """
@@ -87,7 +87,7 @@ def _heard(asking: socket.socket, end: float) -> str:
 def _on_signal() -> int | None:
     """A descriptor from which the stacks of all threads can be read whenever the signal comes.
 
-    None where somebody else handles it. The handler is faulthandler's, which runs while the main thread is stuck.
+    None if the program handles the signal. The handler is faulthandler's, which runs while the main thread is stuck.
     """
     if signal.getsignal(SIGNAL) != signal.SIG_DFL:
         return None
@@ -149,7 +149,7 @@ def _end(path: Path, process: int, stopping: int, thread: threading.Thread) -> N
 
 
 class _Short:
-    """The path by way of its directory's descriptor: addresses of unix sockets have 107 bytes at most."""
+    """The path relative to its directory's descriptor: addresses of unix sockets have 107 bytes at most."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,7 +1,7 @@
 """Serves the figures of a live job's ranks to Prometheus, at http://ADDRESS:PORT/metrics.
 
-The job runs with FAIRRING_TRACE=DIR. At each scrape the processes of this machine are asked, so every machine of the
-job has one of these; the job itself does not listen on any network. docs/grafana.json is a dashboard of these figures.
+The job runs with FAIRRING_TRACE=DIR. At each scrape it asks the processes of this machine, so every machine of the job
+needs one of these; the job itself does not listen on any network. docs/grafana.json is a dashboard of these figures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the server's threads have it from here
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # the server's threads get it from here
     registry = CollectorRegistry()
     registry.register(LiveJob(arguments.directory, arguments.last))
     try:
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class LiveJob:
-    """What Prometheus's client collects: the ranks of this machine, which are asked at every scrape."""
+    """The collector for Prometheus's client: it asks the ranks of this machine at every scrape."""
 
     def __init__(self, directory: Path, last: int) -> None:
         self._directory, self._last = directory, last
@@ -81,12 +81,12 @@ class LiveJob:
         except (TraceError, OSError) as error:
             print(f"fairring metrics: {error}", file=sys.stderr)
             return []
-        # What was written before is of ranks that have ended, or live on other machines.
+        # Older files belong to ranks that have ended or live on other machines.
         return [one for ranks in groups.values() for one in ranks if one.unix_now >= asked]
 
 
 def metrics(ranks: Sequence[RankTrace]) -> list[Metric]:
-    """The metrics of these ranks, whatever their groups. Times are in seconds."""
+    """The metrics of these ranks, of any groups. Times are in seconds."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
     def gauge(name: str, text: str, *more: str) -> GaugeMetricFamily:
@@ -129,7 +129,7 @@ def metrics(ranks: Sequence[RankTrace]) -> list[Metric]:
 
 
 def _waited(one: RankTrace) -> dict[int, float]:
-    """By whom was waited for. Steps of several slices wait at once: of each stretch of time one counts."""
+    """Seconds of waiting, by peer. Steps of several slices may wait at once: each moment counts for one of them."""
     waits = sorted((step.offered, step.heard, step.peer) for step in one.steps if step.waited and step.peer is not None)
     if not waits:
         return {}

@@ -1,4 +1,4 @@
-"""What this process's own rank knows, without any other's trace."""
+"""The explanation that this process's rank can give by its own trace, without any other rank's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairring.trace.words import explain
 
 
 def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
-    """As fairring.why() has it."""
+    """The answer of fairring.why()."""
     text = _text(group, last + 1 if last else sys.maxsize)
     try:
         return explain([parse(text)], last)
@@ -23,7 +23,7 @@ def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
 
 
 def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:
-    """As fairring.save_trace() has it."""
+    """The work of fairring.save_trace()."""
     text = _text(group, sys.maxsize)
     one = parse(text)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from fairring.trace.worker import TRACES
 if TYPE_CHECKING:
     from torch.distributed.debug._frontend import HTTPRequestHandler, Response
 
-_LAST = 200  # calls that are looked at
+_LAST = 200  # calls that are examined
 _TEMPLATE = """
 {% extends "base.html" %}
 {% block header %}
@@ -59,7 +59,7 @@ class WhyHandler(DebugHandler):
 
 
 def told(answers: Sequence[Response]) -> str:
-    """answers: of the ranks of the job, in order."""
+    """answers: of the job's ranks, in order."""
     lines = []
     groups: dict[str, list[RankTrace]] = defaultdict(list)
     for rank, answer in enumerate(answers):

@@ -1,4 +1,4 @@
-"""The critical path of a call: walked back from its end, over ranks and levels, to the rank whose call it began with.
+"""The critical path of a call: walked back from its end, over ranks and levels, to the rank with which the call began.
 
 Each piece of it has one cause. Were it shorter, the call would end earlier, until another path is the longest.
 """
@@ -17,16 +17,16 @@ _MOST_PIECES = 10_000
 
 class Cause(Enum):
     LATE = "late"  # the rank made the call after the others
-    WIRE = "wire"  # from a rank to another
-    MACHINE = "machine"  # the same, within a machine: until the other has seen it
+    WIRE = "wire"  # a message from one rank to another
+    MACHINE = "machine"  # the same, within a machine: until the other rank has seen it
     GRANT = "grant"  # a message waited until its receiver had the memory
     SUMS = "sums"  # a rank's own sums and copies
-    LOOP = "loop"  # a rank was at something else
+    LOOP = "loop"  # a rank was busy with something else
 
 
 @dataclass(frozen=True)
 class Piece:
-    """rank: whose doing it is; of WIRE and MACHINE who sent, and `to` who received."""
+    """rank: the one that causes it; for WIRE and MACHINE the sender, and `to` the receiver."""
 
     cause: Cause
     rank: int
@@ -53,7 +53,7 @@ class CallPaths:
                 self._staging[one.rank, wait.slice] = wait
 
     def of(self, call: Mapping[int, Call]) -> list[Piece]:
-        """call: by rank. The pieces from the last of all submissions on, the latest first."""
+        """call: by rank. Returns the pieces from the last of all submissions on, the latest first."""
         ends = {rank: one.ended for rank, one in call.items() if one.ended is not None}
         rank = max(ends, key=lambda one: ends[one])
         time = ends[rank]
@@ -100,6 +100,6 @@ class CallPaths:
 
     @staticmethod
     def _before(steps: Iterable[Step], time: float) -> Step | None:
-        """The last that was ready then."""
+        """The last one that was ready by then."""
         there = [step for step in steps if step.ready is not None and step.ready <= time + 1e-9]
         return max(there, key=lambda step: step.ready or 0.0, default=None)

@@ -1,4 +1,4 @@
-"""Where this process's main thread stands, whatever it is at."""
+"""The place where this process's main thread stands, whatever it is doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank has recorded, as csrc/group/trace.cc writes it. Times are seconds of its machine's steady clock."""
+"""The records of one rank, as csrc/group/trace.cc writes them. Times are seconds of its machine's steady clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MACHINE_LEVEL = 0
 
 
 class TraceError(Exception):
-    """A trace that can't be read or does not fit the others; the text names the file and says what to do."""
+    """A trace that can't be read or does not fit the others; the text names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a slice's plan, as "RS1" has it. peer: who was waited for last. ready: None while it is under way."""
+    """A step of a slice's plan, such as "RS1". peer: the last one waited for. ready: None while it is under way."""
 
     call: int
     slice: int
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Send:
-    """Large messages of a step to one peer: wanted to go, and went when the peer had granted its memory."""
+    """Large messages of a step to one peer: ready to go, and sent when the peer had granted its memory."""
 
     call: int
     slice: int
@@ -89,7 +89,7 @@ class StagingWait:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What the rank `by` knows of another: calls made, the last one's title, seconds since its last heartbeat."""
+    """The last report that rank `by` has of another: calls made, the last one's title, seconds since its heartbeat."""
 
     by: int
     rank: int
@@ -100,7 +100,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class MessageWait:
-    """A message that is waited for, or whose receive is. peer: None: of any rank."""
+    """A message or its receive that a rank waits for. peer: None: any rank."""
 
     peer: int | None
     sends: bool
@@ -110,11 +110,11 @@ class MessageWait:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank has recorded in one group. machines, hosts: names, of each rank of the group.
+    """The records of one rank in one group. machines, hosts: the name for each rank of the group.
 
-    leads: by peer, as PeerProgress::clockLeads() has them, in seconds. packets: of TCP, to
-    each rail peer, sent and sent again. bytes_by_level: sent; on the machine, read. ran,
-    queued: seconds that its threads have had of the processors, and stood in line for one.
+    leads: by peer, in seconds, as PeerProgress::clockLeads() has them. packets: TCP packets to each rail peer, sent and
+    retransmitted. bytes_by_level: bytes sent, or, on the machine, bytes read. ran, queued: seconds that its threads ran
+    on a processor, and seconds that they were runnable but had none.
     """
 
     rank: int
@@ -136,17 +136,17 @@ class RankTrace:
     receives: tuple[Receive, ...] = ()
     staging: tuple[StagingWait, ...] = ()
     seen: tuple[Sighting, ...] = ()
-    missing: tuple[int, ...] = ()  # from whom the calls under way need something
+    missing: tuple[int, ...] = ()  # ranks from which the calls under way need something
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
 
     def who(self, rank: int) -> str:
-        """For people: a rank, with its host where that is known."""
+        """A rank for people, with its host if that is known."""
         return f"rank {rank} ({self.hosts[rank]})" if self.hosts[rank] else f"rank {rank}"
 
     def title(self, machine: str) -> str:
-        """A machine for people: its host, or its number where several machines have a host's name, as in a lab."""
+        """A machine for people: its host, or its number if several machines have a host's name, as in a lab."""
         hosts = dict(zip(self.machines, self.hosts, strict=True))
         if list(hosts.values()).count(hosts[machine]) == 1:
             return f"machine {hosts[machine]}"
@@ -158,7 +158,7 @@ class RankTrace:
         return self.queued / max(self.ran + self.queued, NANO)
 
     def shifted(self, seconds: float) -> RankTrace:
-        """The same on a clock that shows so much more."""
+        """The same trace on a clock that is ahead by that much."""
 
         def moved(record: Any, *names: str) -> Any:
             times = {name: getattr(record, name) for name in names}
@@ -177,7 +177,7 @@ class RankTrace:
 
 
 def parse(text: str, source: str = "a trace") -> RankTrace:
-    """Raises TraceError where the text is no trace of one rank."""
+    """Raises TraceError if the text is no trace of one rank."""
     try:
         return _from_json(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
@@ -185,7 +185,7 @@ def parse(text: str, source: str = "a trace") -> RankTrace:
 
 
 def load(directory: Path) -> dict[str, list[RankTrace]]:
-    """All traces of a directory, by group, each in the order of ranks. Raises TraceError where there is none."""
+    """All traces of a directory, by group, each in the order of ranks. Raises TraceError if there is none."""
     groups: dict[str, list[RankTrace]] = defaultdict(list)
     for path in sorted(directory.glob("*-rank*.json")):
         one = parse(path.read_text(), str(path))
@@ -199,7 +199,7 @@ def load(directory: Path) -> dict[str, list[RankTrace]]:
 
 
 def largest(groups: dict[str, list[RankTrace]], name: str | None) -> list[RankTrace]:
-    """The group of that name, or the one with most calls. Raises TraceError."""
+    """The group of that name, or the one with the most calls. Raises TraceError."""
     if name is None:
         return max(groups.values(), key=lambda ranks: sum(len(one.calls) for one in ranks))
     if name not in groups:

@@ -1,7 +1,8 @@
-"""What a job's calls would have taken with something changed: they are played again, one after the other.
+"""The time that a job's calls would have taken with something changed: they are replayed one after the other.
 
-A rank makes a call as long after the last one that it had back by then as it did. A call goes on when the ranks have
-made it and the one before it is over, and takes from there what it took, less what is saved of it.
+A rank makes a call with the delay that it had in the job, counted from the last call that had ended there by then. A
+call starts once all ranks have made it and the call before it is over. From there it takes its recorded time, less the
+time that the change saves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fairring.trace.records import Call
 
 
 class Replay:
-    """calls: in order, each by rank, all ended, on one clock. The first is where it begins."""
+    """calls: in order, each by rank, all ended, on one clock. The replay begins at the first."""
 
     def __init__(self, calls: Sequence[Mapping[int, Call]]) -> None:
         self._ends = [max(one.ended or 0.0 for one in call.values()) for call in calls]
@@ -26,9 +27,9 @@ class Replay:
                 self._after[index][rank] = back
 
     def seconds(self, without: Collection[int] = (), saved: Sequence[float] | None = None) -> float:
-        """From the end of the first call to that of the last.
+        """The time from the end of the first call to the end of the last.
 
-        without: ranks whose calls come as early as the others'. saved: seconds, of each call but the first.
+        without: ranks whose calls come as early as the others'. saved: seconds for each call but the first.
         """
         ends = self._ends[:1]
         for index in range(1, len(self._ends)):
@@ -47,5 +48,5 @@ class Replay:
         return ends[-1] - ends[0]
 
     def gained(self, without: Collection[int] = (), saved: Sequence[float] | None = None) -> float:
-        """Seconds by which it would be shorter."""
+        """The seconds by which the job would be shorter."""
         return max(0.0, self.seconds() - self.seconds(without, saved))

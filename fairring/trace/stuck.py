@@ -1,7 +1,7 @@
-"""What a group stands still for, in words, the culprit first: by the traces of all ranks, of some, or of one.
+"""The reason why a group stands still, in words, the culprit first: from the traces of all ranks, of some, or of one.
 
-A rank knows from its neighbours' heartbeats how many calls these have made, who of their own neighbours is furthest
-behind, and who is silent. So any rank's trace names a culprit that is not its neighbour.
+A rank knows from its neighbours' heartbeats how many calls these have made, which of their own neighbours is furthest
+behind, and which is silent. So any rank's trace names the culprit even if that is not its neighbour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BEATS_SECONDS = 2.5  # at least two heartbeats fall due in that time
 
 
 def stuck(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """Nothing where no call, message or rank is waited for."""
+    """The lines to print. None if no rank waits for a call, a message or another rank."""
     yield from _absent(ranks)
     yield from _silent(ranks)
     if any(_oldest(one) for one in ranks):
@@ -35,7 +35,7 @@ def _absent(ranks: Sequence[RankTrace]) -> Iterator[str]:
 
 
 def _silent(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """Machines before ranks: where all ranks of one are silent for those of others, so is the machine."""
+    """Machines before ranks: a machine is silent if all its ranks are silent for those of other machines."""
     one = ranks[0]
     longest: dict[int, Sighting] = {}
     for seen in chain.from_iterable(other.seen for other in ranks):
@@ -62,7 +62,7 @@ def _silent(ranks: Sequence[RankTrace]) -> Iterator[str]:
 
 
 def _calls(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """The oldest call that is under way: who has not made it, and whom the others wait for."""
+    """The oldest call that is under way: the ranks that have not made it, and those that the others wait for."""
     oldest = min((call for one in ranks if (call := _oldest(one))), key=lambda call: call.number)
     in_it = [(one, call) for one in ranks if (call := one.calls.get(oldest.number)) and call.ended is None]
     seconds = max(one.now - call.submitted for one, call in in_it)
@@ -89,7 +89,7 @@ def _calls(ranks: Sequence[RankTrace]) -> Iterator[str]:
 def _last_made(ranks: Sequence[RankTrace], seconds: float) -> dict[int, tuple[int, str]]:
     """The number and title of the last call of each rank for which they are known.
 
-    Heartbeats are old news, so what others say of a rank counts where calls have been under way for some.
+    Heartbeats are old news, so the others' reports of a rank count only if calls have been under way for some time.
     """
     last: dict[int, tuple[int, str]] = {}
     for seen in chain.from_iterable(one.seen for one in ranks if seconds > _BEATS_SECONDS):
@@ -103,7 +103,7 @@ def _last_made(ranks: Sequence[RankTrace], seconds: float) -> dict[int, tuple[in
 
 
 def _messages(ranks: Sequence[RankTrace]) -> Iterator[str]:
-    """One line for each pair of ranks and direction, of the message that has been waited for longest."""
+    """One line for each pair of ranks and direction, for the message that has waited longest."""
     longest: dict[tuple[int, int | None, bool], tuple[float, MessageWait]] = {}
     for one in ranks:
         for wait in one.messages:

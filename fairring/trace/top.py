@@ -1,7 +1,7 @@
-"""Shows again and again what a live job does: calls a second, who makes it slow, each rank, the slowest links.
+"""Shows repeatedly what a live job does: calls a second, what makes it slow, each rank, the slowest links.
 
-The job runs with FAIRRING_TRACE=DIR. The ranks of this machine are asked; those of other machines are shown as they
-wrote last, where DIR is shared with them and somebody asks there.
+The job runs with FAIRRING_TRACE=DIR. The ranks of this machine are asked. Ranks of other machines are shown as they
+wrote last, if DIR is shared with them and the same is run there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from fairring.trace.live import ask
 
-    before: tuple[float, int] | None = None  # when this was looked at, and how many calls there were
+    before: tuple[float, int] | None = None  # when the job was last looked at, and the number of calls then
     pause = threading.Event()
     try:
         for look in count(1):
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def picture(ranks: Sequence[RankTrace], last: int, per_second: float | None = None) -> list[str]:
-    """One look at a group, in lines. per_second: calls, since the look before; None: this is the first."""
+    """One look at a group, in lines. per_second: calls since the last look; None: this is the first."""
     rate = "" if per_second is None else f", {per_second:.3g} calls/s"
     lines = [f"{time.strftime('%H:%M:%S')}{rate}"]
     found: Blame | None = None

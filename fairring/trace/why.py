@@ -1,7 +1,7 @@
-"""Asks the live ranks of a job what they wait for, and says who or what makes it slow.
+"""Asks the live ranks of a job what they wait for, and says which rank, machine or link makes it slow.
 
-The job runs with FAIRRING_TRACE=DIR. The ranks of this machine write their traces there when asked; those of other
-machines are told of as they were written last, where DIR is shared with them.
+The job runs with FAIRRING_TRACE=DIR. The ranks of this machine write their traces there when asked. If DIR is shared
+with other machines, their ranks are included as they wrote last.
 """
 
 from __future__ import annotations

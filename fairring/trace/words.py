@@ -14,7 +14,7 @@ _SHOWN = 3
 
 
 def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
-    """What made the group slow, what takes its time, and what is under way. Raises TraceError."""
+    """The text that says why the group is slow, where its time goes, and what is under way. Raises TraceError."""
     lines = [*_errors(ranks), *stuck(ranks)]
     try:
         lines += _slow(blame(ranks, last))
@@ -79,7 +79,7 @@ def _worst(found: Blame) -> Iterator[str]:
 
 
 def _seen_by_one(found: Blame) -> Iterator[str]:
-    """Without the others' traces a rank that came late can't be told from a slow wire."""
+    """Without the others' traces a late rank can't be told from a slow wire."""
     waits: dict[int, float] = defaultdict(float)
     for (peer, _), seconds in [*found.wire.items(), *found.machine.items()]:
         waits[peer] += seconds

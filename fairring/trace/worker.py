@@ -1,7 +1,7 @@
-"""What each rank answers to PyTorch's debug server (page.py), on a thread of that server's.
+"""Each rank's answer to PyTorch's debug server (page.py), on one of that server's threads.
 
-So it does while the main thread is stuck in a call. torch 2.15 brings the server; older ones have only its handlers,
-if these.
+The rank answers even while its main thread is stuck in a call. torch 2.15 brings the server; older versions have only
+its handlers, if those.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def register() -> None:
         from torch._C._distributed_c10d import _register_handler
     except ImportError:
         return
-    # torch lets go of it when the process ends, after Python has: the last reference must not be that one.
+    # torch drops it when the process ends, after Python has ended: the last reference must not be that one.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_answer))
     _register_handler(TRACES, _answer)
 

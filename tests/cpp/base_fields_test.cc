@@ -1,4 +1,4 @@
-// The text form of what ranks tell each other: what is written comes back, and nothing else is read.
+// The text form of values that ranks exchange: written values are read back, and nothing else is accepted.
 #include "base/fields.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(Fields, NothingIsReadFromAPartOfAText) {
   EXPECT_FALSE(fromText<Outer>(text + "0:,"));
 }
 
-// So a change of any byte is seen, or is another value.
+// So a change of any byte is noticed, or is another value.
 TEST(Fields, NoTwoTextsAreTheSameValue) {
   const std::string text = toText(kOuter);
   for (std::size_t place = 0; place < text.size(); ++place) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kNow{0};
 
-// Runs a task on the loop: what only its holder may do.
+// Runs a task on the loop, for calls that only its owner may make.
 void on(Loop& loop, const Loop::Task& task) {
   loop.post(task);
   loop.runOnce(kNow);

@@ -206,7 +206,7 @@ TEST(Loop, ATurnEndsAfterAPollThatSawSomethingToo) {
     loop.addPoller(&loop, {poll, [](bool) {}, [&] { order.emplace_back("end"); }});
   });
   ASSERT_TRUE(loop.progressUntil([&] { return seen; }, kNever));
-  // A turn with the task above, and one with nothing; the last look is that of who leaves off looking.
+  // A turn with the task above, and one with nothing; the last poll is made when polling ends.
   EXPECT_EQ(order, (std::vector<std::string>{"end", "end", "look", "end", "look"}));
 }
 
@@ -235,7 +235,7 @@ TEST(Loop, ATurnEndsAfterWhatEndedASleepToo) {
   EXPECT_EQ(order, (std::vector<std::string>{"end", "rung", "end"}));
 }
 
-// Many threads post, wait for what they posted, and serve whenever they can: nothing is lost, and nobody is alone.
+// Many threads post, wait for their tasks, and serve whenever they can: no task is lost, and no waiter is left behind.
 TEST(Loop, ManyCallersAndTheThreadTakeTurns) {
   LoopThread thread;
   int sum = 0;  // the role's holder only

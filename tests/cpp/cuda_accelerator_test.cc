@@ -27,7 +27,7 @@ class CudaAccelerators : public testing::Test {
                                        std::chrono::seconds(60));
   }
 
-  // One slice of floats on a machine of this rank alone, and of another machine.
+  // One slice of floats on a machine with only this rank, and another machine.
   Slice slice(std::byte* user, std::byte* image, double scale) {
     const Topology topology({{"a", ""}, {"b", ""}});
     Slice slice;

@@ -1,4 +1,4 @@
-// For tests that need a CUDA device: skipped, with the reason, where there is none. And memory on it.
+// For tests that need a CUDA device: skips them, with the reason, if there is none. Also memory on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ namespace fairring {
 
 constexpr int kDevice = 0;
 
-// Skips the test where there is no device; to be called in SetUp().
+// Skips the test if there is no device; to be called in SetUp().
 inline void skipWithoutDevice() {
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);

@@ -1,5 +1,5 @@
-// The CUDA kernels against reduce() on the processor: every operation, dtype and alignment, bit by bit; of NaNs, that
-// they are some. compute-sanitizer runs this too (make test-gpu).
+// The CUDA kernels against reduce() on the processor: every operation, dtype and alignment, bit by bit; any NaN equals
+// any other. compute-sanitizer runs this too (make test-gpu).
 #include <gtest/gtest.h>
 
 #include <algorithm>

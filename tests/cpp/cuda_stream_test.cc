@@ -1,5 +1,5 @@
-// What the gated chain relies on, on a device: gates, calls from streams, and that a shut gate keeps nobody from
-// opening it. A test that finds none hangs until its time limit ends it.
+// The properties of a device that the gated chain relies on: gates, calls from streams, and that a shut gate does not
+// keep a thread from opening it. If a device lacks one, the test hangs until its time limit ends it.
 #include "base/cuda_stream.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST_F(CudaStreams, StandAtAGateUntilItsWordHasCountedUp) {
   words().holdUntil(stream.get(), word(), 5);
   const auto behind = reached(stream);
   open(4);
-  // Another stream can't be waited for here: with a single hardware queue it stands behind the gate too.
+  // Another stream can't be waited for here: with a single hardware queue it queues behind the gate too.
   for (int look = 0; look < 1000; ++look) ASSERT_EQ(cudaStreamQuery(stream.get()), cudaErrorNotReady);
   EXPECT_FALSE(isDone(behind));
   open(6);
@@ -130,7 +130,7 @@ TEST_F(CudaStreams, AnEventIsUsedAgainWhenNobodyHoldsItAndWhoWaitsAlreadyWaitsOn
   behind.wait();
 }
 
-// Each of these waits for the device, and so for the gate, which a thread opens that calls nothing of CUDA's.
+// Each of these waits for the device, and so for the gate, which is opened by a thread that makes no call of CUDA.
 TEST_F(CudaStreams, LetWhoWaitsForTheDeviceWaitWithoutHoldingUpWhoOpens) {
   const CudaStream stream(kDevice);
   std::uint64_t turn = 0;

@@ -1,6 +1,6 @@
 // Reduce-scatters and all-gathers by chains on simulated devices, among one another and among all-reduces, by the
-// loop's rails and by the devices' own, whatever the schedule; compared with sums made another way, and with the bits
-// of CPU tensors. Then every event, gate and tell that they need, left out in turn.
+// loop's rails and by the devices' own, under any schedule; compared with sums made another way, and with the bits of
+// CPU tensors. Then every event, gate and tell that they need, left out in turn.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -57,7 +57,7 @@ class BlocksProgram {
       while (hasMore(r)) makeNext(r);
     }
   }
-  // At random times, and the world goes on meanwhile.
+  // Makes calls at random times, while the world goes on.
   void makeAtRandom() {
     for (std::size_t left = cluster_.world() * calls_.size(); left > 0;) {
       const std::size_t rank = cluster_.random() % cluster_.world();
@@ -70,7 +70,7 @@ class BlocksProgram {
     }
   }
 
-  // Elements of results, of all ranks and calls. After the devices have come to their end.
+  // The number of wrong elements of results, of all ranks and calls. After the devices have come to their end.
   std::size_t wrong() const {
     std::size_t wrong = 0;
     for (std::size_t r = 0; r < cluster_.world(); ++r) {
@@ -92,7 +92,7 @@ class BlocksProgram {
   }
 
   bool gathers(std::size_t call) const { return calls_[call].pattern == Pattern::AllGather; }
-  // Of each tensor: the whole, of all blocks, and then a part of the size of one.
+  // Each tensor has the whole, of all blocks, followed by a part of the size of one block.
   std::uint64_t floatsOf(const Half& call) const {
     std::uint64_t floats = 0;
     for (const std::uint64_t elements : call.elements) floats += (cluster_.world() + 1) * elements;
@@ -145,7 +145,7 @@ class BlocksProgram {
     return made;
   }
 
-  // All tensors' results, one behind the other.
+  // All tensors' results, end to end.
   std::vector<float> resultOf(std::size_t rank, std::size_t call) const {
     std::vector<float> result;
     for (std::size_t t = 0; t < calls_[call].elements.size(); ++t) {

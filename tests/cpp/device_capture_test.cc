@@ -21,7 +21,7 @@ DeviceCluster clusterOf(const Machines& machines, unsigned seed) {
           WhoseRails::TheDevices};
 }
 
-// As a graph runs it: what is enqueued here is what a launch enqueues. Returns the graph's staging.
+// As a graph runs it: everything enqueued here is what a launch enqueues. Returns the graph's staging.
 std::vector<std::byte> capture(DeviceRank& rank, std::vector<float>& tensor) {
   std::vector<std::byte> memory;
   const Call call{.operands = {{tensor.data(), tensor.size(), {}}}, .signature = {}, .done = nullptr};

@@ -1,4 +1,4 @@
-// What chains compute on simulated devices, by the loop's rails and by the devices' own, whatever the schedule,
+// The results of chains on simulated devices, by the loop's rails and by the devices' own, under any schedule,
 // compared with sums made another way.
 #include "device/device_chain.h"
 
@@ -20,7 +20,7 @@ const Machines kLayouts[] = {
     {{2, 2}, false, 2}, {{1, 1, 1, 2}, false, 2},
 };
 
-// A message of so many seconds, in a network that is otherwise free or not.
+// A message of that many seconds, in a network that is otherwise free or not.
 std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
   const CostRow memory{1e-6, 0, 1e10, 1e10};
   const CostRow network{latency, perMessage, bytesPerSecond, 1e10};

@@ -1,5 +1,5 @@
-// What chains need of a device with rails of its own: every event, and launches that are the same on all ranks. A test
-// of a need leaves it out, and has to see that.
+// The requirements of chains on a device with rails of its own: every event, and launches that are the same on all
+// ranks. A test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -51,7 +51,7 @@ TEST(DirectOrder, WhateverIsLeftOutIsSeen) {
   }
 }
 
-// The loop would take a call for over whose slices are under way.
+// The loop would take a call for over while its slices are under way.
 TEST(DirectOrder, ACallIsOverForTheLoopWhenAllOfItsSlicesAre) {
   const auto endsEarly = [](unsigned seed, const Settings& settings) {
     DeviceCluster cluster = clusterOf({{1, 1}}, seed, settings);

@@ -1,5 +1,5 @@
-// What gated chains need of the device and of each other: every event and every gate, launches in program order, and
-// gates that open when the group fails. Each test of a need leaves it out, and has to see that.
+// The requirements of gated chains on the device and on each other: every event and every gate, launches in program
+// order, and gates that open when the group fails. Each test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -55,7 +55,7 @@ const Omission kOmissions[] = {
      [](Settings& s) { s.tellsEarly = [](auto time) { return time % kTellsOfSlice == 2; }; }},
 };
 
-// Whether the program computes what it should.
+// Whether the program computes the right results.
 bool runs(unsigned seed, const std::vector<CostRow>& rows, const Settings& settings) {
   DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, rows);
   const std::uint64_t slice = 32 * kKiB / sizeof(float);
@@ -151,7 +151,7 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   run();
 }
 
-// Whoever frees memory of the device, or waits for the device, waits for all of its streams.
+// A program that frees memory of the device, or waits for the device, waits for all of its streams.
 TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
   DeviceCluster cluster({{2, 1}}, 256 * kKiB, 64 * kKiB, 3);
   DeviceProgram program(cluster, std::vector<std::uint64_t>(6, 30'000));
@@ -166,14 +166,14 @@ TEST(GatedOrder, WhoWaitsForTheWholeDeviceBeforeEachCallHoldsNobodyUpForEver) {
   EXPECT_EQ(program.wrong(), 0U);
 }
 
-// Once a device is full, who enqueues waits for it, and it for gates: of slices that the loop must know by then.
+// Once a device is full, an enqueuing caller waits for it, and it for gates, whose slices the loop must know by then.
 TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
   for (unsigned seed = 0; seed < 10; ++seed) {
     DeviceCluster* world = nullptr;
     DeviceCluster cluster({{2, 1}}, 96 * kKiB, 16 * kKiB, seed, [&](int rank) {
       Settings settings;
       settings.streams = 2;
-      if (rank == 0) settings.capacity = 4;  // not what of a slice stands behind its first gate
+      if (rank == 0) settings.capacity = 4;  // not the part of a slice behind its first gate
       settings.meanwhile = [&world] { world->step(); };
       return settings;
     });
@@ -187,7 +187,7 @@ TEST(GatedOrder, ACallOfMoreSlicesThanTheDeviceTakesAtOnceIsCarriedOut) {
   }
 }
 
-// Who comes through a gate asks the Work.
+// A stream's program asks the Work once it is through a gate.
 TEST(GatedOrder, TheErrorIsThereBeforeAnyGateOpens) {
   DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 4);
   std::vector<float> tensor(50'000, 1.0F);
@@ -236,7 +236,7 @@ TEST(GatedOrder, ACallThatNobodyWaitsForIsCarriedOut) {
 
 constexpr float kOthers = 7e7F;  // what the next owner of some memory writes there
 
-// Whoever drops a tensor right after the call gives its memory away when the call ends for the loop.
+// A program that drops a tensor right after the call gives its memory away when the call ends for the loop.
 bool leavesFreedMemoryAlone(unsigned seed, const Settings& settings) {
   DeviceCluster cluster({{2, 1, 1}}, 96 * kKiB, 32 * kKiB, seed, [&](int) { return settings; }, kTwoShot);
   std::vector<std::vector<float>> tensors(cluster.world(), std::vector<float>(20'000, 1.0F));
@@ -274,7 +274,7 @@ TEST(GatedOrder, TheLoopMayBeTheLastToHoldTheScheduler) {
   EXPECT_EQ(last, nullptr);
 }
 
-// Lines of gates and places in staging are used again and again.
+// Lines of gates and places in staging are reused again and again.
 TEST(GatedOrder, GatesCountUpOverManyCalls) {
   DeviceCluster cluster({{1, 1}}, 96 * kKiB, 32 * kKiB, 21);
   DeviceProgram program(cluster, std::vector<std::uint64_t>(5 * Gates::kLines, 33));

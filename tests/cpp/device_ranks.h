@@ -55,7 +55,7 @@ struct DeviceRank {
     loop.post(task);
     loop.runOnce(std::chrono::milliseconds(0));
   }
-  // As a group's member does it.
+  // As a group's member does.
   void fail(const Error& error) {
     if (!errors.empty()) return;
     errors.push_back(error.text());
@@ -131,7 +131,7 @@ class DeviceCluster {
 
   std::size_t world() const { return ranks.size(); }
 
-  // Something happens somewhere: on a device, on a loop, on the network.
+  // Takes one step somewhere: on a device, on a loop, on the network.
   void step() {
     const auto pending = network.pending();
     const std::size_t choice = random() % (2 * ranks.size() + pending.size());
@@ -145,7 +145,7 @@ class DeviceCluster {
       ranks[static_cast<std::size_t>(pair.second)]->onLoop([&] { network.deliver(pair, random()); });
     }
   }
-  // Until every device has nothing left to do. False where it never has.
+  // Runs until every device has nothing left to do. False if that never happens.
   bool drain() {
     constexpr int kMostSteps = 1'000'000;
     const auto idle = [](const auto& rank) { return rank->device->idle(); };
@@ -158,7 +158,7 @@ class DeviceCluster {
     }
     return false;
   }
-  // So that what waits for ever can be thrown away.
+  // So that objects that wait for ever can be destroyed.
   void giveUp() {
     for (const auto& rank : ranks) rank->device->abort();
     for (const auto& rank : ranks) {
@@ -204,7 +204,7 @@ class DeviceProgram {
   }
 
   bool hasMore(std::size_t rank) const { return made_[rank] < sizes_.size(); }
-  // All that the rank's program enqueues for its next call.
+  // Everything that the rank's program enqueues for its next call.
   void makeNext(std::size_t rank) {
     const std::size_t call = made_[rank]++;
     if (call >= kMemories) use(rank, call - kMemories);
@@ -223,7 +223,7 @@ class DeviceProgram {
       while (hasMore(r)) makeNext(r);
     }
   }
-  // At random times, and the world goes on meanwhile.
+  // Makes calls at random times, while the world goes on.
   void makeAtRandom() {
     std::size_t left = cluster_.world() * sizes_.size();
     while (left > 0) {
@@ -237,7 +237,7 @@ class DeviceProgram {
     }
   }
 
-  // Elements, of all ranks and calls. After the devices have come to their end.
+  // The number of wrong elements, of all ranks and calls. After the devices have come to their end.
   std::size_t wrong() const {
     std::size_t wrong = 0;
     for (std::size_t r = 0; r < cluster_.world(); ++r) {

@@ -1,4 +1,4 @@
-// Words that streams write and the loop looks at, with a time of the test's own.
+// Words that streams write and the loop polls, with a time of the test's own.
 #include "device/told_words.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class ToldWordsTest : public testing::Test {
         [this, index, value, number] { words_->await(index, value, [this, number] { reached_.push_back(number); }); });
     loop_.runOnce({});
   }
-  // Time goes by in small steps.
+  // Time passes in small steps.
   void pass(microseconds time) {
     for (const auto end = now_ + time; now_ < end; now_ += microseconds(5)) loop_.runOnce({});
   }

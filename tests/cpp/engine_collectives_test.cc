@@ -38,7 +38,7 @@ struct Tensor {
   std::vector<std::uint64_t> elements;  // of each rank's block
 };
 
-// Of one call on one rank: what it has, and what it gets.
+// The inputs and outputs of one call on one rank.
 struct Held {
   std::vector<std::vector<std::vector<float>>> from;  // [tensor][block]
   std::vector<std::vector<std::vector<float>>> to;
@@ -85,7 +85,7 @@ class Calls {
     }
   }
 
-  // Whom each rank waits for.
+  // The ranks that each rank waits for.
   std::string stalled() const {
     std::string text;
     for (std::size_t c = 0; c < patterns_.size(); ++c)

@@ -1,4 +1,4 @@
-// Calls of many tensors: what shares a slice, and what whole ranks make of them together.
+// Calls of many tensors: which tensors share a slice, and the results of whole ranks.
 #include "engine/packing.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ int valueOf(int rank, std::size_t tensor, std::uint64_t element) {
   return static_cast<int>((static_cast<std::uint64_t>(rank) * 3 + tensor * 5 + element) % 7);
 }
 
-// What a rank holds before, or, with all ranks in it, after.
+// A rank's tensors before the call or, given all ranks, the expected tensors after it.
 std::vector<std::vector<std::byte>> tensorsOf(const std::vector<Shape>& shapes, int firstRank, int endRank) {
   std::vector<std::vector<std::byte>> tensors;
   for (std::size_t t = 0; t < shapes.size(); ++t) {

@@ -1,4 +1,4 @@
-// The pipeline alone, with exchanges that do nothing until the test says so.
+// The pipeline by itself, with exchanges that do nothing until the test says so.
 #include "engine/pipeline.h"
 
 #include <gtest/gtest.h>

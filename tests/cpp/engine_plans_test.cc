@@ -20,7 +20,7 @@ using testing::playToTheEnd;
 using testing::Script;
 using testing::scriptOfWaits;
 
-// A message of so many seconds, in a network that is otherwise free or not.
+// A message of that many seconds, in a network that is otherwise free or not.
 std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
   const CostRow memory{1e-6, 0, 1e10, 1e10};
   const CostRow network{latency, perMessage, bytesPerSecond, 1e10};
@@ -91,7 +91,7 @@ std::vector<std::vector<float>> randomInputs(int ranks, std::uint64_t elements) 
   return inputs;
 }
 
-// Values that no order of summation leaves alone.
+// Values whose sum depends on the order of summation.
 void sumTogether(Cluster& cluster, std::vector<std::vector<float>>& tensors, std::mt19937& random) {
   std::size_t finished = 0;
   for (std::size_t r = 0; r < tensors.size(); ++r) {

@@ -135,7 +135,7 @@ class Cluster {
   }
 };
 
-// A training script in small: every rank makes the same calls, and waits for each when it likes.
+// A small training script: every rank makes the same calls, and waits for each at a time of its own.
 struct Script {
   std::vector<std::uint64_t> sizes;                  // elements of each call
   std::vector<std::vector<std::size_t>> waitBefore;  // [rank][call]: how many calls must be finished before it is made
@@ -211,7 +211,7 @@ class Player {
   std::vector<std::size_t> made_;
 };
 
-// A few calls, small and larger, and each rank waits for earlier ones where it likes.
+// A few calls, small and larger; each rank waits for earlier ones at times of its own.
 inline Script scriptOfWaits(int world, std::mt19937& random) {
   Script script;
   const std::size_t calls = 2 + random() % 6;

@@ -1,4 +1,4 @@
-// What whole ranks compute together, whatever the schedule, compared with sums made another way.
+// The results of whole ranks together under any schedule, compared with sums made another way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ const Machines kLayouts[] = {
     {{3, 1}}, {{1, 3}, true}, {{4, 3, 2}}, {{2, 2, 2}, true}, {{1, 2}}, {{2, 2}, false, 2}, {{1, 1, 1, 2}, false, 2},
 };
 
-// All parts small, none, and some; and credits that last, or suffice for one part, or for none.
+// Eager messages always, never, and sometimes; and credits that suffice for all, for one message, or for none.
 const EagerLimits kEagerLimits[] = {{}, {0, 0}, {4 * kKiB, 8 * kKiB}, {4 * kKiB, 0}, {64 * kKiB, 16 * kKiB}};
 
 TEST(Ranks, SumsAreExactForEverySizeAndLayout) {
@@ -53,7 +53,7 @@ TEST(Ranks, RanksMayWaitWhereTheyLikeWithLittleStaging) {
   }
 }
 
-// Values that no order of summation leaves alone, so equal bits mean an equal order.
+// Values whose sum depends on the order of summation, so equal bits mean an equal order.
 TEST(Ranks, AllRanksHaveTheSameBitsInEveryScheduleForEveryPlanAndSliceSize) {
   const std::uint64_t elements = 20'011;
   for (const Machines& machines : {Machines{{2, 3}}, Machines{{1, 1, 1}}, Machines{{2, 1, 2}, true}}) {
@@ -112,7 +112,7 @@ TEST(Ranks, NoRankSendsMoreThanItsShareOfEachWay) {
   }
 }
 
-// One rank is far behind: what the others send it in advance is bounded by their credit.
+// One rank is far behind: its credit bounds the data that the others send it in advance.
 TEST(Ranks, WhoIsBehindHoldsNoMoreThanTheCredit) {
   for (const EagerLimits& limits : kEagerLimits) {
     Cluster cluster({{1, 1, 1}}, 512 * kKiB, 32 * kKiB, limits);
@@ -136,8 +136,8 @@ TEST(Ranks, WhoIsBehindHoldsNoMoreThanTheCredit) {
   }
 }
 
-// A call whose tensor is sent from where it lies ends when that has been acknowledged. If the peer could leave before,
-// its channel would end with the acknowledgement outstanding, and the call would never end.
+// A call whose tensor is sent in place ends when that has been acknowledged. If the peer could leave before, its
+// channel would end with the acknowledgement outstanding, and the call would never end.
 TEST(Ranks, WhoWaitsForAnAcknowledgementNeedsThePeer) {
   bool waited = false;
   for (unsigned seed = 0; seed < 40; ++seed) {

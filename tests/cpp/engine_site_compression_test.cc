@@ -1,4 +1,4 @@
-// Whole ranks whose sums cross between sites as bf16: bits, what is lost and comes back, bytes.
+// Whole ranks whose sums cross between sites as bf16: bits, residuals, bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<CostRow> rowsWith(double latency, double perMessage, double bytesPer
   return {near, near, {latency, perMessage, bytesPerSecond, 1e10}};
 }
 
-// By which the level of sites takes two steps, one, or has few owners.
+// Cost rows with which the level of sites takes two steps, one, or has few owners.
 const std::vector<std::vector<CostRow>> kPlans{rowsWith(0, 0, 1e6), rowsWith(1, 0, 1e12), rowsWith(0, 1, 1e12)};
 
 float rounded(float value) {
@@ -102,8 +102,8 @@ TEST(SiteCompression, RoundsWhatEachSiteHasSummedAndTheirSum) {
   }
 }
 
-// All that was ever put in has come out, or is still among what was lost: to the error of fp32, after any number of
-// calls, where rounding alone would drift.
+// Every input has come out, or is still in a residual, to within the error of fp32, after any number of calls; rounding
+// without residuals would drift.
 TEST(SiteCompression, LosesNothingForEver) {
   for (const Machines& machines : kLayouts) {
     for (const auto& rows : kPlans) {

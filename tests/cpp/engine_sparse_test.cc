@@ -1,4 +1,4 @@
-// Sparse calls by whole ranks: every rank has some rows, and all get the sum of each row that any has.
+// Sparse calls by whole ranks: every rank has some rows, and all get the sum of each row that any rank has.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a rank reads of its machine's other ranks, when one of them lies.
+// A rank's reads from its machine's other ranks when one of them publishes false values.
 #include "exchange/shared_memory.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kStagingBytes = 1 << 16;
 constexpr std::uint64_t kElements = 64;
 
-// Two ranks of one machine in this process, on one loop; what one has mapped, the test may change.
+// Two ranks of one machine in this process, on one loop; the test may change the memory that one has mapped.
 struct Pair {
   Loop loop;
   std::array<std::unique_ptr<SharedMemory>, 2> ranks;
@@ -28,7 +28,7 @@ struct Pair {
   std::array<Error, 2> errors;
   std::array<int, 2> ready{};
 
-  // The loop's progress belongs to whoever is inside runOnce().
+  // The loop's progress belongs to the thread inside runOnce().
   void onLoop(std::function<void()> task) {
     loop.post(std::move(task));
     loop.runOnce(0ms);
@@ -88,7 +88,7 @@ struct Pair {
     for (int turn = 0; turn < 100; ++turn) loop.runOnce(0ms);
   }
 
-  // The fourth word of the first line of flags: where the rank says that its image lies.
+  // The fourth word of the first line of flags: where the rank claims that its image lies.
   void lie(int rank, std::uint64_t stagingOffset) const {
     std::byte* flags = ranks[rank]->flags().staging() - (64 << 10);
     std::memcpy(flags + 3 * sizeof(std::uint64_t), &stagingOffset, sizeof stagingOffset);
@@ -116,7 +116,7 @@ bool isRung(SharedMemory& rank) {
   return ::poll(&bell, 1, 0) == 1;
 }
 
-// Two of rank 0's slices begin in one turn; what its peer has heard of the second by then, and at the end.
+// Two of rank 0's slices begin in one turn; what its peer has noticed of the second by then, and at the end.
 struct TwoSlices : Pair {
   std::shared_ptr<Slice> alone = sliceOf(0);
   std::shared_ptr<Slice> second = std::make_shared<Slice>(*alone);

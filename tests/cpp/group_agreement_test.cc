@@ -1,4 +1,4 @@
-// What survivors agree on of the calls that were under way.
+// The survivors' agreement on the calls that were under way.
 #include "group/agreement.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ class Training {
  public:
   explicit Training(std::uint64_t seed) : random_(seed), ranks_(kRanks) {}
 
-  // A group of some of the ranks meets, which some of them may not see to its end; then it works until it breaks.
+  // A group of some of the ranks meets, and some of them may not see the meeting's end; then it works until it breaks.
   void goOn() {
     std::vector<int> members;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -148,7 +148,7 @@ class Training {
     return state;
   }
 
-  // A call, at the end of which all have that state. False: it was broken off, and some have it.
+  // A call, at whose end all have that state. False: it was broken off, and some have it.
   bool share(const std::vector<int>& members, const std::string& state) {
     const bool breaks = chance(5);
     for (const int member : members) {

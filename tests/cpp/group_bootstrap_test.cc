@@ -1,5 +1,5 @@
 // How ranks find each other, under schedules drawn from seeds: every verb of the store and every probe of a listener is
-// a step, one rank's at a time, and a rank can die before each of its steps.
+// one rank's step, and a rank can die before each of its steps.
 #include "group/bootstrap.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ namespace {
 
 class Killed : public std::exception {};
 
-// Lets one of its actors take a step at a time, drawn at random, on threads of their own. What they share between their
-// steps needs no lock. An actor that was killed finds out at its next step.
+// Lets one of its actors take a step at a time, drawn at random, on threads of their own. Their shared data needs no
+// lock between steps. An actor that was killed notices at its next step.
 class Schedule {
  public:
   explicit Schedule(std::uint64_t seed) : random_(seed) {}
@@ -179,7 +179,7 @@ class LateStore final : public KeyValue {
   std::optional<std::pair<std::string, std::string>> late_;
 };
 
-// What a rank knows once it has met the others.
+// A rank's knowledge once it has met the others.
 struct Met {
   std::int64_t generation = 0;
   Secret secret{};
@@ -272,12 +272,12 @@ class World {
     Schedule::Actor& actor_;
     SteppedStore store_;
     Secret secret_{};
-    std::optional<int> port_;  // stays open where it leaves in good order: whoever looks for it there has met it
+    std::optional<int> port_;  // stays open if it leaves in good order: a rank that looks for it there has met it
     bool left_ = false;
     Bootstrap bootstrap_;
   };
 
-  // Two ranks that are in one generation are in the same one: one secret, and the same listeners.
+  // Two ranks that are in one generation have one secret, and the same listeners.
   void expectAgreement() const {
     std::map<std::int64_t, const Met*> first;
     for (const std::optional<Met>& one : met) {
@@ -306,7 +306,7 @@ class World {
 constexpr int kSchedules = 50;
 constexpr int kMostSteps = 30'000;
 
-// Drawn anew in each run. --gtest_random_seed=(seed - 1) / 50 plays those of a failure again.
+// Drawn anew in each run. --gtest_random_seed=(seed - 1) / 50 repeats the seeds of a failure.
 std::vector<std::uint64_t> seeds() {
   std::vector<std::uint64_t> all(kSchedules);
   const auto first = static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed()) * kSchedules;
@@ -370,8 +370,8 @@ TEST(Bootstrap, WhenAllHaveMetTheStoreSaysSo) {
   }
 }
 
-// A rank's processes, one after the other; a process makes the group again after an error, as a program may that
-// catches it.
+// A rank's processes, one after the other; a process makes the group again after an error, as a program that catches
+// the error may do.
 class Process {
  public:
   Process(World& world, int rank) : world_(world), rank_(rank) { start(); }

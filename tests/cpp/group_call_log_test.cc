@@ -1,4 +1,4 @@
-// What ranks remember of their calls, and what they tell each other of them.
+// The records that ranks keep of their calls, and the reports of them that they exchange.
 #include "group/call_log.h"
 
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@ using testing::kLong;
 using testing::SimulatedAccelerator;
 using testing::SimulatedMachine;
 
-// The devices of a job's ranks, stepped in turn for as long as it lives.
+// The devices of a job's ranks, stepped in turn for as long as the job lives.
 class Devices {
  public:
   Devices(const std::vector<std::string>& machines, bool haveRails)
@@ -79,7 +79,7 @@ class Devices {
   std::thread runner_;
 };
 
-// A stream of the caller's needs a device, which the first call makes: so its index is all that is known before.
+// A stream of the caller's needs a device, which the first call makes: so only its index is known before.
 std::size_t callersStream = SimulatedAccelerator::Settings{}.streams;
 
 struct Rig {
@@ -147,7 +147,7 @@ TEST_P(DeviceGroups, SumsAcrossMachinesAndWithinThem) {
   }
 }
 
-// Nobody waits on the host between the two.
+// No thread waits on the host between the two.
 TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
   for (const auto& machines :
        {std::vector<std::string>{"a", "b"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}, {"a", "b", "c"}}) {
@@ -171,7 +171,7 @@ TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
   }
 }
 
-// Of which one rank has rails to others than those of its tensors of the host.
+// In the second case one rank's device rails lead to other ranks than its rails for host tensors do.
 TEST_P(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
   struct Case {
     std::vector<std::string> machines;
@@ -219,7 +219,7 @@ TEST_P(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
   }
 }
 
-// Nobody waits on the host here.
+// No thread waits on the host here.
 TEST_P(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
   std::vector<float> one(50'000, 1.0F);
   std::vector<float> two(50'000, 2.0F);
@@ -233,7 +233,7 @@ TEST_P(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
   EXPECT_EQ(first.get() + second.get(), "");
 }
 
-// Tensors stand before the rig: a failed call may write to them until its group has ended.
+// Tensors are declared before the rig: a failed call may write to them until its group has ended.
 TEST_P(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
   std::vector<float> one(200'000, 1.0F);
   std::vector<float> two(200'000, 2.0F);
@@ -287,7 +287,7 @@ TEST_P(DeviceGroups, ACallThatIsNotMadeElsewhereTimesOut) {
   Rig rig({"a", "b"}, GetParam());
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
-  // Who is behind, heartbeats tell where the loop has nothing of the call.
+  // If the loop knows nothing of the call, heartbeats tell which rank is behind.
   const std::string who = GetParam() ? "all_reduce of 100 on a device" : "rank 1";
   EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find(who), std::string::npos);
 }

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLong{60'000};
 
-struct Node {  // what a process has
+struct Node {  // the objects of a process
   LoopThread loop;
   LoopThread vitals;
   Acceptor acceptor{loop, {"127.0.0.1"}, {}};
@@ -33,7 +33,7 @@ struct Node {  // what a process has
 
 class Job {
   std::mutex mutex_;                      // guards tasks_
-  std::vector<std::future<void>> tasks_;  // outlive the groups, which may have some to do at their end
+  std::vector<std::future<void>> tasks_;  // outlive the groups, which may have tasks at their end
 
  public:
   using MakeAccelerator = decltype(GroupSettings::makeAccelerator);

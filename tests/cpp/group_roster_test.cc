@@ -1,4 +1,4 @@
-// Handles as text, the order of members, and what their secret depends on.
+// Handles as text, the order of members, and the inputs of their secret.
 #include "group/roster.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ using testing::kLong;
 using testing::Node;
 
 // Everyone contributes rank + 1.
-// An error without what it says of the call that was under way.
+// An error without the words about the call that was under way.
 std::string causeIn(const std::string& text) {
   return std::regex_replace(text, std::regex("; call [0-9]+, [^;]*, was under way: its tensors [^;]*$"), "");
 }
@@ -112,7 +112,7 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
   }
 }
 
-// What makes a stopped process: its threads do nothing any more, and its connections stand.
+// Makes a node like a stopped process: its threads do nothing any more, and its connections stay open.
 class Stopped {
  public:
   explicit Stopped(Node& node) {
@@ -219,8 +219,8 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
 }
 
-// How a call of rank 0 ends. Rank 1 is the test's: it sends this text as its leave, and then its connections end though
-// rank 0 still needs it.
+// How a call of rank 0 ends. The test plays rank 1: it sends this text as its leave, and then its connections end
+// though rank 0 still needs it.
 std::string endOfCallAfterLeave(const std::string& text) {
   Job job({"a", "b"});
   job.join(0);
@@ -283,8 +283,8 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
     EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;
 }
 
-// Three machines of two ranks. One of them finds nobody where a neighbour listens, for it has the wrong port, and gives
-// the neighbour up: at once where it connects to that one, by its probes where it waits for it to connect.
+// Three machines of two ranks. One of them has the wrong port of a neighbour, where nothing listens, and gives the
+// neighbour up: at once if it connects to that one, by its probes if it waits for it to connect.
 class WrongVerdict {
  public:
   WrongVerdict(std::size_t by, std::size_t on) : by_(by), on_(on) {
@@ -294,7 +294,7 @@ class WrongVerdict {
 
   static bool areNeighbours(std::size_t a, std::size_t b) { return a != b && (a / 2 == b / 2 || a % 2 == b % 2); }
 
-  // Ranks join and make their call in that order, but a rank that probes are to call dead joins when they have.
+  // Ranks join and make their call in that order, but a rank that probes must declare dead joins once they have.
   void expectOneErrorOnAllRanks(std::vector<std::size_t> order) {
     const bool probes = by_ < on_;
     const auto [first, second] = std::minmax({std::ranges::find(order, by_), std::ranges::find(order, on_)});

@@ -14,11 +14,11 @@ namespace {
 
 using testing::Job;
 
-constexpr int kLooks = 100'000;  // at a trace, until it shows what is under way
+constexpr int kLooks = 100'000;  // at a trace, until it shows the work under way
 
 bool shows(const std::string& trace, const std::string& text) { return trace.find(text) != std::string::npos; }
 
-// Of the step of that name in call 2, up to the end of its line.
+// The text of the step of that name in call 2, up to the end of its line.
 std::string stepOf(const std::string& trace, const std::string& name) {
   const std::string call = "\"call\":2,";
   for (std::size_t at = trace.find(R"("name":")" + name + "\""); at != std::string::npos;

@@ -1,4 +1,4 @@
-// Which transport a group takes from what all its ranks say.
+// The transport that a group derives from all ranks' facts.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

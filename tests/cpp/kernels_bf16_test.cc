@@ -1,4 +1,4 @@
-// fp32 as bf16 and back: rounding, what it loses, and arrays that are made in each other's place.
+// fp32 as bf16 and back: rounding, its errors, and arrays that are made in each other's place.
 #include <gtest/gtest.h>
 
 #include <cmath>

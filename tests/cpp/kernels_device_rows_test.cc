@@ -1,4 +1,4 @@
-// What a device's threads do in a sum of rows, run one thread after the other on the processor, against reduce().
+// The work of a device's threads in a sum of rows, run one thread after the other on the processor, against reduce().
 // Sorting and the launch are tested on a device (cuda_rows_test.cc).
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace fairring {
 namespace {
 
-// Memory that begins so many bytes after a boundary of a vector.
+// Memory that begins that many bytes after a boundary of a vector.
 class Memory {
  public:
   Memory(std::size_t bytes, std::size_t offset)
@@ -40,7 +40,7 @@ void runAllThreads(DType dtype, const RowArguments& arguments, std::uint64_t thr
   });
 }
 
-// threads: of a block, which are as many as may share a row.
+// threads: of a block; as many may share a row.
 void expectTheSums(const KeyedRows& rows, std::uint32_t threads, std::uint64_t blocks, std::size_t offset) {
   Memory values(rows.values.size(), offset);
   if (!rows.values.empty()) std::memcpy(values.data(), rows.values.data(), rows.values.size());

@@ -1,5 +1,5 @@
-// What a device's threads do, run one thread after the other on the processor, against reduce(): every operation on
-// every dtype, any number of inputs and threads, any alignment. The launch itself and the device's own conversions
+// The work of a device's threads, run one thread after the other on the processor, against reduce(): every operation
+// on every dtype, any number of inputs and threads, any alignment. The launch itself and the device's own conversions
 // are tested on a device (tests/gpu).
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ void runAllThreads(const Reduction& reduction, void* out, const std::vector<Inpu
   });
 }
 
-// Memory whose elements begin so many elements after a boundary of a vector.
+// Memory whose elements begin that many elements after a boundary of a vector.
 class Aligned {
  public:
   Aligned(DType dtype, std::size_t count, std::size_t offset)

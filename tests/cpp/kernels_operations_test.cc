@@ -28,7 +28,7 @@ std::vector<Reduction> definedReductions() {
   return all;
 }
 
-// Any bits, and often those that are easily got wrong: zeros, infinities, NaNs, denormals, the ends of the range.
+// Any bits, and often those with which mistakes are easy: zeros, infinities, NaNs, denormals, the ends of the range.
 class RandomBits {
  public:
   explicit RandomBits(DType dtype) : dtype_(dtype) {

@@ -1,4 +1,4 @@
-// reduce(): what sums promise, one promise at a time. Every operation against a reference: kernels_operations_test.cc.
+// reduce(): the promises of sums, one at a time. Every operation against a reference: kernels_operations_test.cc.
 #include "kernels/reduce.h"
 
 #include <gtest/gtest.h>

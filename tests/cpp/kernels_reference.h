@@ -1,5 +1,5 @@
-// What reduce() has to give for one element, computed another way: floats in 113 bits of fraction, of which a sum or a
-// product of two doubles rounds to the right double, and integers in 128 bits, of which the lowest are kept.
+// The result that reduce() must give for one element, computed another way. Floats have 113 bits of fraction, so a sum
+// or product of two doubles rounds to the right double. Integers have 128 bits, of which the lowest are kept.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Entries with keys for the tests that sum rows, and what has to come out: by the processor's stable sort and reduce().
+// Entries with keys for the tests that sum rows, and the expected sums: by the processor's stable sort and reduce().
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct KeyedRows {
     addUp();
   }
 
-  // Bit by bit; of NaNs, that they are some.
+  // Compares bit by bit; any NaN equals any other.
   bool areTheSums(const unsigned char* got) const {
     const std::size_t bytes = bytesOf(dtype);
     for (std::size_t at = 0; at < sums.size(); at += bytes) {

@@ -1,5 +1,5 @@
-// Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by what they do to memory of the host.
-// All ranks of a machine are here; what they ask NCCL for is carried out when the last one has, and has to fit.
+// Level 0 on CUDA devices, without any: NCCL, CUDA and the kernels are replaced by their effects on memory of the host.
+// All ranks of a machine are here; their requests to NCCL are carried out when the last one has come, and must match.
 #include "device/level_zero.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ void ask(const Asked& one) {
   count(one.what);
 }
 
-// Behind what NCCL was asked for, if that is not carried out yet.
+// Behind the requests to NCCL, if they are not carried out yet.
 void copyInOrder(std::function<void()> copy) {
   if (asked.contains(currentRank)) {
     copies.push_back(std::move(copy));
@@ -228,7 +228,7 @@ double at(const Tensor& tensor, const std::byte* memory, std::uint64_t i) {
   return tensor.reduction.dtype == DType::Float32 ? static_cast<double>(std::bit_cast<float>(bits)) : bits;
 }
 
-// A machine of so many ranks, and another one; a slice of these tensors, one behind the other.
+// A machine of that many ranks, and another one; a slice of these tensors, end to end.
 class Machine {
  public:
   Machine(int ranks, std::vector<Tensor> tensors, double scale) : tensors_(std::move(tensors)), scale_(scale) {
@@ -342,8 +342,8 @@ TEST(LevelZero, ReducesTensorsThatShareASlice) {
   }
 }
 
-// The blocks of a tensor of floats for each of the ranks of some machines, of the first of which all ranks are here; a
-// slice has the same stretch of each.
+// The blocks of a tensor of floats for each of the ranks of some machines. All ranks of the first machine are here; a
+// slice has the same stretch of each block.
 class BlocksOfMachine {
  public:
   struct Shape {
@@ -381,7 +381,7 @@ class BlocksOfMachine {
 
   std::size_t world() const { return static_cast<std::size_t>(topology_.world()); }
 
-  // Of each block: the sum of the machine's, in the image of the rank that owns its place.
+  // Checks each block's sum over the machine, in the image of the rank that owns its place.
   void scatter() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (std::size_t i = 0; i < users_[r].size(); ++i) users_[r][i] = value(r, i);
@@ -402,7 +402,7 @@ class BlocksOfMachine {
     }
   }
 
-  // What comes of other machines stands in the images; every rank's memory has all of it then.
+  // Data of other machines stands in the images; afterwards every rank's memory has all of it.
   void gather() {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       std::ranges::generate(parts_[r], [this, r, i = std::size_t{0}]() mutable { return blockValue(ranks_[r], i++); });

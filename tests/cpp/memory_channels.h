@@ -1,6 +1,6 @@
-// Channels between ranks of one process, for tests: batches wait until the test lets one through, in whatever order it
-// likes, also between two ranks, so schedules can be random and repeatable. A message without a place would stop a real
-// channel: here the receiver's refusal fails the test.
+// Channels between ranks of one process, for tests: batches wait until the test lets one through, in any order, even
+// between two ranks, so schedules can be random and repeatable. A message without a place would stop a real channel:
+// here the receiver's refusal fails the test.
 #pragma once
 
 #include <cstring>
@@ -37,7 +37,7 @@ class MemoryNetwork {
     return pairs;
   }
 
-  // Delivers one batch of that pair, `choice` says which; false when the receiver refused a message.
+  // Delivers one batch of that pair, which `choice` selects; false if the receiver refused a message.
   bool deliver(std::pair<int, int> pair, std::size_t choice) {
     std::deque<Batch>& queue = queues.at(pair);
     const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(choice % queue.size());

@@ -1,4 +1,4 @@
-// What blocks find on their way, on many topologies: a walk over the layouts of all ranks that follows each block.
+// The path of each block on many topologies: a walk over the layouts of all ranks that follows each block.
 #include "plan/blocks.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Properties of the layout on every topology of a table and at sizes around the edges. The model is a walk over single
-// elements: it asks every rank what it owns, and knows nothing of cuts and intervals.
+// elements: it asks every rank for its elements, and knows nothing of cuts and intervals.
 #include "plan/layout.h"
 
 #include <gtest/gtest.h>
@@ -325,7 +325,7 @@ TEST(Layout, ServesATopologyOf1024Ranks) {
   for (const Rail& rail : layout.at(1).rails) EXPECT_EQ(rail.owners.size(), 128);
 }
 
-// Whoever meets between the groups meets on the rails too: there are connections for every plan.
+// Ranks that exchange data between the groups do so on the rails too: there are connections for every plan.
 TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
   for (const std::vector<int>& machines : {std::vector<int>(12, 2), {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3}}) {
     const Topology topology = onOneSite(machines);

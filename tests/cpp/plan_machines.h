@@ -1,5 +1,5 @@
 // Topologies by the numbers of their ranks, for the tests of plan/. Ranks are dealt out in turn, one to each machine
-// that still has room, so that no machine's ranks are neighbours.
+// that still has room, so that a machine's ranks are not neighbours.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace {
 
 using Sites = std::vector<std::vector<int>>;
 
-// Everybody whom a rank meets above its machine in a slice.
+// Every rank that a rank meets above its machine in a slice.
 std::set<int> metIn(const Layout& layout, int rank) {
   std::set<int> met;
   for (const LevelLayout& level : layout.levels) {

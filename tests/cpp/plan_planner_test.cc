@@ -80,7 +80,7 @@ TEST(Prediction, OfFewOwnersIsThatOfAnOwnerForASliceAlone) {
   EXPECT_NEAR(planner.predictSeconds(few, kSlice, kSlice), scatter + gather, 1e-9);
 }
 
-// In four turns everyone owns once: a rank sends 2 messages as one of seven others, or 1 as an owner, and 7 to gather.
+// In four turns each rank owns once: a rank sends 2 messages as one of seven others, or 1 as an owner, and 7 to gather.
 TEST(Prediction, OfFewOwnersIsTheMeanOfTheirTurnsForManySlices) {
   PlannerSettings messages = settings();
   messages.rows = {kFree, {0, 1, 1e30, 1e30}};
@@ -225,7 +225,7 @@ struct EqualSlices {
   bool operator==(const EqualSlices&) const = default;
 };
 
-// How many slices of a call have shards of one size on every machine.
+// The number of slices of a call whose shards have one size on every machine.
 EqualSlices equalSlices(const Topology& topology, std::uint64_t grainBytes, std::uint64_t bytes) {
   const Planner planner(topology, {50 * kMiB, 25 * kMiB, rowsOnDevice(builtInRows("tcp")), grainBytes});
   const PlanChoice choice = planner.choose(bytes, 1);

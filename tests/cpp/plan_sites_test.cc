@@ -1,4 +1,4 @@
-// What the planner expects of sites, and takes between them.
+// The planner's predictions for sites, and the plans that it chooses between them.
 #include <gtest/gtest.h>
 
 #include "plan/cost_rows.h"

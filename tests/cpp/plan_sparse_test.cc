@@ -1,4 +1,4 @@
-// The choice for sparse calls: of the values, once it is known who has how many rows.
+// The choice for sparse calls: the plan of the values, once the number of rows of each rank is known.
 #include <gtest/gtest.h>
 
 #include "plan/cost_rows.h"
@@ -28,7 +28,7 @@ TEST(SparsePlan, IsTwoShotWhereManyMachinesShareTheirRows) {
   EXPECT_EQ(planOf(6, 100 * kMiB, 100 * kMiB), "RS0 RS1 AG1 AG0");
 }
 
-// What is summed of one slice travels of the next.
+// One slice is summed while the next one travels.
 TEST(SparsePlan, IsTheOneOfFewestBytesWhereSumsTakeLessTimeThanTheNetwork) {
   EXPECT_EQ(planOf(2, 188 * kMiB, 150 * kMiB), "RS0 AR1 AG0") << "half of 200 000 rows on each of 2 x 2 ranks";
   EXPECT_EQ(planOf(2, 150 * kMiB, 150 * kMiB), "RS0 AR1 AG0");
@@ -85,7 +85,7 @@ TEST(KeyForm, FollowsFromHowManyRowsTheRanksHave) {
   }
 }
 
-// Whatever the ranks share, keys and values together: never a tenth more than the whole table and a bit for each row.
+// For any overlap of ranks, keys and values together never take a tenth more than the whole table and a bit per row.
 TEST(KeyForm, LetsNoCallMoveATenthMoreThanTheTable) {
   constexpr std::uint64_t kRows = 1'000'000;
   for (const int machines : {2, 3, 8}) {

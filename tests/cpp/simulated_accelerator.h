@@ -1,7 +1,7 @@
 // A device for tests, stepped by hand in the test's own thread. Its streams run as late as the test likes, and in any
-// order that events and streams allow. Whatever writes memory takes time: from its beginning to its end the memory
-// holds poison, and what it reads may be read at either. So work that lacks an event or a gate gives other results
-// under some schedule, which is what a test with an omitted one has to see.
+// order that events and streams allow. A write takes time: from its beginning to its end the memory holds poison, and
+// its input may be read at either. So work that lacks an event or a gate gives other results under some schedule, and a
+// test that leaves one out must see that.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,16 +34,16 @@ class SimulatedAccelerator final : public Accelerator {
     int rank = 0;
     std::size_t connections =
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
-    // Held by whoever touches the device, where a thread steps it.
+    // Held by a thread that touches the device, if another thread steps it.
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
-    bool writesWords = true;  // to tell how far it is; else it calls functions
-    bool drains = false;      // at its end, until all that waits has been let go
-    // How much a queue holds; who enqueues more waits, and the world goes on meanwhile. As a device's queues do.
+    bool writesWords = true;  // to report its progress; else it calls functions
+    bool drains = false;      // at its end, until all waiting work has been let go
+    // The capacity of a queue, as devices have: a caller that enqueues more waits, while the world goes on.
     std::size_t capacity = std::numeric_limits<std::size_t>::max();
     std::function<void()> meanwhile = [] {};
     std::function<bool()> mayBeCalled = [] { return true; };
     // Leaves out a stream's wait for an event of another, by their indices; or a gate; or tells before the stream is
-    // there: which time it tells, from 0.
+    // there: the number of the tell, from 0.
     std::function<bool(std::size_t waits, std::size_t recorded)> omitsWait = [](auto, auto) { return false; };
     std::function<bool(const Word*)> omitsGate = [](const Word*) { return false; };
     std::function<bool(std::size_t)> tellsEarly = [](std::size_t) { return false; };
@@ -68,7 +68,7 @@ class SimulatedAccelerator final : public Accelerator {
     return std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
   }
 
-  // Begins or ends something, at random. False where all streams wait.
+  // Begins or ends something, at random. False if all streams wait.
   bool step() {
     const std::lock_guard lock(*settings_.mutex);
     std::vector<std::size_t> able;
@@ -88,7 +88,7 @@ class SimulatedAccelerator final : public Accelerator {
     return true;
   }
 
-  // What the program itself computes: takes time like all else.
+  // The program's own computation: it takes time like all else.
   void compute(Stream stream, std::function<void()> action) { enqueue(stream, {.end = std::move(action)}); }
   // A collective of the program's own, over the machine.
   void meet(Stream stream, std::uint64_t number) {
@@ -254,7 +254,7 @@ class SimulatedAccelerator final : public Accelerator {
     return random_() % 2 == 0;
   }
 
-  // `make` reads what it needs, at the beginning or at the end, and fills the result.
+  // `make` reads its input at the beginning or at the end, and fills the result.
   void write(Stream stream, void* out, std::size_t bytes, const std::function<void(void*)>& make, bool inPlace) {
     if (bytes == 0) return;
     auto result = std::make_shared<std::vector<std::byte>>(bytes);
@@ -301,7 +301,7 @@ class SimulatedAccelerator final : public Accelerator {
   std::vector<std::unique_ptr<std::size_t>> streams_;
   std::vector<std::deque<Work>> queues_;
   std::size_t told_ = 0;
-  bool telling_ = false;  // under the mutex, which whoever steps the device holds
+  bool telling_ = false;  // under the mutex, which the stepping thread holds
 };
 
 }  // namespace fairring::testing

@@ -1,6 +1,6 @@
-// Level 0 of simulated devices: the ranks of a machine meet in the order of their launches, as communicators do. A
-// meeting is over when all have come to it; ranks that come with different slices never meet, and wait for ever. So do
-// those whose peer has broken its communicator off, until they do so too.
+// Level 0 of simulated devices: the ranks of a machine meet in the order of their launches, as in communicators. A
+// meeting is over when all have come to it. Ranks that come with different slices never meet, and wait for ever. So do
+// ranks whose peer has broken its communicator off, until they do so too.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@ class SimulatedMachine {
  public:
   explicit SimulatedMachine(std::size_t ranks) : ranks_(ranks) {}
 
-  // Which of its meetings of a kind the next is that this rank enqueues.
+  // The number of the next meeting of a kind that this rank enqueues.
   std::size_t book(Together kind, std::size_t rank) { return booked_[{kind, rank}]++; }
-  // Meetings of a kind follow one another, whatever their streams.
+  // Meetings of a kind follow one another, on any streams.
   bool mayCome(Together kind, std::size_t which, std::size_t rank) {
     return which == 0 || isOver(kind, which - 1, rank);
   }
@@ -46,7 +46,7 @@ class SimulatedMachine {
   bool isOver(Together kind, std::size_t which, std::size_t rank) {
     return aborted_.contains(rank) || meetings_[{kind, which}].over;
   }
-  // What this rank gets; nothing after an abort.
+  // The bytes that this rank gets; empty after an abort.
   std::vector<std::byte> take(Together kind, std::size_t which, std::size_t rank) {
     return std::exchange(meetings_[{kind, which}].results[rank], {});
   }

@@ -1,7 +1,7 @@
-// The rails of simulated devices that have their own: what one sends to another in one way meets what that one receives
-// in that way, in the order of their launches, as in a communicator. A rank's calls in a way follow one another,
-// whatever their streams. What is sent is read at some time while both are at it. An abort ends the exchanges of its
-// own rank; those who have to do with it wait for ever, as in a communicator, until they abort too.
+// The rails of simulated devices that have their own: a send of one rank meets a receive of another in the same way, in
+// the order of their launches, as in a communicator. A rank's calls in a way follow one another, on any streams. Sent
+// data is read at some time while both are at it. An abort ends the exchanges of its own rank; its peers wait for ever,
+// as in a communicator, until they abort too.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// TensorPipe's channels: the conformance test for each transport, and who gets in.
+// TensorPipe's channels: the conformance test for each transport, and the admission of peers.
 #include "transport/tensorpipe_channels.h"
 
 #include <arpa/inet.h>
@@ -84,7 +84,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(TensorPipeIbv, ChannelsEnding, Ibv);
 
 namespace {
 
-// Ranks 0 and 1, made and told about each other as a test likes.
+// Ranks 0 and 1, made and told about each other as the test likes.
 class TensorPipeChannels : public ::testing::Test {
  protected:
   struct Rank {
@@ -129,7 +129,7 @@ class TensorPipeChannels : public ::testing::Test {
   std::array<Rank, 2> ranks_;
 
  private:
-  // What the task throws is thrown here, not told to the loop's handlers.
+  // An exception of the task is thrown here, and not reported to the loop's handlers.
   void on(int rank, const Loop::Task& task) {
     std::exception_ptr thrown;
     ranks_[rank].loop.post([&] {
@@ -154,8 +154,8 @@ sockaddr_in loopback(int port) {
   return address;
 }
 
-// Asked of the system, for TensorPipe would suffer from a connection (see below). A port can be bound twice, with
-// SO_REUSEADDR, but where somebody listens on it.
+// The system is asked, because TensorPipe would suffer from a connection (see below). A port can be bound twice, with
+// SO_REUSEADDR, unless something listens on it.
 bool somebodyListens(int port) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -175,7 +175,7 @@ TEST_F(TensorPipeChannels, NothingListensOnceAllPeersAreIn) {
   EXPECT_TRUE(until([&] { return !somebodyListens(port); }));
 }
 
-// TensorPipe's listener ends with the first connection that ends before its greeting. Better told than waited for.
+// TensorPipe's listener ends with the first connection that ends before its greeting. An error is better than a wait.
 TEST_F(TensorPipeChannels, APortScanWhileConnectingIsAnErrorThatNamesThePeer) {
   make(0);
   {

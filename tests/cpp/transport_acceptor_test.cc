@@ -1,4 +1,4 @@
-// Who gets in: many peers at once, and peers behind a crowd of strangers. Over real sockets of this machine.
+// Admission of peers: many at once, and peers behind a crowd of strangers. Over real sockets of this machine.
 #include "transport/acceptor.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ class AcceptorTest : public ::testing::Test {
 
   SocketAddress address() const { return tcpAddress("127.0.0.1", acceptor_.port()); }
 
-  // Peers 1 to count connect to rank 0, each with a loop turn in common; how many were let in by both sides.
+  // Peers 1 to count connect to rank 0, with a common loop turn for each; returns how many were admitted by both sides.
   int letIn(int count, const Secret& secret, const std::shared_ptr<const Tls>& tls = nullptr) {
     LoopThread loop;
     std::vector<std::unique_ptr<Connector>> peers;
@@ -65,7 +65,7 @@ class AcceptorTest : public ::testing::Test {
     return good;
   }
 
-  // How many reports there are. The first connection that is refused is reported before it is closed.
+  // The number of reports. The first refused connection is reported before it is closed.
   std::size_t reports() {
     std::size_t count = 0;
     loop_.runAndWait([&] { count = reports_.size(); });
@@ -133,7 +133,7 @@ TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
   loop.runAndWait([&] { stranger.reset(); });
 }
 
-// Who comes for a group that this process has not made.
+// Connections for a group that this process has not made yet.
 class EarlyRankTest : public ::testing::Test {
  protected:
   explicit EarlyRankTest(milliseconds early = Acceptor::kEarly)
@@ -215,7 +215,7 @@ TEST_F(SecureAcceptorTest, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndT
   EXPECT_EQ(reports(), 0U);
 }
 
-// The other side may have ended by then, and nothing but this tells why.
+// The other side may have ended by then, and only this tells why.
 TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
   std::vector<Error> errors;
   loop_.runAndWait([&] {
@@ -231,7 +231,7 @@ TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
   EXPECT_EQ(errors[0].text(), "another's certificate");
 }
 
-// TLS would accept him, but he does not get so far: whatever he says first is no greeting.
+// TLS would accept this stranger, but it does not get that far: whatever it sends first is no greeting.
 TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
   const auto certified = issue("stranger");
   Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
@@ -243,8 +243,8 @@ TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
   EXPECT_EQ(reports(), 1U);
 }
 
-// Between a rank and the listener: passes the challenge on, then ends TLS on both sides with a certificate that both
-// trust, and passes on what it reads.
+// A man in the middle between a rank and the listener: passes the challenge on, then ends TLS on both sides with a
+// certificate that both trust, and passes on the data.
 void standBetween(Descriptor listener, const SocketAddress& listenAddress, const Tls& certified) {
   const Descriptor rank(::accept(listener.get(), nullptr, nullptr));
   listener.reset();  // once is enough

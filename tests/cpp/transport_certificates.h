@@ -1,4 +1,4 @@
-// Certificates to test with, made on the spot: an authority, and what it signs. Files in a folder that goes with it.
+// Certificates for tests, made on the spot: an authority, and the certificates that it signs. Their folder is deleted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class Authority {
 
   std::string file() const { return folder_ / "authority"; }
 
-  // A certificate that is good for so many days more, and its key.
+  // A certificate that is valid for that many days more, and its key.
   TlsFiles issue(const std::string& name, int days = 1) {
     const Key key = newKey();
     const Certificate made = sign(name, key, days);

@@ -1,6 +1,6 @@
-// What every implementation of Channels must do, whatever carries the bytes: the cases of transport_channels_delivery.h
-// and transport_channels_ending.h. An implementation is a type with
-//   static std::string obstacle();                      why it can't run here; empty where it can
+// The contract of every implementation of Channels, on any transport: the cases of transport_channels_delivery.h and
+// transport_channels_ending.h. An implementation is a type with
+//   static std::string obstacle();                      why it can't run here; empty if it can
 //   static Joined join(Loop&, MessageReceiver&, Seat);   see transport_channels_mesh.h
 // and is put to the test by
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Name, ChannelsDelivery, Type);

@@ -1,4 +1,4 @@
-// Conformance of Channels: what is sent arrives whole, at its place, and its memory comes back.
+// Conformance of Channels: messages arrive whole, at their place, and their memory comes back.
 #pragma once
 
 #include <algorithm>

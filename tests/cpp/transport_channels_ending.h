@@ -92,9 +92,9 @@ TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAMessageArrives) {
   EXPECT_TRUE(mesh.receiver(1).ends.empty());
 }
 
-// Whoever still touches memory after close() meets unmapped memory here, or an address sanitizer's.
+// Any access to the memory after close() hits unmapped memory here, or the address sanitizer's poison.
 TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
-  ::mallopt(M_MMAP_THRESHOLD, kMiB);  // what is freed is unmapped at once
+  ::mallopt(M_MMAP_THRESHOLD, kMiB);  // freed memory is unmapped at once
   int released = 0;
   std::array<std::vector<Bytes>, 2> sent;
   for (std::uint64_t slice = 0; slice < 8; ++slice) {
@@ -121,7 +121,7 @@ TYPED_TEST_P(ChannelsEnding, OnceClosedNothingIsTouchedOrCalled) {
   EXPECT_TRUE(mesh.receiver(0).ends.empty());
 }
 
-// A rank that gives up may reuse its memory at once; its peers must not take that for the message.
+// A rank that gives up may reuse its memory at once; its peers must not take the new content for the message.
 TYPED_TEST_P(ChannelsEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
   std::vector<Bytes> sent(8);
   for (std::uint64_t slice = 0; slice < 8; ++slice) sent[slice] = pattern(4 * kMiB, slice);

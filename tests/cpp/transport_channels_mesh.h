@@ -1,6 +1,6 @@
 // Ranks of one process, connected by an implementation of Channels and stepped by hand: each has a loop and a receiver
-// that records what it is told. An implementation joins one rank at a time; it finds connected stream sockets to each
-// other rank in its seat, to be its lanes or to tell the other how to connect.
+// that records its calls. An implementation joins one rank at a time; it finds connected stream sockets to each other
+// rank in its seat, to use as lanes or to tell the other how to connect.
 #pragma once
 
 #include <sys/socket.h>
@@ -71,7 +71,7 @@ struct Recorder final : MessageReceiver {
   std::map<std::tuple<int, std::uint64_t, std::uint64_t>, Bytes> memory;
 };
 
-// Bytes that tell their place and their message.
+// Bytes that identify their place and their message.
 inline Bytes pattern(std::size_t size, std::uint64_t seed) {
   Bytes bytes(size);
   std::uint64_t state = seed + 1;
@@ -160,7 +160,7 @@ class Mesh {
   void turns(int count) {
     for (int i = 0; i < count; ++i) turn();
   }
-  // False when it has not come true within 30 s.
+  // False if the condition has not come true within 30 s.
   bool until(const std::function<bool()>& condition) {
     const auto deadline = Loop::Clock::now() + std::chrono::seconds(30);
     while (!condition()) {

@@ -22,7 +22,7 @@ std::pair<Descriptor, Descriptor> socketPair() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// One side, with its threads. What it is told is kept, and can be waited for.
+// One side, with its threads. The calls that it gets are kept, and can be waited for.
 class Side final : public ControlReceiver {
  public:
   explicit Side(milliseconds heartbeatTimeout, std::string beat = "beat") {
@@ -46,7 +46,7 @@ class Side final : public ControlReceiver {
   }
   void onSilent(int, milliseconds) override { keep(ControlType::Leave, "silent", 0); }
 
-  // The first message that is like this; it is forgotten, and those before it are.
+  // The first message that matches; it is dropped, and so are those before it.
   std::size_t await(const std::string& text) {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -1,4 +1,4 @@
-// Several lanes of one peer: that break, are made anew, or are slow.
+// Several lanes of one peer that break, are made anew, or are slow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// Two ranks, each with the channel to the other; the test holds the lanes' sockets too, and makes them anew when asked.
+// Two ranks, each with the channel to the other; the test holds the lanes' sockets too, and remakes them on request.
 class Lanes : public ::testing::Test {
  protected:
   struct Side {
@@ -158,7 +158,7 @@ TEST_F(Lanes, NoneIsAskedForOnceThePeerIsKnownToLeave) {
   EXPECT_TRUE(side(0).asked.empty());
 }
 
-// The second lane passes a few KiB a turn, the first what the loops can carry.
+// The second lane passes a few KiB a turn, the first as much as the loops can carry.
 TEST_F(Lanes, ASlowLaneGetsLittleToCarry) {
   open(1, std::chrono::seconds(30));
   auto [here, hereFar] = Mesh::sockets();

@@ -1,4 +1,4 @@
-// Whether a peer still listens, over real sockets of this machine.
+// Probes whether a peer still listens, over real sockets of this machine.
 #include "transport/listener_probe.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class Watch : public ::testing::Test {
     loop_.post([this, peer] { watch_->watch(peer, address()); });
   }
 
-  // Accepts so many looks, each of which is over before the next.
+  // Accepts that many probes, each of which is over before the next.
   void serve(int looks) {
     while (looks > 0) {
       loop_.runOnce(milliseconds(100));
@@ -48,7 +48,7 @@ TEST_F(Watch, AListenerIsProbedAgainAndAgainAndARefusalSaidOnce) {
   EXPECT_TRUE(shut_.empty());
   door_ = {};
   while (shut_.empty()) loop_.runOnce(milliseconds(100));
-  loop_.runOnce(milliseconds(20));  // nothing is left to look at: no timer ends this turn early
+  loop_.runOnce(milliseconds(20));  // nothing is left to probe: no timer ends this turn early
   EXPECT_EQ(shut_, std::vector<int>{kPeer});
 }
 

@@ -17,7 +17,7 @@ class Messages : public ::testing::Test {
   ChunkHeader chunk(std::uint64_t number, std::uint64_t offset, std::uint32_t bytes = kChunk) const {
     return {.message = dataMessage(number, bytes_).header, .number = number, .offset = offset, .bytes = bytes};
   }
-  // Writes the chunk where the reassembly wants it; its own bytes change nothing where it is there already.
+  // Writes the chunk where the reassembly wants it; the bytes of a chunk that is there already change nothing.
   Error take(const ChunkHeader& header) {
     if (const Error error = faultOf(header)) return error;
     if (const Error error = reassembly_.begin(header)) return error;

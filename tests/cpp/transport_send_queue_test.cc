@@ -1,4 +1,4 @@
-// Which of what waits for a peer goes first.
+// The order in which the messages that wait for a peer go.
 #include "transport/send_queue.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ struct Waiting {
         .header = {.slice = slice, .bytes = size}, .data = bytes.data(), .trafficClass = trafficClass};
     sendQueue.put(std::span(&message, 1), nullptr);
   }
-  // The message that the next chunk is of: its class and size.
+  // The message of the next chunk: its class and size.
   std::pair<TrafficClass, std::uint64_t> next() {
     const SendQueue::Chunk chunk = sendQueue.take(kChunk);
     return {static_cast<TrafficClass>(chunk.header.message.slice), chunk.header.message.bytes};

@@ -1,4 +1,4 @@
-// What a lane's socket is set to, as far as the kernel tells. Over loopback, where everything is near.
+// The options of a lane's socket, as far as the kernel reports them. Over loopback, where everything is near.
 #include "transport/socket.h"
 
 #include <gtest/gtest.h>

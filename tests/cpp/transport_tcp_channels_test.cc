@@ -1,4 +1,4 @@
-// TCP channels: the conformance test, and what bytes that are not ours do to them.
+// TCP channels: the conformance test, and their behaviour on bytes that are not ours.
 #include "transport/tcp_channels.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsEnding, SeveralLanes);
 
 namespace {
 
-// A channel whose other side is the test's.
+// A channel whose other side is played by the test.
 class TcpChannelsBytes : public ::testing::Test {
  protected:
   TcpChannelsBytes() {

@@ -1,5 +1,5 @@
-// What TLS promises a stream: the same bytes, large and small, whatever the socket takes at once; ends that are told;
-// and nobody without a certificate of the authority. Over local sockets; two ends stepped in turn.
+// The promises of TLS to a stream: the same bytes, large and small, however much the socket takes at once; ends that
+// are reported; and no peer without a certificate of the authority. Over local sockets; two ends stepped in turn.
 #include "transport/tls.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct Ends {
     streams[1] = there.stream(TlsStream::Side::Acceptor, pair[1], recordsPerKey);
   }
 
-  // Until both are through, or both have been told why not.
+  // Until both are done, or both have the reason why not.
   void shake() {
     for (int turn = 0; turn < 8; ++turn) {
       for (int end : {0, 1}) {
@@ -48,7 +48,7 @@ struct Ends {
   }
   bool areOpen() const { return streams[0]->isOpen() && streams[1]->isOpen(); }
 
-  // All bytes from one end to the other, in pieces, with whatever the socket takes.
+  // All bytes from one end to the other, in pieces, however much the socket takes.
   Bytes carry(int from, const Bytes& bytes, std::size_t pieceBytes) {
     Bytes received(bytes.size());
     std::size_t sent = 0;

@@ -1,4 +1,4 @@
-// What the emulated runtime offers to the other emulated libraries and to those who bring kernels. Any thread.
+// The interface of the emulated runtime to the other emulated libraries and to providers of kernels. Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

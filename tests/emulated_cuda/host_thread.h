@@ -1,4 +1,4 @@
-// What CUDA keeps for each thread of the program, and who may call it at all. Each thread its own.
+// The state that CUDA keeps for each thread of the program, and the checks whether a thread may call it at all.
 #pragma once
 
 #include <cuda_runtime_api.h>

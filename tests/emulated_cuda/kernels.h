@@ -16,7 +16,7 @@ struct CUkern_st {
 
 namespace emulated {
 
-// Of the host's address, or of a handle of its own; null where there is none.
+// The kernel with that host address or handle; null if there is none.
 CUkern_st* registeredKernel(const void* function);
 
 }  // namespace emulated

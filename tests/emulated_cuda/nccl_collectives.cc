@@ -1,4 +1,4 @@
-// What a communicator's calls do with their data, in parts that fit into shared memory.
+// The data movement of a communicator's calls, in parts that fit into shared memory.
 #include <algorithm>
 #include <cstring>
 

@@ -37,8 +37,8 @@ struct BrainFloat {
   }
 };
 
-// Of eight bits: E4M3 without infinities, or E5M2. Rounded to the nearest, to even between two; what is too large
-// becomes the largest number, as in NCCL.
+// Floats of eight bits: E4M3 without infinities, or E5M2. Rounded to the nearest, ties to even; a value that is too
+// large becomes the largest number, as in NCCL.
 template <int MantissaBits>
 struct EightBits {
   using Element = std::uint8_t;

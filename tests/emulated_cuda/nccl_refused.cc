@@ -1,4 +1,4 @@
-// Of NCCL: what torch's libraries are linked to and no test needs. A call says so and is refused.
+// NCCL functions that torch's libraries are linked to and no test needs. A call is reported and refused.
 #include "report.h"
 
 namespace {

@@ -1,5 +1,5 @@
-// What the ranks of an emulated communicator share: a file of shared memory with what each rank is calling, a part of
-// its data, and letters between two ranks. Each rank's own queue threads, one call at a time; any process.
+// The shared state of the ranks of an emulated communicator: a file of shared memory with each rank's current call, a
+// part of its data, and messages between two ranks. Each rank's own queue threads, one call at a time; any process.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What the emulator says on standard error. Any thread; one write each, so that lines of processes do not mix.
+// The emulator's messages on standard error. Any thread; one write each, so that lines of processes do not mix.
 #pragma once
 
 namespace emulated {

@@ -1,4 +1,4 @@
-// Of the CUDA runtime: devices, errors, versions. What only asks begins to use no device.
+// The part of the CUDA runtime for devices, errors and versions. A mere query does not begin to use a device.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 

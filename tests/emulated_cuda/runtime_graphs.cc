@@ -1,4 +1,4 @@
-// Of the CUDA runtime: captures and graphs. A graph runs what it holds as one piece of work, in the program's order.
+// The part of the CUDA runtime for captures and graphs. A graph runs its nodes as one work item, in program order.
 #include <cuda_runtime_api.h>
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Of the CUDA runtime: kernels, by what those who know them have said (emulated.h). One that nobody knows ends the
-// process with its name.
+// The part of the CUDA runtime for kernels, as their providers have registered them (emulated.h). An unknown kernel
+// ends the process with its name.
 #include <cuda_runtime_api.h>
 #include <cxxabi.h>
 

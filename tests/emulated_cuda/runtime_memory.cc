@@ -1,4 +1,4 @@
-// Of the CUDA runtime: memory and copies. What is written holds poison from the write's beginning to its end.
+// The part of the CUDA runtime for memory and copies. The target holds poison from a write's beginning to its end.
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 

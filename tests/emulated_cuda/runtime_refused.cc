@@ -1,4 +1,4 @@
-// Of the CUDA runtime: what torch's libraries are linked to and no test needs. A call says so and is refused.
+// CUDA runtime functions that torch's libraries are linked to and no test needs. A call is reported and refused.
 #include "report.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Of the CUDA runtime: streams, events, and functions of the host that streams call.
+// The part of the CUDA runtime for streams, events, and functions of the host that streams call.
 #include <cuda_runtime_api.h>
 
 #include "calls.h"

@@ -1,5 +1,5 @@
-// What a program's environment asks of the emulated devices. Read at a process's first use, by the one thread that it
-// has then if it was forked; any thread; never changes.
+// The settings of the emulated devices from a program's environment. Read at a process's first use, by the one thread
+// that it has then if it was forked; any thread; never changes.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def _sums(rank: int) -> None:
-    """Of sizes that split equally among the ranks and of others, in flight together and in one call."""
+    """Sums of sizes that split equally among the ranks and of others, in flight together and in one call."""
     ranks = dist.get_world_size()
     sizes = [1, 7, 64, 70_001, 1 << 20]
     for dtype in (torch.float32, torch.bfloat16, torch.int32):

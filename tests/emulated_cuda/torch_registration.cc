@@ -76,7 +76,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool isNonBlocking)
   return self;
 }
 
-// Of scaled_dot_product_attention only the composite of other operators has kernels here.
+// Only the form of scaled_dot_product_attention that is composed of other operators has kernels here.
 int64_t mathOfAttention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
                         double, bool, std::optional<double>, bool) {
   return 0;

@@ -1,1 +1,1 @@
-"""What each rank reports when something goes wrong, played on an emulated cluster: programs, cases, and their table."""
+"""Each rank's report when something goes wrong, played on an emulated cluster: programs, cases, and their table."""

@@ -1,4 +1,4 @@
-"""What the ranks of each case do. A body returns when all is well; what it raises is what the case is about."""
+"""The programs of the ranks of each case. A body returns when all is well; the case judges the error that it raises."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def differs_in_kind(rank: Rank) -> None:
 
 
 def differs_in_half(rank: Rank) -> None:
-    """Of an all_reduce of ours, one way or the other."""
+    """An all-gather against a reduce-scatter: the two halves of an all_reduce of ours."""
 
     def gather() -> None:
         dist.all_gather_into_tensor(torch.empty(100 * rank.size), torch.ones(100))

@@ -1,4 +1,4 @@
-"""What a process holds: threads, descriptors, shared memory, children. Two are compared around a group's life."""
+"""The holdings of a process: threads, descriptors, shared memory, children. Compared around a group's life."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Holdings:
     memory: int
 
     def beyond(self, before: Holdings) -> dict[str, dict[str, int]]:
-        """What this holds and `before` did not, by field; empty when there is nothing."""
+        """The holdings that were not in `before`, by field; empty when there are none."""
         fields = ("threads", "descriptors", "maps", "shared_files", "children")
         more = {field: dict(getattr(self, field) - getattr(before, field)) for field in fields}
         return {field: counts for field, counts in more.items() if counts}

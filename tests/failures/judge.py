@@ -12,7 +12,7 @@ _KILLED = -9
 
 
 def faults(case: Case, outcomes: Mapping[int, Outcome]) -> list[str]:
-    """What is wrong, in words; empty when all is as expected."""
+    """The faults, in words; empty when all is as expected."""
     return [
         f"rank {rank}: {fault}\n{outcome}"
         for rank, outcome in outcomes.items()

@@ -41,7 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one rank. seconds: from the event to the exception or the last call's end; None where it said nothing."""
+    """The outcome of one rank. seconds: from the event to its exception or last call's end; None if it said nothing."""
 
     kind: str | None  # the exception's type; None: no exception
     text: str
@@ -156,7 +156,7 @@ class Play:
         return self._said(self.pids[rank], word)
 
     def words(self, rank: int, word: str) -> tuple[Any, ...]:
-        """What the rank said with this word."""
+        """The rank's message with this word."""
         return next(message for message in self.stage.heard[self.pids[rank]] if message[0] == word)
 
     def _said(self, pid: int, word: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a rank does in a case: lives through one of the bodies, tells the stage what it met, and what it left behind."""
+"""A rank in a case: it runs one of the bodies, and tells the stage what happened and what it left behind."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _rows(case: Case, outcomes: dict[int, Outcome]) -> list[str]:
 
 
 def _print_holdings(stage: Stage) -> None:
-    """Of rank 1, which does not hold the store."""
+    """Prints the holdings of rank 1, which does not hold the store."""
     print("\n| | threads | descriptors | shared maps | own memory |\n|---|---|---|---|---|")
     titles = {"warm": "after the first rounds", "full": "with all groups", "empty": "after the last round"}
     rows = {"many_groups": f"{GROUPS} groups, three rounds", "many_inits": f"{ROUNDS} times init and destroy"}

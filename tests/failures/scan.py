@@ -37,7 +37,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Rank:
-    """What one has to say. opened: ports, beside that of the store. counted: strangers, by its own report."""
+    """The report of one rank. opened: ports, beside that of the store. counted: strangers, by its own report."""
 
     opened: set[int]
     before: Holdings

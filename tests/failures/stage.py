@@ -57,7 +57,7 @@ class Stage:
         self._cleanup.close()
 
     def traces(self) -> Counter[str]:
-        """What ranks could leave behind on the machines: children, listeners, shared memory with a name."""
+        """The traces that ranks could leave on the machines: children, listeners, shared memory with a name."""
         found = Counter(path.name for path in Path("/dev/shm").iterdir())
         for number in range(len(MACHINE_OF)):
             process = Path("/proc") / str(self.lab.pid(number))
@@ -82,7 +82,7 @@ class Stage:
         return pid
 
     def log(self, nursery: int) -> str:
-        """What the nursery's last child has written."""
+        """The output of the nursery's last child."""
         return (self.folder / f"log-{nursery}-{len(self.born[nursery]) - 1}").read_text(errors="replace")
 
     def tell(self, pid: int, word: str) -> None:

@@ -29,7 +29,7 @@ def _greeting(_number: int = 0) -> bytes:
     return _MAGIC + struct.pack("<IIIII", 2, 1, 0, 1, 0) + _NOBODY + os.urandom(32)
 
 
-# What is said, by the number of the connection.
+# The bytes to send, by the number of the connection.
 _WORDS: dict[str, Callable[[int], bytes]] = {
     "random bytes": lambda _: os.urandom(300),
     "HTTP GET": lambda _: b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",

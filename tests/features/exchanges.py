@@ -124,7 +124,7 @@ def scatter(rank: Rank) -> None:
 
 
 def _parts(number: int, size: int) -> list[torch.Tensor]:
-    """What a rank contributes to each rank's result."""
+    """A rank's contributions to each rank's result."""
     return [made(number * size + to, 6) for to in range(size)]
 
 

@@ -1,4 +1,4 @@
-"""What PyTorch's own observers see of a group, and what it says of itself."""
+"""A group as PyTorch's own observers see it, and as it describes itself."""
 
 from __future__ import annotations
 

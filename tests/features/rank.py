@@ -1,4 +1,4 @@
-"""What a feature is told: which rank it plays, in what world, and on which backend."""
+"""The rank that a feature plays: its number, its world and its backend."""
 
 from __future__ import annotations
 

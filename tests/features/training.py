@@ -60,7 +60,7 @@ def train(rank: Rank, net: nn.Module, optimizer: Any = None) -> nn.Module:
 
 
 def same_parameters(actual: nn.Module, expected: nn.Module, tolerance: float = 1e-5) -> None:
-    """Of equal names but for wrappers' prefixes, sharded ones made whole."""
+    """Compares parameters pairwise; sharded ones are made whole. Names may differ by wrappers' prefixes."""
     pairs = zip(actual.parameters(), expected.parameters(), strict=True)
     for mine, theirs in pairs:
         close(getattr(mine, "full_tensor", mine.detach)().detach(), theirs.detach(), tolerance)

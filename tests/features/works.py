@@ -1,4 +1,4 @@
-"""What async_op=True returns: waiting, futures, results, errors."""
+"""The works that async_op=True returns: waiting, futures, results, errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-// What a peer that has passed the challenge may send over two lanes: whatever the bytes, nothing is written outside of
-// the place that the receiver gave for a message, nor after it has been told that the message is there, and no message
-// comes twice. The input is records: one byte for lane and length, and so many bytes of that lane.
+// Fuzzes the bytes that a peer which has passed the challenge sends over two lanes. For any bytes, nothing is written
+// outside of the place that the receiver gave for a message, or after it was told that the message is there, and no
+// message comes twice. The input is records: one byte for lane and length, then that many bytes of that lane.
 #include <algorithm>
 #include <array>
 #include <cstdlib>

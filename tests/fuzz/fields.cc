@@ -1,5 +1,5 @@
-// What a peer, or whoever writes to the job's store, may give as a text of fields: whatever the bytes, they are refused
-// or are the one text of the value that is read.
+// Fuzzes the texts of fields that a peer, or any writer to the job's store, may give. Any bytes are either refused or
+// are the one text of the value that is read.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

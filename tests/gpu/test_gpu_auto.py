@@ -27,7 +27,7 @@ def _carried() -> int:
 
 
 def _calls(rank: int) -> tuple[list[bool], list[str]]:
-    """Of a small call, a large one, and another of each: whether the rails carried it; and what was warned of."""
+    """Whether the rails carried a small call, a large one, and another of each; and the warnings."""
     were_ours = []
     ranks = dist.get_world_size()
     with standard_error() as lines:

@@ -1,4 +1,4 @@
-"""What reduce_scatter_tensor and all_gather_into_tensor compute on CUDA tensors, in emulated machines."""
+"""The results of reduce_scatter_tensor and all_gather_into_tensor on CUDA tensors, in emulated machines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _sent() -> int:
 
 
 def _values(rank: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
-    """Of few bits, so that sums, products and averages of four are exact in every dtype."""
+    """Values of few bits, so that sums, products and averages of four are exact in every dtype."""
     return ((torch.arange(elements, device="cuda") * 7 + rank * rank) % 3 + 1).to(dtype)
 
 
@@ -91,7 +91,7 @@ def test_all_gather_moves_every_dtype(cluster: Ranks, dtype: torch.dtype) -> Non
 
 
 def _many(rank: int) -> None:
-    """Of several dtypes and sizes in one call of each kind."""
+    """One call of each kind with several dtypes and sizes."""
     ranks = dist.get_world_size()
     kinds = [(torch.float32, 5), (torch.bfloat16, 70_001), (torch.float32, 0), (torch.int32, 300)]
     inputs = [_values(rank, elements * ranks, dtype) for dtype, elements in kinds]
@@ -178,7 +178,7 @@ def _bits(rank: int, device: str) -> str:
     return bits.hexdigest()
 
 
-# Of two ranks NCCL's own order makes no difference; AVG of 16 bits on such a machine rounds once more than on the CPU.
+# With two ranks NCCL's order makes no difference. AVG of 16 bits on such a machine rounds once more than on the CPU.
 @pytest.mark.parametrize("layout", [pytest.param("3x1", marks=pytest.mark.slow), "2x2"])
 def test_sums_have_the_bits_of_cpu_tensors_by_either_rails(layout: str) -> None:
     hashes: list[list[str]] = []

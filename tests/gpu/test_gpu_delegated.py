@@ -1,4 +1,4 @@
-"""What NCCL does for a group on CUDA tensors beside ours: collectives, batches of sends, options, memory, FSDP2."""
+"""NCCL's part of a group on CUDA tensors beside ours: collectives, batches of sends, options, memory, FSDP2."""
 
 from __future__ import annotations
 

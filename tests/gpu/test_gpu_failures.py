@@ -1,4 +1,4 @@
-"""What a rank with CUDA tensors sees when another one dies, is late, or makes another call: an error, never a hang."""
+"""A rank with CUDA tensors gets an error and never hangs when another one dies, is late, or makes another call."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_the_callers_stream_comes_before_and_after(sparse_machines: Ranks, strea
 
 
 def _drop_results(rank: int) -> None:
-    """What a stream still reads when its tensor is dropped is not given out to the next call's result."""
+    """Memory that a stream still reads when its tensor is dropped is not given to the next call's result."""
     size = dist.get_world_size()
     indices = torch.arange(ROWS, device="cuda").unsqueeze(0)
     sums = []

@@ -1,4 +1,4 @@
-"""What all_reduce computes on CUDA tensors: every operation and dtype, in emulated machines."""
+"""The results of all_reduce on CUDA tensors: every operation and dtype, in emulated machines."""
 
 from __future__ import annotations
 

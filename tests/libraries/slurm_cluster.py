@@ -39,7 +39,7 @@ SchedulerParameters=defer_batch,sched_interval=1
 
 
 def missing() -> str:
-    """What keeps this machine from having such a cluster; empty: nothing."""
+    """The reason why this machine can't have such a cluster; empty: it can."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         return f"no {', '.join(absent)} here: apt-get install slurmctld slurmd slurm-client"

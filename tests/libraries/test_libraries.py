@@ -17,7 +17,7 @@ VARIABLES = {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo", "OMP_NUM_THRE
 
 
 def losses(program: str, *arguments: str, restarts: int = 0) -> list[float]:
-    """Of two ranks under torchrun, each on a machine of its own. They are in the last line but warnings."""
+    """The losses of two ranks under torchrun, each on a machine of its own. Only warnings may follow that line."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += [f"--max-restarts={restarts}", str(HERE / "own_machine.py"), str(HERE / program), *arguments]
     done = subprocess.run(

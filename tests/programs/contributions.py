@@ -1,4 +1,4 @@
-"""What the ranks put into an all-reduce, and what has to come out: made by torch in one process, in wider types."""
+"""The ranks' inputs to an all-reduce and the expected result, made by torch in one process, in wider types."""
 
 from __future__ import annotations
 

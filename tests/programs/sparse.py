@@ -43,7 +43,7 @@ class Case:
         return int(torch.tensor(self.shape[: self.sparse_dims]).prod())
 
     def tensor(self, rank: int, world: int) -> Tensor:
-        """What this rank brings."""
+        """The tensor that this rank brings."""
         draw = torch.Generator().manual_seed(self.number * 100 + rank)
         keys = self._keys(rank, world, draw)
         sizes = self.shape[: self.sparse_dims]
@@ -68,7 +68,7 @@ class Case:
         return some[:0] if nothing.get(self.overlap) else some
 
     def fault(self, result: Tensor, brought: list[Tensor]) -> str | None:
-        """What is wrong with the result of what the ranks brought."""
+        """The fault in the result of the tensors that the ranks brought; None if there is none."""
         if not result.is_sparse or not result.is_coalesced() or result.shape != self.shape:
             return f"layout {result.layout}, coalesced {result.is_coalesced()}, shape {tuple(result.shape)}"
         if not result.indices().equal(torch.cat([one._indices() for one in brought], dim=1).unique(dim=1)):

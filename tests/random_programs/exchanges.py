@@ -18,7 +18,7 @@ from random_programs.world import KIB
 
 @dataclass(frozen=True)
 class Start:
-    """What a form of a call needs: its tensors; the rows that it takes and gives; its root or its operation."""
+    """The input of a form of a call: its tensors; the rows that it takes and gives; its root or its operation."""
 
     member: Member
     outputs: list[Tensor]

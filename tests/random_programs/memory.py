@@ -36,7 +36,7 @@ class Placed:
 
 
 def blank(dtype: str, shape: tuple[int, ...]) -> Tensor:
-    """What a call has to overwrite."""
+    """A tensor that a call has to overwrite."""
     empty = torch.empty(shape, dtype=getattr(torch, dtype))
     raw(empty).fill_(0x5B)
     return empty

@@ -24,7 +24,7 @@ _MOST_DIFFERENCES = 5
 
 
 class ProgramError(AssertionError):
-    """What went wrong, on all ranks."""
+    """A program has failed; the text says how, for all ranks."""
 
 
 class Stage:

@@ -94,7 +94,7 @@ class Player:
         self.report.processor_seconds = time.process_time() - before
         return self.report
 
-    # What steps ask of a rank.
+    # The methods that steps call.
 
     def init_again(self, same_keys: bool) -> None:
         self._life += not same_keys

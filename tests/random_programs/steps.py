@@ -1,4 +1,4 @@
-"""What steps of a program are: data that are equal on all ranks, and the calls that members of a group make of them."""
+"""Steps of a program: data that are equal on all ranks, and the calls that members of a group make from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUTS = (None, None, "same", "own")  # contiguous; strides and offset of all r
 
 @dataclass
 class Result:
-    """What a rank got, and what it should be. kind: moved (every bit), reduced, or sparse (zeros have no sign).
+    """A rank's result, and the expected one. kind: moved (every bit), reduced, or sparse (zeros have no sign).
 
     shared: all ranks that have a result of this name have the same bits.
     """
@@ -53,7 +53,7 @@ class Call:
 
 
 class Functional:
-    """What functional collectives return, as a call's work. The tensors become ordinary ones once they are there."""
+    """The result of functional collectives, as a call's work. The tensors become ordinary ones once they are there."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors: list[Tensor] = list(tensors)
@@ -98,7 +98,7 @@ class Member:
         return range(len(self.ranks))
 
     def data(self, tensors: Tensors, place: int, shape: Shape | None = None, part: int = 0) -> Tensor:
-        """What the member at that place gives. part: the data that it has besides."""
+        """The data that the member at that place gives. part: selects further data of the same member."""
         key = (self.seed, tensors.number, tensors.slot, place, part)
         return drawn(key, tensors.dtype, tensors.shape if shape is None else shape, tensors.flavour)
 

@@ -1,4 +1,4 @@
-"""What the ranks do in the guests. Each prints what it found."""
+"""The programs of the ranks in the guests. Each prints its findings."""
 
 from __future__ import annotations
 

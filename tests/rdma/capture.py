@@ -1,4 +1,4 @@
-"""What went over a wire, from the capture that qemu writes (pcap): RDMA and TCP, by case.
+"""The traffic of a wire, from the capture that qemu writes (pcap): RDMA and TCP, by case.
 
 The guests mark where a case begins by a broadcast datagram to the discard port.
 """
@@ -18,7 +18,7 @@ TCP, UDP = 6, 17
 
 @dataclass
 class Traffic:
-    """Of one case on one wire, both ways."""
+    """The traffic of one case on one wire, both ways."""
 
     write_frames: int = 0  # of RoCEv2, RDMA writes
     write_bytes: int = 0  # with the transport's headers

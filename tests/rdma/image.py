@@ -1,6 +1,6 @@
-"""What a guest boots: Debian's kernel and a small first file system with the modules that it needs for soft-RoCE.
+"""The image that a guest boots: Debian's kernel and a small initial file system with the modules for soft-RoCE.
 
-Nothing is installed but packages of programs; the kernel is unpacked beside the build and belongs to no system.
+Only packages of programs are installed; the kernel is unpacked beside the build and belongs to no system.
 """
 
 from __future__ import annotations

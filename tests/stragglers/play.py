@@ -21,7 +21,7 @@ _PROGRAM = Path(__file__).parent.parent / "programs" / "straggling.py"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was named in a run; step_seconds: as the program measured them."""
+    """The findings that were named in a run. step_seconds: as the program measured them."""
 
     planted: Planted
     named: list[Finding]
@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether the first that is named is who it is, for its cause; where nothing is planted, nobody."""
+        """Whether the first finding names the planted culprit and cause, or, if nothing is planted, there is none."""
         if not self.planted.kinds:
             return not self.named
         return bool(self.named) and self.named[0].kind in self.planted.kinds and self.named[0].who == self.planted.who
