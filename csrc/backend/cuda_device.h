@@ -25,6 +25,7 @@ struct AcceleratorPlace {
   FromFirst fromFirst;       // the machine's first rank's text, for all of them
   FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
   bool writesWords = true;   // to tell the host how far it is
+  std::function<bool()> isOver = nullptr;  // the group has failed while it is made; null: it can't
   std::chrono::milliseconds timeout;
 };
 
