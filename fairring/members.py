@@ -1,4 +1,4 @@
-"""The steps that count after members of a group have died, by the agreement of the survivors when they meet again.
+"""Going on after members of a group have died: which steps count, and a smaller group for tensors of all devices.
 
 A call that was under way when a rank died may have ended well on some of the others and not on the rest. When the
 survivors meet again, by `shrink_group` or `reconfigure`, each reports how many calls were complete there, and all learn
@@ -19,14 +19,14 @@ two steps, each with its mark; after the meeting go back to the last one that co
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from fairring import _core
 
-__all__ = ["LastComplete", "Mark", "last_complete", "mark"]
+__all__ = ["LastComplete", "Mark", "last_complete", "mark", "shrink_group"]
 
 
 class Mark(NamedTuple):
@@ -67,6 +67,25 @@ def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None
     return LastComplete(Mark(*here) if here else None, calls_of_rank)
 
 
+def shrink_group(
+    ranks_to_exclude: list[int], group: dist.ProcessGroup | None = None, **options: Any
+) -> dist.ProcessGroup:
+    """torch's `shrink_group`, whose new group serves tensors of the CPU and of CUDA devices, as the old one did.
+
+    torch registers it for one kind of device: that which the group is bound to (`device_id=`), or else the CPU. The
+    arguments are torch's, and so are the errors.
+    """
+    made: Any = dist.shrink_group(ranks_to_exclude, group, **options)
+    types = made._device_types
+    backend = made._get_backend(types[0])
+    for device, kind in (("cpu", made.BackendType.GLOO), ("cuda", made.BackendType.NCCL)):
+        if torch.device(device) not in types:
+            made._register_backend(torch.device(device), kind, backend)
+    shrunk: dist.ProcessGroup = made
+    return shrunk
+
+
 def _backend(group: dist.ProcessGroup | None) -> object:
-    chosen = dist.distributed_c10d._get_default_group() if group is None else group
-    return chosen._get_backend(torch.device("cpu"))
+    chosen: Any = dist.distributed_c10d._get_default_group() if group is None else group
+    cpu = torch.device("cpu")
+    return chosen._get_backend(cpu if cpu in chosen._device_types else chosen._device_types[0])

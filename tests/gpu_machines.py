@@ -20,6 +20,9 @@ LAYOUTS = {  # each rank's machine
     "4x1": ["a", "b", "c", "d"],
     "2x2": ["a", "a", "b", "b"],
     "2x4": ["a"] * 4 + ["b"] * 4,
+    "4x2": ["a", "a", "b", "b", "c", "c", "d", "d"],
+    "2+1+1": ["a", "a", "b", "c"],
+    "3+1+2": ["a", "a", "a", "b", "c", "c"],
 }
 # On emulated devices, which end the process where the loop calls CUDA.
 _EMULATED = {
@@ -36,19 +39,30 @@ def start(
     environment: Mapping[str, str] | None = None,
     of_last: Mapping[str, str] | None = None,
 ) -> Ranks:
-    """environment: of all ranks. of_last: additional variables of the last one.
+    """As `machines`, with a default group. of_last: variables of the last rank besides."""
+    ranks = machines(layout, timeout_seconds, environment, of_last)
+    ranks.init(backend, timeout_seconds)
+    return ranks
 
-    On emulated devices ranks are forked, unless a variable is for `import torch`.
+
+def machines(
+    layout: str,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    environment: Mapping[str, str] | None = None,
+    of_last: Mapping[str, str] | None = None,
+) -> Ranks:
+    """Ranks without a group, each with a device. environment: variables of all.
+
+    On emulated devices they are forked, unless a variable is for `import torch`.
     """
-    machines = LAYOUTS[layout]
+    names = LAYOUTS[layout]
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
     shared = {**nccl, **(_EMULATED if emulated_devices.ARE_HERE else {}), "FAIRRING_CUDA": "on", **(environment or {})}
-    own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(machines)]
+    own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(names)]
     own[-1] |= of_last or {}
     forks = emulated_devices.ARE_HERE and "TORCH_CPP_LOG_LEVEL" not in shared
-    ranks = Ranks(len(machines), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=forks)
+    ranks = Ranks(len(names), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=forks)
     ranks.run(_take_device)
-    ranks.init(backend, timeout_seconds)
     return ranks
 
 

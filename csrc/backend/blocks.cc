@@ -152,10 +152,16 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
   requireDense(operation.verb, outputs);
   requireDense(operation.verb, inputs);
   requireSameDTypes(operation.verb, outputs, inputs);
-  BlocksCall call = gatherCall(operation, outputs, {outputs}, options);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+  for (std::size_t i = 0; i < inputs.size(); ++i)
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
-    for (std::vector<Block>& blocks : call.blocks) blocks.push_back(bytesBlock(inputs[i]));
+  BlocksCall call = gatherCall(operation, outputs, {outputs}, options);
+  standInRows(call, outputs, inputs);
+  return runBlocks(std::move(call));
+}
+
+void FairringBackend::standInRows(BlocksCall& call, const Tensors& outputs, const Tensors& inputs) const {
+  for (const at::Tensor& input : inputs) {
+    for (std::vector<Block>& blocks : call.blocks) blocks.push_back(bytesBlock(input));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     orRefused(call, i, [&] {
@@ -167,7 +173,6 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
       readFrom(call, i, inputs[i]);
     });
   }
-  return runBlocks(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const TensorLists& rows,

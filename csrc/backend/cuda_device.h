@@ -23,8 +23,9 @@ struct AcceleratorPlace {
   int count;
   using FromFirst = std::function<std::string(const std::string& mine)>;
   FromFirst fromFirst;       // the machine's first rank's text, for all of them
-  FromFirst fromFirstOfAll;  // rank 0's, for the whole group; null if the device has no rails of its own
-  bool writesWords = true;   // to report its progress to the host
+  FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
+  bool writesWords = true;   // to tell the host how far it is
+  std::function<bool()> isOver = nullptr;  // the group has failed while it is made; null: it can't
   std::chrono::milliseconds timeout;
 };
 

@@ -253,7 +253,7 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
 std::string FairringBackend::trialInSums(Membership& membership, const c10::Device& device,
                                          std::chrono::milliseconds timeout) {
   const BackendPtr stock = nccl();
-  const std::unique_ptr<Membership> trial = membership.trial();
+  const std::unique_ptr<Membership> trial = membership.trial(timeout);
   return trySums(*trial, *stock, device, timeout);
 }
 

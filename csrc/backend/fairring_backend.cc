@@ -59,14 +59,11 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   prepareForForks();
   MembershipOptions options = origin.options;
   const StorePtr store = storeOfMembers(groupStore, options.globalRanks);
-  const auto makeNccl = [make = origin.makeNccl, options, timeout](std::int64_t generation, StorePtr on) {
-    return (*make)(options, timeout, generation, std::move(on));
-  };
   const bool meets = !options.reconfigurable;
-  Parts parts{std::make_shared<Meeting>(meets ? store : nullptr), std::make_shared<StockNccl>(store, makeNccl),
-              std::make_shared<Hooks>()};
-  // A group of one rank meets no other, but an NCCL of its own may find the keys of an earlier one.
-  const std::int64_t alone = meets && options.size == 1 ? store->add("fairring/alone", 1) : 0;
+  Parts parts{std::make_shared<Meeting>(meets ? store : nullptr), stockOf(origin, timeout), std::make_shared<Hooks>()};
+  // A group of one rank meets nobody, but an NCCL of its own may find the keys of an earlier one.
+  std::optional<StockNccl::Met> alone;
+  if (meets && options.size == 1) alone = {store->add("fairring/alone", 1), store};
   std::shared_ptr<Membership> membership;
   if (meets && options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
@@ -86,6 +83,13 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
       c10::make_intrusive<FairringBackend>(std::move(membership), alone, std::move(origin), timeout, std::move(parts));
   remember(backend);
   return backend;
+}
+
+std::shared_ptr<StockNccl> FairringBackend::stockOf(const Origin& origin, std::chrono::milliseconds timeout) {
+  return std::make_shared<StockNccl>(
+      [make = origin.makeNccl, options = origin.options, timeout](std::int64_t generation, StorePtr store) {
+        return (*make)(options, timeout, generation, std::move(store));
+      });
 }
 
 void FairringBackend::remember(const c10::intrusive_ptr<FairringBackend>& backend) {
@@ -137,12 +141,12 @@ std::vector<std::string> FairringBackend::traces(std::size_t calls, const std::s
   return texts;
 }
 
-FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
-                                 std::chrono::milliseconds timeout, Parts parts)
+FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone,
+                                 Origin origin, std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
-      alone_(alone),
       reconfigurer_(origin.options.reconfigurable ? std::make_unique<Reconfigurer>(origin.options) : nullptr),
       membership_(std::move(membership)),
+      alone_(std::move(alone)),
       origin_(std::move(origin)) {
   setConfigured(!reconfigurer_);
 }
@@ -224,16 +228,24 @@ void FairringBackend::loseMembers() {
   {
     const std::lock_guard lock(mutex_);
     ending.swap(membership_);
+    alone_.reset();
     groupId_.reset();
+    deviceWay_.reset();
+    deviceEnd_.reset();  // what the last members' calls have enqueued there may take a while
   }
-  reconfigurer_->retire(std::move(ending));
+  if (ending) ending->endUnfinished();  // before NCCL is broken off, whose calls may stand behind theirs
+  reconfigurer_->retire(std::move(ending), exchangeStock(std::make_shared<StockNccl>(nullptr)));
 }
 
-std::int64_t FairringBackend::meet() {
-  const std::shared_ptr<Membership> membership = this->membership();
+StockNccl::Met FairringBackend::meet() {
   try {
-    check(membership || alone_ > 0, ErrorKind::Usage, kNcclNeedsStore);
-    return membership ? membership->generation(timeout()) : alone_;
+    if (const std::shared_ptr<Membership> membership = this->membership()) {
+      const std::int64_t generation = membership->generation(timeout());
+      return {generation, membership->store(timeout())};
+    }
+    const std::lock_guard lock(mutex_);
+    check(alone_.has_value(), ErrorKind::Usage, "rank ", getRank(), ": this process group has ended");
+    return *alone_;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
@@ -304,6 +316,7 @@ void FairringBackend::shutdown() {
   {
     const std::lock_guard lock(mutex_);
     ending.swap(membership_);
+    alone_.reset();
     make.swap(origin_.makeNccl);
   }
   ending.reset();

@@ -58,8 +58,8 @@ class FairringBackend : public Fallback {
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
                                     const at::Tensor& residual, const c10d::ReduceOp& how);
 
-  // alone: the generation of a group of one rank, which has no membership.
-  FairringBackend(std::shared_ptr<Membership> membership, std::int64_t alone, Origin origin,
+  // alone: where a group of one rank has its NCCL; it has no membership.
+  FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone, Origin origin,
                   std::chrono::milliseconds timeout, Parts parts);
   ~FairringBackend() override;
 
@@ -140,7 +140,7 @@ class FairringBackend : public Fallback {
   std::string trace(std::size_t calls) const;
 
  protected:
-  std::int64_t meet() override;
+  StockNccl::Met meet() override;
 
  private:
   struct ReducingCall {
@@ -177,6 +177,8 @@ class FairringBackend : public Fallback {
   // inputs[i]: reduced into output i, whole, or in a part for each rank.
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
                           const c10d::ReduceScatterOptions& options);
+  // Each input, and each rank's like it, in rows of the output of its number.
+  void standInRows(BlocksCall& call, const Tensors& outputs, const Tensors& inputs) const;
   WorkPtr gatherStacked(const Operation& operation, const Tensors& outputs, const Tensors& inputs,
                         const c10d::AllgatherOptions& options);
   // rows[r]: the place of the data from rank r, a tensor for each input.
@@ -251,22 +253,25 @@ class FairringBackend : public Fallback {
   // This rank's part in a group of those ranks of this one, which have yet to meet; it has left this one.
   c10::intrusive_ptr<FairringBackend> shrunkTo(const std::vector<int>& ranks, std::chrono::milliseconds limit,
                                                std::chrono::milliseconds forThoseUnderWay);
-  // A membership of the ranks in the roster; null if this rank is alone. limit: of the call that meets them.
+  // A membership of those in the roster; null where this rank is alone. limit: of the call that meets them. parts: what
+  // its failure breaks off.
   std::shared_ptr<Membership> membersOf(Roster roster, MembershipOptions options, std::chrono::milliseconds limit,
-                                        std::shared_ptr<Hooks> hooks) const;
+                                        const Parts& parts) const;
+  static std::optional<StockNccl::Met> aloneIf(const std::shared_ptr<Membership>& membership);
+  static std::shared_ptr<StockNccl> stockOf(const Origin& origin, std::chrono::milliseconds timeout);
 #ifdef FAIRRING_TORCH_2_15
-  MembershipOptions optionsFor(int rank, int size);
+  Origin originFor(int rank, int size, std::int64_t uuid);
 #endif
   WorkPtr meetMembers(std::chrono::milliseconds limit);  // ends on no rank before all have come
 
-  const std::int64_t alone_;
-  const std::unique_ptr<Reconfigurer> reconfigurer_;  // null if the group keeps its members
+  const std::unique_ptr<Reconfigurer> reconfigurer_;  // null where the group keeps its members
   std::shared_ptr<Lineage> lineage_ = std::make_shared<Lineage>();
   std::atomic<std::uint64_t> groupsBefore_ = 0;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
+  std::optional<StockNccl::Met> alone_;  // none once ended
   Origin origin_;
   std::optional<DeviceWay> deviceWay_;
   std::optional<c10::Stream> deviceEnd_;

@@ -15,7 +15,22 @@ using c10d::Backend;
 namespace op = operation;
 
 Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts)
-    : Backend(rank, size), maker_(::getpid()), parts_(std::move(parts)), timeout_(timeout) {}
+    : Backend(rank, size),
+      maker_(::getpid()),
+      meeting_(std::move(parts.meeting)),
+      hooks_(std::move(parts.hooks)),
+      stock_(std::move(parts.nccl)),
+      timeout_(timeout) {}
+
+std::shared_ptr<StockNccl> Fallback::stock() const {
+  const std::lock_guard lock(stockMutex_);
+  return stock_;
+}
+
+std::shared_ptr<StockNccl> Fallback::exchangeStock(std::shared_ptr<StockNccl> next) {
+  const std::lock_guard lock(stockMutex_);
+  return std::exchange(stock_, std::move(next));
+}
 
 bool Fallback::isForked() const { return ::getpid() != maker_; }
 
@@ -23,7 +38,7 @@ void Fallback::refuseIfEnded() const {
   // First: in a forked child the mutex may be held by a thread that is not there.
   TORCH_CHECK_WITH(DistBackendError, !isForked(), "rank ", getRank(), ": this process group was made by process ",
                    maker_, ", which this one was forked from; its groups can't be used here: make a group of its own");
-  TORCH_CHECK_WITH(DistBackendError, !parts_.nccl->hasEnded(), "rank ", getRank(),
+  TORCH_CHECK_WITH(DistBackendError, !hasEnded_, "rank ", getRank(),
                    ": this process group has ended; make a new one with init_process_group() or new_group()");
 }
 
@@ -162,12 +177,12 @@ std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) 
 }
 
 WorkLabel Fallback::labelOf(const Signature& signature) const {
-  return {getRank(), calls_.load(), signature.text, parts_.hooks};
+  return {getRank(), calls_.load(), signature.text, hooks_};
 }
 
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  if (const BackendPtr backend = parts_.nccl->made()) backend->setTimeout(timeout);
+  if (const BackendPtr backend = stock()->made()) backend->setTimeout(timeout);
 }
 
 // torch asks only by the index; the CPU's is -1, or 0 if the user wrote it.
@@ -187,39 +202,40 @@ std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() { return nccl()->get
 Fallback::BackendPtr Fallback::nccl() {
   const GilReleased withoutLock;
   refuseUnlessUsable();
-  return parts_.nccl->get([this] { return meet(); },
-                          [this](c10d::Backend& backend) {
-                            backend.setGroupUid(getGroupUid());
-                            backend.setGroupDesc(getGroupDesc());
-                            if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
+  return stock()->get([this] { return meet(); },
+                      [this](c10d::Backend& backend) {
+                        backend.setGroupUid(getGroupUid());
+                        backend.setGroupDesc(getGroupDesc());
+                        if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
 #ifdef FAIRRING_TORCH_2_15
-                            // Its Works are over when it says so.
-                            if (!backend.supportsCompletionHooks()) return;
-                            backend.registerCompletionHook(0, [hooks = parts_.hooks](const CompletionHookArgs& args) {
-                              hooks->completed(args.completionKey);
-                            });
+                        // Its Works are over when it says so.
+                        if (!backend.supportsCompletionHooks()) return;
+                        backend.registerCompletionHook(0, [hooks = hooks_](const CompletionHookArgs& args) {
+                          hooks->completed(args.completionKey);
+                        });
 #endif
-                          });
+                      });
 }
 
 #ifdef FAIRRING_TORCH_2_15
-void Fallback::registerAbortHook(std::int64_t id, AbortHook hook) { parts_.hooks->onAbort(id, std::move(hook)); }
+void Fallback::registerAbortHook(std::int64_t id, AbortHook hook) { hooks_->onAbort(id, std::move(hook)); }
 
-void Fallback::unregisterAbortHook(std::int64_t id) { parts_.hooks->forgetAbort(id); }
+void Fallback::unregisterAbortHook(std::int64_t id) { hooks_->forgetAbort(id); }
 
 void Fallback::registerCompletionHook(std::int64_t id, CompletionHook hook) {
-  parts_.hooks->onCompletion(id, std::move(hook));
+  hooks_->onCompletion(id, std::move(hook));
 }
 
-void Fallback::unregisterCompletionHook(std::int64_t id) { parts_.hooks->forgetCompletion(id); }
+void Fallback::unregisterCompletionHook(std::int64_t id) { hooks_->forgetCompletion(id); }
 #endif
 
-void Fallback::abort() { parts_.nccl->breakOff(); }
+void Fallback::abort() { stock()->breakOff(); }
 
 void Fallback::shutdown() {
   const GilReleased withoutLock;
-  parts_.meeting->end();
-  parts_.nccl->end();
+  meeting_->end();
+  hasEnded_ = true;
+  stock()->end();
 }
 
 }  // namespace fairring

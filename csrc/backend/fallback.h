@@ -15,6 +15,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -99,8 +100,8 @@ class Fallback : public c10d::Backend {
   void shutdown() override;  // and NCCL; calls that come later are refused
 
  protected:
-  // The generation in which all ranks have met (seating.h), once they have; throws if that takes too long.
-  virtual std::int64_t meet() = 0;
+  // Where all ranks have met, once they have; throws where that takes too long.
+  virtual StockNccl::Met meet() = 0;
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;                     // or in a forked child
@@ -108,7 +109,7 @@ class Fallback : public c10d::Backend {
   // Whether the group has members: not before the first reconfiguration, nor after an abort of such a group.
   void setConfigured(bool isConfigured) { isConfigured_ = isConfigured; }
   bool isConfigured() const { return isConfigured_; }
-  const std::shared_ptr<Hooks>& hooks() const { return parts_.hooks; }
+  const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
   void restartCounting() { calls_ = 0; }
   std::uint64_t calls() const { return calls_; }
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
@@ -116,6 +117,8 @@ class Fallback : public c10d::Backend {
   Coalescing& coalescing() { return coalescing_; }
   using BackendPtr = StockNccl::BackendPtr;
   BackendPtr nccl();
+  // Of the group's next members; returns that of the last ones.
+  std::shared_ptr<StockNccl> exchangeStock(std::shared_ptr<StockNccl> next);
 
  private:
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
@@ -124,8 +127,14 @@ class Fallback : public c10d::Backend {
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Begin& begin);
   WorkPtr delegate(const Begin& begin);
 
+  std::shared_ptr<StockNccl> stock() const;
+
   const pid_t maker_;
-  const Parts parts_;
+  const std::shared_ptr<Meeting> meeting_;
+  const std::shared_ptr<Hooks> hooks_;
+  mutable std::mutex stockMutex_;  // guards the next; never held while anything waits
+  std::shared_ptr<StockNccl> stock_;
+  std::atomic<bool> hasEnded_{false};
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> isConfigured_{true};

@@ -1,15 +1,13 @@
 #include "backend/membership.h"
 
 #include <c10/util/Logging.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
-#include "transport/socket.h"
+#include "backend/refused_connection.h"
 #include "transport/tensorpipe_channels.h"
 
 namespace fairring {
@@ -19,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstWait{2};  // between two polls of the store
 constexpr std::chrono::milliseconds kLongestWait{256};
-constexpr int kProbeMs = 1'000;
 
 // A forked child inherits them.
 Departures& departuresOfProcess() {
@@ -32,17 +29,6 @@ std::string listed(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
   return ranks.size() > kShown ? concat(text, " and ", ranks.size() - kShown, " more") : text;
-}
-
-// Whether nothing listens at the address in the facts. Any error but a refusal is left to the engine to explain.
-bool refusesConnection(const std::string& address, int port) {
-  try {
-    const Descriptor probe = startConnect(tcpAddress(address, port));
-    pollfd ready{.fd = probe.get(), .events = POLLOUT, .revents = 0};
-    return ::poll(&ready, 1, kProbeMs) > 0 && finishConnect(probe) == ECONNREFUSED;
-  } catch (const Failure&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -72,7 +58,8 @@ Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFail
     : options_(std::move(options)),
       runtime_(runtimeFor(options_)),
       onFailed_(std::move(onFailed)),
-      rosterFacts_(std::move(roster.facts)) {
+      rosterFacts_(std::move(roster.facts)),
+      membersStore_(std::make_shared<MembersStore>(rosterFacts_, options_.rank, options_.ports)) {
   listen(options_.name, roster.secret);
 }
 
@@ -127,7 +114,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .failed = [this](const Error& error) { announce(error); },
                          .makeAccelerator = nullptr,
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};
-  if (store_) equip(settings);
+  equip(settings);
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
@@ -160,8 +147,11 @@ std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
   std::unique_lock making(making_);
   refuseIfAborted();
   meet(making, {timeout, options_.heartbeatTimeout});
-  check(bootstrap_ != nullptr, ErrorKind::Usage, kNcclNeedsStore);
-  return bootstrap_->generation();
+  return bootstrap_ ? bootstrap_->generation() : kOnlyGeneration;
+}
+
+c10::intrusive_ptr<c10d::Store> Membership::store(std::chrono::milliseconds timeout) const {
+  return membersStore_ ? membersStore_->get(timeout) : store_;
 }
 
 std::string Membership::meetInBackground(std::chrono::milliseconds timeout) {
@@ -224,6 +214,8 @@ void Membership::note(const std::vector<int>& absent) {
 }
 
 void Membership::announce(const Error& error) {
+  hasFailed_->ring();
+  if (membersStore_) membersStore_->breakOff(error);
   c10::intrusive_ptr<c10d::Store> store;
   {
     const std::lock_guard lock(mutex_);
@@ -253,6 +245,10 @@ void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
   aborting_.wait_for(lock, pause, [this] { return aborted_ || givenUp_; });
   if (aborted_) throw Failure(aborted_);
   if (givenUp_) throw Failure(makeError(ErrorKind::Aborted, "rank ", options_.rank, " left group ", options_.name));
+}
+
+void Membership::endUnfinished() {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->endUnfinished();
 }
 
 void Membership::endWithin(std::chrono::seconds limit) {

@@ -5,8 +5,8 @@
 // waits for ranks that have not made the group yet, and moves on to a later generation if an accident closed this
 // one.
 //
-// If the ranks of all are known beforehand (group/roster.h) there is no store, and no rank is waited for: the engine
-// can be made at once.
+// Where the ranks of all are known beforehand (group/roster.h) nobody is waited for, and the engine can be made at
+// once. There is no store then but one of the members' own, for NCCL (members_store.h).
 //
 // The first error of the group is announced, once, on the completion thread: to the owner of the membership, and to the
 // store, where ranks look that still wait for others.
@@ -25,6 +25,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "backend/abortable_store.h"
+#include "backend/members_store.h"
 #include "backend/runtime.h"
 #include "backend/torch_key_value.h"
 #include "group/bootstrap.h"
@@ -66,10 +68,6 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
 
-inline constexpr const char* kNcclNeedsStore =
-    "CUDA tensors are NCCL's, whose ranks meet in the store: a process group that was shrunk, or made with "
-    "enable_reconfigure=True, has no NCCL; make another group for them, or move them to the CPU";
-
 class Membership {
  public:
   using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
@@ -93,10 +91,14 @@ class Membership {
   // Some of this group's ranks as the members of another group, this rank among them. `purpose` tells it from other
   // groups of the same ranks. Waits as group() does, but a group whose ranks have met may have failed since.
   Roster rosterOf(const std::vector<int>& ranks, const std::string& purpose, std::chrono::milliseconds timeout);
-  // The generation in which all ranks have met; waits for that as group() does. Throws Failure if there is no store.
+  // The generation in which all ranks have met; waits for that as group() does. Where there is a roster there is one.
+  static constexpr std::int64_t kOnlyGeneration = 1;
   std::int64_t generation(std::chrono::milliseconds timeout);
-  // Waits in the same way for no call in particular, and as long for ranks that have died, which may be started again.
-  // Returns the key in the store that exists once all ranks have fetched the facts.
+  // In which NCCL's ranks meet; where there is a roster, the members' own, for which it waits.
+  c10::intrusive_ptr<c10d::Store> store(std::chrono::milliseconds timeout) const;
+  const std::shared_ptr<MembersStore>& membersStore() const { return membersStore_; }  // null without a roster
+  // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the
+  // key in the store that is there once all ranks have fetched the facts.
   std::string meetInBackground(std::chrono::milliseconds timeout);
   // As in Group; no effect if there is no engine.
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
@@ -108,12 +110,13 @@ class Membership {
   bool triesDevices() const { return options_.devicesOnTrial; }
   bool deviceWritesWords() const { return options_.deviceWritesWords; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
-  // Another membership of the same ranks, beside this one, whose calls on a device may fail.
-  std::unique_ptr<Membership> trial() const;
+  // Another one of the same ranks, beside this one, whose calls on a device may fail.
+  std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;
   bool deviceHasRails() const { return options_.deviceHasRails; }
-  void endWithin(std::chrono::seconds limit);  // as Group has it
-  void giveUp();                               // ends the wait for ranks, if there is one
-  void abort(const Error& error);              // ends all calls, later ones included
+  void endWithin(std::chrono::seconds limit);  // as Group has it, as the next
+  void endUnfinished();
+  void giveUp();                   // ends the wait for ranks, if there is one
+  void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
   Weights weights() const;         // as Group has it; likewise
@@ -154,6 +157,8 @@ class Membership {
 
   std::optional<TorchKeyValue> sharedKeys_;  // while the group is made; later looks have a connection of their own
   const std::vector<RankFacts> rosterFacts_;
+  const std::shared_ptr<MembersStore> membersStore_;  // where there is a roster
+  const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;

@@ -1,6 +1,7 @@
-// Membership's part in the group's calls on a device. The ranks of a machine make its level 0 together; if the device
-// has rails of its own, all ranks of the group make those together. They find each other through the store, under
-// "device/<the first of them>/<how many texts there were before>", or "device/all/...".
+// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
+// the device has rails of its own all ranks of the group those. They find each other through the store, under
+// "device/<the first of them>/<how many texts there were before>", or "device/all/...". Nobody waits there, or for
+// NCCL, once the group has failed.
 #include <algorithm>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -37,7 +38,7 @@ void Membership::equip(GroupSettings& settings) {
   settings.deviceHasRails = options_.deviceHasRails;
 }
 
-std::unique_ptr<Membership> Membership::trial() const {
+std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout) const {
   constexpr std::uint64_t kMostStaging = 8 << 20;
   constexpr std::uint64_t kMostOfSlice = 512 << 10;
   MembershipOptions options = options_;
@@ -47,28 +48,34 @@ std::unique_ptr<Membership> Membership::trial() const {
   options.traceDirectory.clear();
   options.endsProcess = false;
   options.isTrial = true;
-  return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store_), std::move(options),
-                                      [](Completion&) {});
+  return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
+                                      std::move(options), [](Completion&) {});
 }
 
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   const auto self = std::ranges::find(machineRanks, options_.rank);
-  const auto store = store_->clone();  // a wait on a store blocks all others on its connection
+  // A connection of its own: waiting on a store keeps all others off that store's.
+  const auto store = c10::make_intrusive<AbortableStore>(this->store(timeout)->clone(), hasFailed_);
   store->setTimeout(timeout);
+  const auto key = [this](const std::string& ranks) {
+    const std::string name = "device/" + ranks;
+    return bootstrap_ ? bootstrap_->key(name) : name;
+  };
   const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
   AcceleratorPlace place{.device = device,
                          .rank = options_.rank,
                          .world = options_.size,
                          .index = static_cast<int>(self - machineRanks.begin()),
                          .count = static_cast<int>(machineRanks.size()),
-                         .fromFirst = throughStore(store, bootstrap_->key(concat("device/", machineRanks.front())),
+                         .fromFirst = throughStore(store, key(concat(machineRanks.front())),
                                                    self == machineRanks.begin(), who + "its machine"),
                          .fromFirstOfAll = nullptr,
                          .writesWords = options_.deviceWritesWords,
+                         .isOver = [failed = hasFailed_] { return failed->rings(); },
                          .timeout = timeout};
   if (options_.deviceHasRails) {
-    place.fromFirstOfAll = throughStore(store, bootstrap_->key("device/all"), options_.rank == 0, who + "the group");
+    place.fromFirstOfAll = throughStore(store, key("all"), options_.rank == 0, who + "the group");
   }
   return makeAccelerator(place);
 }

@@ -27,13 +27,18 @@ Roster Reconfigurer::roster(std::int64_t uuid, const std::vector<std::string>& h
   return roster;
 }
 
-void Reconfigurer::retire(std::shared_ptr<Membership> membership) {
-  if (!membership) return;
+void Reconfigurer::retire(std::shared_ptr<Membership> membership, std::shared_ptr<StockNccl> nccl) {
+  if (!membership && !nccl->made()) return nccl->end();
   const std::lock_guard lock(mutex_);
   std::erase_if(retiring_,
                 [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   try {
-    retiring_.push_back(std::async(std::launch::async, [ending = std::move(membership)]() mutable { ending.reset(); }));
+    retiring_.push_back(
+        std::async(std::launch::async, [ending = std::move(membership), nccl = std::move(nccl)]() mutable {
+          nccl->breakOff();
+          nccl->end();
+          ending.reset();  // behind NCCL, which looks into the members' store
+        }));
     // NOLINTNEXTLINE(bugprone-empty-catch): no threads left; it has ended here
   } catch (const std::system_error&) {
   }

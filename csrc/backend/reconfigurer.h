@@ -1,6 +1,6 @@
-// The part of a rank that stays from one membership to the next if its group may be reconfigured: the process's
-// runtime, and so its listener; the content of its handles; the used uuids. Memberships that are over end here, in the
-// background: a stopped peer must not hold up the next one.
+// The part of a rank that stays from one membership to the next, where its group may be reconfigured: the process's
+// runtime, and so its listener; the content of its handles; the uuids that were used. Memberships that are over end
+// here with their NCCL, in the background: a peer that is stopped must not hold up the next one.
 //
 // Any thread; end() waits, without the GIL, and on none of the runtime's threads.
 #pragma once
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/membership.h"
+#include "backend/stock_nccl.h"
 #include "group/roster.h"
 
 namespace fairring {
@@ -26,8 +27,9 @@ class Reconfigurer {
   std::string handle(int rank);
   // handles[r] becomes rank r. Throws Failure(Usage) for a uuid that was used before, and as rosterOf() does.
   Roster roster(std::int64_t uuid, const std::vector<std::string>& handles);
-  void retire(std::shared_ptr<Membership> membership);  // null: nothing
-  void end();                                           // no handles from now on
+  // Of the members that the group had: null where there were none. NCCL's calls are broken off.
+  void retire(std::shared_ptr<Membership> membership, std::shared_ptr<StockNccl> nccl);
+  void end();  // no handles from now on
 
  private:
   const MembershipOptions options_;

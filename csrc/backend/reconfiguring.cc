@@ -1,10 +1,12 @@
-// Groups of members that are known beforehand and need no store to meet: c10d's reconfigure, by which a group's members
-// change (PyTorch 2.15 on), and shrink, which makes a group of the surviving ranks.
-#include <ATen/ops/zeros.h>
+// Groups of members that are known beforehand and need no store to meet: c10d's reconfigure, by which the members of a
+// group change (PyTorch 2.15 on), and shrink, which makes a group of those that are left.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <utility>
 #include <variant>
 
@@ -23,38 +25,45 @@ constexpr std::chrono::seconds kAfterTheTimer{10};
 }  // namespace
 
 std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, MembershipOptions options,
-                                                       std::chrono::milliseconds limit,
-                                                       std::shared_ptr<Hooks> hooks) const {
+                                                       std::chrono::milliseconds limit, const Parts& parts) const {
   if (roster.facts.size() == 1) return nullptr;
   options.rank = roster.rank;
   options.size = static_cast<int>(roster.facts.size());
   options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout());
   if (limit > std::chrono::milliseconds(0)) options.connectTimeout = limit + kAfterTheTimer;
-  options.devices = false;
-  return std::make_shared<Membership>(
-      std::move(roster), std::move(options),
-      [hooks = std::move(hooks)](Completion& completion) { completion.post([hooks] { hooks->aborting(); }); });
+  return std::make_shared<Membership>(std::move(roster), std::move(options),
+                                      [hooks = parts.hooks, nccl = parts.nccl](Completion& completion) {
+                                        completion.post([hooks] { hooks->aborting(); });
+                                        completion.post([nccl] { nccl->breakOff(); });
+                                      });
 }
 
-// An all-gather, which ends on no rank before all have come: each tells all others its history.
+std::optional<StockNccl::Met> FairringBackend::aloneIf(const std::shared_ptr<Membership>& membership) {
+  if (membership) return std::nullopt;
+  return StockNccl::Met{Membership::kOnlyGeneration, c10::make_intrusive<c10d::HashStore>()};
+}
+
+// An all-gather, which ends on no rank before all have come: each tells all others where it comes from, and the port of
+// the members' store, if it has that.
 Fallback::WorkPtr FairringBackend::meetMembers(std::chrono::milliseconds limit) {
+  const std::shared_ptr<Membership> membership = this->membership();
+  const auto store = membership ? membership->membersStore() : nullptr;
   const auto told = lineage_->told();
-  const at::Tensor own = at::empty({static_cast<std::int64_t>(told.size())}, at::kByte);
-  const at::Tensor all = at::empty({getSize(), own.numel()}, at::kByte);
-  std::memcpy(own.data_ptr(), told.data(), told.size());
+  const at::Tensor history = at::empty({static_cast<std::int64_t>(told.size())}, at::kByte);
+  std::memcpy(history.data_ptr(), told.data(), told.size());
+  const at::Tensor port = at::full({1}, store ? store->port() : MembersStore::kNone, at::kInt);
+  const at::Tensor histories = at::empty({getSize(), history.numel()}, at::kByte);
+  const at::Tensor ports = at::empty({getSize()}, at::kInt);
   c10d::AllgatherOptions options;
   options.timeout = limit;
-  BlocksCall call = gatherCall(op::kReconfigure, {own}, {{all}}, options);
-  call.waited = false;
-  std::byte* to = call.memory.write(all);
-  for (std::vector<Block>& blocks : call.blocks) {
-    blocks.push_back(bytesBlock(own));
-    blocks.front().to = to;
-    to += own.numel();
-  }
-  readFrom(call, 0, own);
-  call.done = [lineage = lineage_, rank = getRank(), all](const Error& error) {
-    if (!error) lineage->learn(rank, {static_cast<const std::byte*>(all.const_data_ptr()), all.nbytes()});
+  options.asyncOp = true;
+  BlocksCall call = gatherCall(op::kReconfigure, {history, port}, {{histories, ports}}, options);
+  standInRows(call, {histories, ports}, {history, port});
+  call.done = [lineage = lineage_, store = std::weak_ptr(store), rank = getRank(), histories,
+               ports](const Error& error) {
+    if (error) return;
+    lineage->learn(rank, {static_cast<const std::byte*>(histories.const_data_ptr()), histories.nbytes()});
+    if (const auto there = store.lock()) there->learn(static_cast<std::uint16_t>(*ports.const_data_ptr<int>()));
   };
   return runBlocks(std::move(call));
 }
@@ -116,8 +125,6 @@ c10::intrusive_ptr<FairringBackend> FairringBackend::shrunkTo(const std::vector<
   for (const int rank : ranks) ancestor.ranks.push_back(before.ranks.at(static_cast<std::size_t>(rank)));
   std::string purpose = concat("attempt ", lineage_->countAttempt(ancestor.ranks), " of ranks");
   for (const int rank : ancestor.ranks) purpose += concat(" ", rank);
-  Parts parts{std::make_shared<Meeting>(nullptr), std::make_shared<StockNccl>(nullptr, nullptr),
-              std::make_shared<Hooks>()};
   try {
     Roster roster = membership()->rosterOf(ranks, purpose, limit);
     leaveGroup(forThoseUnderWay);
@@ -125,9 +132,11 @@ c10::intrusive_ptr<FairringBackend> FairringBackend::shrunkTo(const std::vector<
     own = own.ofRanks(ranks, concat(ancestor.name, " (shrunk to ", ranks.size(), " ranks)"));
     own.shrunkFrom = std::move(ancestor);
     const GroupId id = makeGroupId(roster.secret, own.name);
-    auto members = membersOf(std::move(roster), own, limit, parts.hooks);
-    auto made =
-        c10::make_intrusive<FairringBackend>(std::move(members), 0, std::move(origin), timeout(), std::move(parts));
+    Parts parts{std::make_shared<Meeting>(nullptr), stockOf(origin, timeout()), std::make_shared<Hooks>()};
+    auto members = membersOf(std::move(roster), own, limit, parts);
+    auto alone = aloneIf(members);
+    auto made = c10::make_intrusive<FairringBackend>(std::move(members), std::move(alone), std::move(origin), timeout(),
+                                                     std::move(parts));
     made->lineage_ = lineage_->descendant();
     made->beginAs(id);
     remember(made);
@@ -166,14 +175,16 @@ c10d::ReconfigureHandle FairringBackend::get_reconfigure_handle() const {
 }
 
 // From now on groups that are split from this one inherit these.
-MembershipOptions FairringBackend::optionsFor(int rank, int size) {
+FairringBackend::Origin FairringBackend::originFor(int rank, int size, std::int64_t uuid) {
   const std::lock_guard lock(mutex_);
   MembershipOptions& own = origin_.options;
   own.rank = rank;
   own.size = size;
   own.globalRanks.resize(static_cast<std::size_t>(size));
   std::iota(own.globalRanks.begin(), own.globalRanks.end(), 0);
-  return own;
+  Origin named = origin_;
+  named.options.name = concat(own.name, " (uuid ", uuid, ")");
+  return named;
 }
 
 Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& options) {
@@ -186,12 +197,14 @@ Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& o
     loseMembers();
     rank_ = roster.rank;
     size_ = static_cast<int>(roster.facts.size());
-    MembershipOptions named = optionsFor(rank_, size_);
-    named.name = concat(named.name, " (uuid ", options.uuid, ")");
-    const GroupId id = makeGroupId(roster.secret, named.name);
-    auto members = membersOf(std::move(roster), std::move(named), limit, hooks());
+    const Origin named = originFor(rank_, size_, options.uuid);
+    const Parts parts{nullptr, stockOf(named, timeout()), hooks()};
+    const GroupId id = makeGroupId(roster.secret, named.options.name);
+    auto members = membersOf(std::move(roster), named.options, limit, parts);
+    exchangeStock(parts.nccl);
     {
       const std::lock_guard lock(mutex_);
+      alone_ = aloneIf(members);
       membership_ = std::move(members);
     }
     beginAs(id);

@@ -6,22 +6,19 @@
 
 namespace fairring {
 
-StockNccl::StockNccl(StorePtr store, Make make)
-    : make_(std::make_shared<const Make>(std::move(make))), store_(std::move(store)) {}
+StockNccl::StockNccl(Make make) : make_(make ? std::make_shared<const Make>(std::move(make)) : nullptr) {}
 
 StockNccl::BackendPtr StockNccl::get(const Meet& meet, const std::function<void(c10d::Backend&)>& prepare) {
   const std::lock_guard making(making_);
   std::shared_ptr<const Make> make;
-  StorePtr shared;
   {
     const std::lock_guard lock(mutex_);
     if (made_) return made_;
     make = make_;
-    shared = store_;
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
-  const std::int64_t generation = meet();
-  BackendPtr backend = (*make)(generation, c10::make_intrusive<AbortableStore>(shared->clone(), broken_));
+  const Met met = meet();
+  BackendPtr backend = (*make)(met.generation, c10::make_intrusive<AbortableStore>(met.store->clone(), broken_));
   prepare(*backend);
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_WITH(DistBackendError, make_ && !broken_->rings(), "the group ended while its NCCL was made");
@@ -34,11 +31,6 @@ StockNccl::BackendPtr StockNccl::made() const {
   return made_;
 }
 
-bool StockNccl::hasEnded() const {
-  const std::lock_guard lock(mutex_);
-  return !make_;
-}
-
 void StockNccl::breakOff() {
   broken_->ring();
   if (const BackendPtr backend = made()) backend->abort();
@@ -47,12 +39,10 @@ void StockNccl::breakOff() {
 void StockNccl::end() {
   BackendPtr ending;
   std::shared_ptr<const Make> make;
-  StorePtr store;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(made_);
     make.swap(make_);
-    store.swap(store_);
   }
   if (ending) ending->shutdown();
 }

@@ -140,7 +140,7 @@ std::string whyNoCudaAccelerator(int device) {
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
                                                  const std::optional<NcclRanks>& railsAmong, bool writesWords,
-                                                 std::chrono::milliseconds timeout) {
+                                                 const NcclPatience& patience) {
   const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
     assert(ranks.index >= 0 && ranks.index < ranks.count);
     return CudaAccelerator::Ranks{{.rank = ranks.index,
@@ -148,7 +148,7 @@ std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const Ncc
                                    .device = device,
                                    .who = concat("rank ", rank, ", on CUDA device ", device),
                                    .of = whose,
-                                   .timeout = timeout},
+                                   .patience = patience},
                                   ranks.fromFirst};
   };
   std::optional<CudaAccelerator::Ranks> group;

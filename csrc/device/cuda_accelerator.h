@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/accelerator.h"
+#include "device/nccl_patience.h"
 
 namespace fairring {
 
@@ -27,10 +28,10 @@ bool levelZeroReduces(const Reduction& reduction);
 std::string whyNoCudaAccelerator(int device);
 
 // rank: this one in the group, for errors. railsAmong: the group, where the device has rails of its own. writesWords:
-// to tell the host where it is. All of these ranks at once: it waits for them, each time no longer than the timeout.
-// Throws Failure.
+// to tell the host where it is. All of these ranks at once: it waits for them, each time no longer than the patience
+// says. Throws Failure.
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
                                                  const std::optional<NcclRanks>& railsAmong, bool writesWords,
-                                                 std::chrono::milliseconds timeout);
+                                                 const NcclPatience& patience);
 
 }  // namespace fairring

@@ -182,9 +182,19 @@ void LevelZero::callFirst(std::byte* all, std::byte* mine, cudaStream_t stream) 
                     [&](ncclComm_t comm) { return ncclBroadcast(mine, all, kFirstBytes, ncclUint8, 0, comm, stream); });
   const auto reached = std::make_shared<std::promise<void>>();  // outlives this call where it ends before
   callFrom(stream, [reached] { reached->set_value(); }, place_.device);
-  check(reached->get_future().wait_for(place_.timeout) == std::future_status::ready, ErrorKind::Timeout, place_.who,
-        ": NCCL's first calls between the ", place_.ranks, " ranks of the machine were not through after ",
-        place_.timeout.count(), " ms: look at the other ranks' output, and at NCCL's with NCCL_DEBUG=INFO");
+  await(reached->get_future());
+}
+
+void LevelZero::await(const std::future<void>& over) const {
+  constexpr std::chrono::milliseconds kBetweenLooks{10};
+  const auto end = std::chrono::steady_clock::now() + place_.patience.timeout;
+  while (over.wait_for(kBetweenLooks) != std::future_status::ready) {
+    check(!place_.patience.hasEnded(), ErrorKind::Aborted, place_.who, ": NCCL's first calls between the ",
+          place_.ranks, " ranks of the machine were under way when the group failed");
+    check(std::chrono::steady_clock::now() < end, ErrorKind::Timeout, place_.who, ": NCCL's first calls between the ",
+          place_.ranks, " ranks of the machine were not through after ", place_.patience.timeout.count(),
+          " ms: look at the other ranks' output, and at NCCL's with NCCL_DEBUG=INFO");
+  }
 }
 
 // Many that are scaled alike are copied first, if that takes fewer launches.

@@ -18,6 +18,7 @@
 #include <cuda_runtime_api.h>
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ class LevelZero {
  private:
   void connect();
   void callFirst(std::byte* all, std::byte* mine, cudaStream_t stream);
+  void await(const std::future<void>& over) const;
   void pack(cudaStream_t stream, const Slice& slice) const;
   void scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const;
   void scatter(cudaStream_t stream, const Slice& slice, const std::byte* from);

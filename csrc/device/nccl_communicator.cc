@@ -124,8 +124,10 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned, Lock& loc
       aborting_.wait_for(lock, kBetweenLooks, [this] { return aborted_; });
     }
     check(!aborted_, ErrorKind::Aborted, place_.who, ": ", name, " was under way when the communicator was aborted");
-    check(taken < place_.timeout, ErrorKind::Timeout, place_.who, ": ", name, " between the ", place_.ranks,
-          " ranks of ", place_.of, " was not through after ", place_.timeout.count(),
+    check(!place_.patience.hasEnded(), ErrorKind::Aborted, place_.who, ": ", name, " between the ", place_.ranks,
+          " ranks of ", place_.of, " was under way when the group failed");
+    check(taken < place_.patience.timeout, ErrorKind::Timeout, place_.who, ": ", name, " between the ", place_.ranks,
+          " ranks of ", place_.of, " was not through after ", place_.patience.timeout.count(),
           " ms: one of them has not come that far; look at their output, and at NCCL's with NCCL_DEBUG=INFO");
     result = stateAfter(ncclSuccess);
   }

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "device/nccl_patience.h"
 
 namespace fairring {
 
@@ -28,7 +29,7 @@ struct NcclPlace {
   int device = 0;
   std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
   std::string of;   // whose ranks they are, for errors: "the machine"
-  std::chrono::milliseconds timeout{};
+  NcclPatience patience;
 };
 
 class NcclCommunicator {

@@ -64,6 +64,10 @@ Group::~Group() {
   chainEnded_.wait();  // whoever breaks the device off may hold it still, and what that tells goes to the loop
 }
 
+void Group::endUnfinished() {
+  threads_.slices.runAndWait([this] { member_->endUnfinished(); });
+}
+
 void Group::submit(Call call, bool waited) {
   Loop& loop = threads_.slices.loop();
   const bool serves = waited || isShort(call);
@@ -179,6 +183,7 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
         ": a rank has one device in a group");
   if (chain_) return *chain_;
   const Topology& topology = member_->devicePlanner().topology();
+  threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
   std::unique_ptr<Accelerator> accelerator =
       settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout);
   std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);

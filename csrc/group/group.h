@@ -67,6 +67,8 @@ class Group {
   void abort(const Error& error);  // nothing, if there was an error before
   // How long its end waits for calls on a device, which it breaks off then. Not called: for as long as they have.
   void endWithin(std::chrono::seconds limit) { endsWithin_ = limit; }
+  // Its end would wait for calls on a device. With this, calls that are under way end with an error before.
+  void endUnfinished();
   Error error() const;                 // the first one, if any
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop

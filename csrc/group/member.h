@@ -45,12 +45,15 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void receive(Receiving receiving);
   // A message that somebody waits for has been under way for too long, if it still is.
   void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
+  // The ranks are about to meet for their first call on a device: a death ends that.
+  void awaitDevice() { link(); }
   // Called once, for calls on the device's tensors: `calls` has their gates. `abortDevice` breaks off what the gates
   // do not reach, and may take a while.
   void guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
   void fail(const Error& error);
+  void endUnfinished();  // the calls that are under way, with an error
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
   void leave(std::function<void()> left);
   void close();

@@ -32,9 +32,14 @@ const Call* Member::oldestCall() const {
   return deviceCalls_ ? deviceCalls_->oldestCall() : nullptr;
 }
 
-void Member::leave(std::function<void()> left) {
+void Member::endUnfinished() {
   assert(loop_.isCurrent());
   if (const Call* call = oldestCall()) fail(diagnostics_.unfinished(call->signature.text.str()));
+}
+
+void Member::leave(std::function<void()> left) {
+  assert(loop_.isCurrent());
+  endUnfinished();
   if (!error_ && !canLeave()) {
     leaving_ = std::move(left);
     return;

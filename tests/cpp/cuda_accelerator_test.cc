@@ -24,7 +24,7 @@ class CudaAccelerators : public testing::Test {
     const std::string reason = whyNoCudaAccelerator(kDevice);
     if (!reason.empty()) GTEST_SKIP() << reason;
     accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt, true,
-                                       std::chrono::seconds(60));
+                                       {std::chrono::seconds(60)});
   }
 
   // One slice of floats on a machine with only this rank, and another machine.

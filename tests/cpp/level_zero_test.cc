@@ -239,7 +239,7 @@ class Machine {
     for (const Tensor& tensor : tensors_) bytes += tensor.elements * kElementBytes;
     for (int rank = 0; rank < ranks; ++rank) {
       const NcclPlace place{
-          .rank = rank, .ranks = ranks, .who = "rank", .of = "the machine", .timeout = std::chrono::seconds(1)};
+          .rank = rank, .ranks = ranks, .who = "rank", .of = "the machine", .patience = {std::chrono::seconds(1)}};
       levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
       asked.clear();  // what connects
       images_.emplace_back(bytes + 1);
@@ -362,7 +362,7 @@ class BlocksOfMachine {
                             .ranks = static_cast<int>(ranks_.size()),
                             .who = "rank",
                             .of = "the machine",
-                            .timeout = std::chrono::seconds(1)};
+                            .patience = {std::chrono::seconds(1)}};
       levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
       Slice& slice = slices_.emplace_back();
       slice.layout = std::make_shared<Layout>(blocks_.layout(topology_, ranks_[index], sizes));

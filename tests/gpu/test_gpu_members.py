@@ -1,0 +1,285 @@
+"""CUDA tensors in groups whose members change: after deaths, by shrink_group, and as members leave, come and go."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import emulated_devices
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import machines, start
+from ranks import Ranks
+
+from fairring import members
+from fairring.traffic import traffic
+
+pytestmark = pytest.mark.gpu
+
+c10d: Any = dist.distributed_c10d
+RAILS = [pytest.param({}, id="pinned rails"), pytest.param({"FAIRRING_CUDA_RAILS": "nccl"}, id="rails by NCCL")]
+LAYOUT = "2+1+1"  # level 0 on the first machine; without the last rank machines are still unequal
+ELEMENTS = emulated_devices.fewer(4 << 20) + 5  # several slices
+GARBAGE = "was under way: its tensors may hold garbage where its result belongs"
+
+
+def _noise(rank: int) -> torch.Tensor:
+    """The same on the CPU and on the device; no other order of sums gives the bits."""
+    return torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank)) * 1000
+
+
+def _carried() -> int:
+    return sum(each.bytes for level, each in traffic().items() if level != "machine")
+
+
+def _use(_rank: int) -> None:
+    """Fairring's calls and NCCL's, each to the bits of the same call on the CPU."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    here, there = _noise(rank), _noise(rank).cuda()
+    spare = ELEMENTS - ELEMENTS % size
+    for tensor in (here, there):
+        dist.all_reduce(tensor)
+    assert torch.equal(there.cpu(), here)
+    before = _carried()
+    parts = [torch.empty(spare // size, device=one.device) for one in (here, there)]
+    wholes = [torch.empty(spare, device=one.device) for one in (here, there)]
+    for whole, part, tensor in zip(wholes, parts, (here, there), strict=True):
+        dist.reduce_scatter_tensor(part, tensor[:spare])
+        dist.all_gather_into_tensor(whole, part)
+    assert torch.equal(wholes[1].cpu(), wholes[0])
+    assert size < 3 or _carried() > before
+    dist.broadcast(there, size - 1)  # NCCL's
+    other = torch.full_like(there, float(rank))
+    dist.all_reduce(other, op=dist.ReduceOp.MAX)
+    assert torch.equal(other, torch.full_like(other, size - 1.0))
+
+
+UNDER_WAY: list[Any] = []  # tensors, and their works
+
+
+def _begin_calls(_rank: int) -> None:
+    """Three, which the last rank never makes."""
+    tensors = [_noise(number).cuda() for number in range(3)]
+    UNDER_WAY[:] = [tensors, [dist.all_reduce(tensor, async_op=True) for tensor in tensors]]
+    for work in UNDER_WAY[1]:
+        work.wait()  # the stream waits, not the host
+
+
+def _errors_of_calls(_rank: int) -> list[str]:
+    """What those end with, and one that is made later."""
+    tensors, works = UNDER_WAY
+    torch.cuda.synchronize()  # the device came through its gates
+    errors = []
+    for call in (*(work.wait for work in works), lambda: dist.all_reduce(tensors[0])):
+        with pytest.raises(dist.DistBackendError) as raised:
+            call()
+        errors.append(str(raised.value))
+    assert all(work.is_completed() and work.exception() is not None for work in works)
+    return errors
+
+
+def _first_calls(rank: int) -> None:
+    _use(rank)
+    torch.cuda.synchronize()
+
+
+def _kill(ranks: Ranks, *victims: int) -> None:
+    for victim in victims:
+        ranks.signal(victim, signal.SIGKILL)
+        ranks._processes[victim].join()
+
+
+def _shrink(_rank: int, excluded: list[int], flags: int = 0) -> tuple[int, int]:
+    members.shrink_group(excluded, shrink_flags=flags)
+    return dist.get_rank(), dist.get_world_size()
+
+
+def _check_errors(texts: Sequence[str], victim: int) -> None:
+    died = rf"rank {victim} \(.*\) died"
+    *in_flight, later = texts
+    for text in in_flight:
+        assert re.search(rf"{died}.*; call \d+, all_reduce SUM of {ELEMENTS} Float32 on CUDA, {GARBAGE}", text), text
+    assert re.search(died, later), later
+    assert GARBAGE not in later, later
+
+
+@pytest.mark.parametrize("rails", RAILS)
+def test_survivors_of_a_machine_shrink_and_go_on(rails: dict[str, str]) -> None:
+    ranks = start(LAYOUT, environment=rails)
+    ranks.run(_first_calls)
+    survivors = [0, 1, 2]
+    ranks.run(_begin_calls, on=survivors)
+    _kill(ranks, 3)
+    for texts in ranks.run(_errors_of_calls, on=survivors):
+        _check_errors(texts, 3)
+    assert ranks.run(_shrink, [3], on=survivors) == [(0, 3), (1, 3), (2, 3)]
+    ranks.run(_use, on=survivors)
+    _kill(ranks, 2)  # now one machine is left, all of whose calls are NCCL's, and then one rank
+    assert ranks.run(_shrink, [2], c10d.SHRINK_ABORT, on=[0, 1]) == [(0, 2), (1, 2)]
+    ranks.run(_use, on=[0, 1])
+    assert ranks.run(_shrink, [1], on=[0]) == [(0, 1)]
+    ranks.run(_use, on=[0])
+    ranks.kill()
+
+
+def _shrink_while_a_member_lives(rank: int) -> float:
+    """A call is under way then, which is waited for."""
+    tensor = torch.full((ELEMENTS,), rank + 1.0, device="cuda")
+    work: Any = dist.all_reduce(tensor, async_op=True)
+    members.shrink_group([3])
+    work.wait()
+    assert members.last_complete() == members.LastComplete(members.Mark(0, 1), [1, 1, 1])
+    return tensor.amax().item()
+
+
+def _reduce(rank: int) -> None:
+    dist.all_reduce(torch.full((ELEMENTS,), rank + 1.0, device="cuda"))
+    torch.cuda.synchronize()
+
+
+def test_calls_under_way_end_well_before_a_shrink_that_does_not_abort_them() -> None:
+    ranks = start(LAYOUT)
+    shrinking = ranks.start(_shrink_while_a_member_lives, on=[0, 1, 2])
+    ranks.run(_reduce, on=[3])
+    assert ranks.finish(shrinking) == [10.0] * 3
+    ranks.run(_use, on=[0, 1, 2])
+    ranks.kill()
+
+
+def _reduce_until_a_death(_rank: int) -> str:
+    with pytest.raises(dist.DistBackendError) as raised:
+        dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("rails", RAILS)
+def test_a_rank_that_dies_before_its_first_call_keeps_nobody_in_nccl(rails: dict[str, str]) -> None:
+    """Rank 1's machine waits for it in NCCL, or the whole group does."""
+    ranks = start(LAYOUT, environment=rails)
+    waiting = ranks.start(_reduce_until_a_death, on=[0])
+    _kill(ranks, 1)
+    (text,) = ranks.finish(waiting)
+    assert re.search(r"rank 1 \(.*\) died", text), text
+    ranks.kill()
+
+
+if not hasattr(c10d, "_reconfigure"):
+    pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
+
+
+def _begin(_rank: int, seconds: float) -> None:
+    timeout = timedelta(seconds=seconds)
+    store = dist.HashStore()
+    dist.init_process_group("fairring", store=store, rank=0, world_size=1, timeout=timeout, enable_reconfigure=True)
+
+
+def _handle(_rank: int) -> str:
+    handle: str = c10d._get_reconfigure_handle()
+    return handle
+
+
+def _join(_rank: int, uuid: int, handles: list[str]) -> tuple[int, int]:
+    c10d._reconfigure(uuid, handles).wait()
+    return dist.get_rank(), dist.get_world_size()
+
+
+class Crew:
+    """Ranks that are given members by the test: no store has a part in it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.ranks = machines(LAYOUT, environment=environment)
+        self.ranks.run(_begin, 60.0)
+        self._uuid = 0
+
+    def join(self, crew: list[int]) -> None:
+        """The list's order is that of the ranks. Then all of them use the group."""
+        self._uuid += 1
+        on = sorted(crew)
+        of = dict(zip(on, self.ranks.run(_handle, on=on), strict=True))
+        found = self.ranks.run(_join, self._uuid, [of[member] for member in crew], on=on)
+        assert found == [(crew.index(member), len(crew)) for member in on]
+        self.ranks.run(_use, on=on)
+
+
+@pytest.fixture(params=RAILS)
+def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    crew = Crew(request.param)
+    yield crew
+    crew.ranks.kill()
+
+
+def _abort(_rank: int) -> None:
+    world: Any = dist.group.WORLD
+    world._get_backend(torch.device("cuda")).abort()
+    torch.cuda.synchronize()  # nothing on the device waits for anybody
+
+
+def _free_memory(_rank: int) -> int:
+    """Of the device, once all that groups had there has been given back."""
+    dist.destroy_process_group()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
+
+
+def test_members_leave_join_take_anothers_place_and_stand_alone(crew: Crew) -> None:
+    crew.join([0, 1, 2])
+    crew.join([2, 1])  # one left
+    crew.join([3, 0, 2, 1])  # others join
+    survivors = [0, 1, 2]
+    crew.ranks.run(_begin_calls, on=survivors)
+    _kill(crew.ranks, 3)
+    for texts in crew.ranks.run(_errors_of_calls, on=survivors):
+        _check_errors(texts, 0)
+    crew.join([1])
+    crew.join(survivors)
+
+
+def _begin_calls_of_both(rank: int) -> None:
+    """Fairring's, which the last rank never makes, and NCCL's likewise."""
+    _begin_calls(rank)
+    dist.broadcast(torch.ones(10, device="cuda"), 2, async_op=True)
+
+
+def _expect_aborted(_rank: int) -> None:
+    for work in UNDER_WAY[1]:
+        with pytest.raises(dist.DistBackendError, match="aborted its process group"):
+            work.wait()
+
+
+def test_an_abort_is_over_with_the_next_reconfiguration(crew: Crew) -> None:
+    for _ in range(2):
+        crew.join([0, 1, 2])
+        crew.ranks.run(_begin_calls_of_both, on=[0, 1])
+        crew.ranks.run(_abort, on=[0, 1, 2])
+        crew.ranks.run(_expect_aborted, on=[0, 1])
+    crew.join([0, 2, 1])
+
+
+def _expect_unfinished(_rank: int) -> None:
+    for work in UNDER_WAY[1]:
+        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d has left"):
+            work.wait(timedelta(seconds=60))
+
+
+def test_calls_under_way_end_with_an_error_when_their_rank_goes_on(crew: Crew) -> None:
+    crew.join([0, 1, 2])
+    crew.ranks.run(_begin_calls, on=[0])
+    crew.join([0, 2])
+    crew.ranks.run(_expect_unfinished, on=[0])
+
+
+@emulated_devices.only_there  # a real device is shared with other processes
+def test_nothing_of_former_members_is_left_on_the_device(crew: Crew) -> None:
+    free: list[list[int]] = []
+    for rounds in (1, 4):
+        if free:
+            crew.ranks.run(_begin, 60.0, on=[0, 1, 2])
+        for _ in range(rounds):
+            crew.join([0, 1, 2])
+        free.append(crew.ranks.run(_free_memory, on=[0, 1, 2]))
+    assert free[0] == free[1]
