@@ -44,15 +44,15 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   std::shared_ptr<const Tls> tls;  // none: plain connections
   ListenPorts ports;
   TransportSettings transport;
-  std::uint32_t lanes = 1;      // of TCP: connections to a peer of this site
-  std::uint32_t siteLanes = 1;  // and to one of another
-  bool devices = false;                              // calls on CUDA tensors are the engine's
-  bool devicesOnTrial = false;                       // and only where a trial of the group says so (device_trial.h)
-  std::optional<std::uint64_t> leastOnDevice;        // bytes of such a call; none: what goes with the two
-  bool deviceWritesWords = true;                     // to tell the host how far it is; else its driver calls functions
-  bool deviceHasRails = false;                       // and exchanges by itself what goes between machines
-  bool isTrial = false;                              // whose errors are nobody's but the trial's
-  bool endsProcess = false;                          // an error of the group, once the other ranks can read of it
+  std::uint32_t lanes = 1;                     // of TCP: connections to a peer of this site
+  std::uint32_t siteLanes = 1;                 // and to one of another
+  bool devices = false;                        // calls on CUDA tensors are the engine's
+  bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
+  std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
+  bool deviceWritesWords = true;               // to tell the host how far it is; else its driver calls functions
+  bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
+  bool isTrial = false;                        // whose errors are nobody's but the trial's
+  bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
   // The ancestor of a shrunk group is the last group whose ranks met by a store or by their handles. Survivors may have

@@ -66,7 +66,8 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
   Packing packing = Packing::of(call);
   const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
-  if (weights_ && call.pattern == Pattern::AllReduce && queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
+  if (weights_ && call.pattern == Pattern::AllReduce &&
+      queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
     submitWeighted(std::move(call), std::move(packing), signature, chosen);
     return run();
   }
@@ -109,11 +110,8 @@ std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing,
 
 // It is bulk, whatever its size will be.
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueueUnsized(Call call, std::uint64_t signature) {
-  return enqueue({.call = std::move(call),
-                  .packing = Packing({}),
-                  .signature = signature,
-                  .sized = false,
-                  .body = levels_.dense});
+  return enqueue(
+      {.call = std::move(call), .packing = Packing({}), .signature = signature, .sized = false, .body = levels_.dense});
 }
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Pending pending) {

@@ -167,7 +167,7 @@ class Pipeline {
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn
-  std::optional<ShardWeights> weights_;       // where there may be some
+  std::optional<ShardWeights> weights_;           // where there may be some
   std::deque<Unweighted> unweighted_;
   std::map<std::uint64_t, CachedPlan> weighted_;  // by bytes
   std::uint64_t weightedBy_ = 0;                  // the number of their weights

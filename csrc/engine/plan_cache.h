@@ -18,9 +18,9 @@ class PlanCache {
   struct CachedPlan {  // for all calls of a size
     std::shared_ptr<const Plan> plan = nullptr;
     std::uint64_t turns = 1;
-    std::uint64_t sliceBytes = 0;         // of each row of a call's bytes (packing.h)
-    std::uint64_t stagingBytes = 0;       // of the ring, that its slices use in turn
-    std::uint64_t sliceStagingBytes = 0;  // of one slice, on the rank that needs most
+    std::uint64_t sliceBytes = 0;                      // of each row of a call's bytes (packing.h)
+    std::uint64_t stagingBytes = 0;                    // of the ring, that its slices use in turn
+    std::uint64_t sliceStagingBytes = 0;               // of one slice, on the rank that needs most
     std::shared_ptr<const Weights> weights = nullptr;  // of its shards; null: they are equal
     std::uint64_t weighting = 0;                       // these weights' number
   };
@@ -50,7 +50,7 @@ class PlanCache {
   const Planner& planner_;
   const int rank_;
   std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;
-  std::map<Plan, std::shared_ptr<const Plan>> plans_;         // each once
+  std::map<Plan, std::shared_ptr<const Plan>> plans_;           // each once
   std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;  // weights, root, turn, bytes
   std::map<BlockKey, std::shared_ptr<const Layout>> blockLayouts_;
   std::shared_ptr<const Layout> cellLayout_;

@@ -39,7 +39,7 @@ struct Failed {
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
   return settings.tuning.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
-                               : settings.tuning.rows;
+                                      : settings.tuning.rows;
 }
 
 std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
@@ -48,8 +48,8 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   // NCCL has one call for equal shards, which is quicker than one for each owner.
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
   const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
-  return Planner(std::move(topology),
-                 {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes, rowsOnDevice(rowsOf(settings), rails), grainBytes});
+  return Planner(std::move(topology), {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes,
+                                       rowsOnDevice(rowsOf(settings), rails), grainBytes});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -67,7 +67,8 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       endpoint_(std::move(endpoint)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts)), {settings_.tuning.totalMemoryBytes, settings_.tuning.sliceBytes, rowsOf(settings_)}),
+      planner_(Topology(placesOf(facts)),
+               {settings_.tuning.totalMemoryBytes, settings_.tuning.sliceBytes, rowsOf(settings_)}),
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
@@ -87,8 +88,9 @@ void Member::guarded(const std::function<void()>& action) {
 
 void Member::open() {
   assert(loop_.isCurrent());
-  control_ = std::make_unique<Control>(
-      loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] { return toText(peerProgress_.beat()); }});
+  control_ = std::make_unique<Control>(loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] {
+                                                                          return toText(peerProgress_.beat());
+                                                                        }});
   loop_.onUncaught(this, [this](const Error& error) { fail(error); });
   loop_.setSpinTime(kSpinTime);
   connector_ = std::make_unique<Connector>(
@@ -98,7 +100,8 @@ void Member::open() {
   probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { onGone(peer); });
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
-      Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout, settings_.tuning.heartbeatTimeout},
+      Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout,
+                     settings_.tuning.heartbeatTimeout},
       Messages::Events{[this](int peer, const Error& error) { onMessagesEnded(peer, error); },
                        [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
   connector_->open();

@@ -36,7 +36,7 @@ struct GroupSettings {
   int rank = 0;
   GroupTuning tuning;
   Transports transports;
-  MakeContactChannels makeTensorPipe;  // where a transport is TensorPipe
+  MakeContactChannels makeTensorPipe;        // where a transport is TensorPipe
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
   // and where it has rails of its own with all of the group, each of which it waits for no longer than the call may

@@ -115,7 +115,8 @@ bool Connector::retry(const Attempt& attempt, const Error& error) const {
   if (!error || now + kLongestRetry >= attempt.deadline) return false;
   const bool isClosed = error.kind() == ErrorKind::Connection && now < attempt.crowdedUntil;
   const bool wasUnreachable = attempt.hadNoWay || (attempt.handshake && attempt.handshake->isUnreachable());
-  return isClosed || (wasUnreachable && now < attempt.unreachableUntil) || (attempt.again && error.kind() != ErrorKind::Configuration);
+  return isClosed || (wasUnreachable && now < attempt.unreachableUntil) ||
+         (attempt.again && error.kind() != ErrorKind::Configuration);
 }
 
 void Connector::onFinished(const Key& key, const Error& error) {

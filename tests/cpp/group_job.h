@@ -50,17 +50,16 @@ class Job {
     }
   }
   void join(std::size_t rank) {
-    GroupSettings settings{.name = "job",
-                           .rank = static_cast<int>(rank),
-                           .tuning = {.totalMemoryBytes = 1 << 20,
-                                      .sliceBytes = 256 << 10,
-                                      .heartbeatTimeout = heartbeatTimeout},
-                           .transports = {},
-                           .makeTensorPipe = nullptr,
-                           .failed = failed,
-                           .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
-                           .deviceHasRails = deviceHasRails,
-                           .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
+    GroupSettings settings{
+        .name = "job",
+        .rank = static_cast<int>(rank),
+        .tuning = {.totalMemoryBytes = 1 << 20, .sliceBytes = 256 << 10, .heartbeatTimeout = heartbeatTimeout},
+        .transports = {},
+        .makeTensorPipe = nullptr,
+        .failed = failed,
+        .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
+        .deviceHasRails = deviceHasRails,
+        .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
   }
   void joinAll() {
