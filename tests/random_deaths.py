@@ -306,7 +306,8 @@ class Game:
         states = self.ranks.run(state_at_the_end, on=sorted(self.members))
         assert all(one == states[0] for one in states), "parameters differ at the end"
         assert states[0][1] == number_of(states[0][0]), "another run with these members has other parameters"
-        assert states[0][0] and reports
+        assert states[0][0]
+        assert reports
         self.ranks.kill()
 
     def last_round(self) -> list[Report]:
