@@ -225,9 +225,9 @@ def timed(rank: int, port: int, turns: int, parent: Connection) -> None:
     c10d._reconfigure(1, [store.get(f"handle {one}").decode() for one in range(4)], timeout=TIMEOUT).wait()
     groups: dict[str, Any] = {"reconfigured": None, "plain": dist.new_group()}
     found: dict[str, dict[int, list[float]]] = {name: {1: [], 1 << 18: []} for name in groups}
-    for _ in range(turns):
+    for turn in range(turns):
         for elements in (1, 1 << 18):
-            for name, group in groups.items():
+            for name, group in list(groups.items())[:: 1 if turn % 2 == 0 else -1]:
                 tensor = torch.zeros(elements)
                 for number in range(CALLS + CALLS // 10):
                     began = time.perf_counter()
@@ -241,12 +241,12 @@ def timed(rank: int, port: int, turns: int, parent: Connection) -> None:
 def print_cost(turns: int, path: Path | None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
+    pipes = [context.Pipe() for _ in range(4)]
     os.environ["TP_SOCKET_IFNAME"] = "lo"
-    ranks = [context.Process(target=timed, args=(rank, store.port, turns, there)) for rank in range(4)]
+    ranks = [context.Process(target=timed, args=(rank, store.port, turns, pipes[rank][1])) for rank in range(4)]
     for one in ranks:
         one.start()
-    of_ranks = [here.recv() for _ in ranks]
+    of_ranks = [here.recv() for here, _ in pipes]
     for one in ranks:
         one.join()
     table = Table("bytes", *of_ranks[0])
