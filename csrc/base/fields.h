@@ -31,6 +31,9 @@
 
 namespace fairring {
 
+// The beginning of a text that can't be read, for an error.
+inline std::string_view shownOf(std::string_view text) { return text.substr(0, 80); }
+
 class FieldWriter {
  public:
   template <class... Fields>

@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
+#include "base/fields.h"
+
 namespace fairring {
 namespace {
-
-constexpr std::size_t kShown = 80;  // bytes of a text that can't be read
 
 Secret toSecret(const std::string& bytes, const std::string& group) {
   Secret secret{};
@@ -84,7 +84,7 @@ Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   for (int rank = 0; rank < options_.size; ++rank) {
     const std::string text = store.get(factsKey(rank));
     facts.push_back(valueOf<RankFacts>(text, ErrorKind::Connection, "the store holds facts of rank ", rank,
-                                       " that are not of this version of fairring: '", text.substr(0, kShown),
+                                       " that are not of this version of fairring: '", shownOf(text),
                                        "'; use the same version on all ranks"));
   }
   // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.

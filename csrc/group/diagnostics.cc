@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/fields.h"
 
 namespace fairring {
 
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr std::size_t kShown = 80;  // bytes of a text that can't be read
 
 std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
 
@@ -101,7 +100,7 @@ Error Diagnostics::settled(const TimedCall& call) const {
 
 Error Diagnostics::unreadable(int peer, const std::string& text) const {
   return makeError(ErrorKind::Connection, neighbours_.who(rank_), " can't read what ", neighbours_.who(peer),
-                   " has sent in group ", group_, ": '", text.substr(0, kShown),
+                   " has sent in group ", group_, ": '", shownOf(text),
                    "'; use the same version of fairring on all ranks");
 }
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fields.h"
 
 namespace fairring {
 namespace {
 
 constexpr std::size_t kTokenDigits = 64;
-constexpr std::size_t kShown = 80;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ bool isToken(const std::string& text) {
 }
 
 Handle readHandle(const std::string& text) {
-  return valueOf<Handle>(text, ErrorKind::Usage, "'", text.substr(0, kShown),
+  return valueOf<Handle>(text, ErrorKind::Usage, "'", shownOf(text),
                          "' is no handle of this version of fairring: pass what get_reconfigure_handle() returned on ",
                          "each member, with the same version on all");
 }

@@ -7,9 +7,9 @@ namespace fairring::simulation {
 
 namespace {
 
-class Course {
+class TrainingCourse {
  public:
-  Course(World& world, const TrainingSteps& training)
+  TrainingCourse(World& world, const TrainingSteps& training)
       : world_(world),
         training_(training),
         tensor_(new std::byte[std::ranges::max(training.bucketBytes) + 1]),
@@ -75,7 +75,7 @@ std::vector<Time> trained(World& world, const TrainingSteps& training, Time begi
                           const std::function<void()>& everySoOften) {
   check(training.steps > 0 && !training.bucketBytes.empty(), ErrorKind::Usage, "a training of ", training.steps,
         " steps and ", training.bucketBytes.size(), " buckets has nothing to simulate");
-  return Course(world, training).run(begin, everySoOften);
+  return TrainingCourse(world, training).run(begin, everySoOften);
 }
 
 }  // namespace fairring::simulation
