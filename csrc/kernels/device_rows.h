@@ -1,8 +1,8 @@
 // Rows with keys in memory of a CUDA device, some keys more than once: to each key once, ascending, and the sums of
 // what it has. Keys are sorted by CUB's radix sort, which keeps equal ones in their order; rows are added in that
 // order, so the bits are those of reduce() on the processor, in every run. Any thread, no state. All is enqueued on a
-// stream of the device; nothing waits, but for kernels that are loaded when they are first used, which may wait until
-// the device is idle. Throw Failure, in words that name the call.
+// stream of the device; nothing waits, once loadRowKernels() has been called for it. Throw Failure, in words that name
+// the call.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,6 +13,10 @@
 #include "kernels/reduce.h"
 
 namespace fairring {
+
+// CUB's kernels and ours; each would otherwise be loaded when it is first launched, which may wait until the device is
+// idle. Waits until what it tries out is through.
+void loadRowKernels(int device);
 
 // Which entries have the same key. Arrays of as many as there are entries.
 struct MatchedRows {
