@@ -89,6 +89,8 @@ def _moved(rank: int) -> None:
         dist.all_gather(parts, mine)
         received = torch.empty_like(mine)
         dist.all_to_all_single(received, mine)
+        swapped = list(torch.empty_like(mine).chunk(ranks))
+        dist.all_to_all(swapped, list(mine.chunk(ranks)))
         shard = torch.empty(1000, dtype=torch.long, device=device)
         dist.reduce_scatter(shard, list(mine.chunk(ranks)))
         chosen = mine.clone()
@@ -107,7 +109,7 @@ def _moved(rank: int) -> None:
         for work in works:
             work.wait()
         sums = total if rank == 1 else mine  # others' are undefined
-        moved = [*parts, received, shard, chosen, sums, dealt, passed, *(gathered or [])]
+        moved = [*parts, received, *swapped, shard, chosen, sums, dealt, passed, *(gathered or [])]
         results.append([tensor.cpu() for tensor in moved])
     assert all(map(torch.equal, *results))
 
