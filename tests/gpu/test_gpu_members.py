@@ -167,10 +167,6 @@ def test_a_rank_that_dies_before_its_first_call_keeps_nobody_in_nccl(rails: dict
     ranks.kill()
 
 
-if not hasattr(c10d, "_reconfigure"):
-    pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
-
-
 def _begin(_rank: int, seconds: float) -> None:
     timeout = timedelta(seconds=seconds)
     store = dist.HashStore()
@@ -211,6 +207,8 @@ class Crew:
 
 @pytest.fixture(params=RAILS)
 def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    if not hasattr(c10d, "_reconfigure"):
+        pytest.skip("PyTorch before 2.15 has no reconfigure")
     crew = Crew(request.param)
     yield crew
     crew.ranks.kill()
