@@ -12,6 +12,7 @@
 #include "device/level_zero.h"
 #include "device/nccl_rails.h"
 #include "kernels/device_reductions.h"
+#include "kernels/device_rows.h"
 
 namespace fairring {
 namespace {
@@ -43,6 +44,7 @@ class CudaAccelerator final : public Accelerator {
         tells_(device_),
         levelZero_(machine.place, machine.fromFirst, reductions_) {
     if (railsAmong) rails_.emplace(railsAmong->place, railsAmong->fromFirst);
+    loadRowKernels(device_);  // for sparse tensors, which may come while gates are shut
   }
 
   ~CudaAccelerator() override {

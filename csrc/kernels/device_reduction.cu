@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/cuda_driver.h"
 #include "base/cuda_error.h"
+#include "base/cuda_kernel.h"
 
 #define FAIRRING_ISA cuda_device
 #include "kernels/device_thread.h"  // before the choice, which names its types
@@ -29,24 +29,13 @@ struct KernelOf {
   }
 };
 
-// A kernel is loaded at its first use, unless it is loaded explicitly before.
-void load(const void* kernel, int device) {
-  cudaFunction_t function = nullptr;
-  checkCuda(cudaGetFuncBySymbol(&function, kernel), "cudaGetFuncBySymbol", device);
-  const auto loadFunction = reinterpret_cast<PFN_cuFuncLoad_v12040>(driverCall("cuFuncLoad", 12040));
-  if (loadFunction == nullptr) return;  // an older driver loads it when its function is requested
-  const CUresult result = loadFunction(function);
-  check(result == CUDA_SUCCESS, ErrorKind::System, "cuFuncLoad on CUDA device ", device, ": error ",
-        static_cast<int>(result), " of the driver");
-}
-
 }  // namespace
 
 DeviceReduction::DeviceReduction(DType dtype, Op op, int device)
     : dtype_(dtype), op_(op), device_(device), kernel_(cuda_device::visitReduction(op, dtype, KernelOf{})) {
   assert(isDefined(op, dtype));
   const CurrentDevice current(device);
-  load(kernel_, device);
+  loadKernel(kernel_, device);
   int perMultiprocessor = 0;
   checkCuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&perMultiprocessor, kernel_, kThreads, 0),
             "cudaOccupancyMaxActiveBlocksPerMultiprocessor", device);

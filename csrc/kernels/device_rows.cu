@@ -8,6 +8,9 @@
 #include <limits>
 
 #include "base/cuda_error.h"
+#include "base/cuda_kernel.h"
+#include "base/cuda_memory.h"
+#include "base/cuda_stream.h"
 
 #define FAIRRING_ISA cuda_device
 #include "kernels/device_row_thread.h"  // before the choice, which names its types
@@ -20,6 +23,10 @@ namespace {
 constexpr int kThreads = 256;                    // of a block
 constexpr std::uint64_t kMostBlocks = 16 << 10;  // more than any device runs at once: rows differ in length
 constexpr std::uint64_t kAlignment = 256;
+
+constexpr DType kRowDTypes[] = {DType::Float32, DType::Float64, DType::BFloat16,   DType::Float16, DType::Int8,
+                                DType::Int16,   DType::Int32,   DType::Int64,      DType::UInt8,   DType::UInt16,
+                                DType::UInt32,  DType::UInt64,  DType::Float8E4M3, DType::Bool,    DType::Float8E5M2};
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -88,7 +95,40 @@ std::size_t cubBytes(std::uint64_t entries, int device) {
   return std::max(sorting, selecting);
 }
 
+// CUB sorts so few in one block, and so many in passes, by other kernels.
+constexpr std::uint64_t kFewEntries = 1;
+constexpr std::uint64_t kManyEntries = 64 << 10;
+
+// Of keys that are all the same.
+void matchOnTrial(std::uint64_t entries, int device, const CudaStream& stream) {
+  const auto keys = deviceMemory(entries * sizeof(std::uint64_t), device);
+  const auto unique = deviceMemory(entries * sizeof(std::uint64_t), device);
+  const auto begins = deviceMemory(entries * sizeof(std::uint32_t), device);
+  const auto order = deviceMemory(entries * sizeof(std::uint32_t), device);
+  const auto count = deviceMemory(sizeof(std::uint64_t), device);
+  const auto scratch = deviceMemory(matchScratchBytes(entries, device), device);
+  const MatchedRows matched{.keys = reinterpret_cast<std::uint64_t*>(unique.get()),
+                            .begins = reinterpret_cast<std::uint32_t*>(begins.get()),
+                            .order = reinterpret_cast<std::uint32_t*>(order.get()),
+                            .count = reinterpret_cast<std::uint64_t*>(count.get())};
+  checkCuda(cudaMemsetAsync(keys.get(), 0, entries * sizeof(std::uint64_t), stream.get()), "cudaMemsetAsync", device);
+  matchRows(matched, reinterpret_cast<const std::uint64_t*>(keys.get()), entries, 1, scratch.get(), device,
+            stream.get());
+  stream.synchronize();  // before the memory goes
+}
+
 }  // namespace
+
+void loadRowKernels(int device) {
+  for (const DType dtype : kRowDTypes) {
+    loadKernel(cuda_device::visitSum(dtype, KernelOf<true>{}), device);
+    loadKernel(cuda_device::visitSum(dtype, KernelOf<false>{}), device);
+  }
+  const CurrentDevice current(device);
+  const CaptureUnheeded unheeded;
+  const CudaStream stream(device);
+  for (const std::uint64_t entries : {kFewEntries, kManyEntries}) matchOnTrial(entries, device, stream);
+}
 
 std::uint64_t matchScratchBytes(std::uint64_t entries, int device) {
   const CurrentDevice current(device);

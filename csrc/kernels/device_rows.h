@@ -1,8 +1,8 @@
 // Rows with keys in memory of a CUDA device, some keys more than once: returns each key once, ascending, with the sum
 // of its rows. Keys are sorted by CUB's radix sort, which keeps equal ones in their order; rows are added in that
-// order, so every run has the bits of reduce() on the processor. Any thread, no state. Everything is enqueued on a
-// stream of the device. Nothing waits, except that loading a kernel at its first use may wait until the device is idle.
-// Failures are thrown in words that name the call.
+// order, so the bits are those of reduce() on the processor, in every run. Any thread, no state. All is enqueued on a
+// stream of the device; nothing waits, once loadRowKernels() has been called for it. Throw Failure, in words that name
+// the call.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,11 @@
 
 namespace fairring {
 
-// The grouping of entries by key. Each array has room for one element per entry.
+// CUB's kernels and ours; each would otherwise be loaded when it is first launched, which may wait until the device is
+// idle. Waits until what it tries out is through.
+void loadRowKernels(int device);
+
+// Which entries have the same key. Arrays of as many as there are entries.
 struct MatchedRows {
   std::uint64_t* keys = nullptr;    // each once, ascending
   std::uint32_t* begins = nullptr;  // where in `order` the entries of each key begin

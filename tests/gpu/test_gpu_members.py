@@ -167,10 +167,6 @@ def test_a_rank_that_dies_before_its_first_call_keeps_nobody_in_nccl(rails: dict
     ranks.kill()
 
 
-if not hasattr(c10d, "_reconfigure"):
-    pytest.skip("PyTorch before 2.15 has no reconfigure", allow_module_level=True)
-
-
 def _begin(_rank: int, seconds: float) -> None:
     timeout = timedelta(seconds=seconds)
     store = dist.HashStore()
@@ -196,17 +192,23 @@ class Crew:
         self._uuid = 0
 
     def join(self, crew: list[int]) -> None:
-        """The list's order is that of the ranks. Then all of them use the group."""
+        """As `meet`. Then all of them use the group."""
+        self.meet(crew)
+        self.ranks.run(_use, on=sorted(crew))
+
+    def meet(self, crew: list[int]) -> None:
+        """The list's order is that of the ranks."""
         self._uuid += 1
         on = sorted(crew)
         of = dict(zip(on, self.ranks.run(_handle, on=on), strict=True))
         found = self.ranks.run(_join, self._uuid, [of[member] for member in crew], on=on)
         assert found == [(crew.index(member), len(crew)) for member in on]
-        self.ranks.run(_use, on=on)
 
 
 @pytest.fixture(params=RAILS)
 def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    if not hasattr(c10d, "_reconfigure"):
+        pytest.skip("PyTorch before 2.15 has no reconfigure")
     crew = Crew(request.param)
     yield crew
     crew.ranks.kill()
@@ -271,6 +273,14 @@ def test_calls_under_way_end_with_an_error_when_their_rank_goes_on(crew: Crew) -
     crew.ranks.run(_begin_calls, on=[0])
     crew.join([0, 2])
     crew.ranks.run(_expect_unfinished, on=[0])
+
+
+def test_the_death_of_the_one_that_holds_the_members_store_ends_a_first_call(crew: Crew) -> None:
+    crew.meet([0, 2, 3])
+    _kill(crew.ranks, 0)
+    for text in crew.ranks.run(_reduce_until_a_death, on=[2, 3]):
+        assert re.search(r"rank 0 \(.*\) died", text), text
+    crew.join([3, 2])
 
 
 @emulated_devices.only_there  # a real device is shared with other processes

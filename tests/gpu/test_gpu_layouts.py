@@ -1,0 +1,147 @@
+"""DDP and every collective on machines of four devices, on four machines, and on machines of three, one and two."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import emulated_devices
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import LAYOUTS, start
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairring.traffic import traffic
+
+pytestmark = pytest.mark.gpu
+
+STAGING = 512 << 10
+SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": str(STAGING)}
+RAILS = ("pinned", "nccl")
+COMMUNICATOR = 64 << 10  # bytes that emulated NCCL takes for each
+ELEMENTS = 8 * 3 * 3001  # a block for each rank of any layout; several slices
+Hashes = dict[str, str]
+
+
+def _hash(*tensors: torch.Tensor) -> str:
+    bits = hashlib.sha256()
+    for tensor in tensors:
+        bits.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return bits.hexdigest()
+
+
+def _noise(rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """No other order of sums gives these bits of their sum."""
+    return (torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank)) * 1000).to(dtype).cuda()
+
+
+def _reduced(rank: int) -> Hashes:
+    """Alike on all ranks."""
+    hashes = {}
+    for name in ("SUM", "AVG", "MIN"):
+        for dtype in (torch.float32, torch.bfloat16):
+            tensor = _noise(rank, dtype)
+            dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
+            hashes[f"all_reduce {name} {dtype}"] = _hash(tensor)
+    together = [_noise(rank)[:size].clone() for size in (1, 7, 4001, 60_000)]
+    with dist._coalescing_manager(device=together[0].device):
+        for tensor in together:
+            dist.all_reduce(tensor)
+    hashes["all_reduce of several"] = _hash(*together)
+    part = torch.empty(ELEMENTS // dist.get_world_size(), device="cuda")
+    whole = torch.empty(ELEMENTS, device="cuda")
+    for name in ("SUM", "AVG"):
+        dist.reduce_scatter_tensor(part, _noise(rank), op=getattr(dist.ReduceOp, name))
+        dist.all_gather_into_tensor(whole, part)
+        hashes[f"reduce_scatter_tensor {name}, all_gather_into_tensor"] = _hash(whole)
+    return hashes
+
+
+def _trained(rank: int) -> Hashes:
+    """The losses of all ranks and the parameters, after some steps of DDP in several buckets."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 200), nn.GELU(), nn.Linear(200, 33)]
+    model = DistributedDataParallel(nn.Sequential(*layers).cuda(), bucket_cap_mb=0.03)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    losses = []
+    for _ in range(3):
+        loss = model(torch.randn(8, 64).cuda()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    means = torch.stack(losses)
+    dist.all_reduce(means, op=dist.ReduceOp.AVG)
+    assert means[-1] < means[0]
+    return {"DDP": _hash(means, *model.parameters())}
+
+
+def _moved(rank: int) -> None:
+    """What is NCCL's for either rails, beside the same calls on the CPU."""
+    results = []
+    for device in ("cpu", "cuda"):
+        ranks = dist.get_world_size()
+        mine = torch.arange(ranks * 1000, device=device) + 1_000_000 * rank
+        parts = [torch.zeros_like(mine) for _ in range(ranks)]
+        dist.all_gather(parts, mine)
+        received = torch.empty_like(mine)
+        dist.all_to_all_single(received, mine)
+        swapped = list(torch.empty_like(mine).chunk(ranks))
+        dist.all_to_all(swapped, list(mine.chunk(ranks)))
+        shard = torch.empty(1000, dtype=torch.long, device=device)
+        dist.reduce_scatter(shard, list(mine.chunk(ranks)))
+        chosen = mine.clone()
+        dist.broadcast(chosen, ranks - 1)
+        total = mine.clone()
+        dist.reduce(total, 1)
+        dealt = torch.empty_like(shard)
+        dist.scatter(dealt, list(mine.chunk(ranks)) if rank == 0 else None, 0)
+        gathered = [torch.empty_like(shard) for _ in range(ranks)] if rank == 1 else None
+        dist.gather(shard, gathered, 1)
+        passed = torch.empty_like(shard)
+        operations = [dist.P2POp(dist.isend, shard, (rank + 1) % ranks), dist.P2POp(dist.irecv, passed, rank - 1)]
+        if rank == 0:
+            operations[1] = dist.P2POp(dist.irecv, passed, ranks - 1)
+        works: list[Any] = dist.batch_isend_irecv(operations)
+        for work in works:
+            work.wait()
+        sums = total if rank == 1 else mine  # others' are undefined
+        moved = [*parts, received, *swapped, shard, chosen, sums, dealt, passed, *(gathered or [])]
+        results.append([tensor.cpu() for tensor in moved])
+    assert all(map(torch.equal, *results))
+
+
+def _communicators(_rank: int) -> int:
+    """How many NCCL has memory of the device for, once the first call has been made."""
+    tensor = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    return (before - torch.cuda.mem_get_info()[0] - STAGING) // COMMUNICATOR
+
+
+def _all(rank: int) -> tuple[Hashes, bool]:
+    hashes = {**_reduced(rank), **_trained(rank)}
+    carried = sum(each.bytes for level, each in traffic().items() if level != "machine")
+    _moved(rank)
+    return hashes, carried > 0
+
+
+@pytest.mark.parametrize("layout", ["2x4", "4x2", "3+1+2"])
+def test_every_call_has_the_same_bits_on_all_ranks_by_either_rails(layout: str) -> None:
+    bits = []
+    for rails in RAILS:
+        ranks = start(layout, environment={**SMALL_SLICES, "FAIRRING_CUDA_RAILS": rails})
+        taken = ranks.run(_communicators)
+        if emulated_devices.ARE_HERE:
+            assert taken == [2 * (LAYOUTS[layout].count(name) > 1) + 2 * (rails == "nccl") for name in LAYOUTS[layout]]
+        for hashes, was_carried_by_the_loop in ranks.run(_all):
+            bits.append(hashes)
+            assert was_carried_by_the_loop == (rails == "pinned")
+        assert ranks.close() == [0] * ranks.size
+    for hashes in bits:
+        assert hashes == bits[0]
