@@ -58,10 +58,12 @@ class Job {
                            .sliceBytes = 256 << 10,
                            .rows = {},
                            .heartbeatTimeout = heartbeatTimeout,
+                           .connectTimeout = connectTimeout,
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .deviceHasRails = deviceHasRails,
-                           .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
+                           .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },
+                           .lookForFailure = lookForFailure};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
   }
   void joinAll() {
@@ -79,6 +81,8 @@ class Job {
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<RankFacts> facts;
   milliseconds heartbeatTimeout = kLong;
+  milliseconds connectTimeout = kLong;
+  std::function<std::future<Error>()> lookForFailure;
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   bool deviceHasRails = false;
