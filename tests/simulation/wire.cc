@@ -173,7 +173,9 @@ void Wire::cross(std::size_t from, std::uint64_t bytes, std::function<void()> th
       if (!self->isBroken_) there();
     });
   };
-  const Time leaves = surroundings_.timeOf(ends_[from].rank);
+  // A turn is later than the event that it began with, so what is taken after it could leave before what it wrote.
+  Time& leaves = ends_[from].lastLeft;
+  leaves = std::max(leaves, surroundings_.timeOf(ends_[from].rank));
   if (isLocal()) return surroundings_.at(leaves, crossed);
   surroundings_.at(leaves, [self = shared_from_this(), from, bytes, crossed] {
     if (self->isBroken_) return;
