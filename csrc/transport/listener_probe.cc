@@ -23,7 +23,8 @@ ListenerProbe::~ListenerProbe() {
 void ListenerProbe::watch(int peer, const SocketAddress& listener) {
   assert(loop_.isCurrent());
   if (listeners_.empty()) probeLater();
-  listeners_.try_emplace(peer, Listener{.address = listener});
+  const auto [found, isNew] = listeners_.try_emplace(peer);
+  if (isNew) found->second.address = listener;
 }
 
 void ListenerProbe::forget(int peer) {

@@ -41,11 +41,11 @@ class ListenerProbe {
  private:
   struct Listener {
     SocketAddress address;
-    Descriptor probe = {};  // under way, or none
-    Loop::Clock::time_point begun = {};
-    std::optional<Loop::Clock::time_point> unansweredSince = std::nullopt;  // the first of those without an answer
-    std::string trouble = {};  // why the last of those had none; empty: nothing came back
-    bool refused = false;      // the last one
+    Descriptor probe;  // under way, or none
+    Loop::Clock::time_point begun;
+    std::optional<Loop::Clock::time_point> unansweredSince;  // the first of those without an answer
+    std::string trouble;                                     // why the last of those had none; empty: nothing came back
+    bool refused = false;                                    // the last one
   };
 
   void probeAll();

@@ -202,9 +202,9 @@ void Rounds::shrinkOnceIdle(Player& self, const std::vector<int>& ranks, const s
   parent->lineage->leave(parent->id, complete);
   self.lineage = parent->lineage->descendant();
   const auto group = makeGroup(self, roster, concat("job (shrunk to ", ranks.size(), " ranks)"));
-  group->members = members;
+  group->members = std::move(members);
   group->ancestor = roster.ancestor;
-  group->ancestors = ancestors;
+  group->ancestors = std::move(ancestors);
   meet(self, group);
 }
 
@@ -375,9 +375,10 @@ void Rounds::stepIsDone(Player& self, int index, const Tensors& tensors) {
   for (const Numbers& block : tensors.to) std::ranges::transform(sums, block, sums.begin(), std::plus<>());
   const std::int64_t expected = resultOf(state, members);
   for (const std::int64_t sum : sums) {
-    if (sum != expected)
+    if (sum != expected) {
       return broke("process ", self.process, " has ", sum, " in step ", states_[state].log.size(), " instead of ",
                    expected);
+    }
   }
   keep(self, after(state, members));
   takeStep(self, index + 1);

@@ -168,6 +168,19 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnect
   EXPECT_TRUE(verdict.failed);
 }
 
+TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
+  for (const bool shrinks : {false, true}) {
+    Script script = members({{}}, {{.kind = Fault::Kind::Kill, .who = 1, .atMicros = 9'000}});
+    script.machines = {2, 2, 1};
+    script.rounds = 3;
+    script.shrinks = shrinks;
+    const Verdict once = play(script);
+    EXPECT_TRUE(once) << once.broken;
+    EXPECT_GE(once.steps, 2U);  // of the last round, at least
+    EXPECT_EQ(play(script).events, once.events);
+  }
+}
+
 TEST(Simulation, AScriptIsReadAsItWasWritten) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const std::string text = testing::drawn(seed).text();
