@@ -21,7 +21,7 @@
 
 #include "backend/blocks_work.h"
 #include "backend/fallback.h"
-#include "backend/lineage.h"
+#include "group/lineage.h"
 #include "backend/membership.h"
 #include "backend/reconfigurer.h"
 #include "backend/reduction.h"

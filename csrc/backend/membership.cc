@@ -115,6 +115,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .makeAccelerator = nullptr,
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};
   equip(settings);
+  if (store_) settings.lookForFailure = [this] { return lookForFailure(); };
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
@@ -230,7 +231,8 @@ void Membership::announce(const Error& error) {
                      onFailed = onFailed_, &completion = completion(), endsProcess] {
     onFailed(completion);
     try {
-      if (shared) (store ? store : shared->clone())->set(key, text);  // the shared connection may be waited on
+      // Only the first one. The shared connection may be waited on.
+      if (shared) TorchKeyValue(store ? store : shared->clone()).compareSet(key, "", text);
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }
@@ -238,6 +240,27 @@ void Membership::announce(const Error& error) {
     std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=exit says\n", text.c_str());
     std::_Exit(EXIT_FAILURE);
   });
+}
+
+// In the store, where the rank that failed first says why.
+std::future<Error> Membership::lookForFailure() {
+  c10::intrusive_ptr<c10d::Store> store;
+  {
+    const std::lock_guard lock(mutex_);
+    store = ownStore_;
+  }
+  const auto found = std::make_shared<std::promise<Error>>();
+  completion().post([found, store, key = bootstrap_->errorKey(), options = BootstrapOptions(options_)] {
+    Error failure;
+    try {
+      TorchKeyValue keys(store);
+      failure = Bootstrap::failureIn(keys, key, options);
+      // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
+    } catch (const std::exception&) {
+    }
+    found->set_value(failure);
+  });
+  return found->get_future();
 }
 
 void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {

@@ -18,6 +18,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -144,6 +145,7 @@ class Membership {
   void meet(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void announce(const Error& error);
+  std::future<Error> lookForFailure();
   void note(const std::vector<int>& absent);
   TraceFacts factsOfWait() const;
   void pauseUnlessAborted(std::chrono::milliseconds pause);

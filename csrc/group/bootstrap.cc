@@ -59,15 +59,15 @@ Bootstrap::Look Bootstrap::look(KeyValue& store) {
     publish(store);
     return {State::MovedOn, {}};
   }
-  refuseIfFailed(store);
+  if (const Error failure = failureIn(store, errorKey(), options_)) throw Failure(failure);
   if (there_ < options_.size) return {State::Missing, missingRanks(store)};
   return takeFacts(store);
 }
 
-void Bootstrap::refuseIfFailed(KeyValue& store) const {
-  if (!store.has(errorKey())) return;
-  throw Failure(makeError(ErrorKind::PeerLeft, "rank ", options_.rank, " of group ", options_.name,
-                          ": the group failed before this rank was connected to the others: ", store.get(errorKey())));
+Error Bootstrap::failureIn(KeyValue& store, const std::string& errorKey, const BootstrapOptions& options) {
+  if (!store.has(errorKey)) return {};
+  return makeError(ErrorKind::PeerLeft, "rank ", options.rank, " of group ", options.name,
+                   ": the group failed before this rank was connected to the others: ", store.get(errorKey));
 }
 
 std::vector<int> Bootstrap::missingRanks(KeyValue& store) const {

@@ -61,10 +61,14 @@ class Bootstrap {
   // to.
   Look look(KeyValue& store);
 
+  // The error of a group that has failed before this rank was connected to the others; empty where the store holds
+  // none. Any thread that may use that store.
+  static Error failureIn(KeyValue& store, const std::string& errorKey, const BootstrapOptions& options);
+
   const std::vector<RankFacts>& facts() const { return facts_; }  // of all ranks, once they have met
   std::int64_t generation() const { return seating_.generation(); }
   std::string key(const std::string& name) const;        // in the store, of this generation
-  std::string errorKey() const { return key("error"); }  // holds the group's first error
+  std::string errorKey() const { return key("error"); }  // holds the group's first error, once it has failed
   std::string allMetKey() const { return key("all"); }   // is there once all ranks have taken the facts
   void leave() const { seating_.leave(); }               // in good order
 
@@ -72,7 +76,6 @@ class Bootstrap {
   void publish(KeyValue& store);
   Secret agreeOnSecret(KeyValue& store) const;
   std::string factsKey(int rank) const;
-  void refuseIfFailed(KeyValue& store) const;
   std::vector<int> missingRanks(KeyValue& store) const;
   Look takeFacts(KeyValue& store);
 

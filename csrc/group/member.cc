@@ -24,6 +24,9 @@ constexpr Recorder::Capacity kWhenTraced{.slices = std::size_t{1} << 18, .calls 
 // How long a caller that waits spins before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kSpinTime{50};
 
+// Between looks whether the reason is known for which a peer has left.
+constexpr milliseconds kLookForReason{5};
+
 constexpr std::size_t kMaxErrorText = Control::kMaxText - 64;  // of an error that peers are told
 
 // The error with which a rank has failed, as its peers are told it.
@@ -97,7 +100,10 @@ void Member::open() {
       loop_, endpoint_,
       Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
                         [this](int peer, const Error& error) { onUnlinked(peer, error); }});
-  probe_ = std::make_unique<ListenerProbe>(loop_, kProbeListeners, [this](int peer) { onGone(peer); });
+  probe_ = std::make_unique<ListenerProbe>(
+      loop_, ListenerProbe::Pace{kProbeListeners, settings_.connectTimeout},
+      ListenerProbe::Events{[this](int peer) { onGone(peer); },
+                            [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
       Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout,
@@ -182,7 +188,28 @@ void Member::onUnlinked(int peer, const Error& error) {
     return loseMessages(peer, diagnostics_.messagesLost(peer));
   const Error why =
       error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error);
-  isNeighbour(peer) || messages_->waitsFor(peer) ? fail(why) : loseMessages(peer, why);
+  if (!isNeighbour(peer) && !messages_->waitsFor(peer)) return loseMessages(peer, why);
+  error.kind() == ErrorKind::Configuration ? fail(why) : failUnlessTold(why);
+}
+
+// For the end of a peer that was not connected yet. Had it failed before, it had no way to tell this rank why.
+void Member::failUnlessTold(const Error& error) {
+  if (error_ || reason_.valid()) return;
+  if (!settings_.lookForFailure) return fail(error);
+  reason_ = settings_.lookForFailure();
+  awaitReason(error, loop_.now() + kLastWord);
+}
+
+void Member::awaitReason(const Error& error, Loop::Clock::time_point until) {
+  if (reason_.wait_for(milliseconds(0)) == std::future_status::ready) {
+    const Error reason = reason_.get();
+    return fail(reason ? reason : error);
+  }
+  if (loop_.now() >= until) return fail(error);
+  loop_.at(loop_.now() + kLookForReason, [weak = weak_from_this(), error, until] {
+    const auto member = weak.lock();
+    if (member && !member->error_ && member->messages_) member->awaitReason(error, until);
+  });
 }
 
 void Member::introduce(int peer) {
@@ -345,7 +372,7 @@ Error Member::error() const {
 }
 
 void Member::onControl(int peer, ControlMessage message) {
-  heard_.insert(peer);
+  if (heard_.insert(peer).second) probe_->forget(peer);
   const bool isIntroduction = message.type == ControlType::Segment || message.type == ControlType::Contact;
   if (isIntroduction && !linked_) {
     early_.emplace_back(peer, std::move(message));
@@ -374,6 +401,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (const auto completed = read<Completed>(peer, message.text)) onLeave(peer, *completed);
       return;
     case ControlType::LeaveAck: return leaveProtocol_.answered(peer);
+    case ControlType::Here: return;
   }
 }
 
@@ -408,13 +436,16 @@ void Member::onControlEnded(int peer, const Error& error) {
     return;
   }
   if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
-  fail(diagnostics_.died(peer, error));
+  heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
 }
 
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
   if (error_ || leaveProtocol_.hasGone(peer)) return;
-  if (!isNeighbour(peer) && !heard_.contains(peer)) return;  // it need not have come to the group
+  if (!heard_.contains(peer)) {  // it has not come to the group, where this connection waits for it
+    if (isNeighbour(peer)) probe_->watch(peer, neighbours_.listenAddressOf(peer));
+    return;
+  }
   const std::uint64_t bytes = (channels_ ? channels_->bytesSeen(peer) : 0) + messages_->bytesSeen(peer);
   const auto before = bytesAtSilence_.find(peer);
   const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;

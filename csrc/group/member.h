@@ -5,6 +5,7 @@
 // Group and by its timers.
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -81,6 +82,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void probeListeners();
   void onLinked(AuthenticatedConnection arrival);
   void onUnlinked(int peer, const Error& error);
+  void failUnlessTold(const Error& error);
+  void awaitReason(const Error& error, Loop::Clock::time_point until);
   void introduce(int peer);
   void openIfComplete();
   void onGone(int peer);
@@ -146,6 +149,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> heard_;                          // peers that have said something: they have come to the group
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what
+  std::future<Error> reason_;                    // for which a peer may have left that never was connected
 
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;

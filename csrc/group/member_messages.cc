@@ -32,7 +32,7 @@ bool Member::isNeighbour(int peer) const {
 
 // Its process has ended before it came to the group: that concerns whoever waits for it.
 void Member::onGone(int peer) {
-  if (isNeighbour(peer) || messages_->waitsFor(peer)) return fail(diagnostics_.gone(peer));
+  if (isNeighbour(peer) || messages_->waitsFor(peer)) return failUnlessTold(diagnostics_.gone(peer));
   loseMessages(peer, diagnostics_.messagesLost(peer));
 }
 

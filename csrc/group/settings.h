@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,9 @@ struct GroupSettings {
   bool deviceHasRails = false;  // of its own: the accelerator exchanges what goes between machines, without the loop
   std::function<void(std::function<void()>)> offLoop =
       nullptr;  // runs, on a thread that may block, what the loop must not
+  // Looks, without blocking, for the error that the group has failed with on another rank: who is gone before it was
+  // connected may have left because of that. Empty: nothing is known. Null: there is nowhere to look.
+  std::function<std::future<Error>()> lookForFailure = nullptr;
 };
 
 struct Threads {       // of the process, for all groups

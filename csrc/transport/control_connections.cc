@@ -117,7 +117,9 @@ void ControlConnections::add(int peer, Stream stream) {
   loop_.watch(connection->stream.socket().get(), EPOLLIN,
               [this, connection](std::uint32_t events) { onReady(connection, events); });
   watchProcess(connection);
-  if (connection->ended || !connection->stream.hasUnread()) return;
+  if (connection->ended) return;
+  send(peer, ControlType::Here, "", {});
+  if (!connection->stream.hasUnread()) return;
   loop_.post([this, weak = std::weak_ptr(connection)] {  // bytes right behind the handshake
     if (const auto here = weak.lock(); here && !here->ended) readAll(*here);
   });

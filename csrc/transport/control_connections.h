@@ -1,9 +1,10 @@
 // The bytes of one group's control connections, and the heartbeats on them. Control (control.h) is its only user.
 //
 // A message: type u8 | zero 3 B | length u32 little endian | text, at most kMaxText bytes. Descriptors travel beside
-// the first byte of a Segment message. Every connection carries a Heartbeat message per interval, whatever else happens
-// in this process; a peer from whom no byte has come for the timeout is reported, once an interval, as silent. On a
-// loop of its own only, which nothing else keeps busy; its events come from there, never from within send().
+// the first byte of a Segment message. Every connection begins with a Here message and carries a Heartbeat per
+// interval, whatever else happens in this process; a peer from whom no byte has come for the timeout is reported, once
+// an interval, as silent. On a loop of its own only, which nothing else keeps busy; its events come from there, never
+// from within send().
 #pragma once
 
 #include <chrono>
@@ -29,6 +30,7 @@ enum class ControlType : std::uint8_t {
   LeaveAck = 5,   // answer to Leave: everything needed from you has arrived
   Heartbeat = 6,  // text: how far this rank is (peer_progress.h)
   CallLog = 7,    // text: the last calls of this rank (call_log.h), which are not the receiver's: it is to say so
+  Here = 8,       // the first of all: this rank has come to the group, and its heartbeats will follow
 };
 
 struct ControlMessage {

@@ -4,14 +4,16 @@
 
 #include <cassert>
 #include <cerrno>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
 namespace fairring {
 
-ListenerProbe::ListenerProbe(Loop& loop, std::chrono::milliseconds every, OnRefused onRefused)
-    : loop_(loop), every_(every), onRefused_(std::move(onRefused)) {}
+ListenerProbe::ListenerProbe(Loop& loop, Pace pace, Events events)
+    : loop_(loop), pace_(pace), events_(std::move(events)) {}
 
 ListenerProbe::~ListenerProbe() {
   for (auto& [peer, listener] : listeners_) endProbe(listener);
@@ -21,7 +23,8 @@ ListenerProbe::~ListenerProbe() {
 void ListenerProbe::watch(int peer, const SocketAddress& listener) {
   assert(loop_.isCurrent());
   if (listeners_.empty()) probeLater();
-  listeners_.try_emplace(peer, Listener{listener, {}});
+  const auto [found, isNew] = listeners_.try_emplace(peer);
+  if (isNew) found->second.address = listener;
 }
 
 void ListenerProbe::forget(int peer) {
@@ -34,33 +37,65 @@ void ListenerProbe::forget(int peer) {
 }
 
 void ListenerProbe::probeLater() {
-  timer_ = loop_.at(loop_.now() + every_, [this] { probeAll(); });
+  due_ = loop_.now() + pace_.every;
+  timer_ = loop_.at(due_, [this] { probeAll(); });
 }
 
+// A process that was stopped itself finds everybody silent when it goes on: it listens first.
 void ListenerProbe::probeAll() {
+  const auto now = loop_.now();
+  const bool overslept = now - due_ > pace_.patience / 2;
   probeLater();
+  std::vector<int> silent;
   for (auto& [peer, listener] : listeners_) {
-    if (!listener.probe) begin(peer, listener);
+    if (overslept && listener.unansweredSince) listener.unansweredSince = now;
+    if (listener.unansweredSince && now - *listener.unansweredSince >= pace_.patience) {
+      silent.push_back(peer);
+    } else if (isDue(listener)) {
+      begin(peer, listener);
+    }
+  }
+  for (const int peer : silent) {
+    const std::string trouble = listeners_.at(peer).trouble;
+    forget(peer);
+    events_.silent(peer, makeError(ErrorKind::Timeout, "no answer to any probe of its listener within ",
+                                   pace_.patience.count(), " ms", trouble.empty() ? "" : concat(" (", trouble, ")")));
   }
 }
 
+// One that stays without an answer is made anew: TCP itself would try again less and less often, and a network that
+// comes back in between would be found too late.
+bool ListenerProbe::isDue(const Listener& listener) const {
+  return !listener.probe || loop_.now() - listener.begun >= pace_.patience / 4;
+}
+
 void ListenerProbe::begin(int peer, Listener& listener) {
+  endProbe(listener);
+  listener.begun = loop_.now();
+  if (!listener.unansweredSince) listener.unansweredSince = listener.begun;
   try {
     listener.probe = startConnect(listener.address);
     loop_.watch(listener.probe.get(), EPOLLOUT, [this, peer](std::uint32_t) { onAnswer(peer); });
-  } catch (const Failure&) {  // no route, or no descriptor left: the next probe may have one
+  } catch (const Failure& failure) {  // no route, or no descriptor left: the next probe may have one
     listener.probe = {};
+    listener.trouble = failure.error().text();
   }
 }
 
 void ListenerProbe::onAnswer(int peer) {
   const auto found = listeners_.find(peer);
   Listener& listener = found->second;
-  const bool refused = finishConnect(listener.probe) == ECONNREFUSED;
+  const int code = finishConnect(listener.probe);
+  const bool refused = code == ECONNREFUSED;
+  if (refused || code == 0) {
+    listener.unansweredSince.reset();
+  } else {
+    listener.trouble = concat("connect: ", std::generic_category().message(code));
+  }
   endProbe(listener);
   if (!std::exchange(listener.refused, refused) || !refused) return;
   forget(peer);
-  onRefused_(peer);
+  events_.refused(peer);
 }
 
 void ListenerProbe::endProbe(Listener& listener) {

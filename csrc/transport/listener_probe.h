@@ -1,15 +1,19 @@
 // The higher of two ranks connects, at its first call (connector.h). Until then the lower one has no connection whose
 // end would tell it that the other's process has ended. So it probes from time to time whether that process's listener
 // (acceptor.h) is still there. A probe is a connection that is closed again without sending anything. Only two refusals
-// in a row count: a firewall that is being changed may refuse for a moment. A peer that does not answer may be slow or
-// unreachable for a while; the call's timer covers that case. On the loop only.
+// in a row count: a firewall that is being changed may refuse for a moment. A peer that does not answer may be
+// unreachable for a while, so it counts only after its patience without any answer. A stopped process answers: its
+// kernel does. On the loop only.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "base/descriptor.h"
+#include "base/error.h"
 #include "base/loop.h"
 #include "transport/socket.h"
 
@@ -17,10 +21,16 @@ namespace fairring {
 
 class ListenerProbe {
  public:
-  // Once for a peer; never from within watch() or forget().
-  using OnRefused = std::function<void(int peer)>;
+  struct Pace {
+    std::chrono::milliseconds every;
+    std::chrono::milliseconds patience;
+  };
+  struct Events {  // one of them, once for a peer; never from within watch() or forget()
+    std::function<void(int peer)> refused;
+    std::function<void(int peer, const Error&)> silent;
+  };
 
-  ListenerProbe(Loop& loop, std::chrono::milliseconds every, OnRefused onRefused);
+  ListenerProbe(Loop& loop, Pace pace, Events events);
   ListenerProbe(const ListenerProbe&) = delete;
   ListenerProbe& operator=(const ListenerProbe&) = delete;
   ~ListenerProbe();
@@ -31,8 +41,11 @@ class ListenerProbe {
  private:
   struct Listener {
     SocketAddress address;
-    Descriptor probe;      // under way, or none
-    bool refused = false;  // the last one
+    Descriptor probe;  // under way, or none
+    Loop::Clock::time_point begun;
+    std::optional<Loop::Clock::time_point> unansweredSince;  // the first of those without an answer
+    std::string trouble;                                     // why the last of those had none; empty: nothing came back
+    bool refused = false;                                    // the last one
   };
 
   void probeAll();
@@ -40,12 +53,14 @@ class ListenerProbe {
   void onAnswer(int peer);
   void endProbe(Listener& listener);
   void probeLater();
+  bool isDue(const Listener& listener) const;
 
   Loop& loop_;
-  const std::chrono::milliseconds every_;
-  const OnRefused onRefused_;
+  const Pace pace_;
+  const Events events_;
   std::map<int, Listener> listeners_;
   Loop::TimerId timer_ = 0;  // while there are listeners
+  Loop::Clock::time_point due_;
 };
 
 }  // namespace fairring

@@ -50,16 +50,19 @@ class Job {
     }
   }
   void join(std::size_t rank) {
-    GroupSettings settings{
-        .name = "job",
-        .rank = static_cast<int>(rank),
-        .tuning = {.totalMemoryBytes = 1 << 20, .sliceBytes = 256 << 10, .heartbeatTimeout = heartbeatTimeout},
-        .transports = {},
-        .makeTensorPipe = nullptr,
-        .failed = failed,
-        .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
-        .deviceHasRails = deviceHasRails,
-        .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); }};
+    GroupSettings settings{.name = "job",
+                           .rank = static_cast<int>(rank),
+                           .tuning = {.totalMemoryBytes = 1 << 20,
+                                      .sliceBytes = 256 << 10,
+                                      .heartbeatTimeout = heartbeatTimeout,
+                                      .connectTimeout = connectTimeout},
+                           .transports = {},
+                           .makeTensorPipe = nullptr,
+                           .failed = failed,
+                           .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
+                           .deviceHasRails = deviceHasRails,
+                           .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },
+                           .lookForFailure = lookForFailure};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
   }
   void joinAll() {
@@ -77,6 +80,8 @@ class Job {
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<RankFacts> facts;
   milliseconds heartbeatTimeout = kLong;
+  milliseconds connectTimeout = kLong;
+  std::function<std::future<Error>()> lookForFailure;
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   bool deviceHasRails = false;

@@ -8,10 +8,12 @@
 #include <future>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <regex>
 #include <string>
 
 #include "base/fields.h"
+#include "deaf_listener.h"
 #include "group/leave_protocol.h"
 #include "group_job.h"
 #include "transport/connector.h"
@@ -79,6 +81,19 @@ TEST(Group, NobodyWaitsForAnothersFirstCall) {
   EXPECT_EQ(job.allReduce(0, late).get(), "");
   EXPECT_EQ(done.get(), "");
   EXPECT_EQ(early, late);
+}
+
+TEST(Group, ARankThatComesLaterThanHeartbeatsWaitIsNotCalledSilent) {
+  Job job({"a", "b"});
+  job.heartbeatTimeout = milliseconds(100);
+  job.join(1);
+  std::vector<float> early(10, 2.0F);
+  auto done = job.allReduce(1, early);
+  EXPECT_EQ(done.wait_for(milliseconds(600)), std::future_status::timeout);
+  job.join(0);
+  std::vector<float> late(10, 1.0F);
+  EXPECT_EQ(job.allReduce(0, late).get(), "");
+  EXPECT_EQ(done.get(), "");
 }
 
 TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
@@ -219,10 +234,9 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
 }
 
-// How a call of rank 0 ends. The test plays rank 1: it sends this text as its leave, and then its connections end
-// though rank 0 still needs it.
-std::string endOfCallAfterLeave(const std::string& text) {
-  Job job({"a", "b"});
+// How a call of rank 0 ends. The test plays rank 1: it sends this text as its leave, if there is one, and then its
+// connections end though rank 0 still needs it.
+std::string endOfCallAfter(Job& job, const std::optional<std::string>& text) {
   job.join(0);
   std::vector<float> tensor(10);
   auto done = job.allReduce(0, tensor);
@@ -241,10 +255,12 @@ std::string endOfCallAfterLeave(const std::string& text) {
   });
   linked.get_future().wait();
   std::string leave("\x04\0\0\0\0\0\0\0", 8);
-  leave[4] = static_cast<char>(text.size());
-  leave += text;
+  if (text) {
+    leave[4] = static_cast<char>(text->size());
+    leave += *text;
+  }
   for (const AuthenticatedConnection& connection : connections) {
-    if (connection.purpose == Purpose::Control) {
+    if (text && connection.purpose == Purpose::Control) {
       EXPECT_EQ(::send(connection.stream.socket().get(), leave.data(), leave.size(), 0), std::ssize(leave));
     }
   }
@@ -252,6 +268,59 @@ std::string endOfCallAfterLeave(const std::string& text) {
   std::string end = done.get();
   peer.loop.runAndWait([&] { connector.reset(); });
   return end;
+}
+
+std::string endOfCallAfterLeave(const std::string& text) {
+  Job job({"a", "b"});
+  return endOfCallAfter(job, text);
+}
+
+// As the store's connection would say it, from another thread.
+std::function<std::future<Error>()> theStoreSays(const Error& error) {
+  return [error] { return std::async(std::launch::async, [error] { return error; }); };
+}
+
+TEST(Group, ARankThatNoPacketReachesIsNamedByTheOneThatWaitsForIt) {
+  const testing::DeafListener cutOff;
+  Job job({"a", "b"});
+  job.connectTimeout = milliseconds(300);
+  job.facts[1].port = cutOff.port();
+  job.join(0);
+  std::vector<float> tensor(10);
+  const std::string text = job.allReduce(0, tensor).get();
+  EXPECT_NE(text.find("rank 0 (host-of-a) can't reach rank 1 (host-of-b)"), std::string::npos) << text;
+  EXPECT_NE(text.find("no answer to any probe of its listener within 300 ms"), std::string::npos) << text;
+}
+
+// Another rank has died, the peer has heard of it and left, and had no connection yet by which it could tell.
+TEST(Group, WhoIsGoneBeforeItSaidAWordIsNotBlamedWhereTheStoreKnowsTheReason) {
+  const Error reason = makeError(ErrorKind::PeerLeft, "rank 7 (host-of-c) died");
+  Job job({"a", "b"});
+  job.lookForFailure = theStoreSays(reason);
+  EXPECT_EQ(causeIn(endOfCallAfter(job, std::nullopt)), reason.text());
+
+  Job other({"a", "b"});
+  other.lookForFailure = theStoreSays(reason);
+  const Descriptor nobody(::socket(AF_INET, SOCK_STREAM, 0));  // bound, so that nobody else listens there
+  const SocketAddress any = tcpAddress("127.0.0.1", 0);
+  EXPECT_EQ(::bind(nobody.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length), 0);
+  other.facts[0].port = portOf(nobody);
+  other.join(1);
+  std::vector<float> tensor(10);
+  EXPECT_EQ(causeIn(other.allReduce(1, tensor).get()), reason.text());
+}
+
+TEST(Group, WhoIsGoneBeforeItSaidAWordIsBlamedWhereNobodyKnowsBetter) {
+  Job job({"a", "b"});
+  job.lookForFailure = theStoreSays({});
+  const std::string text = endOfCallAfter(job, std::nullopt);
+  EXPECT_NE(text.find("rank 1 (host-of-b) died"), std::string::npos) << text;
+
+  std::promise<Error> never;
+  Job other({"a", "b"});
+  other.lookForFailure = [&never] { return never.get_future(); };
+  const std::string late = endOfCallAfter(other, std::nullopt);
+  EXPECT_NE(late.find("rank 1 (host-of-b) died"), std::string::npos) << late;
 }
 
 TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {

@@ -2,6 +2,7 @@
 #include "transport/control.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -64,7 +65,8 @@ class Side final : public ControlReceiver {
  private:
   void keep(ControlType type, const std::string& text, std::size_t descriptors) {
     const std::lock_guard lock(mutex_);
-    texts_.emplace_back(type == ControlType::Heartbeat ? "pulse " + text : text, descriptors);
+    const std::string prefix = type == ControlType::Heartbeat ? "pulse " : type == ControlType::Here ? "here" : "";
+    texts_.emplace_back(prefix + text, descriptors);
     changed_.notify_all();
   }
 
@@ -112,10 +114,23 @@ TEST(Control, SilenceIsReported) {
   one.await("silent");
 }
 
+TEST(Control, TheFirstWordIsThatThisRankHasCome) {
+  Side one(kNever);
+  Side other(kNever);
+  auto [near, far] = socketPair();
+  one.add(7, std::move(near));
+  other.add(7, std::move(far));
+  other.await("here");
+}
+
 TEST(Control, APeerThatClosesHasEnded) {
   Side one(kNever);
   auto [near, far] = socketPair();
   one.add(7, std::move(near));
+  std::array<char, 8> here{};  // unread, it would make a reset of the end
+  pollfd readable{.fd = far.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&readable, 1, -1), 1);
+  ASSERT_EQ(::recv(far.get(), here.data(), here.size(), 0), 8);
   far.reset();
   one.await("ended ");
   one.send(ControlType::Failed, "to nobody");

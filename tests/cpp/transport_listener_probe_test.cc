@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
+
+#include "deaf_listener.h"
 
 namespace fairring {
 namespace {
@@ -37,9 +40,19 @@ class Watch : public ::testing::Test {
 
   Loop loop_;
   Descriptor door_ = listenOn(tcpAddress("127.0.0.1", 0));
+  std::unique_ptr<ListenerProbe> probe(milliseconds patience) {
+    return std::make_unique<ListenerProbe>(loop_, ListenerProbe::Pace{milliseconds(1), patience},
+                                           ListenerProbe::Events{[this](int peer) { shut_.push_back(peer); },
+                                                                 [this](int peer, const Error& error) {
+                                                                   silent_.push_back(peer);
+                                                                   reason_ = error.text();
+                                                                 }});
+  }
+
   std::vector<int> shut_;
-  std::unique_ptr<ListenerProbe> watch_ =
-      std::make_unique<ListenerProbe>(loop_, milliseconds(1), [this](int peer) { shut_.push_back(peer); });
+  std::vector<int> silent_;
+  std::string reason_;  // for the last of them
+  std::unique_ptr<ListenerProbe> watch_ = probe(milliseconds(60'000));
 };
 
 TEST_F(Watch, AListenerIsProbedAgainAndAgainAndARefusalSaidOnce) {
@@ -61,6 +74,21 @@ TEST_F(Watch, WhoIsForgottenIsLookedAtNoMore) {
   while (shut_.empty()) loop_.runOnce(milliseconds(100));
   loop_.runOnce(milliseconds(20));
   EXPECT_EQ(shut_, std::vector<int>{kOther});
+}
+
+TEST_F(Watch, WhoNeverAnswersIsSaidOnceAndWhoDoesIsNot) {
+  const testing::DeafListener deaf;
+  loop_.post([this] { watch_ = probe(milliseconds(200)); });
+  watch(kOther);
+  loop_.post([&] { watch_->watch(kPeer, deaf.address()); });
+  while (silent_.empty()) {
+    loop_.runOnce(milliseconds(1));
+    acceptFrom(door_);
+  }
+  serve(3);
+  EXPECT_EQ(silent_, std::vector<int>{kPeer});
+  EXPECT_EQ(reason_, "no answer to any probe of its listener within 200 ms");
+  EXPECT_TRUE(shut_.empty());
 }
 
 }  // namespace

@@ -86,6 +86,40 @@ void drawMembers(std::mt19937_64& random, Script& script) {
   }
 }
 
+// The members of a group change, by deaths and by chance. Some processes are not members from the beginning.
+void drawRounds(std::mt19937_64& random, Script& script) {
+  static const std::vector<std::vector<int>> kMachines{{2, 2, 2}, {3, 3}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}, {4, 2}, {5}};
+  script.machines = kMachines[random() % kMachines.size()];
+  script.sites = 1;
+  script.heartbeatMs = 200LL << (random() % 3);
+  script.lanes = 1 + random() % 2;
+  script.rounds = static_cast<int>(3 + random() % 6);
+  script.shrinks = random() % 3 == 0;
+  script.calls = {{}};
+  script.faults.clear();
+  const auto machines = script.machines.size();
+  for (int round = 0; round < script.rounds; ++round) {
+    for (std::uint64_t faults = random() % 3; faults > 0; --faults) {
+      Fault fault{.kind = Fault::Kind::Kill, .round = round};
+      fault.who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
+      fault.atMicros = static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 12'000 : 60'000));
+      const std::uint64_t kind = random() % 8;
+      const std::array<std::int64_t, 3> lasting{script.heartbeatMs * 400, script.heartbeatMs * 4'000, kForEverMicros};
+      if (kind >= 3 && kind < 6) {
+        fault.kind = Fault::Kind::Pause;
+        fault.amount = lasting[random() % lasting.size()];
+      } else if (kind >= 6 && machines > 1) {
+        fault.kind = Fault::Kind::Cut;
+        fault.who = static_cast<int>(random() % machines);
+        fault.other =
+            static_cast<int>((static_cast<std::size_t>(fault.who) + 1 + random() % (machines - 1)) % machines);
+        fault.amount = lasting[random() % 2];
+      }
+      script.faults.push_back(fault);
+    }
+  }
+}
+
 std::optional<ScriptedCall> parsedCall(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) return std::nullopt;
@@ -97,11 +131,15 @@ std::optional<ScriptedCall> parsedCall(const std::string& text) {
 
 std::optional<Fault> parsedFault(const std::string& text) {
   const auto parts = split(text, ':');
-  if (parts.size() != 5) return std::nullopt;
+  if (parts.size() != 5 && parts.size() != 6) return std::nullopt;
   const auto kind = indexOf(kFaultNames, parts[0]);
   if (!kind) return std::nullopt;
-  return Fault{static_cast<Fault::Kind>(*kind), static_cast<int>(numberIn(parts[1])),
-               static_cast<int>(numberIn(parts[2])), numberIn(parts[3]), numberIn(parts[4])};
+  return Fault{static_cast<Fault::Kind>(*kind),
+               static_cast<int>(numberIn(parts[1])),
+               static_cast<int>(numberIn(parts[2])),
+               numberIn(parts[3]),
+               numberIn(parts[4]),
+               parts.size() > 5 ? static_cast<int>(numberIn(parts[5])) : 0};
 }
 
 // As it would be on fewer machines or ranks.
@@ -142,6 +180,7 @@ std::string Script::text() const {
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
       << " lanes=" << lanes << " weighted=" << weighted << " heartbeat=" << heartbeatMs;
+  if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
@@ -151,11 +190,12 @@ std::string Script::text() const {
     const Fault& fault = faults[i];
     out << (i == 0 ? " faults=" : ",") << kFaultNames[static_cast<std::size_t>(fault.kind)] << ':' << fault.who << ':'
         << fault.other << ':' << fault.atMicros << ':' << fault.amount;
+    if (fault.round > 0) out << ':' << fault.round;
   }
   return out.str();
 }
 
-Script drawn(std::uint64_t seed, bool ofMembers) {
+Script drawn(std::uint64_t seed, Kind kind) {
   std::mt19937_64 random(seed);
   Script script;
   script.seed = seed;
@@ -184,7 +224,12 @@ Script drawn(std::uint64_t seed, bool ofMembers) {
   const std::uint64_t faults = random() % 2 == 0 ? 0 : 1 + random() % 3;
   for (std::uint64_t f = 0; f < faults; ++f) script.faults.push_back(drawnFault(random, script));
   if (random() % 2 == 0) drawLanes(random, script);
-  if (ofMembers) drawMembers(random, script);
+  if (kind == Kind::Any) {
+    const std::uint64_t chance = random() % 8;
+    kind = chance == 0 ? Kind::Rounds : chance <= 2 ? Kind::Members : Kind::Any;
+  }
+  if (kind == Kind::Members) drawMembers(random, script);
+  if (kind == Kind::Rounds) drawRounds(random, script);
   script.weighted = random() % 2 == 0;
   return script;
 }
@@ -209,6 +254,10 @@ std::optional<Script> parsed(const std::string& text) {
       script.interleaved = number != 0;
     } else if (key == "heartbeat") {
       script.heartbeatMs = numberIn(value);
+    } else if (key == "rounds") {
+      script.rounds = static_cast<int>(number);
+    } else if (key == "shrinks") {
+      script.shrinks = number != 0;
     } else if (key == "sites") {
       script.sites = static_cast<int>(number);
     } else if (key == "waits") {
@@ -262,7 +311,8 @@ std::vector<Script> shortened(const Script& script) {
   if (script.waits) add([](Script& one) { one.waits = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
   if (script.weighted) add([](Script& one) { one.weighted = false; });
-  if (script.heartbeatMs > 0) add([](Script& one) { one.heartbeatMs = 0; });
+  if (script.heartbeatMs > 0 && script.rounds == 0) add([](Script& one) { one.heartbeatMs = 0; });
+  if (script.rounds > 1) add([](Script& one) { --one.rounds; });
   return shorter;
 }
 

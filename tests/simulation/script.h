@@ -25,7 +25,10 @@ struct Fault {
   int other = 0;  // of those: the machine at which nothing arrives
   std::int64_t atMicros = 0;
   std::int64_t amount = 0;  // Pause, Cut, Late: microseconds; Slow: so many times; Sever, Lose are for ever
+  int round = 0;            // from whose beginning on atMicros counts, where there are rounds
 };
+
+inline constexpr std::int64_t kForEverMicros = 1'000'000'000;  // who stands still for so long never goes on
 
 struct Script {
   std::uint64_t seed = 0;     // of delays, values, and of when a rank waits
@@ -41,6 +44,8 @@ struct Script {
   std::uint64_t lanes = 0;       // of TCP, between two ranks; 0: simulated channels
   bool weighted = false;         // shards have weights, which change after every few calls
   std::int64_t heartbeatMs = 0;  // the timeout of members of a group; 0: the engine alone
+  int rounds = 0;                // of a group whose members change from one to the next (rounds.h); 0: they stay
+  bool shrinks = false;          // the members of a round are what is left of the one before, and meet by that
   std::vector<ScriptedCall> calls;
   std::vector<Fault> faults;
 
@@ -49,8 +54,8 @@ struct Script {
   std::string text() const;
 };
 
-// ofMembers: their ranks are whole members of a group.
-Script drawn(std::uint64_t seed, bool ofMembers = false);
+enum class Kind : std::uint8_t { Any, Members, Rounds };  // of drawn scripts: with such members alone
+Script drawn(std::uint64_t seed, Kind kind = Kind::Any);
 // What text() wrote. Nothing where it is no such text.
 std::optional<Script> parsed(const std::string& text);
 // Scripts that are a little shorter, the boldest first.

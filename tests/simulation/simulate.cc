@@ -11,13 +11,14 @@
 
 namespace {
 
+using fairring::testing::Kind;
 using fairring::testing::Script;
 using fairring::testing::Verdict;
 
 constexpr const char* kUsage =
     "simulate [--seconds S | --seeds N] [--from SEED]   scripts drawn from SEED, SEED+1, ...; default: 10 s from a\n"
     "                                                   random one\n"
-    "         [--members 1]                             their ranks are whole members of a group\n"
+    "         [--of members|rounds]                     their ranks are members of a group; its members change\n"
     "simulate --seed SEED                               one of them again\n"
     "simulate --script 'TEXT'                           a script as a failure prints it\n";
 
@@ -26,6 +27,8 @@ struct Totals {
   std::uint64_t withErrors = 0;
   std::uint64_t events = 0;
   double seconds = 0;
+  std::uint64_t joins = 0;
+  std::uint64_t steps = 0;
   std::map<std::string, std::uint64_t> faults;
 };
 
@@ -43,7 +46,7 @@ int report(const Script& script, const Verdict& verdict) {
   return 1;
 }
 
-void count(Totals& totals, const Script& script, const Verdict& verdict) {
+void count(Totals& totals, const Verdict& verdict) {
   static constexpr const char* kNames[] = {"deaths",      "pauses",        "slow ranks",
                                            "cut links",   "severed links", "breaks of a rank's lanes",
                                            "lost stores", "late ranks"};
@@ -51,7 +54,9 @@ void count(Totals& totals, const Script& script, const Verdict& verdict) {
   totals.withErrors += verdict.failed ? 1 : 0;
   totals.events += verdict.events;
   totals.seconds += verdict.seconds;
-  for (const auto& fault : script.faults) ++totals.faults[kNames[static_cast<std::size_t>(fault.kind)]];
+  totals.joins += verdict.joins;
+  totals.steps += verdict.steps;
+  for (const auto& fault : verdict.struck) ++totals.faults[kNames[static_cast<std::size_t>(fault.kind)]];
 }
 
 // The same script once more, with other delays where it must have the same result: the bits depend on no schedule.
@@ -64,16 +69,16 @@ Verdict playTwice(const Script& script) {
   return verdict;
 }
 
-int playMany(std::uint64_t from, std::uint64_t seeds, double seconds, bool ofMembers) {
+int playMany(std::uint64_t from, std::uint64_t seeds, double seconds, Kind kind) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   std::cout << "from seed " << from << "\n" << std::flush;
   Totals totals;
   for (std::uint64_t seed = from; seeds > 0 ? seed < from + seeds : passed() < seconds; ++seed) {
-    const Script script = fairring::testing::drawn(seed, ofMembers);
+    const Script script = fairring::testing::drawn(seed, kind);
     const Verdict verdict = playTwice(script);
-    count(totals, script, verdict);
+    count(totals, verdict);
     if (!verdict) {
       std::cout << "after " << totals.scripts << " scripts, " << passed() << " s: ";
       return report(script, verdict);
@@ -83,8 +88,14 @@ int playMany(std::uint64_t from, std::uint64_t seeds, double seconds, bool ofMem
             << " of them with typed errors: " << totals.events << " events, " << totals.seconds
             << " virtual seconds, in " << passed() << " s;";
   for (const auto& [name, number] : totals.faults) std::cout << " " << number << " " << name;
+  if (totals.steps > 0) std::cout << " " << totals.joins << " joins, " << totals.steps << " steps that counted";
   std::cout << "\n";
   return 0;
+}
+
+// The scripts that --of asks for.
+Kind kindOf(const std::string& text) {
+  return text == "members" ? Kind::Members : text == "rounds" ? Kind::Rounds : Kind::Any;
 }
 
 }  // namespace
@@ -106,11 +117,11 @@ int main(int count, char** arguments) {
   }
   const auto number = [&](const char* option) { return std::strtoull(options[option].c_str(), nullptr, 10); };
   if (options.contains("--seed")) {
-    const Script script = fairring::testing::drawn(number("--seed"), options.contains("--members"));
+    const Script script = fairring::testing::drawn(number("--seed"), kindOf(options["--of"]));
     std::cout << script.text() << "\n";
     return report(script, fairring::testing::play(script));
   }
   const std::uint64_t from = options.contains("--from") ? number("--from") : std::random_device{}();
   const double seconds = options.contains("--seconds") ? std::strtod(options["--seconds"].c_str(), nullptr) : 10;
-  return playMany(from, options.contains("--seeds") ? number("--seeds") : 0, seconds, options.contains("--members"));
+  return playMany(from, options.contains("--seeds") ? number("--seeds") : 0, seconds, kindOf(options["--of"]));
 }

@@ -11,6 +11,7 @@
 #include "engine_ranks.h"
 #include "members.h"
 #include "plan/cost_rows.h"
+#include "rounds.h"
 
 namespace fairring::testing {
 
@@ -110,7 +111,10 @@ class Play {
   Verdict run() {
     while (broken_.empty() && ranks_->events() < kMostEvents && ranks_->step()) broke(ranks_->broken());
     if (broken_.empty()) checkTheEnd();
-    Verdict verdict{.broken = broken_, .events = ranks_->events(), .seconds = simulation::secondsOf(ranks_->now())};
+    Verdict verdict{.broken = broken_,
+                    .events = ranks_->events(),
+                    .seconds = simulation::secondsOf(ranks_->now()),
+                    .struck = struck_};
     for (const auto& [of, values] : results_) {
       for (const float value : values) verdict.bits = mixed(verdict.bits ^ std::bit_cast<std::uint32_t>(value));
     }
@@ -208,7 +212,7 @@ class Play {
     if (isOver_[at(rank)][index]) broke("rank ", rank, ", call ", index, " ended twice");
     isOver_[at(rank)][index] = true;
     if (!error) check(rank, index);
-    if (error && !struck_) broke("rank ", rank, ", call ", index, " ended with an error: ", error.text());
+    if (error && !isStruck_) broke("rank ", rank, ", call ", index, " ended with an error: ", error.text());
     if (const std::string wrong = error ? ranks_->wrongIn(rank, error) : ""; !wrong.empty())
       broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text(), ": ", wrong);
     for (auto* blocks : {&held.from, &held.to}) {
@@ -263,7 +267,8 @@ class Play {
   }
 
   void strike(const Fault& fault) {
-    struck_ = struck_ || script_.isFatal(fault);
+    isStruck_ = isStruck_ || script_.isFatal(fault);
+    struck_.push_back(fault);
     ranks_->strike(fault);
   }
 
@@ -272,7 +277,7 @@ class Play {
     for (int rank = 0; rank < ranks(); ++rank) {
       if (ranks_->isDead(rank)) continue;
       if (ended_[at(rank)] < script_.calls.size()) stalled(rank);
-      const std::string unrest = struck_ ? "" : ranks_->unrestOf(rank);
+      const std::string unrest = isStruck_ ? "" : ranks_->unrestOf(rank);
       if (!unrest.empty()) broke("rank ", rank, " ", unrest);
     }
     for (int rank = 0; rank < ranks(); ++rank) {
@@ -303,14 +308,17 @@ class Play {
   std::vector<std::size_t> ended_;         // calls, by rank
   std::vector<std::vector<bool>> isOver_;  // [rank][call]: not in order, since small ones overtake
   std::map<std::pair<std::size_t, int>, std::vector<float>> results_;
-  bool struck_ = false;
+  bool isStruck_ = false;  // by something fatal
+  std::vector<Fault> struck_;
   std::string broken_;
   std::unique_ptr<Ranks> ranks_;  // the last: what it has not ended when it goes may end calls
 };
 
 }  // namespace
 
-Verdict play(const Script& script) { return Play(script).run(); }
+Verdict play(const Script& script) {
+  return script.rounds > 0 ? playRounds(script, placesOf(script)) : Play(script).run();
+}
 
 Script shrunk(Script script, const std::function<Verdict(const Script&)>& player, int mostPlays) {
   // In the same way: the beginning of the text, but for its numbers.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "script.h"
 
@@ -21,6 +22,9 @@ struct Verdict {
   std::uint64_t events = 0;
   double seconds = 0;   // virtual ones
   bool failed = false;  // some rank ended with an error
+  std::vector<Fault> struck;
+  std::uint64_t joins = 0;  // of processes, where a group's members change
+  std::uint64_t steps = 0;  // that count in the end, there
 
   explicit operator bool() const { return broken.empty(); }
 };

@@ -173,7 +173,9 @@ void Wire::cross(std::size_t from, std::uint64_t bytes, std::function<void()> th
       if (!self->isBroken_) there();
     });
   };
-  const Time leaves = surroundings_.timeOf(ends_[from].rank);
+  // A turn is later than the event that it began with, so what is taken after it could leave before what it wrote.
+  Time& leaves = ends_[from].lastLeft;
+  leaves = std::max(leaves, surroundings_.timeOf(ends_[from].rank));
   if (isLocal()) return surroundings_.at(leaves, crossed);
   surroundings_.at(leaves, [self = shared_from_this(), from, bytes, crossed] {
     if (self->isBroken_) return;
@@ -182,21 +184,23 @@ void Wire::cross(std::size_t from, std::uint64_t bytes, std::function<void()> th
   });
 }
 
-// What has come for this end's rank, as far as its socket has room.
+// What has come for this end's rank, as far as its socket has room. Descriptors go with a piece's last byte: a piece
+// may begin with bytes that were written before theirs, and whoever reads those need not expect any.
 void Wire::handOver(std::size_t to) {
   End& end = ends_[to];
   if (!end.socket || end.isConnecting || (end.here.empty() && !end.isOverThere)) return;
   while (!end.here.empty()) {
     Piece& piece = end.here.front();
-    iovec bytes{piece.bytes.data(), piece.bytes.size()};
+    const bool isLast = piece.descriptors.empty() || piece.bytes.size() == 1;
+    iovec bytes{piece.bytes.data(), isLast ? piece.bytes.size() : piece.bytes.size() - 1};
     Ancillary ancillary{};
     msghdr message{};
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;
-    putDescriptors(message, ancillary, piece.descriptors);
+    if (isLast) putDescriptors(message, ancillary, piece.descriptors);
     const ssize_t sent = ::sendmsg(end.socket.get(), &message, MSG_NOSIGNAL);
     if (sent <= 0) break;
-    piece.descriptors.clear();
+    if (isLast) piece.descriptors.clear();
     piece.bytes.erase(piece.bytes.begin(), piece.bytes.begin() + sent);
     if (piece.bytes.empty()) end.here.pop_front();
   }

@@ -63,6 +63,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
     std::deque<Piece> here;         // have crossed the network, and the rank's socket has no room for them
     std::uint64_t underWay = 0;     // bytes from here
     std::uint64_t window = 0;       // at most
+    simulation::Time lastLeft{0};   // when they leave, and
     simulation::Time lastThere{0};  // when they arrive, so that nothing overtakes
     bool isConnecting = false;
     bool isOver = false;       // the rank has closed its socket

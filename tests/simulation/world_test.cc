@@ -146,6 +146,41 @@ TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
   EXPECT_FALSE(verdict.failed);
 }
 
+// The lower rank has nothing but its probes of the higher one's listener to find that out by.
+TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
+  const auto script =
+      testing::parsed("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+// One dies while the group connects, another hears of it, fails and leaves, and a third, which was just connecting to
+// that one, must not take it for the culprit.
+TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnectedTo) {
+  const auto script = testing::parsed(
+      "seed=5019 machines=2,2,1,2 interleaved=1 sites=1 staging=256 slice=8 eager=4 credit=4 copied=0 waits=0 lanes=2 "
+      "heartbeat=400 calls=all-reduce:1 faults=kill:4:0:3685:11841");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
+  for (const bool shrinks : {false, true}) {
+    Script script = members({{}}, {{.kind = Fault::Kind::Kill, .who = 1, .atMicros = 9'000}});
+    script.machines = {2, 2, 1};
+    script.rounds = 3;
+    script.shrinks = shrinks;
+    const Verdict once = play(script);
+    EXPECT_TRUE(once) << once.broken;
+    EXPECT_GE(once.steps, 2U);  // of the last round, at least
+    EXPECT_EQ(play(script).events, once.events);
+  }
+}
+
 TEST(Simulation, AScriptIsReadAsItWasWritten) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const std::string text = testing::drawn(seed).text();

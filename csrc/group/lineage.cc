@@ -1,4 +1,4 @@
-#include "backend/lineage.h"
+#include "group/lineage.h"
 
 namespace fairring {
 
