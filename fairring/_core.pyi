@@ -16,6 +16,7 @@ class MembershipOptions:
     global_ranks: list[int]
     total_memory: int  # bytes
     slice_size: int  # bytes
+    weighted_shards: bool  # by the rates of links
     heartbeat_timeout: timedelta
     trace_directory: str  # that gets the group's trace when it ends; empty: none
     secret: bytes  # 32, or none: drawn by the group
@@ -59,6 +60,9 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
 
     The sends are those in which the messages went out, several in one. None: not ours.
     """
+
+def shares(backend: Any) -> list[float] | None:
+    """Of each machine, in order, what part of large all-reduces it owns; [] where shards are equal. None: not ours."""
 
 def trace(backend: Any, calls: int) -> str | None:
     """Of so many of this rank's last calls, in Chrome's trace event format.

@@ -57,6 +57,18 @@ def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
     return {names[level]: Moved(**counted[level]) for level in sorted(counted)}
 
 
+def shares(group: dist.ProcessGroup | None = None) -> list[float]:
+    """What part of a large all-reduce's sums each machine owns at present, in the order of machines' lowest ranks.
+
+    Empty where shards are equal: no link is slow, or FAIRRING_WEIGHTED_SHARDS is not on. Raises as traffic() does.
+    """
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    weights = _core.shares(backend)
+    if weights is None:
+        raise ValueError("only groups of the backend fairring have shards")
+    return weights
+
+
 @contextmanager
 def counting(group: dist.ProcessGroup | None = None) -> Iterator[dict[str, Moved]]:
     """Counts what this rank moves within the block; the dictionary is filled when the block ends.

@@ -283,6 +283,12 @@ TrafficByLevel FairringBackend::traffic() const {
   return membership ? membership->traffic() : TrafficByLevel();
 }
 
+Weights FairringBackend::weights() const {
+  if (isForked()) return {};
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->weights() : Weights();
+}
+
 std::string FairringBackend::trace(std::size_t calls) const {
   if (isForked()) return "";
   const std::shared_ptr<Membership> membership = this->membership();

@@ -135,6 +135,7 @@ class FairringBackend : public Fallback {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // For benchmarks: what this rank has moved. Nothing before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
+  Weights weights() const;
   // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
   std::string trace(std::size_t calls) const;
 

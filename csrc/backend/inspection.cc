@@ -79,6 +79,19 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
   return levels;
 }
 
+py::object shares(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return py::none();
+  Weights weights;
+  {
+    const py::gil_scoped_release unlocked;
+    weights = ours->weights();
+  }
+  py::list machines;
+  for (const std::uint32_t weight : weights) machines.append(static_cast<double>(weight) / kWholeWeight);
+  return machines;
+}
+
 py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls) {
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   if (!ours) return py::none();

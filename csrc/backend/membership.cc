@@ -126,6 +126,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .totalMemoryBytes = options_.totalMemoryBytes,
                          .sliceBytes = options_.sliceBytes,
                          .rows = options_.rows,
+                         .weightedShards = options_.weightedShards,
                          .heartbeatTimeout = options_.heartbeatTimeout,
                          .connectTimeout = options_.connectTimeout,
                          .traceDirectory = options_.traceDirectory,
@@ -331,6 +332,11 @@ std::uint64_t Membership::settle(std::chrono::milliseconds forThoseUnderWay) {
 std::uint64_t Membership::callsMade() const {
   const std::shared_ptr<Group> group = groupIfMade();
   return group ? group->callsMade() : 0;
+}
+
+Weights Membership::weights() const {
+  const std::shared_ptr<Group> group = groupIfMade();
+  return group ? group->weights() : Weights();
 }
 
 TrafficByLevel Membership::traffic() const {

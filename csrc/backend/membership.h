@@ -47,6 +47,7 @@ struct MembershipOptions : BootstrapOptions {
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows;  // by level; empty: the built-in ones
+  bool weightedShards = false;
   std::chrono::milliseconds heartbeatTimeout{0};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met
   std::string traceDirectory;                        // as GroupSettings has it
@@ -122,6 +123,7 @@ class Membership {
   void abort(const Error& error);              // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
+  Weights weights() const;         // as Group has it; likewise
   // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.
   std::string trace(std::size_t calls, const std::string& program = "") const;
   void writeTrace(std::size_t calls, const std::string& program) const;

@@ -33,7 +33,10 @@ Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
       bulk_{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
       express_{.ring = StagingRing(levels.expressBytes),
                .staging = levels.staging + levels.stagingBytes,
-               .next = {SliceQueue::HostExpress, 0}} {}
+               .next = {SliceQueue::HostExpress, 0}} {
+  if (levels_.weights.rates && ShardWeights::applyTo(planner.topology()))
+    weights_.emplace(planner.topology(), rank, levels_.weights);
+}
 
 std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
   constexpr std::uint64_t kMost = 4 << 20;  // 16 calls of the largest size between two machines of one rank
@@ -66,6 +69,10 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
   Packing packing = Packing::of(call);
   const CachedPlan& chosen = chosenFor(call.pattern, packing.bytes());
+  if (weights_ && call.pattern == Pattern::AllReduce && chosen.queue == SliceQueue::HostBulk) {
+    submitWeighted(std::move(call), std::move(packing), signature, chosen);
+    return run();
+  }
   float* const residual = planner_.topology().sites() > 1 ? call.residual : nullptr;
   const auto pending = enqueue(std::move(call), std::move(packing), signature, chosen);
   if (residual != nullptr) pending->body = std::make_shared<const CompressedBody>(residual);
@@ -301,6 +308,7 @@ void Pipeline::halt() {
 void Pipeline::fail(const Error& error) {
   halt();
   for (Queue* const queue : {&bulk_, &express_}) queue->uncut.clear();
+  unweighted_.clear();
   for (const auto& pending : std::exchange(calls_, {})) {
     if (!pending->learned) pending->call.done(error);
   }
@@ -336,12 +344,12 @@ SliceQueue Pipeline::queueFor(std::uint64_t bytes, const PlanChoice& choice) con
 std::shared_ptr<const Layout> Pipeline::layoutOf(const CachedPlan& chosen, int root, std::uint64_t slice,
                                                  std::uint64_t bytes) {
   const std::uint64_t turn = slice % chosen.turns;
-  const auto key = std::tuple(chosen.plan.get(), root, turn, bytes);
+  const auto key = std::tuple(chosen.plan.get(), chosen.weighting, root, turn, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  return layouts_[key] =
-             std::make_shared<Layout>(withRoot(planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1), root));
+  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1, chosen.weights ? *chosen.weights : Weights());
+  return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
 }
 
 std::shared_ptr<const Layout> Pipeline::layoutOfCells() {

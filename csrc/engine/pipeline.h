@@ -18,6 +18,7 @@
 
 #include "engine/call.h"
 #include "engine/packing.h"
+#include "engine/shard_weights.h"
 #include "engine/staging.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
@@ -44,6 +45,7 @@ class Pipeline {
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
     // The body of dense slices. A simulation has another, which counts what the arithmetic would cost.
     std::shared_ptr<const SliceBody> dense = denseBody();
+    ShardWeights::Settings weights = {};  // NOLINT(readability-redundant-member-init): may be left out
   };
 
   Pipeline(const Planner& planner, int rank, const Levels& levels);
@@ -64,6 +66,7 @@ class Pipeline {
   bool hasBegun(const Watermarks& slicesBelow) const;
   // The numbers of the calls that have written nothing into their tensors.
   std::set<std::uint64_t> untouched() const;
+  Weights weights() const { return weights_ ? weights_->weights() : Weights{}; }  // of calls that are made now
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready, or was released
 
@@ -75,6 +78,8 @@ class Pipeline {
     std::uint64_t sliceBytes = 0;    // of each row of a call's bytes (packing.h)
     std::uint64_t stagingBytes = 0;  // of the ring, that its slices use in turn
     SliceQueue queue;
+    std::shared_ptr<const Weights> weights = nullptr;  // of its shards; null: they are equal
+    std::uint64_t weighting = 0;                       // these weights' number
   };
   struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
@@ -87,8 +92,8 @@ class Pipeline {
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
     bool isTouched = false;      // something may have been written into its tensors
-    // False for sparse calls and all-to-alls until the part before has told the size. Until then neither this part nor
-    // any behind it can be cut.
+    // False for sparse calls and all-to-alls until the part before has told the size, and for a call whose weights are
+    // not known yet. Until then neither this part nor any behind it can be cut.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();
     std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
@@ -113,6 +118,10 @@ class Pipeline {
     std::int64_t waitsSince = 0;  // the next slice, for staging or a mark; 0: it does not
     // NOLINTEND(readability-redundant-member-init)
   };
+  struct Unweighted {  // until so many exchanges of rates are over
+    std::shared_ptr<Pending> call;
+    std::uint64_t exchange;
+  };
   struct Turn {  // steps that begin in slice order
     SliceQueue queue;
     int level;
@@ -122,6 +131,10 @@ class Pipeline {
 
   void submitSparse(Call call, std::uint64_t signature);
   void submitAllToAll(Call call, std::uint64_t signature);
+  void submitWeighted(Call call, Packing packing, std::uint64_t signature, CachedPlan even);
+  void tellRates(const Call& call, std::uint64_t signature);
+  void weighWaiting();
+  CachedPlan weighted(const CachedPlan& even, std::uint64_t bytes);
   bool isHeardRefusing(const Call& call) const;
   bool missesWhatIsRefused(const Call& call) const;
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, CachedPlan chosen,
@@ -166,11 +179,15 @@ class Pipeline {
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn
   std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;  // by bytes
   std::map<Plan, std::shared_ptr<const Plan>> plans_;               // each once
-  std::map<std::tuple<const Plan*, int, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
-      layouts_;  // root, turn, bytes
+  std::map<std::tuple<const Plan*, std::uint64_t, int, std::uint64_t, std::uint64_t>, std::shared_ptr<const Layout>>
+      layouts_;  // weights, root, turn, bytes
   std::map<std::pair<int, std::vector<std::uint64_t>>, std::shared_ptr<const Layout>>
       blockLayouts_;                          // by root and the size of each rank's block
   std::shared_ptr<const Layout> cellLayout_;  // the same for all all-to-alls, made for the first
+  std::optional<ShardWeights> weights_;       // where there may be some
+  std::deque<Unweighted> unweighted_;
+  std::map<std::uint64_t, CachedPlan> weighted_;  // by bytes
+  std::uint64_t weightedBy_ = 0;                  // the number of their weights
   bool open_ = false;
   bool running_ = false;
 };

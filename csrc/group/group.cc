@@ -239,4 +239,10 @@ TrafficByLevel Group::traffic() const {
   return moved;
 }
 
+Weights Group::weights() const {
+  Weights weights;
+  threads_.slices.runAndWait([&] { weights = member_->weights(); });
+  return weights;
+}
+
 }  // namespace fairring

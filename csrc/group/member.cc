@@ -136,8 +136,9 @@ void Member::prepare() {
   const bool tensorsMayBeImages = neighbours_.local().size() == 1 &&
                                   settings_.transports.rail.kind == Transport::Kind::Tcp &&
                                   settings_.transports.site.kind == Transport::Kind::Tcp;
-  const Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
-                                bulk,           express,      tensorsMayBeImages,        &recorder_};
+  Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
+                          bulk,           express,      tensorsMayBeImages,        &recorder_};
+  if (rails_ && settings_.weightedShards) levels.weights = {.rates = [this] { return rails_->takeRates(); }};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
@@ -292,6 +293,8 @@ void Member::tellFailure(const std::set<int>& peers) {
   const std::string text = toText(Failed{error_.kind(), error_.text().substr(0, kMaxErrorText)});
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
+
+Weights Member::weights() const { return pipeline_ ? pipeline_->weights() : Weights(); }
 
 TrafficByLevel Member::traffic() const {
   TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();

@@ -24,7 +24,8 @@ struct GroupSettings {
   MakeContactChannels makeTensorPipe;  // where a transport is TensorPipe
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
-  std::vector<CostRow> rows;  // by level; empty: the built-in ones
+  std::vector<CostRow> rows;    // by level; empty: the built-in ones
+  bool weightedShards = false;  // by the rates of links, of large all-reduces
   std::chrono::milliseconds heartbeatTimeout{60'000};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected
   // An existing directory that gets this rank's trace when the group ends; empty: none. Records then go further back.
