@@ -14,8 +14,10 @@ WorldSettings settingsOf(const Cluster& cluster) {
   return {.places = cluster.places,
           .planner = cluster.planner,
           .costs = cluster.costs,
-          .moves = false,
-          .sharedMemory = cluster.sharedMemory};
+          .moves = cluster.weightedShards,  // the ranks tell each other their rates
+          .sharedMemory = cluster.sharedMemory,
+          .records = cluster.weightedShards,
+          .bytesBetweenRates = cluster.weightedShards ? ShardWeights::kBytesBetween : 0};
 }
 
 // What goes over the network from here on.
@@ -60,26 +62,41 @@ class Course {
     play(1);  // plans and layouts are remembered afterwards, and every rank has woken up
     const Counted counted(world_);
     const Time begin = world_.now();
+    counts_ = true;
     play(experiment_.calls);
-    return counted.outcome(secondsOf(std::ranges::max(ended_) - begin), experiment_.calls);
+    Outcome outcome = counted.outcome(secondsOf(ended_.back() - begin), experiment_.calls);
+    for (std::size_t call = 0; call < ended_.size(); ++call)
+      outcome.byCall.push_back(secondsOf(ended_[call] - (call == 0 ? begin : ended_[call - 1])));
+    return outcome;
   }
 
  private:
   // Each rank makes its next call when the last has ended. Until nothing is left to do.
   void play(int calls) {
-    ended_.assign(static_cast<std::size_t>(world_.size()), Time(0));
+    ended_.assign(static_cast<std::size_t>(calls), Time(0));
+    changed_ = 0;
     unfinished_ = world_.size();
-    for (int rank = 0; rank < world_.size(); ++rank) submit(rank, calls);
+    for (int rank = 0; rank < world_.size(); ++rank) submit(rank, 0);
     world_.finish(experiment_.cluster.everySoOften);
     check(unfinished_ == 0, ErrorKind::Usage, unfinished_, " simulated ranks never ended their calls");
   }
 
-  void submit(int rank, int left) {
+  // Meets the first rank to make the call of that number, the first being 0.
+  void change(std::size_t number) {
+    for (; changed_ < experiment_.linkChanges.size(); ++changed_) {
+      const auto [call, machine, factor] = experiment_.linkChanges[changed_];
+      if (static_cast<std::size_t>(call) > number) return;
+      world_.slowLink(machine, factor);
+    }
+  }
+
+  void submit(int rank, std::size_t number) {
+    if (counts_) change(number);
     Call call = made(rank);
-    call.done = [this, rank, left](const Error& error) {
+    call.done = [this, rank, number](const Error& error) {
       if (error) return;
-      ended_[static_cast<std::size_t>(rank)] = world_.timeOf(rank);
-      if (left > 1) return submit(rank, left - 1);
+      ended_[number] = std::max(ended_[number], world_.timeOf(rank));
+      if (number + 1 < ended_.size()) return submit(rank, number + 1);
       --unfinished_;
     };
     world_.submit(rank, std::move(call), ++signatures_[static_cast<std::size_t>(rank)]);
@@ -107,7 +124,9 @@ class Course {
   const Experiment& experiment_;
   World world_;
   const std::unique_ptr<std::byte[]> tensor_;
-  std::vector<Time> ended_;
+  std::vector<Time> ended_;  // by call, on the last rank
+  std::size_t changed_ = 0;  // changes of links that have been made
+  bool counts_ = false;
   std::vector<std::uint64_t> signatures_;  // by rank: how many calls it has made
   int unfinished_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fairring::simulation {
 
@@ -33,6 +34,9 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       standIn = standIn_.get();
     }
   });
+  ShardWeights::Settings weights{.bytesBetween = settings.bytesBetweenRates};
+  if (weights.bytesBetween > 0) weights.rates = settings.rates;
+  if (weights.bytesBetween > 0 && !weights.rates) weights.rates = [this] { return rails->takeRates(); };
   Exchange* const machine = sharedMemory_ ? static_cast<Exchange*>(sharedMemory_.get()) : standIn_.get();
   std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.sharedStaging;
   pipeline = std::make_unique<Pipeline>(planner, rank_,
@@ -44,7 +48,8 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
                                                          .expressBytes = express,
                                                          .tensorsMayBeImages = local.size() == 1,
                                                          .recorder = recorder.get(),
-                                                         .dense = body_});
+                                                         .dense = body_,
+                                                         .weights = std::move(weights)});
 }
 
 SimulatedRank::~SimulatedRank() {

@@ -24,8 +24,10 @@ struct RankSettings {
   EagerLimits limits;
   bool moves;
   bool records;
-  MachineBoard* board;       // null: the real exchange of level 0
-  std::byte* sharedStaging;  // without that: memory that nobody looks at
+  std::uint64_t bytesBetweenRates;     // as WorldSettings has it
+  std::function<RatesByPeer()> rates;  // null: as the rails have heard them
+  MachineBoard* board;                 // null: the real exchange of level 0
+  std::byte* sharedStaging;            // without that: memory that nobody looks at
 };
 
 class SimulatedRank {

@@ -54,6 +54,8 @@ void World::makeRank(int rank, const WorldSettings& settings) {
   const Topology& topology = planner_.topology();
   MachineBoard* const board =
       settings.sharedMemory ? nullptr : boards_[static_cast<std::size_t>(topology.machineOf(rank))].get();
+  std::function<RatesByPeer()> rates;
+  if (settings.rates) rates = [rank, of = settings.rates] { return of(rank); };
   ranks_.push_back(std::make_unique<SimulatedRank>(planner_,
                                                    RankSettings{.rank = rank,
                                                                 .costs = settings.costs.core,
@@ -61,6 +63,8 @@ void World::makeRank(int rank, const WorldSettings& settings) {
                                                                 .limits = settings.limits,
                                                                 .moves = settings.moves,
                                                                 .records = settings.records,
+                                                                .bytesBetweenRates = settings.bytesBetweenRates,
+                                                                .rates = std::move(rates),
                                                                 .board = board,
                                                                 .sharedStaging = staging_.get()},
                                                    post_));

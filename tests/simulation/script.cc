@@ -141,7 +141,7 @@ std::string Script::text() const {
   for (std::size_t i = 0; i < machines.size(); ++i) out << (i == 0 ? "" : ",") << machines[i];
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
-      << " lanes=" << lanes << " heartbeat=" << heartbeatMs;
+      << " lanes=" << lanes << " weighted=" << weighted << " heartbeat=" << heartbeatMs;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
@@ -185,6 +185,7 @@ Script drawn(std::uint64_t seed, bool ofMembers) {
   for (std::uint64_t f = 0; f < faults; ++f) script.faults.push_back(drawnFault(random, script));
   if (random() % 2 == 0) drawLanes(random, script);
   if (ofMembers) drawMembers(random, script);
+  script.weighted = random() % 2 == 0;
   return script;
 }
 
@@ -212,6 +213,8 @@ std::optional<Script> parsed(const std::string& text) {
       script.sites = static_cast<int>(number);
     } else if (key == "waits") {
       script.waits = number != 0;
+    } else if (key == "weighted") {
+      script.weighted = number != 0;
     } else if (key == "machines") {
       for (const std::string& ranks : split(value, ',')) script.machines.push_back(static_cast<int>(numberIn(ranks)));
     } else if (key == "calls") {
@@ -258,6 +261,7 @@ std::vector<Script> shortened(const Script& script) {
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });
   if (script.waits) add([](Script& one) { one.waits = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
+  if (script.weighted) add([](Script& one) { one.weighted = false; });
   if (script.heartbeatMs > 0) add([](Script& one) { one.heartbeatMs = 0; });
   return shorter;
 }
