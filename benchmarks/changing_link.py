@@ -1,0 +1,101 @@
+"""All-reduces while one machine's link changes its rate: python benchmarks/changing_link.py --machines 4 --changes 6,15
+
+In the lab. Fairring with weighted and with equal shards and Gloo take turns, call by call, on the same tensors. Before
+each of the calls that --changes names the link of machine 1 becomes slow, or whole again. Prints seconds of each call
+by rank 0, which machines own what, and whether weighted and equal shards gave the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONTESTANTS = ("weighted", "equal", "gloo")
+CHANGED = 1  # machine
+TIMEOUT_SECONDS = 1800
+
+
+def main() -> int:
+    arguments = parsed()
+    if arguments.rank_of:
+        return rank(arguments)
+    from fairring.lab import Lab
+
+    changes = [int(call) for call in arguments.changes.split(",") if call]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, *sys.argv[1:], "--rank-of", folder]
+        with Lab(command, [arguments.ranks] * arguments.machines, arguments.rate) as lab:
+            for number, call in enumerate(changes):
+                lab.wait_for_output(0, f"before call {call}\n", TIMEOUT_SECONDS)
+                lab.set_rate(CHANGED, arguments.slow if number % 2 == 0 else arguments.rate)
+                (Path(folder) / str(call)).touch()
+            result = lab.wait(TIMEOUT_SECONDS)
+    print(result.stdout[0])
+    if any(result.exit_codes):
+        print("".join(result.stderr), file=sys.stderr)
+    return max(result.exit_codes)
+
+
+def rank(arguments: argparse.Namespace) -> int:
+    import torch
+    import torch.distributed as dist
+
+    from fairring.traffic import shares
+
+    groups = {}
+    dist.init_process_group("gloo")
+    for name in CONTESTANTS:
+        os.environ["FAIRRING_WEIGHTED_SHARDS"] = "on" if name == "weighted" else "off"
+        groups[name] = dist.new_group(backend="gloo" if name == "gloo" else "fairring")
+    changes = {int(call) for call in arguments.changes.split(",") if call}
+    seed = torch.Generator().manual_seed(dist.get_rank())
+    values = torch.rand(arguments.mebibytes * (1 << 18), generator=seed)
+    is_first = dist.get_rank() == 0
+    if is_first:
+        print("call", *CONTESTANTS, "shares", sep="\t", flush=True)
+    for call in range(arguments.calls):
+        if call in changes:
+            dist.barrier()
+            if is_first:
+                print(f"before call {call}", flush=True)
+            while not (Path(arguments.rank_of) / str(call)).exists():
+                time.sleep(0.01)
+        row, bits = [], []
+        for name in CONTESTANTS:
+            tensor = values.clone()
+            dist.barrier()
+            began = time.monotonic()
+            dist.all_reduce(tensor, group=groups[name])
+            dist.barrier()
+            row.append(time.monotonic() - began)
+            bits.append(tensor)
+        same = torch.equal(bits[0].view(torch.int32), bits[1].view(torch.int32))
+        owned = [round(share, 2) for share in shares(groups["weighted"])]
+        if is_first:
+            times = [f"{seconds:.3f}" for seconds in row]
+            print(call, *times, owned, "" if same else "BITS DIFFER", sep="\t", flush=True)
+        if not same:
+            return 1
+    dist.destroy_process_group()
+    return 0
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=1, help="of each machine")
+    parser.add_argument("--mebibytes", type=int, default=25)
+    parser.add_argument("--calls", type=int, default=24)
+    parser.add_argument("--changes", default="6,15", help="calls before which the link changes, slow first")
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--slow", default="500mbit")
+    parser.add_argument("--rank-of", default="", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
