@@ -21,7 +21,8 @@ std::vector<RankFacts> factsOfAll(Meeting& meeting, const Acceptor& acceptor) {
   mine.port = acceptor.port();
   mine.settings = "defaults";
   std::vector<RankFacts> facts;
-  for (const std::string& text : meeting.tell(encode(mine))) facts.push_back(decodeFacts(text));
+  for (const std::string& text : meeting.tell(toText(mine)))
+    facts.push_back(valueOf<RankFacts>(text, ErrorKind::Connection, "a rank of the benchmark tells no facts"));
   return facts;
 }
 
