@@ -114,7 +114,8 @@ class RankTrace:
 
     leads: by peer, as PeerProgress::clockLeads() has them, in seconds. packets: of TCP, to
     each rail peer, sent and sent again. bytes_by_level: sent; on the machine, read. ran,
-    queued: seconds that its threads have had of the processors, and stood in line for one.
+    queued: seconds that its threads have had of the processors, and stood in line for one. weights: of each machine's
+    shards of large all-reduces when this was written, in the order of lowest ranks; none: they are equal.
     """
 
     rank: int
@@ -140,6 +141,7 @@ class RankTrace:
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
+    weights: tuple[int, ...] = ()
 
     def who(self, rank: int) -> str:
         """For people: a rank, with its host where that is known."""
@@ -242,6 +244,7 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         ),
         absent=tuple(other["absent"]),
         program=other["program"],
+        weights=tuple(other["weights"]),
     )
 
 
