@@ -5,7 +5,7 @@
 
 namespace fairring {
 
-ShardWeights::Exchange::Exchange(LinkRates own, std::uint64_t speed)
+ShardWeights::Exchange::Exchange(const LinkRates& own, std::uint64_t speed)
     : slowest_(speed == 0 ? kUnknown : static_cast<std::int64_t>(speed)) {
   for (const std::vector<std::uint64_t>& row : own) sums_.insert(sums_.end(), row.begin(), row.end());
 }
@@ -52,7 +52,7 @@ std::shared_ptr<ShardWeights::Exchange> ShardWeights::begin() {
   for (const auto& [peer, rate] : settings_.rates())
     own[static_cast<std::size_t>(topology_.machineOf(peer))][static_cast<std::size_t>(machine_)] += rate;
   ++begun_;
-  return exchanges_.emplace_back(std::make_shared<Exchange>(std::move(own), speed_.take()));
+  return exchanges_.emplace_back(std::make_shared<Exchange>(own, speed_.take()));
 }
 
 void ShardWeights::end(Exchange& exchange) { exchange.over_ = true; }

@@ -44,7 +44,7 @@ class ShardWeights {
 
   class Exchange {
    public:
-    Exchange(LinkRates own, std::uint64_t speed);  // 0: unknown
+    Exchange(const LinkRates& own, std::uint64_t speed);  // 0: unknown
     std::vector<Operand> operands();
     LinkRates rates() const;  // once they have been summed
     std::uint64_t speed() const { return slowest_ == kUnknown ? 0 : static_cast<std::uint64_t>(slowest_); }

@@ -40,9 +40,10 @@ std::vector<std::uint64_t> relativeRates(const LinkRates& rates) {
   std::vector<std::uint64_t> sorted = slower;
   std::ranges::sort(sorted, std::greater());
   const std::uint64_t most = sorted[(machines - 1) / 2];
-  for (std::uint64_t& rate : slower)
+  for (std::uint64_t& rate : slower) {
     rate = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<unsigned __int128>(std::min(rate, most)) * kFull / most));
+  }
   return slower;
 }
 
