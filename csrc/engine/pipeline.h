@@ -86,6 +86,7 @@ class Pipeline {
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
     bool isTouched = false;      // something may have been written into its tensors
+    bool tellsSpeed = false;     // from its first slice to its end, to the weights of shards
     // False for sparse calls and all-to-alls until the part before has told the size, and for a call whose weights are
     // not known yet. Until then neither this part nor any behind it can be cut.
     bool sized = true;

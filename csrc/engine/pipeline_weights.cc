@@ -14,20 +14,22 @@ constexpr std::size_t kMostWeighted = 256;
 
 void Pipeline::submitWeighted(Call call, Packing packing, std::uint64_t signature, CachedPlan even) {
   const std::uint64_t bytes = packing.bytes();
-  if (weights_->isDue(bytes)) tellRates(call, signature);
+  const bool isDue = weights_->isDue(bytes);
+  if (isDue) tellRates(call, signature);
   const bool known = weights_->taken() == weights_->begun();
   if (known) even = weighted(even, bytes);
   const auto pending = enqueue(std::move(call), std::move(packing), signature, even);
   pending->sized = known;
   if (!known) unweighted_.push_back({pending, weights_->begun()});
+  pending->tellsSpeed = isDue && bytes >= ShardWeights::kLeastTimedBytes;
 }
 
 // It stands before the call, which waits for it: so it is over on every rank before that call is.
 void Pipeline::tellRates(const Call& call, std::uint64_t signature) {
   const std::shared_ptr<ShardWeights::Exchange> exchange = weights_->begin();
-  Packing packing({exchange->operand()});
+  Packing packing(exchange->operands());
   const CachedPlan& chosen = plans_.of(Pattern::AllReduce, packing.bytes());
-  const auto told = enqueue({.operands = {exchange->operand()}, .signature = call.signature, .done = nullptr},
+  const auto told = enqueue({.operands = exchange->operands(), .signature = call.signature, .done = nullptr},
                             std::move(packing), signature, chosen);
   told->learned = [this, exchange](std::uint32_t) {
     weights_->end(*exchange);

@@ -1,17 +1,19 @@
 // What the ranks agree on for the weights of shards: each tells the others, in a small call of the engine's own, how
-// fast they were heard, and from the same rates all choose the same weights. Every so many bytes of large calls such a
-// call goes before one of them, at the same place on all ranks. Rates that come out of order wait for those before
-// them. Owner of the loop's progress only.
+// fast they were heard and how fast large calls were, and from the same figures all choose the same weights. Every so
+// many bytes of large calls such a call goes before one of them, at the same place on all ranks. Figures that come out
+// of order wait for those before them. Owner of the loop's progress only.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "engine/call.h"
 #include "exchange/arrivals.h"
+#include "exchange/throughput.h"
 #include "plan/topology.h"
 #include "plan/weights.h"
 
@@ -21,6 +23,7 @@ class ShardWeights {
  public:
   static constexpr int kMostMachines = 64;  // whose rates fit a small call
   static constexpr std::uint64_t kBytesBetween = 24 << 20;
+  static constexpr std::uint64_t kLeastTimedBytes = 4 << 20;  // of a call whose speed says something of the links
 
   struct Settings {
     std::function<RatesByPeer()> rates = nullptr;  // that this rank has heard since it was last asked; null: no weights
@@ -34,15 +37,23 @@ class ShardWeights {
 
   bool isDue(std::uint64_t bytes);  // before a call of so many bytes
 
+  // The large call behind an exchange, by the recorder's clock: as an exchange ends on all ranks at about the same
+  // time, its time is that of the slowest rank. weighting: the number of the weights that the call had.
+  void callBegins(std::int64_t now) { speed_.begin(now); }
+  void callEnds(std::uint64_t bytes, std::uint64_t weighting, std::int64_t now);
+
   class Exchange {
    public:
-    explicit Exchange(LinkRates own);
-    Operand operand();
-    LinkRates rates() const;  // once it has been summed
+    Exchange(const LinkRates& own, std::uint64_t speed);  // 0: unknown
+    std::vector<Operand> operands();
+    LinkRates rates() const;  // once they have been summed
+    std::uint64_t speed() const { return slowest_ == kUnknown ? 0 : static_cast<std::uint64_t>(slowest_); }
 
    private:
     friend class ShardWeights;
+    static constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
     std::vector<std::int64_t> sums_;  // row by row
+    std::int64_t slowest_;            // bytes/s of large calls with the present weights
     bool over_ = false;
   };
 
@@ -62,6 +73,7 @@ class ShardWeights {
   const int machine_;
   const Settings settings_;
   WeightPolicy policy_;
+  Throughput speed_;
   std::uint64_t number_ = 0;
   std::uint64_t changes_ = 0;
   std::uint64_t bytes_ = 0;  // since the last exchange

@@ -341,6 +341,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   facts.group = settings_.name;
   facts.rank = rank_;
   facts.stagingBytes = settings_.tuning.totalMemoryBytes;
+  facts.weights = weights();
   facts.now = recorder_.time();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {

@@ -170,7 +170,7 @@ std::string messagesOf(const TraceFacts& facts) {
 template <class Numbers>
 std::string numbersOf(const Numbers& numbers) {
   std::string out;
-  for (const int number : numbers) out += concat(out.empty() ? "" : ",", number);
+  for (const auto number : numbers) out += concat(out.empty() ? "" : ",", number);
   return concat('[', out, ']');
 }
 
@@ -194,10 +194,11 @@ std::string otherData(const TraceFacts& facts) {
     bytes += concat(bytes.empty() ? "" : ",", '"', level, "\":", moved.bytes);
   return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
                 ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
-                ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
-                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes,
-                R"(},"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
-                "},\"error\":", quoted(facts.error), stuckData(facts), "}");
+                ",\"staging_bytes\":", facts.stagingBytes, ",\"weights\":", numbersOf(facts.weights),
+                ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow, ",\"clock_leads_ns\":{", leads,
+                "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes, R"(},"processor":{"ran_ns":)",
+                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
+                stuckData(facts), "}");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "exchange/recorder.h"
 #include "exchange/traffic.h"
 #include "group/peer_progress.h"
+#include "plan/weights.h"
 #include "transport/channels.h"
 
 namespace fairring {
@@ -36,6 +37,7 @@ struct TraceFacts {
   std::vector<std::string> machines;  // of each rank
   std::vector<std::string> hosts;     // likewise
   std::uint64_t stagingBytes = 0;
+  Weights weights;                         // of shards of large all-reduces at present; none: they are equal
   std::int64_t now = 0;                    // when these facts were taken, by the recorder's clock
   std::int64_t unixNow = 0;                // the date then, in nanoseconds
   std::map<int, Packets> packets;          // to each rail peer

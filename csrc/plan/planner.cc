@@ -26,8 +26,9 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
-constexpr std::uint64_t kWeightedPartBytes = 128 << 10;  // of a slice; smaller ones tell nothing of a link's rate
-constexpr std::uint64_t kMostWeightedSlices = 64;        // whose owners of little send first and receive afterwards
+constexpr std::uint64_t kWeightedPartBytes = 80 << 10;  // of a slice; smaller ones tell nothing of a link's rate
+constexpr std::uint64_t kMostWeightedSlices = 64;       // whose owners of little send first and receive afterwards
+constexpr std::uint64_t kWeightedSlicesInFlight = 6;    // fewer leave a link idle
 
 // The size of each of so many nearly equal slices.
 std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
@@ -404,7 +405,9 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   return choice;
 }
 
-// In groups of machines or not, the rails' shards are those of the one plan without groups.
+// In groups of machines or not, the rails' shards are those of the one plan without groups. Few slices are in flight:
+// with all of them there, each machine would send all that it has to reduce at once, and what gathers behind it, and
+// the acknowledgements of what comes to a slow link, would wait in the queues of network cards.
 std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint64_t bytes,
                                             const Weights& weights) const {
   if (std::ranges::find(choice.plan, Step{Verb::ReduceScatter, 1}) == choice.plan.end()) return std::nullopt;
@@ -414,7 +417,9 @@ std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint6
                       .loads = loadsOf(topology_, weights)};
   candidate.largestSliceBytes = largestSliceBytes(candidate);
   if (candidate.largestSliceBytes == 0) return std::nullopt;
-  return best({candidate}, bytes);
+  PlanChoice weighted = best({candidate}, bytes);
+  weighted.stagingBytes = std::min(weighted.stagingBytes, kWeightedSlicesInFlight * weighted.sliceStagingBytes);
+  return weighted;
 }
 
 // The best of the candidates for so many bytes.

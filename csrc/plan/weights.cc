@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace fairring {
 
@@ -14,8 +15,11 @@ constexpr std::uint64_t kTimeScale = 1 << 20;
 // In hundredths: of the time with the best weights what makes them worth it, and of the present time what makes equal
 // shards no worse. Under weights that are not the best any more the links carry unlike, and rates are less certain.
 constexpr std::uint64_t kWorthLeavingEqual = 120;
-constexpr std::uint64_t kWorthAnother = 103;
+constexpr std::uint64_t kWorthAnother = 110;
 constexpr std::uint64_t kWorthReturning = 105;
+constexpr std::uint64_t kFaster = 103;   // hundredths of the speed with equal shards
+constexpr std::uint64_t kRiseMore = 10;  // hundredths, where equal shards were returned to in vain
+constexpr int kSoon = 8;
 constexpr int kSeenInARow = 2;
 
 }  // namespace
@@ -36,9 +40,10 @@ std::vector<std::uint64_t> relativeRates(const LinkRates& rates) {
   std::vector<std::uint64_t> sorted = slower;
   std::ranges::sort(sorted, std::greater());
   const std::uint64_t most = sorted[(machines - 1) / 2];
-  for (std::uint64_t& rate : slower)
+  for (std::uint64_t& rate : slower) {
     rate = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<unsigned __int128>(std::min(rate, most)) * kFull / most));
+  }
   return slower;
 }
 
@@ -81,19 +86,65 @@ std::uint64_t timeOf(std::span<const std::uint64_t> relative, const Weights& wei
   return longest;
 }
 
-const Weights& WeightPolicy::next(const LinkRates& rates) {
+const Weights& WeightPolicy::next(const LinkRates& rates, std::uint64_t speed) {
+  compare(speed);
   const std::vector<std::uint64_t> relative = relativeRates(rates);
+  const bool isEqual = weights_.empty();
+  if (isEqual && patience_ > 0) --patience_;
+  if (noFaster_ >= kSeenInARow) return giveUp();
+  if (risen_ >= kSeenInARow) return returnToEqual();
   if (relative.empty()) return weights_;
   const Weights best = balanced(relative);
   const std::uint64_t present = timeOf(relative, weights_);
-  const bool isEqual = weights_.empty();
+  const std::uint64_t gain = 100 * present / timeOf(relative, best);
   const bool mayReturn = !isEqual && 100 * timeOf(relative, {}) <= kWorthReturning * present;
-  const std::uint64_t worthIt = isEqual ? kWorthLeavingEqual : kWorthAnother;
-  const bool pays = mayReturn || 100 * present >= worthIt * timeOf(relative, best);
-  seen_ = pays ? seen_ + 1 : 0;
+  const bool isWorthIt = isEqual ? gain >= kWorthLeavingEqual && !isGivenUp(gain) : gain >= kWorthAnother;
+  seen_ = mayReturn || isWorthIt ? seen_ + 1 : 0;
   if (seen_ < kSeenInARow) return weights_;
-  seen_ = 0;
-  return weights_ = mayReturn ? Weights{} : best;
+  if (mayReturn) return returnToEqual();
+  take(best, gain);
+  return weights_;
+}
+
+void WeightPolicy::take(Weights weights, std::uint64_t gain) {
+  if (weights_.empty()) {
+    const bool wasInVain = promised_ > 0 && equalFor_ <= kSoon;
+    rise_ = wasInVain ? rise_ + kRiseMore : kRise;
+    promised_ = gain;
+  }
+  weights_ = std::move(weights);
+  weightedSpeed_ = 0;
+  told_ = 0;
+  seen_ = noFaster_ = risen_ = 0;
+}
+
+// With equal shards: remembers the speed. With others: whether they are any faster.
+void WeightPolicy::compare(std::uint64_t speed) {
+  if (weights_.empty()) {
+    equalSpeed_ = seen_ == 0 ? speed : std::max(equalSpeed_, speed);
+    ++equalFor_;
+    return;
+  }
+  if (speed == 0) return;
+  const bool isFaster = 100 * speed >= kFaster * equalSpeed_;
+  noFaster_ = isFaster ? 0 : noFaster_ + 1;
+  if (isFaster) nextWait_ = kLeastWait;
+  if (++told_ == 1) return;  // connections have yet to find their share of the links
+  const bool hasRisen = weightedSpeed_ > 0 && 100 * speed >= rise_ * weightedSpeed_;
+  risen_ = hasRisen ? risen_ + 1 : 0;
+  if (!hasRisen) weightedSpeed_ = weightedSpeed_ == 0 ? speed : (3 * weightedSpeed_ + speed) / 4;
+}
+
+const Weights& WeightPolicy::giveUp() {
+  patience_ = nextWait_;
+  nextWait_ = std::min(2 * nextWait_, kMostWait);
+  return returnToEqual();
+}
+
+const Weights& WeightPolicy::returnToEqual() {
+  equalFor_ = 0;
+  seen_ = noFaster_ = risen_ = 0;
+  return weights_ = {};
 }
 
 }  // namespace fairring

@@ -30,16 +30,41 @@ Weights balanced(std::span<const std::uint64_t> relative);
 std::uint64_t timeOf(std::span<const std::uint64_t> relative, const Weights& weights);
 
 // Chooses the weights now and then, from rates that vary. They change only where the gain is worth it and has been seen
-// twice in a row; back to equal shards already where these are hardly slower.
+// twice in a row; back to equal shards already where these are hardly slower. Rates are no more than a promise: weights
+// with which calls turn out to be no faster than with equal shards just before are given up, and not tried again for a
+// while, which doubles each time, unless rates promise more than they did. Under weights links carry unlike, and their
+// rates tell less; so when calls become faster under them, the links have changed, and equal shards are returned to.
 class WeightPolicy {
  public:
-  // All ranks give it the same rates, in the same order.
-  const Weights& next(const LinkRates& rates);
+  // All ranks give it the same figures, in the same order. speed: bytes/s of the calls with the present weights since
+  // the last time; 0: unknown.
+  const Weights& next(const LinkRates& rates, std::uint64_t speed = 0);
   const Weights& weights() const { return weights_; }
 
  private:
+  const Weights& giveUp();
+  const Weights& returnToEqual();
+  void take(Weights weights, std::uint64_t gain);
+  bool isGivenUp(std::uint64_t gain) const { return patience_ > 0 && gain < promised_ + kPromisesMore; }
+  void compare(std::uint64_t speed);
+
+  static constexpr std::uint64_t kPromisesMore = 20;  // hundredths
+  static constexpr int kLeastWait = 8;                // times that equal shards are kept
+  static constexpr int kMostWait = 512;
+  static constexpr std::uint64_t kRise = 106;  // hundredths of the speed until then
+
   Weights weights_;
-  int seen_ = 0;  // in a row, that others would pay
+  int seen_ = 0;                     // times in a row that others would pay
+  std::uint64_t equalSpeed_ = 0;     // with equal shards, the greatest since others would pay; 0: unknown
+  std::uint64_t promised_ = 0;       // gain of the weights that were taken last over equal shards, in hundredths
+  int noFaster_ = 0;                 // times in a row that calls with weights were no faster
+  int told_ = 0;                     // times that the speed with the present weights was known
+  std::uint64_t weightedSpeed_ = 0;  // in the mean, but for the first time; 0: unknown
+  int risen_ = 0;                    // times in a row that calls with weights were faster than that
+  std::uint64_t rise_ = kRise;       // by which they have to be
+  int equalFor_ = 0;                 // times since equal shards were returned to
+  int patience_ = 0;                 // times that equal shards are still kept
+  int nextWait_ = kLeastWait;
 };
 
 }  // namespace fairring

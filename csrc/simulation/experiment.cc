@@ -10,11 +10,13 @@ namespace fairring::simulation {
 
 namespace {
 
+constexpr std::uint64_t kToldBytes = 64 << 10;  // what the ranks tell each other of their rates has less
+
 WorldSettings settingsOf(const Cluster& cluster) {
   return {.places = cluster.places,
           .planner = cluster.planner,
           .costs = cluster.costs,
-          .moves = cluster.weightedShards,  // the ranks tell each other their rates
+          .movedBytes = cluster.weightedShards ? kToldBytes : 0,
           .sharedMemory = cluster.sharedMemory,
           .records = cluster.weightedShards,
           .bytesBetweenRates = cluster.weightedShards ? ShardWeights::kBytesBetween : 0};

@@ -2,8 +2,8 @@
 // simulation is told to shuffle. As TCP's channels do, small ones are copied as they are sent, and of larger ones the
 // memory comes back when the receiver has said that they are there.
 //
-// Where bytes are moved, they are read from the sender's memory as late and written to the receiver's as early as the
-// contract of channels allows (garbage first), so that memory which is not free spoils a result. One thread.
+// The bytes of messages that are moved are read from the sender's memory as late and written to the receiver's as early
+// as the contract of channels allows (garbage first), so that memory which is not free spoils a result. One thread.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ struct Post {  // what all ranks' channels share
   EventQueue& events;
   Network& network;
   std::vector<Postbox> boxes;   // by rank
-  bool moves = true;            // bytes
+  std::uint64_t movedBytes;     // of a message that is moved, at most; 0: nobody asks for messages' places beforehand
   std::uint64_t copiedBytes;    // of a message that is copied, at most
   double latencySeconds;        // until a sender has its acknowledgement
   std::function<Time()> delay;  // of a message that is whole; none: nothing
@@ -40,6 +40,8 @@ struct Post {  // what all ranks' channels share
   std::function<void(int from, int to, std::span<const Message>)> onSend;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
+
+  bool moves(const MessageHeader& header) const { return header.bytes <= movedBytes; }
 };
 
 class SimulatedChannels final : public Channels {

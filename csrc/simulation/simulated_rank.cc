@@ -12,7 +12,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       loop([this] { return core.clock(); }),
       channels(post, settings.rank),
       rank_(settings.rank),
-      body_(std::make_shared<const TimedBody>(core, settings.moves)) {
+      body_(std::make_shared<const TimedBody>(core, settings.movedBytes)) {
   const Troubles troubles{
       [this](const Error& trouble) { fail(trouble); },
       [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); }};

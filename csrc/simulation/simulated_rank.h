@@ -22,7 +22,7 @@ struct RankSettings {
   CoreCosts costs;
   std::uint64_t stagingBytes;
   EagerLimits limits;
-  bool moves;
+  std::uint64_t movedBytes;
   bool records;
   std::uint64_t bytesBetweenRates;     // as WorldSettings has it
   std::function<RatesByPeer()> rates;  // null: as the rails have heard them

@@ -35,7 +35,7 @@ Job TimedBody::timed(std::uint64_t bytes, double bytesPerSecond) const {
 
 Job TimedBody::fill(const Slice& slice, std::size_t step) const {
   const std::uint64_t bytes = filledBytes(slice, step);
-  if (!moves_) return timed(bytes, core_.costs().copyBytesPerSecond);
+  if (!moves(slice)) return timed(bytes, core_.costs().copyBytesPerSecond);
   core_.charge(static_cast<double>(bytes) / core_.costs().copyBytesPerSecond);
   return DenseBody::fill(slice, step);
 }
@@ -43,7 +43,7 @@ Job TimedBody::fill(const Slice& slice, std::size_t step) const {
 Job TimedBody::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
   std::uint64_t bytes = slice.isInTensor() ? 0 : slice.bytes(machineShard(slice));
   for (const auto& [peer, image] : images) bytes += slice.isInTensor() ? 0 : bytesCombined(slice, step, peer);
-  if (!moves_) return timed(bytes, core_.costs().sumBytesPerSecond);
+  if (!moves(slice)) return timed(bytes, core_.costs().sumBytesPerSecond);
   core_.charge(static_cast<double>(bytes) / core_.costs().sumBytesPerSecond);
   return DenseBody::combine(slice, step, images);
 }
@@ -53,7 +53,7 @@ std::vector<Copy> TimedBody::deliver(const Slice& slice, const Range& shard, con
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.bytes;
   core_.charge(static_cast<double>(bytes) / core_.costs().copyBytesPerSecond);
-  return moves_ ? copies : std::vector<Copy>();
+  return moves(slice) ? copies : std::vector<Copy>();
 }
 
 Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
@@ -63,7 +63,7 @@ Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::v
     for (const Rail& rail : slice.layout->at(what.level).rails)
       bytes += slice.bytes(reducedRange(what, rail)) * rail.owners.size();
   }
-  if (!moves_) return timed(bytes, core_.costs().sumBytesPerSecond);
+  if (!moves(slice)) return timed(bytes, core_.costs().sumBytesPerSecond);
   core_.charge(static_cast<double>(bytes) / core_.costs().sumBytesPerSecond);
   return DenseBody::afterReceiving(slice, step, transfers);
 }

@@ -1,6 +1,6 @@
-// The dense body, whose copies and sums cost time. Where it moves nothing, memory is not touched either, so that a
-// thousand machines fit into one: then pieces of work are charged one by one, as they would be run. Where it moves, all
-// of a job is charged as it begins.
+// The dense body, whose copies and sums cost time. The memory of slices that it does not move is not touched, so that a
+// thousand machines fit into one: then pieces of work are charged one by one, as they would be run. Of a slice that it
+// moves, all of a job is charged as it begins.
 #pragma once
 
 #include <map>
@@ -13,7 +13,8 @@ namespace fairring::simulation {
 
 class TimedBody final : public DenseBody {
  public:
-  TimedBody(Core& core, bool moves) : core_(core), moves_(moves) {}
+  // movedBytes: of a slice that is moved, at most.
+  TimedBody(Core& core, std::uint64_t movedBytes) : core_(core), movedBytes_(movedBytes) {}
 
   Job fill(const Slice& slice, std::size_t step) const override;
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
@@ -21,10 +22,11 @@ class TimedBody final : public DenseBody {
   Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
 
  private:
+  bool moves(const Slice& slice) const { return slice.layout->elements <= movedBytes_; }
   Job timed(std::uint64_t bytes, double bytesPerSecond) const;
 
   Core& core_;
-  const bool moves_;
+  const std::uint64_t movedBytes_;
 };
 
 }  // namespace fairring::simulation

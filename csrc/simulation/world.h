@@ -6,6 +6,7 @@
 // some tens of microseconds early: a turn is as short as a piece of a job. One thread.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -24,8 +25,10 @@ struct WorldSettings {
   // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
   Costs costs = {};
   EagerLimits limits = {};
-  bool moves = true;                      // bytes; else only time passes, and memory is not looked at
-  bool sharedMemory = true;               // the real exchange of level 0; needs `moves` where ranks are to be compared
+  // The largest messages and slices whose bytes are moved. Of larger ones only time passes, and their memory is not
+  // looked at.
+  std::uint64_t movedBytes = std::numeric_limits<std::uint64_t>::max();
+  bool sharedMemory = true;               // the real exchange of level 0; without it ranks can't be compared
   bool records = false;                   // what its ranks wait for; needs sharedMemory
   std::uint64_t copiedBytes = 512 << 10;  // of a message that is copied as it is sent, at most
   std::uint64_t bytesBetweenRates = 0;  // of large all-reduces, after which shards get other weights; 0: they have none

@@ -114,7 +114,8 @@ class RankTrace:
 
     leads: by peer, in seconds, as PeerProgress::clockLeads() has them. packets: TCP packets to each rail peer, sent and
     retransmitted. bytes_by_level: bytes sent, or, on the machine, bytes read. ran, queued: seconds that its threads ran
-    on a processor, and seconds that they were runnable but had none.
+    on a processor, and seconds that they were runnable but had none. weights: of each machine's
+    shards of large all-reduces when this was written, in the order of lowest ranks; none: they are equal.
     """
 
     rank: int
@@ -140,6 +141,7 @@ class RankTrace:
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
+    weights: tuple[int, ...] = ()
 
     def who(self, rank: int) -> str:
         """A rank for people, with its host if that is known."""
@@ -242,6 +244,7 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         ),
         absent=tuple(other["absent"]),
         program=other["program"],
+        weights=tuple(other["weights"]),
     )
 
 

@@ -38,6 +38,7 @@ def _slow(found: Blame) -> Iterator[str]:
         yield "Clocks: by the machines' own dates, for not all have heard each other's heartbeats; take care."
     elif len(set(found.ranks[0].machines)) > 1:
         yield f"Clocks agree to {found.clock_error * 1e6:.0f} microseconds or better."
+    yield from _weighted(found.ranks[0])
     named = findings(found)
     if not named:
         yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
@@ -46,6 +47,16 @@ def _slow(found: Blame) -> Iterator[str]:
         yield f"   Without it: {_ms((found.span - one.seconds) / steps)} instead of {_ms(each)}. To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
     yield from _worst(found)
+
+
+def _weighted(one: RankTrace) -> Iterator[str]:
+    """FAIRRING_WEIGHTED_SHARDS at work."""
+    if not one.weights:
+        return
+    whole = sum(one.weights)
+    machines = dict.fromkeys(one.machines)
+    owned = [f"{one.title(name)} {weight / whole:.0%}" for name, weight in zip(machines, one.weights, strict=True)]
+    yield f"Links differ, so machines own unlike parts of large all-reduces: {', '.join(owned)}."
 
 
 def _parts(found: Blame) -> str:

@@ -44,13 +44,25 @@ TEST(ShardWeights, AddUpWhatAMachinesRanksHear) {
 class Agreement : public ::testing::Test {
  protected:
   static void put(ShardWeights::Exchange& exchange, const std::vector<std::int64_t>& rates) {
-    std::ranges::copy(rates, static_cast<std::int64_t*>(exchange.operand().data));
+    std::ranges::copy(rates, static_cast<std::int64_t*>(exchange.operands().front().data));
+  }
+
+  // A call of a second with equal shards, or with those of the latest weights, then an exchange of these rates.
+  std::uint64_t speedOfCallOf(std::uint64_t bytes, const std::vector<std::int64_t>& rates, std::uint64_t weighting) {
+    weights_.callBegins(now_);
+    weights_.callEnds(bytes, weighting, now_ += 1'000'000'000);
+    const auto exchange = weights_.begin();
+    put(*exchange, rates);
+    weights_.end(*exchange);
+    weights_.advance();
+    return exchange->speed();
   }
 
   const std::vector<std::int64_t> even_{0, 9, 9, 9, 0, 9, 9, 9, 0};
   const std::vector<std::int64_t> lastIsSlow_{0, 9, 2, 9, 0, 2, 2, 2, 0};
   const Topology topology_ = machinesOf({1, 1, 1});
   ShardWeights weights_{topology_, 0, {.rates = [] { return RatesByPeer(); }}};
+  std::int64_t now_ = 0;
 };
 
 TEST_F(Agreement, TakesExchangesOneByOneInOrderWhicheverIsOverFirst) {
@@ -81,6 +93,14 @@ TEST_F(Agreement, NumbersWeightsAnewWithEachChange) {
     numbers.push_back(weights_.number());
   }
   EXPECT_EQ(numbers, (std::vector<std::uint64_t>{0, 0, 1, 1, 1, 0, 0, 2}));
+}
+
+TEST_F(Agreement, TellsTheSpeedOfCallsWithThePresentWeightsAlone) {
+  EXPECT_EQ(speedOfCallOf(100, lastIsSlow_, 0), 100);
+  EXPECT_EQ(speedOfCallOf(90, lastIsSlow_, 0), 90);
+  ASSERT_EQ(weights_.number(), 1);
+  EXPECT_EQ(speedOfCallOf(95, lastIsSlow_, 0), 0) << "of a call that was cut before the weights were known";
+  EXPECT_EQ(speedOfCallOf(150, lastIsSlow_, 1), 150);
 }
 
 }  // namespace

@@ -108,6 +108,69 @@ TEST(WeightPolicy, KeepsItsWeightsWhereNothingIsKnown) {
   EXPECT_EQ(policy.next(ratesOf({0, 0, 0, 0}))[1], 0);
 }
 
+// A policy that has taken weights for a halved link, when calls with equal shards went at 100.
+WeightPolicy takenForAHalvedLink() {
+  WeightPolicy policy;
+  policy.next(ratesOf({100, 50, 100, 100}), 100);
+  policy.next(ratesOf({100, 50, 100, 100}), 99);
+  return policy;
+}
+
+TEST(WeightPolicy, GivesUpWeightsWithWhichCallsAreNoFasterThanWithEqualShards) {
+  WeightPolicy policy = takenForAHalvedLink();
+  const LinkRates slow = ratesOf({100, 50, 100, 100});
+  EXPECT_FALSE(policy.next(slow, 102).empty());
+  EXPECT_FALSE(policy.next(slow, 0).empty()) << "nothing is known";
+  EXPECT_TRUE(policy.next(slow, 101).empty());
+}
+
+TEST(WeightPolicy, KeepsWeightsWithWhichCallsAreFaster) {
+  WeightPolicy policy = takenForAHalvedLink();
+  for (int times = 0; times < 20; ++times)
+    ASSERT_FALSE(policy.next(ratesOf({100, 50, 100, 100}), times % 2 == 0 ? 90 : 104).empty());
+}
+
+// How many times it keeps equal shards though rates promise a gain, from when it has given weights up.
+int timesUntilItTriesAgain(WeightPolicy& policy, const LinkRates& rates) {
+  while (!policy.weights().empty()) policy.next(rates, 90);
+  int times = 0;
+  while (policy.next(rates, 100).empty()) ++times;
+  return times;
+}
+
+TEST(WeightPolicy, WaitsLongerEachTimeThatWeightsGainNothing) {
+  WeightPolicy policy = takenForAHalvedLink();
+  const LinkRates slow = ratesOf({100, 50, 100, 100});
+  EXPECT_EQ(timesUntilItTriesAgain(policy, slow), 8);
+  EXPECT_EQ(timesUntilItTriesAgain(policy, slow), 16);
+  policy.next(slow, 150);
+  EXPECT_EQ(timesUntilItTriesAgain(policy, slow), 8) << "after weights that were worth it";
+}
+
+TEST(WeightPolicy, TriesAgainAtOnceWhereRatesPromiseMoreThanTheyDid) {
+  WeightPolicy policy;
+  for (int times = 0; times < 2; ++times) policy.next(ratesOf({100, 65, 100, 100}), 100);
+  ASSERT_FALSE(policy.weights().empty());
+  EXPECT_EQ(timesUntilItTriesAgain(policy, ratesOf({100, 25, 100, 100})), 1);
+}
+
+TEST(WeightPolicy, ReturnsToEqualShardsWhenCallsBecomeFaster) {
+  WeightPolicy policy = takenForAHalvedLink();
+  const LinkRates slow = ratesOf({100, 50, 100, 100});
+  for (const std::uint64_t speed : {110, 135, 130, 128, 145, 130, 146}) ASSERT_FALSE(policy.next(slow, speed).empty());
+  EXPECT_TRUE(policy.next(slow, 147).empty());
+}
+
+TEST(WeightPolicy, TakesMoreToReturnWhereItReturnedInVain) {
+  WeightPolicy policy = takenForAHalvedLink();
+  const LinkRates slow = ratesOf({100, 50, 100, 100});
+  for (const std::uint64_t speed : {130, 130, 142, 142}) policy.next(slow, speed);
+  ASSERT_TRUE(policy.weights().empty());
+  while (policy.next(slow, 100).empty()) {
+  }
+  for (const std::uint64_t speed : {130, 130, 142, 142, 142}) ASSERT_FALSE(policy.next(slow, speed).empty());
+}
+
 TEST(WeightedPlan, FitsTheMemoryThatHoldsFourOfItsSlices) {
   const Planner planner(onOneSite({1, 1, 1, 1}),
                         {50 << 20, 25 << 20, std::vector<CostRow>(3, {1e-5, 1e-5, 1e8, 1e10})});
@@ -116,6 +179,7 @@ TEST(WeightedPlan, FitsTheMemoryThatHoldsFourOfItsSlices) {
   const auto weighted = planner.weighted(even, bytes, {0, 128, 128, 0});
   ASSERT_TRUE(weighted);
   EXPECT_LE(4 * weighted->sliceStagingBytes, weighted->stagingBytes);
+  EXPECT_LT(weighted->stagingBytes, 50 << 20) << "not all slices are in flight at once";
   EXPECT_LT(weighted->sliceElements, even.sliceElements) << "whose owners need less for what the others send";
 }
 
