@@ -101,7 +101,7 @@ void Member::open() {
       Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
                         [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   probe_ = std::make_unique<ListenerProbe>(
-      loop_, ListenerProbe::Pace{kProbeListeners, settings_.connectTimeout},
+      loop_, ListenerProbe::Pace{kProbeListeners, settings_.tuning.connectTimeout},
       ListenerProbe::Events{[this](int peer) { onGone(peer); },
                             [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   messages_ = std::make_unique<Messages>(
