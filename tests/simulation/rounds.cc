@@ -128,13 +128,12 @@ std::shared_ptr<Rounds::Group> Rounds::makeGroup(Player& self, const Roster& ros
   self.acceptor->add(group->endpoint);
   GroupSettings settings{.name = name,
                          .rank = roster.rank,
+                         .tuning = {.totalMemoryBytes = script_.stagingKiB << 10,
+                                    .sliceBytes = script_.sliceKiB << 10,
+                                    .heartbeatTimeout = milliseconds(script_.heartbeatMs),
+                                    .connectTimeout = kMeeting + kAfterMeeting},
                          .transports = {},
                          .makeTensorPipe = nullptr,
-                         .totalMemoryBytes = script_.stagingKiB << 10,
-                         .sliceBytes = script_.sliceKiB << 10,
-                         .rows = {},
-                         .heartbeatTimeout = milliseconds(script_.heartbeatMs),
-                         .connectTimeout = kMeeting + kAfterMeeting,
                          .failed = nullptr};
   for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
     transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));
