@@ -85,14 +85,14 @@ MembersStore::StorePtr MembersStore::get(std::chrono::milliseconds timeout) {
   std::uint16_t port = kNone;
   {
     std::unique_lock lock(mutex_);
-    const bool isOver = changed_.wait_for(lock, timeout, [this] { return port_ || broken_; });
+    changed_.wait_for(lock, timeout, [this] { return port_ || broken_; });
     if (broken_) throw Failure(broken_);
-    check(isOver, ErrorKind::Timeout, "rank ", rank_, ": the members of the group had not met after ", timeout.count(),
-          " ms: wait for the Work of reconfigure() before the first call on CUDA tensors");
-    check(*port_ != kNone, ErrorKind::Usage, "rank 0 (", host_, ") sees no CUDA device, so the group has no store for ",
+    if (store_ && port_) return store_;
+    check(port_.has_value(), ErrorKind::Timeout, "rank ", rank_, ": the members of the group had not met after ",
+          timeout.count(), " ms: wait for the Work of reconfigure() before the first call on CUDA tensors");
+    port = port_.value_or(kNone);
+    check(port != kNone, ErrorKind::Usage, "rank 0 (", host_, ") sees no CUDA device, so the group has no store for ",
           "NCCL, whose calls on CUDA tensors are; give that rank a device, or move the tensors to the CPU");
-    if (store_) return store_;
-    port = *port_;
   }
   StorePtr made = connect(port, timeout);
   const std::lock_guard lock(mutex_);

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "base/descriptor.h"
+#include "base/error.h"
 #include "transport/socket.h"
 
 namespace fairring {
