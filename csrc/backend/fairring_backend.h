@@ -21,11 +21,11 @@
 
 #include "backend/blocks_work.h"
 #include "backend/fallback.h"
-#include "group/lineage.h"
 #include "backend/membership.h"
 #include "backend/reconfigurer.h"
 #include "backend/reduction.h"
 #include "backend/work.h"
+#include "group/lineage.h"
 
 namespace fairring {
 
