@@ -12,6 +12,7 @@ constexpr std::size_t kMostWeighted = 256;
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-unchecked-optional-access): what follows is called where there are weights.
 void Pipeline::submitWeighted(Call call, Packing packing, std::uint64_t signature, CachedPlan even) {
   const std::uint64_t bytes = packing.bytes();
   const bool isDue = weights_->isDue(bytes);
@@ -61,5 +62,7 @@ Pipeline::CachedPlan Pipeline::weighted(const CachedPlan& even, std::uint64_t by
   }
   return weighted_[bytes] = chosen;
 }
+
+// NOLINTEND(bugprone-unchecked-optional-access)
 
 }  // namespace fairring

@@ -18,6 +18,7 @@ struct LevelLoad {
   std::uint64_t rails = 1;
   std::uint64_t owners = 1;
   std::uint64_t shards = 1;
+  // NOLINTNEXTLINE(readability-redundant-member-init): it may be left out of an initializer that names members
   std::optional<std::uint64_t> weight = {};  // of its shards, of kWholeWeight; none: all are alike
   auto operator<=>(const LevelLoad&) const = default;
 };
