@@ -79,8 +79,6 @@ int portOf(const Descriptor& listener) {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 
-bool meansUnreachable(int code) { return code == EHOSTUNREACH || code == ENETUNREACH; }
-
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source) {
   Descriptor socket = newSocket(address.storage.ss_family);
   withoutDelay(socket, address.storage.ss_family);

@@ -3,6 +3,7 @@
 // definitions of them (tests/simulation/sockets.h).
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ class Unreachable : public Failure {
  public:
   using Failure::Failure;
 };
-bool meansUnreachable(int code);  // an errno
+inline bool meansUnreachable(int code) { return code == EHOSTUNREACH || code == ENETUNREACH; }  // an errno
 
 // They throw Failure(System) naming the call that failed.
 // Empty where the address is in use.
