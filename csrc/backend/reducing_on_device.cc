@@ -170,7 +170,7 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
     memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
     return static_cast<std::byte*>(memory.data_ptr());
   };
-  membership.group(call.timeout).capture(made, rawStream(stream), staging);
+  membership.group(call.timeout).capture(made, stream.device_index(), rawStream(stream), staging);
   work->isEnqueued();
   DeviceWork::onDone(work, {}, membership.completion());
   coalescing().add(WorkPtr(work));

@@ -150,24 +150,36 @@ void NcclCommunicator::abort() noexcept {
 // In a group, NCCL tells each communicator's kernels to end as it is named, and waits for them at the group's end.
 void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communicators) noexcept {
   if (communicators.empty()) return;
-  std::vector<Lock> locks;
-  locks.reserve(communicators.size());
-  for (NcclCommunicator* one : communicators) locks.emplace_back(one->mutex_);
+  std::vector<ncclComm_t> ended;
+  for (NcclCommunicator* one : communicators) {
+    const Lock lock(one->mutex_);
+    ended.push_back(one->giveUp());
+  }
+  // Without the locks: NCCL waits here until no CUDA graph holds the communicators' kernels any more, and the thread
+  // that owns such a graph may be in settle().
   const CurrentDevice current(communicators.front()->place_.device, std::nothrow);
   const CaptureUnheeded unheeded;
   ncclGroupStart();
-  for (NcclCommunicator* one : communicators) one->abandon();
+  for (ncclComm_t one : ended) {
+    if (one != nullptr) ncclCommAbort(one);
+  }
   ncclGroupEnd();
+}
+
+// From now on nobody calls NCCL for this communicator but whoever has been given it here; null: somebody else has.
+ncclComm_t NcclCommunicator::giveUp() noexcept {
+  aborted_ = true;
+  aborting_.notify_all();
+  return std::exchange(comm_, nullptr);
 }
 
 // NCCL goes back to the thread's device in the end, which begins to use it where nobody had: so ours is current.
 void NcclCommunicator::abandon() noexcept {
-  aborted_ = true;
-  aborting_.notify_all();
-  if (comm_ == nullptr) return;
+  const ncclComm_t ended = giveUp();
+  if (ended == nullptr) return;
   const CurrentDevice current(place_.device, std::nothrow);
   const CaptureUnheeded unheeded;
-  ncclCommAbort(std::exchange(comm_, nullptr));
+  ncclCommAbort(ended);
 }
 
 }  // namespace fairring

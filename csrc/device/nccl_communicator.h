@@ -55,7 +55,7 @@ class NcclCommunicator {
 
   void abort() noexcept;
   // All of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
-  // waits for those of its own communicator. In the same order each time.
+  // waits for those of its own communicator, and for CUDA graphs that hold its kernels. In the same order each time.
   static void abortTogether(std::span<NcclCommunicator* const> communicators) noexcept;
 
  private:
@@ -64,6 +64,7 @@ class NcclCommunicator {
   ncclResult_t stateAfter(ncclResult_t returned) const;
   void settle(const char* name, ncclResult_t returned, Lock& lock);
   Error failure(const char* name, ncclResult_t result) const;
+  ncclComm_t giveUp() noexcept;
   void abandon() noexcept;
 
   const NcclPlace place_;

@@ -147,13 +147,18 @@ bool Group::canCapture() {
   return settings_.deviceHasRails && chain_;
 }
 
-void Group::capture(const Call& call, Accelerator::Stream stream, const DeviceChain::StagingOf& staging) {
+void Group::capture(const Call& call, int device, Accelerator::Stream stream, const DeviceChain::StagingOf& staging) {
   const std::lock_guard lock(order_);
   try {
     if (const Error earlier = error()) throw Failure(earlier);
-    chain_->capture({call.pattern, Packing::of(call), call.scale}, stream, staging);
+    chainOn(device, call.timeout).capture({call.pattern, Packing::of(call), call.scale}, stream, staging);
   } catch (const Failure& failure) {
     abort(failure.error());
+    if (const Error earlier = error()) throw Failure(earlier);  // which broke the device off under this call
+    throw;
+  } catch (const std::exception& exception) {  // no memory for staging, say; the other ranks have captured the call
+    abort(makeError(ErrorKind::System, "rank ", settings_.rank, " could not capture ", call.signature.text, ": ",
+                    exception.what()));
     throw;
   }
 }

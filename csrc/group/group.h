@@ -51,7 +51,7 @@ class Group {
   // its `done` is never called. canCapture(): the device has rails of its own, and a call was made before. Throws
   // Failure; the group has failed then.
   bool canCapture();
-  void capture(const Call& call, Accelerator::Stream stream, const DeviceChain::StagingOf& staging);
+  void capture(const Call& call, int device, Accelerator::Stream stream, const DeviceChain::StagingOf& staging);
   // Messages between two ranks; no other rank need have come to the group. They have no timers: who waits for one for
   // too long says so, and then the group fails if it is still under way, on the loop.
   void send(Sending sending);

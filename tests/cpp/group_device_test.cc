@@ -317,5 +317,37 @@ TEST(DeviceGroup, ARankHasOneDevice) {
   }
 }
 
+// How a capture on that device ends on rank 0, and the calls of all ranks after it.
+std::string endOfCapture(int device, const DeviceChain::StagingOf& staging) {
+  std::vector<float> tensor(10);
+  Rig rig({"a", "b"}, true);
+  rig.job.joinAll();
+  EXPECT_FALSE(rig.job.nodes[0]->group->canCapture());
+  rig.allReduceEverywhere(10);
+  EXPECT_TRUE(rig.job.nodes[0]->group->canCapture());
+  const Call call{.operands = {{tensor.data(), 10, {.dtype = DType::Float32}}}, .signature = {"call"}, .done = nullptr};
+  std::string text = "captured";
+  try {
+    rig.job.nodes[0]->group->capture(call, device, &callersStream, staging);
+  } catch (const std::exception& exception) {
+    text = exception.what();
+  }
+  try {
+    EXPECT_NE(rig.allReduce(1, tensor).get(), "") << "the other rank goes on without the call that it has captured";
+  } catch (const Failure&) {  // it has heard of it before it made the call
+  }
+  return text;
+}
+
+TEST(DeviceGroup, ACaptureThatFailsForWantOfMemoryEndsTheGroup) {
+  const std::string text = endOfCapture(0, [](std::uint64_t) -> std::byte* { throw std::runtime_error("no memory"); });
+  EXPECT_EQ(text, "no memory");
+}
+
+TEST(DeviceGroup, ACaptureOnAnotherDeviceEndsTheGroup) {
+  const std::string text = endOfCapture(1, [](std::uint64_t) -> std::byte* { return nullptr; });
+  EXPECT_NE(text.find("one device"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace fairring
