@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "backend/refused_connection.h"
@@ -22,6 +23,14 @@ constexpr std::chrono::milliseconds kLongestWait{256};
 Departures& departuresOfProcess() {
   static Departures departures;
   return departures;
+}
+
+// Behind the errors that other ranks have announced, of which the first counts. It waits for no answer, which would
+// never come where the link to the store is cut. A store that can't append keeps the last error.
+void announceIn(c10d::Store& store, const std::string& key, const std::string& text) {
+  const std::string ended = text + Bootstrap::kErrorEnd;
+  const std::vector<std::uint8_t> bytes(ended.begin(), ended.end());
+  store.hasExtendedApi() ? store.append(key, bytes) : store.set(key, bytes);
 }
 
 std::string listed(const std::vector<int>& ranks) {
@@ -231,8 +240,7 @@ void Membership::announce(const Error& error) {
                      onFailed = onFailed_, &completion = completion(), endsProcess] {
     onFailed(completion);
     try {
-      // Only the first one. The shared connection may be waited on.
-      if (shared) TorchKeyValue(store ? store : shared->clone()).compareSet(key, "", text);
+      if (shared) announceIn(*(store ? store : shared->clone()), key, text);  // the shared one may be waited on
       // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
     } catch (const std::exception&) {
     }
@@ -244,22 +252,18 @@ void Membership::announce(const Error& error) {
 
 // In the store, where the rank that failed first says why.
 std::future<Error> Membership::lookForFailure() {
-  c10::intrusive_ptr<c10d::Store> store;
-  {
-    const std::lock_guard lock(mutex_);
-    store = ownStore_;
-  }
   const auto found = std::make_shared<std::promise<Error>>();
-  completion().post([found, store, key = bootstrap_->errorKey(), options = BootstrapOptions(options_)] {
+  // On a thread that nobody waits for: where the link to the store is cut, its answer never comes.
+  std::thread([found, store = store_, key = bootstrap_->errorKey(), options = BootstrapOptions(options_)] {
     Error failure;
     try {
-      TorchKeyValue keys(store);
+      TorchKeyValue keys(store->clone());
       failure = Bootstrap::failureIn(keys, key, options);
       // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
     } catch (const std::exception&) {
     }
     found->set_value(failure);
-  });
+  }).detach();
   return found->get_future();
 }
 

@@ -66,8 +66,10 @@ Bootstrap::Look Bootstrap::look(KeyValue& store) {
 
 Error Bootstrap::failureIn(KeyValue& store, const std::string& errorKey, const BootstrapOptions& options) {
   if (!store.has(errorKey)) return {};
-  return makeError(ErrorKind::PeerLeft, "rank ", options.rank, " of group ", options.name,
-                   ": the group failed before this rank was connected to the others: ", store.get(errorKey));
+  const std::string errors = store.get(errorKey);
+  return makeError(
+      ErrorKind::PeerLeft, "rank ", options.rank, " of group ", options.name,
+      ": the group failed before this rank was connected to the others: ", errors.substr(0, errors.find(kErrorEnd)));
 }
 
 std::vector<int> Bootstrap::missingRanks(KeyValue& store) const {

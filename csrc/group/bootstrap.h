@@ -67,10 +67,12 @@ class Bootstrap {
 
   const std::vector<RankFacts>& facts() const { return facts_; }  // of all ranks, once they have met
   std::int64_t generation() const { return seating_.generation(); }
-  std::string key(const std::string& name) const;        // in the store, of this generation
-  std::string errorKey() const { return key("error"); }  // holds the group's first error, once it has failed
-  std::string allMetKey() const { return key("all"); }   // is there once all ranks have taken the facts
-  void leave() const { seating_.leave(); }               // in good order
+  std::string key(const std::string& name) const;  // in the store, of this generation
+  // Holds the errors with which ranks have failed, each behind the one before and followed by kErrorEnd.
+  std::string errorKey() const { return key("error"); }
+  static constexpr char kErrorEnd = '\0';
+  std::string allMetKey() const { return key("all"); }  // is there once all ranks have taken the facts
+  void leave() const { seating_.leave(); }              // in good order
 
  private:
   void publish(KeyValue& store);
