@@ -244,8 +244,8 @@ StockNccl::Met FairringBackend::meet() {
       return {generation, membership->store(timeout())};
     }
     const std::lock_guard lock(mutex_);
-    check(alone_.has_value(), ErrorKind::Usage, "rank ", getRank(), ": this process group has ended");
-    return *alone_;
+    if (alone_) return *alone_;
+    throw Failure(makeError(ErrorKind::Usage, "rank ", getRank(), ": this process group has ended"));
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }

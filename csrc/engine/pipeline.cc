@@ -158,7 +158,7 @@ bool Pipeline::cutNext(Queue& queue) {
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
   if (std::byte* const tensor = tensorAsImage(*slice, *pending))
     slice->unusedImage = std::exchange(slice->image, tensor);
-  if (pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
+  if (weights_ && pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
   pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->bytes;
   if (pending->cut) queue.uncut.pop_front();
@@ -287,7 +287,7 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (!call->cut || call->unfinished > 0) return;
   calls_.erase(std::ranges::find(calls_, call));
   const Call& ended = call->call;
-  if (call->tellsSpeed) weights_->callEnds(call->bytes, call->chosen.weighting, timeBy(levels_.recorder));
+  if (weights_ && call->tellsSpeed) weights_->callEnds(call->bytes, call->chosen.weighting, timeBy(levels_.recorder));
   if (call->learned) return call->learned(call->refused);
   const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
   ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));

@@ -332,10 +332,13 @@ std::string endOfCapture(int device, const DeviceChain::StagingOf& staging) {
   } catch (const std::exception& exception) {
     text = exception.what();
   }
+  std::string told;
   try {
-    EXPECT_NE(rig.allReduce(1, tensor).get(), "") << "the other rank goes on without the call that it has captured";
-  } catch (const Failure&) {  // it has heard of it before it made the call
+    told = rig.allReduce(1, tensor).get();
+  } catch (const Failure& failure) {  // it has heard of it before it made the call
+    told = failure.what();
   }
+  EXPECT_NE(told, "") << "the other rank goes on without the call that it has captured";
   return text;
 }
 
