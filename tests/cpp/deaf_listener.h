@@ -15,8 +15,9 @@ class DeafListener {
  public:
   DeafListener() {
     const SocketAddress any = tcpAddress("127.0.0.1", 0);
-    ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length);
-    ::listen(listener_.get(), 0);
+    if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length) != 0 ||
+        ::listen(listener_.get(), 0) != 0)
+      throw Failure(systemError("listen"));
     for (Descriptor& one : waiting_) one = startConnect(address());
   }
 
