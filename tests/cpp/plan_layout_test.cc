@@ -51,7 +51,7 @@ std::vector<std::uint64_t> sizesFor(const Topology& topology) {
 
 struct Owning {
   FewOwners few = {};
-  Weights weights = {};
+  Weights weights = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
 };
 
 std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements, const Owning& owning) {
