@@ -30,6 +30,7 @@ class Topology {
   int sites() const { return static_cast<int>(machinesOf_.size()); }
 
   int machineOf(int rank) const { return machineOf_[rank]; }
+  const std::vector<int>& machineOfEach() const { return machineOf_; }  // by rank
   int localIndexOf(int rank) const { return localIndexOf_[rank]; }
   bool inOneSite(int rank, int other) const { return siteOf_[machineOf_[rank]] == siteOf_[machineOf_[other]]; }
   int siteOf(int machine) const { return siteOf_[machine]; }

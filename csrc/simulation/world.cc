@@ -12,19 +12,12 @@ namespace {
 constexpr double kShuffledSeconds = 400e-6;   // that a message or a rank is late, at most
 constexpr std::chrono::seconds kLastWord{2};  // after which the end of a channel alone is an error
 
-std::vector<int> machinesOf(const Topology& topology) {
-  std::vector<int> machines;
-  machines.reserve(static_cast<std::size_t>(topology.world()));
-  for (int rank = 0; rank < topology.world(); ++rank) machines.push_back(topology.machineOf(rank));
-  return machines;
-}
-
 }  // namespace
 
 World::World(const WorldSettings& settings)
     : costs_(settings.costs.core),
       planner_(Topology(settings.places), settings.planner),
-      network_(events_, machinesOf(planner_.topology()), settings.costs.network),
+      network_(events_, planner_.topology().machineOfEach(), settings.costs.network),
       post_{.events = events_,
             .network = network_,
             .boxes = std::vector<Postbox>(settings.places.size()),
