@@ -43,14 +43,15 @@ Error Diagnostics::died(int peer, const Error& error) const {
 }
 
 Error Diagnostics::gone(int peer) const {
-  if (neighbours_.isLocal(peer)) {
-    return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died, or ended, before group ", group_,
-                     " was connected: nobody listens at its local socket any more; look at that rank's own output for "
-                     "the reason. If it runs, it does not share a network namespace with ",
-                     neighbours_.who(rank_),
-                     ": give ranks of different containers different values of FAIRRING_MACHINE");
-  }
-  return ended(peer, neighbours_.facts(peer), neighbours_.addressesOf(peer).front(), group_);
+  const bool isLocal = neighbours_.isLocal(peer);
+  return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died, or ended, before group ", group_,
+                   " was connected: nobody listens at ",
+                   isLocal ? "its local socket"
+                           : concat(neighbours_.addressesOf(peer).front(), " port ", neighbours_.facts(peer).port),
+                   " any more; look at that rank's own output for the reason",
+                   isLocal ? concat(". If it runs, it does not share a network namespace with ", neighbours_.who(rank_),
+                                    ": give ranks of different containers different values of FAIRRING_MACHINE")
+                           : "");
 }
 
 Error Diagnostics::messagesLost(int peer) const {

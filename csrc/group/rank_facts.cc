@@ -12,12 +12,6 @@ bool isLoopback(const std::string& address) { return address.starts_with("127.")
 
 }  // namespace
 
-Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group) {
-  return makeError(ErrorKind::PeerDied, "rank ", rank, " (", there.hostname, ") died, or ended, before group ", group,
-                   " was connected: nobody listens at ", address, " port ", there.port,
-                   " any more; look at that rank's own output for the reason");
-}
-
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
   std::vector<Place> places;
   places.reserve(facts.size());

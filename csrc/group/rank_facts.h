@@ -42,9 +42,6 @@ struct RankFacts {
   }
 };
 
-// The error for a rank whose listener at that address refuses connections before the rank has made one itself.
-Error ended(int rank, const RankFacts& there, const std::string& address, const std::string& group);
-
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
 // For calls on a device, whose machines may be larger: who shares memory shares a machine, that of the first of them.
 std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
