@@ -206,10 +206,7 @@ void Member::awaitReason(const Error& error, Loop::Clock::time_point until) {
     return fail(reason ? reason : error);
   }
   if (loop_.now() >= until) return fail(error);
-  loop_.at(loop_.now() + kLookForReason, [weak = weak_from_this(), error, until] {
-    const auto member = weak.lock();
-    if (member && !member->error_ && member->messages_) member->awaitReason(error, until);
-  });
+  unlessOver(kLookForReason, [this, error, until] { awaitReason(error, until); });
 }
 
 void Member::introduce(int peer) {
@@ -462,8 +459,10 @@ void Member::onChannelEnded(int peer, const Error& error) {
   });
 }
 
-void Member::afterLastWord(std::function<void()> action) {
-  loop_.at(loop_.now() + kLastWord, [weak = weak_from_this(), action = std::move(action)] {
+void Member::afterLastWord(std::function<void()> action) { unlessOver(kLastWord, std::move(action)); }
+
+void Member::unlessOver(milliseconds wait, std::function<void()> action) {
+  loop_.at(loop_.now() + wait, [weak = weak_from_this(), action = std::move(action)] {
     const auto member = weak.lock();
     if (member && !member->error_ && member->messages_) action();  // there are none once it is closed
   });

@@ -94,7 +94,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void leaveIfAsked();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
-  void afterLastWord(std::function<void()> action);  // unless the group fails, or ends, before
+  void afterLastWord(std::function<void()> action);
+  // After that time, unless the group fails, or ends, before.
+  void unlessOver(std::chrono::milliseconds wait, std::function<void()> action);
   void onLeave(int peer, const Completed& completed);
   void acknowledgeLeaves();
   void onDiffers(int peer);
