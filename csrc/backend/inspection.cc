@@ -3,6 +3,8 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "backend/fairring_backend.h"
 #include "group/transport_choice.h"
@@ -13,6 +15,20 @@
 namespace fairring {
 
 namespace py = pybind11;
+
+namespace {
+
+// The answer of a group of ours, for which it may wait: so it is asked without the GIL. Nothing for other backends.
+template <class Asked>
+auto askWithoutGil(const c10::intrusive_ptr<c10d::Backend>& backend, const Asked& asked)
+    -> std::optional<decltype(asked(std::declval<FairringBackend&>()))> {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  if (!ours) return std::nullopt;
+  const py::gil_scoped_release unlocked;
+  return asked(*ours);
+}
+
+}  // namespace
 
 std::vector<CostRow> costRowsOf(const std::vector<RowNumbers>& rows) {
   std::vector<CostRow> made;
@@ -61,15 +77,10 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 
 py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  if (!ours) return py::none();
-  TrafficByLevel moved;
-  {
-    const py::gil_scoped_release unlocked;
-    moved = ours->traffic();
-  }
+  const auto moved = askWithoutGil(backend, [](FairringBackend& ours) { return ours.traffic(); });
+  if (!moved) return py::none();
   py::dict levels;
-  for (const auto& [level, counted] : moved) {
+  for (const auto& [level, counted] : *moved) {
     py::dict entry;
     entry["messages"] = counted.messages;
     entry["bytes"] = counted.bytes;
@@ -80,27 +91,16 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 
 py::object shares(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  if (!ours) return py::none();
-  Weights weights;
-  {
-    const py::gil_scoped_release unlocked;
-    weights = ours->weights();
-  }
+  const auto weights = askWithoutGil(backend, [](FairringBackend& ours) { return ours.weights(); });
+  if (!weights) return py::none();
   py::list machines;
-  for (const std::uint32_t weight : weights) machines.append(static_cast<double>(weight) / kWholeWeight);
+  for (const std::uint32_t weight : *weights) machines.append(static_cast<double>(weight) / kWholeWeight);
   return machines;
 }
 
 py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  if (!ours) return py::none();
-  std::string text;
-  {
-    const py::gil_scoped_release unlocked;
-    text = ours->trace(calls);
-  }
-  return py::str(text);
+  const auto text = askWithoutGil(backend, [calls](FairringBackend& ours) { return ours.trace(calls); });
+  return text ? py::object(py::str(*text)) : py::none();
 }
 
 py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
