@@ -20,9 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstLook{2};  // at the store; backend/membership.h drives it likewise
 constexpr milliseconds kLongestLook{256};
-constexpr std::chrono::seconds kMeeting{20};       // that a rank waits for the others
-constexpr std::chrono::seconds kForDead{5};        // that it waits for one that nobody hears any more
-constexpr std::chrono::seconds kLeaveTimeout{30};  // group/group.h waits as long
+constexpr std::chrono::seconds kMeeting{20};  // that a rank waits for the others
+constexpr std::chrono::seconds kForDead{5};   // that it waits for one that nobody hears any more
 // A silent rank is given up at the second beat that finds it silent; a channel's end waits for a last word; a
 // connection that stays away may have been begun just before.
 constexpr std::chrono::seconds kSlack{6};
@@ -87,7 +86,6 @@ struct Members::Self {
   Error error;                // the first
   bool hasJoined = false;
   bool isLeaving = false;
-  bool hasEnded = false;
 };
 
 Members::Members(const Script& script, const std::vector<Place>& places)
@@ -168,21 +166,15 @@ void Members::meet(Self& self, Time pause) {
 }
 
 void Members::join(Self& self) {
-  GroupSettings settings{.name = kName,
-                         .rank = self.rank,
-                         .tuning = {.totalMemoryBytes = script_.stagingKiB << 10,
-                                    .sliceBytes = script_.sliceKiB << 10,
-                                    .heartbeatTimeout = milliseconds(script_.heartbeatMs),
-                                    .connectTimeout = milliseconds(script_.heartbeatMs)},
-                         .transports = {},
-                         .makeTensorPipe = nullptr,
-                         .failed = [this, &self](const Error& error) { failed(self, error); },
-                         .lookForFailure = [this, &self] { return lookForFailure(self); }};
-  for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
-    transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));
-  self.member =
-      std::make_shared<Member>(processes_.threads(self.rank), self.endpoint, settings, self.bootstrap->facts());
-  processes_.threads(self.rank).slices.loop().post([member = self.member] { member->open(); });
+  self.member = processes_.open(self.rank, self.endpoint,
+                                {.name = kName,
+                                 .rank = self.rank,
+                                 .tuning = {.connectTimeout = milliseconds(script_.heartbeatMs)},
+                                 .transports = {},
+                                 .makeTensorPipe = nullptr,
+                                 .failed = [this, &self](const Error& error) { failed(self, error); },
+                                 .lookForFailure = [this, &self] { return lookForFailure(self); }},
+                                self.bootstrap->facts());
   self.hasJoined = true;
   for (Call& call : std::exchange(self.waiting, {})) give(self, std::move(call));
   if (self.isLeaving) leave(self);
@@ -200,10 +192,7 @@ void Members::submit(int rank, Call call, std::uint64_t number) {
 void Members::give(Self& self, Call call) {
   if (!self.member && self.error) return call.done(self.error);
   if (!self.member) return self.waiting.push_back(std::move(call));
-  const CallLog::Entry entry = self.member->callLog().record(call.signature);
-  auto shared = std::make_shared<Call>(std::move(call));
-  processes_.threads(self.rank).slices.loop().post(
-      [member = self.member, shared, entry] { member->submit(std::move(*shared), entry); });
+  processes_.submit(self.rank, self.member, std::move(call));
 }
 
 // Ranks that come later learn of it in the store.
@@ -231,16 +220,12 @@ void Members::callsAreOver(int rank) {
 }
 
 void Members::leave(Self& self) {
-  const auto ends = [this, rank = self.rank] { in(rank, [this](Self& left) { end(left); }); };
-  if (!self.member) return ends();
-  processes_.threads(self.rank).slices.loop().post(
-      [this, member = self.member, ends] { member->leave([this, ends] { processes_.at(now(), ends); }); });
-  processes_.at(now() + kLeaveTimeout, ends);
+  const auto left = [this, &self] { end(self); };
+  self.member ? processes_.leave(self.rank, self.member, left) : processes_.in(self.rank, left);
 }
 
 void Members::end(Self& self) {
   close(self);
-  self.hasEnded = true;
   processes_.end(self.rank);
 }
 
@@ -262,7 +247,7 @@ void Members::strike(const Fault& fault) {
 // tell those why it has.
 bool Members::isToBlame(int rank) const {
   const Self& one = self(rank);
-  return processes_.isToBlame(rank) || (one.hasEnded && one.error && (!one.hasJoined || isStoreLost_));
+  return processes_.isToBlame(rank) || (processes_.hasEnded(rank) && one.error && (!one.hasJoined || isStoreLost_));
 }
 
 std::string Members::wrongIn(int rank, const Error& error) const {
@@ -283,7 +268,7 @@ std::string Members::wrongIn(int rank, const Error& error) const {
 bool Members::step() {
   bool areAllGone = true;
   for (int rank = 0; rank < world(); ++rank) areAllGone = areAllGone && processes_.isGone(rank);
-  if (areAllGone || now() > processes_.lastFaultEnds() + 2 * timeout() + kMeeting + kLeaveTimeout + kSlack)
+  if (areAllGone || now() > processes_.lastFaultEnds() + 2 * timeout() + kMeeting + Processes::kLeaveTimeout + kSlack)
     return false;
   return processes_.step();
 }
@@ -293,7 +278,7 @@ bool Members::hasFailed(int rank) const { return static_cast<bool>(self(rank).er
 std::string Members::unrestOf(int rank) const {
   const Self& one = self(rank);
   if (one.error) return "has failed, though nothing fatal was done: " + one.error.text();
-  return one.hasEnded ? "" : "has not left the group, though all of its calls have ended";
+  return processes_.hasEnded(rank) ? "" : "has not left the group, though all of its calls have ended";
 }
 
 std::string Members::whomWaitsFor(int rank) {

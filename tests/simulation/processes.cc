@@ -16,13 +16,6 @@ using simulation::kNever;
 using simulation::ofSeconds;
 using std::chrono::milliseconds;
 
-std::vector<int> machinesOf(const Topology& topology) {
-  std::vector<int> machines;
-  machines.reserve(static_cast<std::size_t>(topology.world()));
-  for (int rank = 0; rank < topology.world(); ++rank) machines.push_back(topology.machineOf(rank));
-  return machines;
-}
-
 }  // namespace
 
 struct Processes::Thread {
@@ -52,7 +45,7 @@ Processes::Processes(const Script& script, const std::vector<Place>& places)
     : script_(script),
       places_(places),
       topology_(places),
-      network_(events_, machinesOf(topology_), {}),
+      network_(events_, topology_.machineOfEach(), {}),
       surroundings_{.network = network_,
                     .now = [this] { return events_.now(); },
                     .at = [this](Time when, auto event) { events_.at(when, std::move(event)); },
@@ -113,6 +106,30 @@ RankFacts Processes::factsOf(int rank, const Acceptor& listener) const {
           .siteAddresses = {}};
 }
 
+std::shared_ptr<Member> Processes::open(int rank, const std::shared_ptr<GroupEndpoint>& endpoint,
+                                        GroupSettings settings, const std::vector<RankFacts>& facts) {
+  settings.tuning.totalMemoryBytes = script_.stagingKiB << 10;
+  settings.tuning.sliceBytes = script_.sliceKiB << 10;
+  settings.tuning.heartbeatTimeout = milliseconds(script_.heartbeatMs);
+  for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
+    transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));
+  auto member = std::make_shared<Member>(threads(rank), endpoint, std::move(settings), facts);
+  threads(rank).slices.loop().post([member] { member->open(); });
+  return member;
+}
+
+void Processes::submit(int rank, const std::shared_ptr<Member>& member, Call call) {
+  const CallLog::Entry entry = member->callLog().record(call.signature);
+  auto shared = std::make_shared<Call>(std::move(call));
+  threads(rank).slices.loop().post([member, shared, entry] { member->submit(std::move(*shared), entry); });
+}
+
+void Processes::leave(int rank, const std::shared_ptr<Member>& member, const std::function<void()>& left) {
+  const auto ends = [this, rank, left] { in(rank, left); };
+  threads(rank).slices.loop().post([this, member, ends] { member->leave([this, ends] { at(now(), ends); }); });
+  at(now() + kLeaveTimeout, ends);
+}
+
 void Processes::end(int rank) {
   process(rank).hasEnded = true;
   sockets_.died(rank);
@@ -151,6 +168,7 @@ void Processes::strike(const Fault& fault) {
 }
 
 bool Processes::isDead(int rank) const { return process(rank).isDead; }
+bool Processes::hasEnded(int rank) const { return process(rank).hasEnded; }
 bool Processes::isGone(int rank) const { return process(rank).isGone(); }
 
 Processes::Time Processes::standsStillFor(int rank) const {

@@ -1,6 +1,6 @@
 // Processes in virtual time, one for each rank: the two loops that a process has, that of the slices and that of the
-// heartbeats, stepped by hand over the sockets of sockets.h, and what goes wrong with all of that. What a process does
-// is its user's (members.h, rounds.h). One thread.
+// heartbeats, stepped by hand over the sockets of sockets.h, the members of groups on them, and what goes wrong with
+// all of that. What else a process does is its user's (members.h, rounds.h). One thread.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/loop_thread.h"
+#include "group/member.h"
 #include "group/rank_facts.h"
 #include "group/settings.h"
 #include "plan/topology.h"
@@ -26,6 +27,7 @@ namespace fairring::testing {
 class Processes {
  public:
   using Time = simulation::Time;
+  static constexpr std::chrono::seconds kLeaveTimeout{30};  // group/group.h waits as long
 
   Processes(const Script& script, const std::vector<Place>& places);
   ~Processes();
@@ -49,12 +51,20 @@ class Processes {
   const Topology& topology() const { return topology_; }
   std::unique_ptr<Acceptor> listen(int rank);
   RankFacts factsOf(int rank, const Acceptor& listener) const;
+  // From the main thread of the process. The script says what the settings leave out: memory, slices, lanes,
+  // heartbeats.
+  std::shared_ptr<Member> open(int rank, const std::shared_ptr<GroupEndpoint>& endpoint, GroupSettings settings,
+                               const std::vector<RankFacts>& facts);
+  void submit(int rank, const std::shared_ptr<Member>& member, Call call);
+  // left: in the main thread, once the member has left, and again after kLeaveTimeout.
+  void leave(int rank, const std::shared_ptr<Member>& member, const std::function<void()>& left);
   void end(int rank);  // in good order
   void kill(int rank);
 
   void strike(const Fault& fault);
   bool isDead(int rank) const;
-  bool isGone(int rank) const;                                        // dead, or it has ended in good order
+  bool hasEnded(int rank) const;                                      // in good order
+  bool isGone(int rank) const;                                        // one or the other
   Time standsStillFor(int rank) const;                                // from now on
   bool isToBlame(int rank) const { return toBlame_.contains(rank); }  // it has died, or stood still for long
   bool areCutOff(int one, int other) const;                           // their machines were, for long

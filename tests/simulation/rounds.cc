@@ -20,9 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kMeeting{10'000};       // that a meeting may take
 constexpr milliseconds kAfterMeeting{10'000};  // for a neighbour to be connected beyond that; backend/reconfiguring.cc
 constexpr milliseconds kCall{60'000};
-constexpr std::chrono::seconds kLeaveTimeout{30};  // group/group.h waits as long
-constexpr std::chrono::seconds kSlack{8};          // of a channel's end, of a beat, and of what is slow
-constexpr std::chrono::seconds kHang{200};         // that a round may take after the last fault, at most
+constexpr std::chrono::seconds kSlack{8};   // of a channel's end, of a beat, and of what is slow
+constexpr std::chrono::seconds kHang{200};  // that a round may take after the last fault, at most
 constexpr int kMostLastRounds = 5;
 constexpr std::int64_t kPrime = 1'000'003;
 constexpr std::uint64_t kMostEvents = 20'000'000;
@@ -126,37 +125,26 @@ std::shared_ptr<Rounds::Group> Rounds::makeGroup(Player& self, const Roster& ros
   group->groupsBefore = self.lineage->groupsLeft();
   group->endpoint = std::make_shared<GroupEndpoint>(group->id, roster.secret, roster.rank);
   self.acceptor->add(group->endpoint);
-  GroupSettings settings{.name = name,
-                         .rank = roster.rank,
-                         .tuning = {.totalMemoryBytes = script_.stagingKiB << 10,
-                                    .sliceBytes = script_.sliceKiB << 10,
-                                    .heartbeatTimeout = milliseconds(script_.heartbeatMs),
-                                    .connectTimeout = kMeeting + kAfterMeeting},
-                         .transports = {},
-                         .makeTensorPipe = nullptr,
-                         .failed = nullptr};
-  for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
-    transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));
-  const Threads threads = processes_.threads(self.process);
-  group->member = std::make_shared<Member>(threads, group->endpoint, std::move(settings), roster.facts);
-  threads.slices.loop().post([member = group->member] { member->open(); });
+  group->member = processes_.open(self.process, group->endpoint,
+                                  {.name = name,
+                                   .rank = roster.rank,
+                                   .tuning = {.connectTimeout = kMeeting + kAfterMeeting},
+                                   .transports = {},
+                                   .makeTensorPipe = nullptr,
+                                   .failed = nullptr},
+                                  roster.facts);
   return group;
 }
 
 // In the background, as the end of a membership.
 void Rounds::leave(Player& self, const std::shared_ptr<Group>& group) {
-  const auto ends = [this, &self, weak = std::weak_ptr(group)] {  // the member's own task must not keep it alive
-    processes_.in(self.process, [this, &self, weak] {
-      const auto left = weak.lock();
-      if (isOver_ || !left || std::erase(self.groups, left) == 0) return;
-      processes_.threads(self.process).slices.runAndWait([&] { left->member->close(); });
-      self.acceptor->remove(left->endpoint);
-    });
-  };
-  processes_.threads(self.process).slices.loop().post([this, member = group->member, ends] {
-    member->leave([this, ends] { processes_.at(processes_.now(), ends); });
+  // The member's own task must not keep it alive.
+  processes_.leave(self.process, group->member, [this, &self, weak = std::weak_ptr(group)] {
+    const auto left = weak.lock();
+    if (isOver_ || !left || std::erase(self.groups, left) == 0) return;
+    processes_.threads(self.process).slices.runAndWait([&] { left->member->close(); });
+    self.acceptor->remove(left->endpoint);
   });
-  processes_.at(processes_.now() + kLeaveTimeout, ends);
 }
 
 void Rounds::shrink(Player& self) {
@@ -314,10 +302,8 @@ void Rounds::takeStep(Player& self, int index) {
   const std::size_t state = self.kept.back().second;
   const auto size = static_cast<std::size_t>(group->size());
   const Step step = stepAfter(state, size);
-  const bool isByRank =
-      step.pattern == Pattern::AllGather || step.pattern == Pattern::AllToAll || step.pattern == Pattern::ReduceScatter;
   const auto tensors = std::make_shared<Tensors>();
-  tensors->from.assign(isByRank ? size : 1, Numbers(step.elements, shareOf(self.process, state)));
+  tensors->from.assign(isByRank(step.pattern) ? size : 1, Numbers(step.elements, shareOf(self.process, state)));
   tensors->to = tensors->from;
   make(self, group, callOf(step, group->rank, *tensors), [this, &self, index, step, tensors](const Error& error) {
     if (error) return report(self, error);
@@ -333,7 +319,7 @@ Call Rounds::callOf(const Step& step, int rank, Tensors& tensors) {
   const bool isRoot = rank == step.root;
   Call call{
       .pattern = step.pattern, .signature = {concat("step of ", step.elements), step.elements + 10}, .done = nullptr};
-  if (step.pattern == Pattern::Broadcast || step.pattern == Pattern::Reduce) call.root = step.root;
+  if (hasRoot(step.pattern)) call.root = step.root;
   for (std::size_t block = 0; block < tensors.from.size(); ++block) {
     std::int64_t* const from = tensors.from[block].data();
     std::int64_t* const to = tensors.to[block].data();
@@ -396,11 +382,7 @@ void Rounds::make(Player& self, const std::shared_ptr<Group>& group, Call call,
       });
     });
   };
-  const CallLog::Entry entry = group->member->callLog().record(call.signature);
-  auto shared = std::make_shared<Call>(std::move(call));
-  processes_.threads(self.process).slices.loop().post([member = group->member, shared, entry] {
-    member->submit(std::move(*shared), entry);
-  });
+  processes_.submit(self.process, group->member, std::move(call));
 }
 
 void Rounds::report(Player& self, const Error& error) {
