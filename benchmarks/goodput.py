@@ -2,12 +2,13 @@
 
     python benchmarks/goodput.py --seconds 120 --every 60 --json goodput.json
 
-Jobs of four ranks, on two machines of two in one host, take turns; from each but the first a rank is killed:
+Jobs of four ranks, on two machines of two in one host, take turns, without deaths and with a rank killed now and then:
 
-- nobody is killed;
 - reconfigure: the others go on in their processes, a new rank starts and joins (docs/failures.md);
 - torchrun restarts all ranks, which go on from a checkpoint (on gloo they find the first ranks' addresses in the
-  store, and wait for them until their timeout).
+  store, and wait for them until their timeout);
+- torchft on fairring, and on gloo, where torchft is installed: replicas of one rank. The time to join includes the
+  start of the new replica there.
 
 A step is a pause, in place of an accelerator's work, and an all-reduce. The ranks' summands depend only on the step, so
 the parameters show which steps counted: `wrong` counts parameters that do not follow from the steps done. `goodput` is
@@ -30,6 +31,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -305,6 +307,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.05, help="seconds of a step's computing (%(default)s)")
     parser.add_argument("--elements", type=int, default=1 << 20, help="Float32 in an all-reduce (%(default)s)")
     parser.add_argument("--checkpoint", type=int, default=20, help="steps between checkpoints (%(default)s)")
+    parser.add_argument("--jobs", help="of the four, for instance reconfigure,torchrun restarts")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--restarted", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -312,19 +315,28 @@ def main() -> None:
     if options.restarted:
         restarted(options.restarted, job)
         return
-    never = float("inf")
-    jobs: dict[str, Callable[[], Figures]] = {
-        "nobody is killed": lambda: Scheduler(job).run(options.seconds, never),
-        "reconfigure": lambda: Scheduler(job).run(options.seconds, options.every),
-        "torchrun restarts": lambda: torchrun(job, options.seconds, options.every),
+    runs: dict[str, Callable[[float], Figures]] = {
+        "reconfigure": lambda every: Scheduler(job).run(options.seconds, every),
+        "torchrun restarts": lambda every: torchrun(job, options.seconds, every),
     }
+    if find_spec("torchft"):
+        from goodput_torchft import Replicas
+
+        runs["torchft on fairring"] = lambda every: Replicas(job, "fairring").run(options.seconds, every)
+        runs["torchft on gloo"] = lambda every: Replicas(job, "gloo").run(options.seconds, every)
     table = Table("job", "steps", "seconds", "kills", "goodput", "s to the next step", "s to join", "wrong")
-    figures = {name: run() for name, run in jobs.items()}
-    usual = figures["nobody is killed"].steps / figures["nobody is killed"].seconds
-    for name, one in figures.items():
-        times = [f"{statistics.median(all_):.2f}" if all_ else "-" for all_ in (one.after_kill, one.after_join)]
-        goodput = f"{one.steps / one.seconds / usual:.3f}"
-        table.add_row(name, str(one.steps), f"{one.seconds:.1f}", str(one.kills), goodput, *times, str(one.wrong))
+    figures: dict[str, Figures] = {}
+    for name in options.jobs.split(",") if options.jobs else runs:
+        # torchrun's ranks train as those that reconfigure, until one is killed.
+        usual = "reconfigure" if name == "torchrun restarts" else name
+        unharmed = f"{usual}, nobody is killed"
+        figures[unharmed] = figures.get(unharmed) or runs[usual](float("inf"))
+        figures[name] = runs[name](options.every)
+        for row in dict.fromkeys((unharmed, name)):
+            one, per_second = figures[row], figures[unharmed].steps / figures[unharmed].seconds
+            times = [f"{statistics.median(all_):.2f}" if all_ else "-" for all_ in (one.after_kill, one.after_join)]
+            goodput = f"{one.steps / one.seconds / per_second:.3f}"
+            table.add_row(row, str(one.steps), f"{one.seconds:.1f}", str(one.kills), goodput, *times, str(one.wrong))
     Console(width=120).print(table)
     if options.json:
         options.json.write_text(json.dumps({name: vars(one) for name, one in figures.items()}, indent=1))
