@@ -20,6 +20,7 @@
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
 #   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
 #   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
+#   make browse    opens each of its pages in headless Chromium; BROWSE="--pictures DIR" keeps a picture of each
 #   make lint | format | clean
 # PYTHON=python3.12 chooses the Python of new virtual environments.
 SHELL := bash
@@ -56,7 +57,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -304,6 +305,11 @@ smoke-%:
 docs: .venv-docs/.docs
 	@$(STAGE) "documentation" env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 	@echo "to read it with its search: $(PYTHON) -m http.server --directory build/docs"
+
+# Not in `make lint`: a browser is a large package.
+browse: docs
+	@.ci/system-packages chromium
+	@$(STAGE) "documentation in a browser" $(PYTHON) docs/site/browse.py $(BROWSE)
 
 # --- lint
 
