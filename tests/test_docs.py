@@ -85,6 +85,13 @@ def test_the_readme_says_of_five_variables_what_the_table_says() -> None:
     assert set(chosen) <= set(variables(CONFIGURATION, "Variables"))
 
 
+def test_the_variables_that_must_be_equal_on_all_ranks_are_those_that_ranks_compare() -> None:
+    paragraph = re.search(r"^\*\*Equal on all ranks\.\*\*.*$", CONFIGURATION.read_text(), re.MULTILINE)
+    assert paragraph
+    compared = re.findall(r"\b(FAIRRING_\w+)=", config.Config().agreement("1"))
+    assert set(re.findall(r"`(FAIRRING_\w+)`", paragraph[0])) == set(compared)
+
+
 def test_the_readme_stays_short() -> None:
     assert len(README.read_bytes()) <= README_BYTES
 
