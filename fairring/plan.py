@@ -27,7 +27,7 @@ TRANSPORTS = ("tcp", "uv", "shm", "ibv")
 
 def level_names(sites: int) -> tuple[str, ...]:
     """The names of the planner's levels, by number."""
-    return ("machine", "rail", "site" if sites > 1 else "groups")
+    return ("machine", "rail", "site" if sites > 1 else "groups", "clusters")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

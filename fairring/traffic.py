@@ -51,7 +51,7 @@ def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
     if counted is None:
         raise ValueError("only groups of the backend fairring count what they move")
     names = level_names(1)
-    if len(names) - 1 in counted:
+    if names.index("groups") in counted:
         seen = _core.inspect(backend) or {"ranks": []}
         names = level_names(len({rank["site"] for rank in seen["ranks"]}))
     return {names[level]: Moved(**counted[level]) for level in sorted(counted)}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "exchange/transfers.h"
 
@@ -25,23 +26,26 @@ void addCopies(std::vector<Copy>& copies, const Slice& slice, const Range& range
 }
 
 // Uses the places of the owners' contributions, those of each group first. A group's sum replaces this rank's own
-// contribution, where the result belongs anyway, or the first received one.
-void addSums(Sums& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
-  const auto boundsOfGroup = [&](int group) { return boundsOf(group, groups, static_cast<int>(places.size())); };
-  const auto placeOfGroup = [&](int group) {
-    const auto [first, end] = boundsOfGroup(group);
-    return self >= first && self < end ? whole.out : places[static_cast<std::size_t>(first)];
-  };
+// contribution, where the result belongs anyway, or the first received one. So do the sums of groups of groups.
+void addSums(Sums& sums, const Sum& whole, std::vector<std::byte*> places, int self, const std::vector<int>& nested) {
   Reduction undivided = whole.reduction;
   undivided.divisor = 1;
-  for (int group = 0; group < groups; ++group) {
-    sums.open(groups > 1 ? undivided : whole.reduction, placeOfGroup(group), whole.elements);
-    const auto [first, end] = boundsOfGroup(group);
-    for (int owner = first; owner < end; ++owner) sums.add({places[static_cast<std::size_t>(owner)]});
+  for (const int groups : nested) {
+    std::vector<std::byte*> sumsOfGroups;
+    int own = self;
+    for (int group = 0; group < groups; ++group) {
+      const auto [first, end] = boundsOf(group, groups, static_cast<int>(places.size()));
+      const bool isOwn = self >= first && self < end;
+      if (isOwn) own = group;
+      sumsOfGroups.push_back(isOwn ? whole.out : places[static_cast<std::size_t>(first)]);
+      sums.open(undivided, sumsOfGroups.back(), whole.elements);
+      for (int owner = first; owner < end; ++owner) sums.add({places[static_cast<std::size_t>(owner)]});
+    }
+    places = std::move(sumsOfGroups);
+    self = own;
   }
-  if (groups == 1) return;
   sums.open(whole.reduction, whole.out, whole.elements);
-  for (int group = 0; group < groups; ++group) sums.add({placeOfGroup(group)});
+  for (const std::byte* place : places) sums.add({place});
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std
                 std::size_t elementBytes) {
   Layout layout{elements, elementBytes, {}};
   for (const int level : topology.levels()) {
-    LevelLayout entry{.level = level, .groups = level == 1 ? topology.groups() : 1, .rails = {}};
+    LevelLayout entry{.level = level, .groups = {}, .rails = {}};
+    if (level == 1) entry.groups = topology.groups();
     for (Rail& rail : rails.of(level, groupOf(topology, level, rank))) {
       const auto self = std::ranges::find(rail.owners, rank);
       if (self == rail.owners.end()) continue;

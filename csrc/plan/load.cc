@@ -90,7 +90,9 @@ std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {
   for (Load& load : loads) {
     LevelLoad& here = load.levels[few.level];
     here.shards = std::min<std::uint64_t>(here.owners, few.shards);
-    if (!isTop && here.shards < here.owners) load.levels[few.level + 1].rails = here.rails * mostRails;
+    if (isTop || here.shards == here.owners) continue;
+    for (int above = few.level + 1; above < Topology::kLevels; ++above)
+      load.levels[above].rails = here.rails * mostRails;
   }
   sortOutEqual(loads);
   return loads;

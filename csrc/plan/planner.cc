@@ -122,7 +122,7 @@ Planner::Planner(Topology topology, PlannerSettings settings)
   check(settings_.sliceBytes >= kGrainBytes, ErrorKind::Configuration, "FAIRRING_SLICE_SIZE=", settings_.sliceBytes,
         " B; a slice has at least ", kGrainBytes, " B: raise it");
   addCandidates(false);
-  if (topology_.groups() > 1) {
+  if (!topology_.groups().empty()) {
     grouped_ = topology_.inGroups();
     levels_ = grouped_->levels();
     addCandidates(true);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -21,16 +22,34 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
 
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
 
-// As many as leave the busiest rank the fewest messages. Groups that are not equal cut their rails differently, so that
-// one between them has about twice as many.
-int groupsOf(int machines) {
-  int best = 1;
+// Of so many members in so many groups, the messages of the busiest one to the others of its group, and whether the
+// groups differ. Those cut their rails differently, so that one between them has about twice as many.
+struct Grouping {
+  int inside;
+  int times;
+};
+
+Grouping groupingOf(int members, int groups) {
+  return {(members + groups - 1) / groups - 1, members % groups == 0 ? 1 : 2};
+}
+
+// As many groups, or clusters of so many groups, as leave the busiest rank the fewest messages.
+std::vector<int> groupsOf(int machines) {
+  if (machines < Topology::kFewestGrouped) return {};
+  std::vector<int> best;
   int fewest = machines - 1;
-  for (int groups = 2; machines >= Topology::kFewestGrouped && groups <= machines / 2; ++groups) {
-    const int inside = (machines + groups - 1) / groups - 1;
-    const int messages = inside + (machines % groups == 0 ? 1 : 2) * (groups - 1);
-    if (messages < fewest) best = groups;
+  for (int groups = 2; groups <= machines / 2; ++groups) {
+    const auto [inside, times] = groupingOf(machines, groups);
+    const int messages = inside + times * (groups - 1);
+    if (messages < fewest) best = {groups};
     fewest = std::min(fewest, messages);
+    if (machines < Topology::kFewestClustered) continue;
+    for (int clusters = 2; clusters <= groups / 2; ++clusters) {
+      const auto [between, more] = groupingOf(groups, clusters);
+      const int clustered = inside + times * (between + more * (clusters - 1));
+      if (clustered <= fewest) best = {groups, clusters};  // of equal numbers the smallest groups: they have most bytes
+      fewest = std::min(fewest, clustered);
+    }
   }
   return best;
 }
@@ -65,27 +84,37 @@ Topology::Topology(const std::vector<Place>& places) {
     localIndexOf_.push_back(static_cast<int>(ranks.size()));
     ranks.push_back(rank);
   }
+  clusterOf_.assign(machinesOf_.size(), 0);
+  sitesOf_.assign(1, std::vector<int>(machinesOf_.size()));
+  std::iota(sitesOf_.front().begin(), sitesOf_.front().end(), 0);
   if (machinesOf_.size() == 1) groups_ = groupsOf(static_cast<int>(ranksOf_.size()));
 }
 
 Topology Topology::inGroups() const {
   Topology grouped = *this;
-  grouped.groups_ = 1;
-  grouped.machinesOf_.assign(groups_, {});
-  for (int group = 0; group < groups_; ++group) {
-    const auto [first, last] = boundsOf(group, groups_, machines());
-    for (int machine = first; machine < last; ++machine) {
-      grouped.machinesOf_[group].push_back(machine);
-      grouped.siteOf_[machine] = group;
+  grouped.groups_.clear();
+  const auto divide = [](int members, int groups, std::vector<int>& groupOf) {
+    std::vector<std::vector<int>> membersOf(groups);
+    groupOf.resize(members);
+    for (int group = 0; group < groups; ++group) {
+      const auto [first, last] = boundsOf(group, groups, members);
+      for (int member = first; member < last; ++member) {
+        membersOf[group].push_back(member);
+        groupOf[member] = group;
+      }
     }
-  }
+    return membersOf;
+  };
+  grouped.machinesOf_ = divide(machines(), groups_.front(), grouped.siteOf_);
+  grouped.sitesOf_ = divide(groups_.front(), groups_.size() > 1 ? groups_.back() : 1, grouped.clusterOf_);
   return grouped;
 }
 
 std::vector<int> Topology::levels() const {
   std::vector<int> levels{0};
   if (machines() > sites()) levels.push_back(1);
-  if (sites() > 1) levels.push_back(2);
+  if (sites() > clusters()) levels.push_back(2);
+  if (clusters() > 1) levels.push_back(3);
   return levels;
 }
 

@@ -1,9 +1,11 @@
 // The topology: takes facts about every rank and makes levels of groups. Pure arithmetic; immutable.
-// Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world.
+// Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world. With groups of
+// machines in place of the sites, level 2 groups those of a cluster of groups, and level 3 the clusters.
 // Ranks of a group stand in ascending order; machines and sites in the order of their lowest rank. That order is the
 // order of summation, so it is the same on all ranks.
-// Many machines of a site stand in groups: what they sum to is summed group by group, whichever plan is taken, so that
-// a plan may treat the groups as sites (inGroups()) without another result.
+// Many machines of a site stand in groups, and very many groups in clusters: what they sum to is summed group by group,
+// and cluster by cluster, whichever plan is taken, so that a plan may have levels for them (inGroups()) without another
+// result.
 #pragma once
 
 #include <string>
@@ -18,9 +20,10 @@ struct Place {
 
 class Topology {
  public:
-  static constexpr int kLevels = 3;  // machine, rail, site or group of machines
+  static constexpr int kLevels = 4;  // machine, rail, site or group of machines, cluster of groups
   static constexpr int kSiteLevel = 2;
-  static constexpr int kFewestGrouped = 8;  // machines; of fewer, groups would save hardly a message
+  static constexpr int kFewestGrouped = 8;      // machines; of fewer, groups would save hardly a message
+  static constexpr int kFewestClustered = 256;  // machines; of fewer, the steps would take longer than the messages
 
   // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
   explicit Topology(const std::vector<Place>& places);
@@ -36,10 +39,14 @@ class Topology {
   int siteOf(int machine) const { return siteOf_[machine]; }
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
   const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }
+  int clusters() const { return static_cast<int>(sitesOf_.size()); }  // 1 where there are none
+  int clusterOf(int site) const { return clusterOf_[site]; }
+  const std::vector<int>& sitesOf(int cluster) const { return sitesOf_[cluster]; }
 
-  // How many groups of machines there are, side by side and nearly equal; 1 where the machines are not grouped.
-  int groups() const { return groups_; }
-  Topology inGroups() const;  // the same ranks and machines, with the groups in place of the one site
+  // How many groups of machines there are, and then how many clusters of these, side by side and nearly equal
+  // (boundsOf()). Empty where the machines are not grouped, without the clusters where there are none.
+  const std::vector<int>& groups() const { return groups_; }
+  Topology inGroups() const;  // the same ranks and machines, with groups and clusters in place of the one site
 
   // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
   // staging even where a machine has one rank).
@@ -52,7 +59,9 @@ class Topology {
   std::vector<int> siteOf_;
   std::vector<std::vector<int>> ranksOf_;
   std::vector<std::vector<int>> machinesOf_;
-  int groups_ = 1;
+  std::vector<int> clusterOf_;             // by site
+  std::vector<std::vector<int>> sitesOf_;  // by cluster
+  std::vector<int> groups_;
 };
 
 // The members of one of so many groups of so many members: from the first to before the last.
