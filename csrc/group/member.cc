@@ -52,7 +52,7 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
   const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology), {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes,
-                                       rowsOnDevice(rowsOf(settings), rails), grainBytes});
+                                       rowsOnDevice(rowsOf(settings), rails), grainBytes, false});
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {

@@ -29,22 +29,13 @@ constexpr std::uint64_t kMostOverlappedSlices = 16;
 constexpr std::uint64_t kWeightedPartBytes = 80 << 10;  // of a slice; smaller ones tell nothing of a link's rate
 constexpr std::uint64_t kMostWeightedSlices = 64;       // whose owners of little send first and receive afterwards
 constexpr std::uint64_t kWeightedSlicesInFlight = 6;    // fewer leave a link idle
+constexpr double kCoreBytesPerSecond = 1.25e9;          // each way at once, by the one core of a rank: assumed, of TCP
+constexpr double kLeastCutsShare = 0.9;  // of the predicted time: what is in no cost row makes good the rest
+constexpr double kCoreShare = 0.97;      // of what it does for one slice, no other slice overlaps: assumed
 
 // The size of each of so many nearly equal slices.
 std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
   return std::max(grainBytes, roundUp(ceilOf(bytes, slices), grainBytes));
-}
-
-// The slice sizes worth comparing for a call: in nearly equal slices, as few as possible or somewhat more.
-std::vector<std::uint64_t> sliceSizes(std::uint64_t bytes, std::uint64_t largestSliceBytes, std::uint64_t cuts,
-                                      std::uint64_t grainBytes) {
-  const std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, largestSliceBytes));
-  const std::uint64_t most = std::max(fewest, cuts);
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t count = fewest; count <= most; ++count) {
-    sizes.push_back(std::min(largestSliceBytes, sizeOf(bytes, count, grainBytes)));
-  }
-  return sizes;
 }
 
 int mostOwners(const Topology& topology, int level) {
@@ -88,6 +79,16 @@ int hopsOf(const Step& relay, int owners) {
   int hops = 0;
   for (std::int64_t reached = 1, last = 1; reached < owners; ++hops) reached += last *= relay.shards;
   return std::max(hops, 1);
+}
+
+// Of the core that handles messages, copies and sums; bytes pass it no slower than it can. In a machine ranks only wait
+// for one another, and on one of a single rank, which has no messages, tensors need no copies.
+double coreSecondsOf(const StepWork& work, const CostRow& row, int network) {
+  const double sums = static_cast<double>(work.summedBytes) / row.summedBytesPerSecond;
+  const auto bytes = static_cast<double>(work.bytes);
+  if (network == 0) return work.messages == 0 ? 0 : bytes / row.bytesPerSecond + sums;
+  return row.perMessageSeconds * static_cast<double>(work.messages) +
+         bytes / std::max(row.bytesPerSecond, kCoreBytesPerSecond) + sums;
 }
 
 // The work of the rank that takes longest.
@@ -304,13 +305,15 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
     const int network = networkOf(candidate, step.level);
     const CostRow& row = settings_.rows[network];
     levels[network].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
-    levels[network].throughput += secondsOf(busiest(candidate.loads, step, sliceBytes, row, meanWorkOf), row);
+    const StepWork mean = busiest(candidate.loads, step, sliceBytes, row, meanWorkOf);
+    levels[network].throughput += secondsOf(mean, row);
+    if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(mean, row, network);
     if (step.verb == Verb::Relay)
       levels[network].passedOn = levels[network].slowest * (hopsOf(step, mostOwners(topology_, step.level)) - 1);
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
   for (std::size_t level = 0; level < levels.size(); ++level) {
-    const auto [slowest, passedOn, mean] = levels[level];
+    const auto [slowest, passedOn, mean, core] = levels[level];
     const double busy = std::max(mean - shared[level], (slowest - shared[level]) / atOnce);
     levels[level].throughput = std::max(busy, (slowest + passedOn) / static_cast<double>(inFlight));
   }
@@ -321,12 +324,15 @@ double Planner::predictSeconds(const Plan& plan, std::uint64_t bytes, std::uint6
   return predict(candidateOf(plan), bytes, sliceBytes);
 }
 
+// Levels work on different slices at the same time, but one core handles a rank's messages, copies and sums.
 double Planner::predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const {
   const std::uint64_t slices = std::max<std::uint64_t>(1, ceilOf(bytes, sliceBytes));
   const std::vector<LevelSeconds> full = levelSeconds(candidate, std::min(bytes, sliceBytes));
   const std::vector<LevelSeconds> last = levelSeconds(candidate, bytes - (slices - 1) * sliceBytes);
   const auto largest = std::ranges::max_element(full, {}, &LevelSeconds::throughput) - full.begin();
-  double seconds = static_cast<double>(slices - 1) * full[largest].throughput + last[largest].slowest;
+  double core = 0;
+  for (const LevelSeconds& level : full) core += kCoreShare * level.core;
+  double seconds = static_cast<double>(slices - 1) * std::max(full[largest].throughput, core) + last[largest].slowest;
   for (std::size_t level = 0; level < full.size(); ++level) {
     if (level != static_cast<std::size_t>(largest)) seconds += full[level].slowest;
     seconds += last[level].passedOn;
@@ -360,14 +366,28 @@ std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t byt
 
 Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes) const {
   Sized best{0, std::numeric_limits<double>::infinity()};
-  const std::uint64_t grain = settings_.sliceGrainBytes;
-  for (const std::uint64_t sliceBytes :
-       sliceSizes(bytes, candidate.largestSliceBytes, cutsOf(candidate, bytes), grain)) {
+  const std::uint64_t usual = std::max<std::uint64_t>(1, ceilOf(bytes, candidate.largestSliceBytes));
+  const std::uint64_t most = std::max(usual, cutsOf(candidate, bytes));
+  for (std::uint64_t slices = fewestSlices(candidate, bytes); slices <= most; ++slices) {
+    const std::uint64_t cut = sizeOf(bytes, slices, settings_.sliceGrainBytes);
+    const std::uint64_t sliceBytes = slices < usual ? cut : std::min(candidate.largestSliceBytes, cut);
     const double seconds = predict(candidate, bytes, sliceBytes);
     if (seconds < best.seconds) best = {sliceBytes, seconds};
   }
-  best.sliceBytes = std::min(best.sliceBytes, sizeOf(bytes, leastCutsOf(candidate, bytes), grain));
-  return best;
+  const std::uint64_t least = sizeOf(bytes, leastCutsOf(candidate, bytes), settings_.sliceGrainBytes);
+  if (least >= best.sliceBytes) return best;
+  return {least, std::max(best.seconds, kLeastCutsShare * predict(candidate, bytes, least))};
+}
+
+// Larger slices than usual are none too large where staging holds the whole call at once.
+std::uint64_t Planner::fewestSlices(const Candidate& candidate, std::uint64_t bytes) const {
+  std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, candidate.largestSliceBytes));
+  for (std::uint64_t fewer = fewest - 1; fewer > 0; fewest = fewer--) {
+    const std::uint64_t sliceBytes = sizeOf(bytes, fewer, settings_.sliceGrainBytes);
+    if (sliceBytes > settings_.sliceBytes || fewer * stagingOf(candidate, sliceBytes) > stagingFor(candidate.plan))
+      break;
+  }
+  return fewest;
 }
 
 Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) const {

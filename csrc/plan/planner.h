@@ -40,9 +40,10 @@ struct StepWork {  // of one rank, in one step of a slice or in several
 struct PlannerSettings {
   std::uint64_t totalMemoryBytes;  // FAIRRING_TOTAL_MEMORY: staging of one rank and group
   std::uint64_t sliceBytes;        // FAIRRING_SLICE_SIZE: upper bound of a slice
-  std::vector<CostRow> rows;       // by level
+  std::vector<CostRow> rows;       // by level, groups of machines aside
   std::uint64_t sliceGrainBytes =
-      kGrainBytes;  // slices are multiples of it, but for a call's last, if the memory allows
+      kGrainBytes;         // slices are multiples of it, but for a call's last, if the memory allows
+  bool coreCopies = true;  // the core that handles a rank's messages also carries out level 0; false: a device does
 };
 
 // The grain with which the ranks of every machine have equal shards of a slice.
@@ -145,6 +146,7 @@ class Planner {
     double slowest = 0;     // of a rank that owns a shard
     double passedOn = 0;    // from when the first rank has it until the last one has
     double throughput = 0;  // from one slice to the next, where several are in flight
+    double core = 0;        // of the mean rank's core, which all levels share
   };
 
   void addCandidates(bool grouped);
@@ -172,6 +174,7 @@ class Planner {
   std::uint64_t leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   std::uint64_t cutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
+  std::uint64_t fewestSlices(const Candidate& candidate, std::uint64_t bytes) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;
   std::vector<LevelSeconds> levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "plan/cost_rows.h"
+#include "plan/grain.h"
 #include "plan_machines.h"
 
 namespace fairring {
@@ -244,6 +245,25 @@ EqualSlices equalSlices(const Topology& topology, std::uint64_t grainBytes, std:
   return counts;
 }
 
+// A rank of a large world handles many messages for each slice, on the core that copies and sums.
+TEST(SliceSize, IsTheWholeCallWhereTheCoreIsLongerBusyWithMessagesThanSlicesOverlap) {
+  const auto slices = [](int machines, double bytesPerSecond) {
+    std::vector<CostRow> rows = builtInRows("tcp");
+    rows[1].bytesPerSecond = bytesPerSecond;
+    const Planner planner(onOneSite(std::vector<int>(machines, 8)), {50 * kMiB, 25 * kMiB, rows});
+    return ceilOf(25 * kMiB, planner.choose(25 * kMiB, 1).sliceElements);
+  };
+  EXPECT_EQ(slices(128, 1.5e9), 1);
+  EXPECT_EQ(slices(1024, 1.5e9), 1);
+  EXPECT_EQ(slices(2, 1.5e9), 4);    // few messages
+  EXPECT_EQ(slices(128, 1.5e7), 4);  // a call waits for its link
+}
+
+TEST(SliceSize, LeavesSeveralInFlightWhereStagingDoesNotHoldTheCall) {
+  const Planner planner(onOneSite(std::vector<int>(128, 8)), {50 * kMiB, 25 * kMiB, builtInRows("tcp")});
+  EXPECT_LE(4 * planner.choose(400 * kMiB, 1).sliceStagingBytes, 50 * kMiB);
+}
+
 TEST(SliceSize, OfADeviceGivesTheRanksOfAMachineEqualShardsButForACallsLastSlice) {
   const std::uint64_t embedding = 50257ULL * 768 * 4;
   const std::uint64_t matrix = 4096ULL * 4096 * 2;
@@ -341,6 +361,23 @@ TEST(GroupedRails, TakeTheTimeOfBothTheirLevelsAndTheRowOfTheRails) {
   const Planner planner(onOneSite(std::vector<int>(64, 1)), onlyNetwork);
   EXPECT_NEAR(planner.predictSeconds(kGrouped, 6400, 6400), 4 * (1 + 0.07), 1e-9);
   EXPECT_NEAR(planner.predictSeconds(kGrouped, 3 * 6400, 6400), 3 * 4 * (1 + 0.07), 1e-9);
+}
+
+TEST(ClusteredRails, CarryTheBytesOfTwoShotInFewerMessagesStill) {
+  const Planner planner(onOneSite(std::vector<int>(1024, 1)), settings(1024 * kMiB));
+  const std::uint64_t bytes = 64 * 1024 * 100;
+  const Forecast flat = forecastOf(planner, kTwoShot, bytes);
+  const Forecast clustered = forecastOf(planner, hierarchicalPlan({0, 1, 2, 3}, false), bytes);
+  ASSERT_EQ(flat.slices, clustered.slices);
+  EXPECT_EQ(flat.levels[1].messages, flat.slices * 2 * 1023);
+  std::uint64_t messages = 0;
+  double moved = 0;
+  for (const int level : {1, 2, 3}) {
+    messages += clustered.levels[level].messages;
+    moved += static_cast<double>(clustered.levels[level].bytes);
+  }
+  EXPECT_EQ(messages, clustered.slices * 2 * (7 + 7 + 15));
+  EXPECT_NEAR(moved, static_cast<double>(flat.levels[1].bytes), 0.01 * moved);
 }
 
 TEST(GroupedRails, AreNoCandidateOfFewMachines) {
