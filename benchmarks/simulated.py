@@ -11,6 +11,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 LEFT, RIGHT, TOP, BOTTOM = 70, 560, 50, 330  # of the axes, in the picture's units
 MACHINES, MILLISECONDS = (8.0, 1024.0), (0.05, 1000.0)
 COLOURS = {"10": "#888", "100": "#1f6f9f", "400": "#b3434f"}  # by Gbit/s
+FLAT = "#d08a2e"
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,15 @@ class Curve:
     @property
     def style(self) -> str:
         size, _, rate = self.name.partition(", ")
-        dashes = ' stroke-dasharray="6 4"' if size == "4 KiB" else ""
-        return f'stroke="{COLOURS[rate.split()[0]]}"{dashes}'
+        dashes = ' stroke-dasharray="6 4"' if size.endswith("4 KiB") else ""
+        colour = FLAT if size.startswith("flat") else COLOURS[rate.split()[0]]
+        return f'stroke="{colour}"{dashes}'
 
 
 def curves() -> list[Curve]:
     """The curves of the table, one for each column. A dash was not simulated."""
-    section = (DOCS / "simulation.md").read_text().partition("## Curves\n")[2].partition("\n## ")[0]
-    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    table = (DOCS / "simulation.md").read_text().partition("## Curves\n")[2].partition("\n|")[2].partition("\n\n")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
     head, _, *rows = lines
     return [
         Curve(name, tuple((float(row[0]), float(row[column])) for row in rows if row[column] != "-"))
