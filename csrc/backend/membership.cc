@@ -199,18 +199,27 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
     ownStore_ = store;
   }
   TorchKeyValue keys(store);
-  const auto end = Clock::now() + timeout;
+  const auto begin = Clock::now();
+  const auto end = begin + timeout;
   std::chrono::milliseconds pause = kFirstWait;
-  auto allAlive = Clock::now();  // as far as is known
+  auto allAlive = begin;               // as far as is known
+  auto naming = begin + kLongestWait;  // of who is missing: seldom, for it asks the store much in a large group
   for (std::int64_t generation = bootstrap_->generation();;) {
-    const Bootstrap::Look look = bootstrap_->look(keys);
-    note(look.state == Bootstrap::State::Met ? std::vector<int>() : look.ranks);
+    Bootstrap::Look look = bootstrap_->look(keys);
+    const bool isMissing = look.state == Bootstrap::State::Missing;
+    const auto now = Clock::now();
+    const bool isOver = timeout != c10d::Store::kNoTimeout && now >= end;
+    if (isMissing && (isOver || now >= naming)) {
+      look.ranks = bootstrap_->missing(keys);
+      naming = now + (now - begin);
+    }
+    if (!isMissing || !look.ranks.empty()) note(look.ranks);
     if (look.state == Bootstrap::State::Met) return;
     if (look.state == Bootstrap::State::MovedOn) continue;
     const bool another = std::exchange(generation, bootstrap_->generation()) != generation;
-    if (look.state == Bootstrap::State::Missing || another) allAlive = Clock::now();
-    if (Clock::now() - allAlive >= waiting.forDead) throw Failure(died(look.ranks));
-    if (timeout != c10d::Store::kNoTimeout && Clock::now() >= end) throw Failure(missedRanks(look.ranks, timeout));
+    if (isMissing || another) allAlive = now;
+    if (now - allAlive >= waiting.forDead) throw Failure(died(look.ranks));
+    if (isOver && !look.ranks.empty()) throw Failure(missedRanks(look.ranks, timeout));
     making.unlock();
     pauseUnlessAborted(pause);
     making.lock();

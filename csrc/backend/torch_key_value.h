@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -19,6 +20,16 @@ class TorchKeyValue final : public KeyValue {
   std::string get(const std::string& key) override { return store_->get_to_str(key); }
   void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
   std::int64_t add(const std::string& key, std::int64_t amount) override { return store_->add(key, amount); }
+
+  bool hasAll(std::span<const std::string> keys) override { return store_->check({keys.begin(), keys.end()}); }
+
+  std::vector<std::string> getAll(std::span<const std::string> keys) override {
+    if (!store_->hasExtendedApi()) return KeyValue::getAll(keys);
+    std::vector<std::string> texts;
+    for (const auto& value : store_->multiGet({keys.begin(), keys.end()}))
+      texts.emplace_back(value.begin(), value.end());
+    return texts;
+  }
 
   std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
     const std::vector<std::uint8_t> now = store_->compareSet(key, bytesOf(expected), bytesOf(desired));

@@ -37,11 +37,18 @@ Bootstrap::Bootstrap(KeyValue& store, BootstrapOptions options, BootstrapSteps s
 
 std::string Bootstrap::key(const std::string& name) const { return concat("fairring/", generation(), "/", name); }
 
-std::string Bootstrap::factsKey(int rank) const { return key(concat(rank, "/facts")); }
+std::vector<std::string> Bootstrap::factsKeys() const {
+  std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(options_.size));
+  for (int rank = 0; rank < options_.size; ++rank) keys.push_back(key(concat(rank, "/facts")));
+  return keys;
+}
 
+// A rank does this once in a generation: after an accident it sits in another (seating.h). So it is counted once.
 void Bootstrap::publish(KeyValue& store) {
   const RankFacts facts = steps_.listen(generation(), agreeOnSecret(store));
-  store.set(factsKey(options_.rank), toText(facts));  // last: who reads it may connect at once
+  store.set(key(concat(options_.rank, "/facts")), toText(facts));  // last: who reads it may connect at once
+  store.add(key("there"), 1);                                      // on the same connection: answered once they are
 }
 
 Secret Bootstrap::agreeOnSecret(KeyValue& store) const {
@@ -51,17 +58,15 @@ Secret Bootstrap::agreeOnSecret(KeyValue& store) const {
 
 Bootstrap::Look Bootstrap::look(KeyValue& store) {
   if (!facts_.empty()) return {State::Met, {}};
-  while (there_ < options_.size && store.has(factsKey(there_))) ++there_;
+  const bool allThere = store.add(key("there"), 0) >= options_.size;
   if (seating_.isClosed(store)) {
     steps_.stopListening();
     seating_.moveOn(store);
-    there_ = 0;
     publish(store);
     return {State::MovedOn, {}};
   }
   if (const Error failure = failureIn(store, errorKey(), options_)) throw Failure(failure);
-  if (there_ < options_.size) return {State::Missing, missingRanks(store)};
-  return takeFacts(store);
+  return allThere ? takeFacts(store) : Look{State::Missing, {}};
 }
 
 Error Bootstrap::failureIn(KeyValue& store, const std::string& errorKey, const BootstrapOptions& options) {
@@ -72,30 +77,31 @@ Error Bootstrap::failureIn(KeyValue& store, const std::string& errorKey, const B
       ": the group failed before this rank was connected to the others: ", errors.substr(0, errors.find(kErrorEnd)));
 }
 
-std::vector<int> Bootstrap::missingRanks(KeyValue& store) const {
-  std::vector<int> missing;
-  for (int rank = there_; rank < options_.size; ++rank) {
-    if (!store.has(factsKey(rank))) missing.push_back(rank);
-  }
-  return missing;
+// Halves what has a missing one until it is one.
+std::vector<int> Bootstrap::missing(KeyValue& store) const {
+  const std::vector<std::string> keys = factsKeys();
+  std::vector<int> ranks;
+  const auto search = [&](const auto& self, std::size_t first, std::size_t count) -> void {
+    if (store.hasAll(std::span(keys).subspan(first, count))) return;
+    if (count == 1) return ranks.push_back(static_cast<int>(first));
+    self(self, first, count / 2);
+    self(self, first + count / 2, count - count / 2);
+  };
+  search(search, 0, keys.size());
+  return ranks;
 }
 
 Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   std::vector<RankFacts> facts;
   facts.reserve(static_cast<std::size_t>(options_.size));
-  for (int rank = 0; rank < options_.size; ++rank) {
-    const std::string text = store.get(factsKey(rank));
-    facts.push_back(valueOf<RankFacts>(text, ErrorKind::Connection, "the store holds facts of rank ", rank,
+  for (const std::string& text : store.getAll(factsKeys())) {
+    facts.push_back(valueOf<RankFacts>(text, ErrorKind::Connection, "the store holds facts of rank ", facts.size(),
                                        " that are not of this version of fairring: '", shownOf(text),
                                        "'; use the same version on all ranks"));
   }
   // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
   steps_.checkFacts(facts);
-  Look look{State::Dead, {}};
-  for (int rank = 0; rank < options_.size; ++rank) {
-    if (rank != options_.rank && steps_.refuses(facts[static_cast<std::size_t>(rank)])) look.ranks.push_back(rank);
-  }
-  if (!look.ranks.empty()) return look;
+  if (std::vector<int> dead = deadRanks(facts); !dead.empty()) return {State::Dead, std::move(dead)};
   // Before any rank is connected to: a rank whose first call has ended knows that this is there.
   if (store.add(key("met"), 1) == options_.size) {
     store.set(allMetKey(), "1");
@@ -103,6 +109,17 @@ Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
   }
   facts_ = std::move(facts);
   return {State::Met, {}};
+}
+
+// The next rank first: if all began with the same one, its listener would have to answer everybody at once.
+std::vector<int> Bootstrap::deadRanks(const std::vector<RankFacts>& facts) const {
+  std::vector<int> dead;
+  for (int step = 1; step < options_.size; ++step) {
+    const int rank = (options_.rank + step) % options_.size;
+    if (steps_.refuses(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
+  }
+  std::ranges::sort(dead);
+  return dead;
 }
 
 }  // namespace fairring

@@ -2,12 +2,12 @@
 // and again, at the pace that it likes, until all have met.
 //
 // Made with the group: takes a seat in a generation (seating.h), agrees on the secret with the ranks that are there
-// (the first to come draws it), has this rank listen, and publishes its facts. Each look() then says who is missing,
-// and takes the facts of all once they are there. Where an accident has closed the generation, a look moves on to a
-// later one.
+// (the first to come draws it), has this rank listen, and publishes its facts. Each look() then says whether ranks are
+// missing, and takes the facts of all once they are there. Where an accident has closed the generation, a look moves on
+// to a later one. A look asks the store a few questions, however many ranks there are: one store serves them all.
 //
 // Store keys, under the group's prefix: those of seating.h, and "fairring/<generation>/...": "secret", "<rank>/facts",
-// "error", "met", how many ranks have taken the facts, and "all", once all have.
+// "there", how many ranks have published them, "error", "met", how many have taken the facts, and "all", once all have.
 //
 // One thread at a time; key() and generation() any.
 #pragma once
@@ -45,14 +45,14 @@ struct BootstrapSteps {
 class Bootstrap {
  public:
   enum class State : std::uint8_t {
-    Missing,  // `ranks` have not published their facts in this generation
+    Missing,  // some have not published their facts in this generation: missing() names them
     Dead,     // nobody listens where `ranks` did
     MovedOn,  // the generation was closed: begun anew in a later one
     Met,
   };
   struct Look {
     State state;
-    std::vector<int> ranks;
+    std::vector<int> ranks;  // the dead ones
   };
 
   Bootstrap(KeyValue& store, BootstrapOptions options, BootstrapSteps steps, Departures& departures);
@@ -60,6 +60,9 @@ class Bootstrap {
   // Throws Failure: the group has failed (PeerLeft), facts that do not go together, a store that something else writes
   // to.
   Look look(KeyValue& store);
+
+  // The ranks that have not published their facts in this generation. Asks the store some dozen questions for each.
+  std::vector<int> missing(KeyValue& store) const;
 
   // The error of a group that has failed before this rank was connected to the others; empty where the store holds
   // none. Any thread that may use that store.
@@ -77,14 +80,13 @@ class Bootstrap {
  private:
   void publish(KeyValue& store);
   Secret agreeOnSecret(KeyValue& store) const;
-  std::string factsKey(int rank) const;
-  std::vector<int> missingRanks(KeyValue& store) const;
+  std::vector<std::string> factsKeys() const;  // by rank
   Look takeFacts(KeyValue& store);
+  std::vector<int> deadRanks(const std::vector<RankFacts>& facts) const;
 
   const BootstrapOptions options_;
   const BootstrapSteps steps_;
   Seating seating_;
-  int there_ = 0;  // so many ranks, from the first on, have published their facts
   std::vector<RankFacts> facts_;
 };
 

@@ -2,8 +2,11 @@
 // Implementations say which threads may call them; all throw what the store throws.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace fairring {
 
@@ -16,6 +19,15 @@ class KeyValue {
 
   virtual bool has(const std::string& key) = 0;
   virtual std::string get(const std::string& key) = 0;  // of a key that is there
+  // The same for several keys; one question, where the store can be asked so.
+  virtual bool hasAll(std::span<const std::string> keys) {
+    return std::ranges::all_of(keys, [this](const std::string& key) { return has(key); });
+  }
+  virtual std::vector<std::string> getAll(std::span<const std::string> keys) {
+    std::vector<std::string> values;
+    for (const std::string& key : keys) values.push_back(get(key));
+    return values;
+  }
   // May return before it has happened; it has when this connection's next question is answered.
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Sets the key if it holds `expected`, or is not there and `expected` is empty; returns what it holds then.

@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -340,34 +341,106 @@ TEST(Bootstrap, RanksThatLeaveInGoodOrderMeetInTheSameGenerationEachTime) {
   }
 }
 
+std::unique_ptr<Bootstrap> bootstrapOf(KeyValue& store, int rank, int size, Departures& departures) {
+  const auto listen = [rank](std::int64_t, const Secret&) {
+    RankFacts facts;
+    facts.place.machine = facts.hostname = facts.settings = "equal";
+    facts.addresses = {"::"};
+    facts.port = 1 + rank;
+    return facts;
+  };
+  BootstrapSteps steps{.listen = listen,
+                       .stopListening = [] {},
+                       .checkFacts = [](const std::vector<RankFacts>&) {},
+                       .refuses = [](const RankFacts&) { return false; }};
+  BootstrapOptions options{.name = "g", .rank = rank, .size = size, .secret = {}};
+  return std::make_unique<Bootstrap>(store, std::move(options), std::move(steps), departures);
+}
+
 TEST(Bootstrap, WhenAllHaveMetTheStoreSaysSo) {
   Map map;
   Departures departures;
   std::deque<LateStore> stores;
   for (int rank = 0; rank < 3; ++rank) stores.emplace_back(map);
   std::vector<std::unique_ptr<Bootstrap>> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    const auto listen = [rank](std::int64_t, const Secret&) {
-      RankFacts facts;
-      facts.place.machine = facts.hostname = facts.settings = "equal";
-      facts.addresses = {"::"};
-      facts.port = 1 + rank;
-      return facts;
-    };
-    const BootstrapSteps steps{.listen = listen,
-                               .stopListening = [] {},
-                               .checkFacts = [](const std::vector<RankFacts>&) {},
-                               .refuses = [](const RankFacts&) { return false; }};
-    ranks.push_back(std::make_unique<Bootstrap>(stores[static_cast<std::size_t>(rank)],
-                                                BootstrapOptions{.name = "g", .rank = rank, .size = 3, .secret = {}},
-                                                steps, departures));
-  }
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.push_back(bootstrapOf(stores[static_cast<std::size_t>(rank)], rank, 3, departures));
   for (LateStore& store : stores) store.has("");  // so that the facts are there, which each has set last
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     while (ranks[rank]->look(stores[rank]).state != Bootstrap::State::Met) {
     }
     EXPECT_EQ(map.contains(ranks[rank]->allMetKey()), rank + 1 == ranks.size());
   }
+}
+
+// Asked for several keys at once, it counts one question.
+class CountedStore final : public KeyValue {
+ public:
+  explicit CountedStore(Map& map) : map_(map) {}
+
+  bool has(const std::string& key) override { return entries().contains(key); }
+  std::string get(const std::string& key) override { return entries().at(key); }
+  void set(const std::string& key, const std::string& value) override { entries()[key] = value; }
+  bool hasAll(std::span<const std::string> keys) override {
+    const Map& all = entries();
+    return std::ranges::all_of(keys, [&](const std::string& key) { return all.contains(key); });
+  }
+  std::vector<std::string> getAll(std::span<const std::string> keys) override {
+    const Map& all = entries();
+    std::vector<std::string> values;
+    for (const std::string& key : keys) values.push_back(all.at(key));
+    return values;
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    std::string& value = entries()[key];
+    value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
+    return std::stoll(value);
+  }
+  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
+    std::string& value = entries()[key];
+    if (value == expected) value = desired;
+    return value;
+  }
+
+  int questions = 0;
+
+ private:
+  Map& entries() {
+    ++questions;
+    return map_;
+  }
+
+  Map& map_;
+};
+
+TEST(Bootstrap, ARankAsksTheStoreAsOftenInALargeGroupAsInASmallOne) {
+  const auto questions = [](int size) {
+    Map map;
+    Departures departures;
+    CountedStore store(map);
+    std::vector<std::unique_ptr<Bootstrap>> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(bootstrapOf(store, rank, size, departures));
+    const int before = store.questions;
+    for (const auto& rank : ranks) EXPECT_EQ(rank->look(store).state, Bootstrap::State::Met);
+    EXPECT_LE(before, 10 * size);
+    return (store.questions - before - 2) / size;  // the last one also says that all have met
+  };
+  EXPECT_EQ(questions(3), questions(300));
+}
+
+TEST(Bootstrap, NamesWhoIsMissingWithoutAskingForEach) {
+  constexpr int kSize = 512;
+  Map map;
+  Departures departures;
+  CountedStore store(map);
+  std::vector<std::unique_ptr<Bootstrap>> ranks;
+  for (int rank = 0; rank < kSize; ++rank) {
+    if (rank != 7 && rank != 500) ranks.push_back(bootstrapOf(store, rank, kSize, departures));
+  }
+  EXPECT_EQ(ranks.front()->look(store).state, Bootstrap::State::Missing);
+  store.questions = 0;
+  EXPECT_EQ(ranks.front()->missing(store), (std::vector{7, 500}));
+  EXPECT_LE(store.questions, 40);
 }
 
 // A rank's processes, one after the other; a process makes the group again after an error, as a program that catches

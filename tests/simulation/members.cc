@@ -149,6 +149,8 @@ void Members::meet(Self& self, Time pause) {
   Bootstrap::Look look{};
   try {
     look = self.bootstrap->look(*store_);
+    if (look.state == Bootstrap::State::Missing && now() >= self.meetingEnds)
+      look.ranks = self.bootstrap->missing(*store_);
   } catch (const Failure& failure) {
     return failed(self, failure.error());
   }
