@@ -78,6 +78,7 @@ class Sweep {
     partial.divisor = 1;
     std::vector<std::vector<std::byte>> sums;
     std::vector<std::pair<int, Input>> present;  // by place among all members
+    present.reserve(present_.size());
     for (const std::size_t index : present_) present.emplace_back(static_cast<int>(index), inputOf(index));
     auto members = static_cast<int>(next_.size());
     for (const int groups : sum_.groups) {

@@ -138,7 +138,7 @@ TEST(GroupedRails, HaveTheSameBitsAsEveryOtherPlan) {
 }
 
 TEST(ClusteredRails, HaveTheSameBitsAsEveryOtherPlan) {
-  constexpr int kMachines = 257;                                                // groups and clusters of unequal sizes
+  constexpr int kMachines = 257;                                               // groups and clusters of unequal sizes
   const std::vector<std::vector<float>> inputs = randomInputs(kMachines, 20);  // two grains
   std::set<std::string> plans;
   for (const auto& rows : {rowsWith(0, 1e6), rowsWith(1e-4, 1e9)}) {
