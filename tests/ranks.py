@@ -146,7 +146,7 @@ class Ranks:
 
     def is_stopped(self, rank: int) -> bool:
         """Whether a signal has stopped the rank's process."""
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended, the second one between open and read
             return Path(f"/proc/{self._processes[rank].pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         return False
 
