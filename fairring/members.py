@@ -74,7 +74,11 @@ def shrink_group(
 
     torch registers it for one kind of device: that which the group is bound to (`device_id=`), or else the CPU. The
     arguments are torch's, and so are the errors.
+
+    Works without the old group's store too, if the process that held it has ended. The new group then has a store of
+    this rank's own: no further group can be made by way of it, but the new one can be shrunk again.
     """
+    _leave_a_store_that_has_gone(dist.distributed_c10d._get_default_group() if group is None else group)
     made: Any = dist.shrink_group(ranks_to_exclude, group, **options)
     types = made._device_types
     backend = made._get_backend(types[0])
@@ -83,6 +87,19 @@ def shrink_group(
             made._register_backend(torch.device(device), kind, backend)
     shrunk: dist.ProcessGroup = made
     return shrunk
+
+
+def _leave_a_store_that_has_gone(group: dist.ProcessGroup) -> None:
+    """torch connects the new group to the old one's store once more, and waits for it as long as the store's timeout.
+
+    By then the old group has been destroyed, so an error comes too late.
+    """
+    world: Any = dist.distributed_c10d._world
+    name, store = world.pg_map[group]
+    try:
+        store.check(["fairring"])  # the connection of a holder that has ended is broken
+    except RuntimeError:
+        world.pg_map[group] = (name, dist.HashStore())
 
 
 def _backend(group: dist.ProcessGroup | None) -> object:

@@ -1,7 +1,9 @@
-"""shrink_group when its own members die, do not come, or make calls meanwhile."""
+"""shrink_group when its own members die, the store's holder among them, do not come, or make calls meanwhile."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -86,4 +88,74 @@ def test_calls_under_way_end_with_an_error_where_that_is_asked_for() -> None:
     ranks = _three()
     assert ranks.run(_call_and_shrink, on=[0, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
     assert ranks.run(_shrink, [1], on=[0]) == [(0, 1, 1.0)]
+    ranks.kill()
+
+
+HELD: list[dist.Store] = []
+SECONDS_WITHOUT_STORE = 3
+
+
+def _hold_a_store(_rank: int) -> int:
+    timeout = timedelta(seconds=SECONDS_WITHOUT_STORE)
+    HELD[:] = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout)]
+    return HELD[0].port
+
+
+def _init_with_the_store_of_rank_0(rank: int, port: int) -> None:
+    timeout = timedelta(seconds=SECONDS_WITHOUT_STORE)
+    store = HELD[0] if rank == 0 else dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=3)
+    assert all_reduce_ones(rank, 5) == 15
+
+
+def _init_as_torchrun_has_it(rank: int, port: int) -> None:
+    """The store is the agent's, another process's, and rank 0 is as much its client as the others."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "3"}
+    dist.init_process_group("fairring")
+    assert all_reduce_ones(rank, 5) == 15
+
+
+def _without_rank_0(ranks: Ranks) -> None:
+    ranks._processes[0].kill()
+    ranks._processes[0].join()
+
+
+def _shrink_by_members(rank: int, excluded: list[int]) -> tuple[int, int, float]:
+    members.shrink_group(excluded, shrink_flags=c10d.SHRINK_ABORT)
+    return dist.get_rank(), dist.get_world_size(), all_reduce_ones(rank, 1)
+
+
+@pytest.fixture
+def without_store() -> Iterator[Ranks]:
+    """Ranks 1 and 2; rank 0 has died, and the store with it."""
+    ranks = Ranks(3)
+    (port,) = ranks.run(_hold_a_store, on=[0])
+    ranks.run(_init_with_the_store_of_rank_0, port)
+    _without_rank_0(ranks)
+    yield ranks
+    ranks.kill()
+
+
+def test_survivors_of_the_stores_holder_shrink_without_a_store(without_store: Ranks) -> None:
+    assert without_store.run(_shrink_by_members, [0], on=[1, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
+    assert without_store.run(_shrink_by_members, [1], on=[1]) == [(0, 1, 1.0)]
+
+
+def _expect_an_error_of_the_store(_rank: int) -> None:
+    with pytest.raises(dist.DistError, match=r"127\.0\.0\.1"):
+        dist.shrink_group([0], shrink_flags=c10d.SHRINK_ABORT)
+    assert not dist.is_initialized()
+
+
+def test_torchs_own_shrink_ends_with_the_stores_error_and_without_a_group(without_store: Ranks) -> None:
+    without_store.run(_expect_an_error_of_the_store, on=[1, 2])
+
+
+def test_a_store_of_torchruns_agent_outlives_rank_0() -> None:
+    ranks = Ranks(3)
+    ranks.run(_init_as_torchrun_has_it, ranks.store.port)
+    _without_rank_0(ranks)
+    assert ranks.run(_shrink, [0], c10d.SHRINK_ABORT, on=[1, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
+    assert ranks.run(_shrink_by_members, [1], on=[1]) == [(0, 1, 1.0)]
     ranks.kill()
