@@ -1,4 +1,4 @@
-"""The examples: one trains alike by DDP and by every form of FSDP2, one goes on as its members die and join."""
+"""The examples: one trains alike by DDP and by every form of FSDP2, two go on as ranks die."""
 
 from __future__ import annotations
 
@@ -43,4 +43,13 @@ def test_the_elastic_example_goes_on_as_members_die_and_join() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     assert ended.returncode == 0, ended.stderr
     for line in ("rank 0 was killed; 3 go on", "one has joined; 4 go on", "equal on all 4 members: True"):
+        assert line in ended.stdout
+
+
+@pytest.mark.slow
+def test_the_example_of_fsdp_loads_its_checkpoint_onto_the_ranks_that_are_left() -> None:
+    command = [sys.executable, str(REPOSITORY / "examples" / "fsdp_after_deaths.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for line in ("2 survivors load step-6", "two fresh ranks from the same checkpoint are equal: True"):
         assert line in ended.stdout
