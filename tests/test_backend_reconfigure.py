@@ -361,14 +361,26 @@ def test_handles_let_nobody_in_who_lacks_the_secret_of_the_job(tmp_path: Any) ->
 
 
 ROUNDS = 200
+LOOKS = 10
 
 
-def _churn(rank: int, handles: list[str], rounds: int) -> Holdings:
-    """That many reconfigurations, every other one without rank 2; returns the holdings when the group has ended."""
-    for uuid in range(rounds):
+def _churn(rank: int, handles: list[str], rounds: range) -> Holdings:
+    """That many reconfigurations, every other one without rank 2; returns the holdings in the living group.
+
+    They are the least of the last rounds, for a group that has just been left may still be ending in the background.
+    """
+    looks = []
+    for uuid in rounds:
         if uuid % 2 == 0 or rank < 2:
             _join(rank, uuid, handles[: 3 - uuid % 2])
             all_reduce_ones(rank, 1 << 10)
+            if uuid >= rounds.stop - LOOKS:
+                gc.collect()
+                looks.append(holdings.take())
+    return holdings.least(looks)
+
+
+def _end(_rank: int) -> Holdings:
     dist.destroy_process_group()
     gc.collect()
     return holdings.take()
@@ -376,12 +388,17 @@ def _churn(rank: int, handles: list[str], rounds: int) -> Holdings:
 
 @pytest.mark.slow
 def test_what_a_rank_holds_does_not_grow_with_reconfigurations() -> None:
+    """Not in the living group, and not after its end, beside a group that was reconfigured a tenth as often."""
     ranks = Ranks(3)
-    held = []
-    for rounds in (ROUNDS // 10, ROUNDS):
-        handles = ranks.run(_begin, 3, ranks.store.port)
-        held.append(ranks.run(_churn, handles, rounds))
-    for before, after in zip(*held, strict=True):
+    early = range(ROUNDS // 10)
+    handles = ranks.run(_begin, 3, ranks.store.port)
+    ranks.run(_churn, handles, early)
+    ended = ranks.run(_end)
+    handles = ranks.run(_begin, 3, ranks.store.port)
+    living = ranks.run(_churn, handles, early)
+    living_on = ranks.run(_churn, handles, range(early.stop, ROUNDS))
+    ended_later = ranks.run(_end)
+    for before, after in (*zip(living, living_on, strict=True), *zip(ended, ended_later, strict=True)):
         assert after.beyond(before) == {}
         assert after.memory - before.memory < 8 << 20
     assert ranks.close() == [0] * 3

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 KIB = 1024
+
+
+FIELDS = ("threads", "descriptors", "maps", "shared_files", "children")
 
 
 @dataclass(frozen=True)
@@ -24,8 +30,7 @@ class Holdings:
 
     def beyond(self, before: Holdings) -> dict[str, dict[str, int]]:
         """The holdings that were not in `before`, by field; empty when there are none."""
-        fields = ("threads", "descriptors", "maps", "shared_files", "children")
-        more = {field: dict(getattr(self, field) - getattr(before, field)) for field in fields}
+        more = {field: dict(getattr(self, field) - getattr(before, field)) for field in FIELDS}
         return {field: counts for field, counts in more.items() if counts}
 
 
@@ -51,6 +56,14 @@ def take(pid: int | str = "self") -> Holdings:
         children=Counter(word for text in _texts(process / "task", "children") for word in text.split()),
         memory=int(_field((process / "status").read_text(), "RssAnon")) * KIB,
     )
+
+
+def least(looks: Sequence[Holdings]) -> Holdings:
+    """What the process held at every look, and the least memory."""
+    common: dict[str, Counter[str]] = {
+        field: reduce(operator.and_, (getattr(look, field) for look in looks)) for field in FIELDS
+    }
+    return Holdings(**common, memory=min(look.memory for look in looks))
 
 
 def _texts(folder: Path, name: str) -> list[str]:
