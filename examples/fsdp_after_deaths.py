@@ -101,7 +101,7 @@ def save(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, folder: 
 def load(model: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> int:
     """Each rank reads the parts that are its own now, whoever wrote them. Returns the next step."""
     parameters, moments = get_state_dict(model, optimizer)
-    state = {"model": parameters, "optimizer": moments, "step": 0}
+    state: dict[str, Any] = {"model": parameters, "optimizer": moments, "step": 0}
     dcp.load(state, checkpoint_id=folder)
     set_state_dict(model, optimizer, model_state_dict=parameters, optim_state_dict=moments)
     return int(state["step"])

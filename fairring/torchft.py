@@ -124,7 +124,7 @@ class ProcessGroupFairring(ProcessGroupWrapper):
             made = backend.create(options, None)
             group = dist.ProcessGroup(store, 0, 1)
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
-            # For the CPU only: members that change have no NCCL.
+            # For the CPU only: no Manager has been run over the CUDA tensors of members that change (docs/torchft.md).
             group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, made)
             self._lasting = group
         return self._lasting

@@ -91,7 +91,7 @@ def test_calls_under_way_end_with_an_error_where_that_is_asked_for() -> None:
     ranks.kill()
 
 
-HELD: list[dist.Store] = []
+HELD: list[dist.TCPStore] = []
 SECONDS_WITHOUT_STORE = 3
 
 

@@ -343,6 +343,11 @@ _SURVIVAL = [
         "go-on-machine", "kill -9 of a machine's ranks, then reconfigure()", "reconfigure_without_a_machine", 2, 3
     ),
     _survives("shrink", "kill -9 during all_reduce, then shrink_group()", "shrink_without_the_last", 3),
+    replace(
+        _survives("go-on-stopped", "SIGSTOP for good, then reconfigure()", "reconfigure_without_the_last", 3),
+        event=stopped(3),
+        env=QUICK,
+    ),
 ]
 
 CASES = [*_DEATHS, *_SILENCE, *_MISMATCHES, *_OWN]

@@ -9,14 +9,14 @@ is. Prints how many passed, failed and were skipped, and pytest's reasons.
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 import sys
 import tempfile
-from collections import Counter
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from libraries import junit
 
 FILES = (
     "process_group_test",
@@ -49,25 +49,12 @@ TEXTS = {
 }
 
 
-@dataclass
-class Result:
-    passed: list[str] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)  # with the reason
-    failed: dict[str, str] = field(default_factory=dict)  # with the first line of the error
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"]
-        lines += [f"  failed {name}: {text}" for name, text in sorted(self.failed.items())]
-        lines += [f"  skipped {count}: {why}" for why, count in sorted(Counter(self.skipped.values()).items())]
-        return "\n".join(lines)
-
-
 def has(name: str) -> bool:
     """Whether the torchft that is installed brings along this one of FILES."""
     return _source(name).exists()
 
 
-def run(backend: str, name: str) -> Result:
+def run(backend: str, name: str) -> junit.Result:
     """name: one of FILES. Of each test how it ended, in a process of their own."""
     text = _source(name).read_text()
     with tempfile.TemporaryDirectory() as folder:
@@ -75,11 +62,9 @@ def run(backend: str, name: str) -> Result:
             Path(folder, "conftest.py").write_text(IN_ITS_PLACE)
             for old, new in (WITHOUT_SKIPS | TEXTS).items():
                 text = text.replace(old, new)
-        file, report = Path(folder, f"{name}.py"), Path(folder, "report.xml")
+        file = Path(folder, f"{name}.py")
         file.write_text(text)
-        command = [sys.executable, "-m", "pytest", "-q", "-k", "not Baby", "-p", "no:cacheprovider", "--timeout", "120"]
-        subprocess.run([*command, f"--junitxml={report}", str(file)], cwd=folder, stdout=sys.stderr, check=False)
-        return _read(report)
+        return junit.run(file, "-k", "not Baby")
 
 
 def _source(name: str) -> Path:
@@ -87,21 +72,6 @@ def _source(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise OSError("torchft is not installed here")
     return Path(spec.submodule_search_locations[0], f"{name}.py")
-
-
-def _read(report: Path) -> Result:
-    result = Result()
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname', '').split('.')[-1]}.{case.get('name')}"
-        kinds = {child.tag: child.get("message", "") for child in case}
-        if "failure" in kinds or "error" in kinds:
-            text = kinds.get("failure") or kinds.get("error", "")
-            result.failed[name] = text.partition("\n")[0][:300]
-        elif "skipped" in kinds:
-            result.skipped[name] = kinds["skipped"]
-        else:
-            result.passed.append(name)
-    return result
 
 
 def main() -> None:
