@@ -116,7 +116,7 @@ def _sums(found: Blame) -> Iterator[Finding]:
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
         found.replay.gained(saved=[(1 - 1 / pace) * call.own.get(rank, 0.0) for call in found.by_call]),
-        f"its sums and copies take {pace:.1f} times as long as others' of as much data",
+        f"its copies take {pace:.1f} times as long as others' of the same data",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
     )
 
