@@ -22,7 +22,6 @@ class Job:
     rate: float = 1e8  # of a rank, to each other
     slow_compute: dict[int, float] = field(default_factory=dict)
     slow_sums: dict[int, float] = field(default_factory=dict)
-    owned_sums: dict[int, float] = field(default_factory=dict)  # after each exchange between machines
     slow_rate: dict[int, float] = field(default_factory=dict)  # by machine
     queued: dict[int, float] = field(default_factory=dict)  # of a second
     again: dict[int, int] = field(default_factory=dict)  # of 10 000 packets from there, by machine
@@ -88,7 +87,7 @@ class Job:
         for rank in began:
             last = max(arrivals[rank], key=lambda peer: arrivals[rank][peer])
             heard = arrivals[rank][last]
-            ready[rank] = max(heard, began[rank]) + self.owned_sums.get(rank, self._sums(rank))
+            ready[rank] = max(heard, began[rank]) + self._sums(rank)
             times = (began[rank], began[rank], heard, ready[rank], ready[rank])
             self._steps[rank].append(Step(number, number, verb, 1, last, *times))
         return ready

@@ -90,11 +90,6 @@ def test_a_rank_that_sums_slowly_is_named() -> None:
     assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
 
 
-def test_a_rank_that_owns_more_sums_than_others_is_not_slow() -> None:
-    assert named(Job(compute=0.0, owned_sums={4: 0.05})) == []
-    assert named(Job(compute=0.0, sums=0.0, owned_sums={4: 0.05})) == [], "it owns all of them"
-
-
 def test_the_clocks_of_machines_may_differ_by_anything() -> None:
     job = Job(slow_compute={3: 0.2}, ahead={1: 1000.0, 2: -5.0})
     moves = offsets(job.traces())

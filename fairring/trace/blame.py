@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fairring.trace.clock import offsets
-from fairring.trace.pace import paces
 from fairring.trace.path import CallPaths, Cause, Piece
 from fairring.trace.records import Call, RankTrace, TraceError
 from fairring.trace.replay import Replay
@@ -45,9 +44,8 @@ class CallBlame:
 class Blame:
     """Seconds by cause and by culprit; ranks as the group counts them.
 
-    span: from the first call's end to the last of all ends. late: the calls waited for this rank only.
-    late_machine: they waited for ranks of this machine only. late_calls: the number of those calls. links: by
-    (source, target).
+    span: from the first call's end to the last one's. late: the calls waited for this rank only. late_machine: they
+    waited for ranks of this machine only. late_calls: the number of those calls. links: by (source, target).
     by_call: one for each call but the first, at whose end the span begins.
     """
 
@@ -66,7 +64,7 @@ class Blame:
     sums: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    paces: dict[int, float] = field(default_factory=dict)  # pace.py's
+    own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
     by_call: list[CallBlame] = field(default_factory=list)
 
@@ -98,16 +96,13 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     if len(numbers) < 2:
         raise TraceError("the traces have not two calls that all of these ranks have ended; let the job run on")
     calls = [{one.rank: one.calls[number] for one in there} for number in numbers]
-    span = max(map(_end, calls)) - _end(calls[0])
-    if span <= 0:
-        raise TraceError("all calls that all of these ranks have ended were over at once; let the job run on")
     errors = [move.error for move in moves.values()]
     found = Blame(
         ranks=there,
         replay=Replay(calls),
         calls=len(calls) - 1,
         period=_period([min(call.items())[1].title for call in calls[1:]]),
-        span=span,
+        span=_end(calls[-1]) - _end(calls[0]),
         clock_error=max((error for error in errors if error is not None), default=0.0) if None not in errors else None,
     )
     paths = CallPaths(there)
@@ -115,7 +110,7 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     for call in calls[1:]:
         before = _add_call(found, call, before, paths)
     window = (_end(calls[0]), before)
-    found.paces = paces(there, window)
+    found.own_sums = {one.rank: _own_sums(one, window) for one in there}
     found.links = _links(there, window)
     return found
 
@@ -179,6 +174,17 @@ def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
         case Cause.LOOP | Cause.LATE:
             found.loop[piece.rank] += seconds
             of_call.own[piece.rank] += seconds
+
+
+def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
+    """The time that all of them would take at the speed of the fastest tenth: messages and other slices hold
+    up the others, on any core."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for step in one.steps:
+        if step.ready is not None and window[0] <= step.ready <= window[1]:
+            there = max(step.heard if step.waited else 0.0, step.offered)
+            taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
+    return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
 
 
 def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:

@@ -47,7 +47,7 @@ def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
 def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
     mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
-    if len(mates) > 1 and of_machine > _MORE * max(found.late.get(rank, 0.0) for rank in mates):
+    if len(mates) > 1 and of_machine > _MORE * max(found.late[rank] for rank in mates):
         yield Finding(
             "late",
             found.title(machine),
@@ -109,14 +109,18 @@ def _links(found: Blame) -> Iterator[Finding]:
 
 
 def _sums(found: Blame) -> Iterator[Finding]:
-    rank, pace = max(found.paces.items(), key=lambda entry: entry[1], default=(-1, 0.0))
-    if pace <= _TWICE:
+    if len(found.own_sums) < 2:
+        return
+    rank = max(found.own_sums, key=lambda one: found.own_sums[one])
+    own = found.own_sums[rank]
+    usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
+    if own <= _TWICE * usual:
         return
     yield Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        found.replay.gained(saved=[(1 - 1 / pace) * call.own.get(rank, 0.0) for call in found.by_call]),
-        f"its copies take {pace:.1f} times as long as others' of the same data",
+        found.replay.gained(saved=[(1 - usual / own) * call.own[rank] for call in found.by_call]),
+        f"its sums and copies take {own / usual:.1f} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
     )
 
