@@ -79,6 +79,12 @@ def test_steps_that_take_no_time_at_all_are_no_sums() -> None:
     assert [one.kind for one in findings(blame(ranks))] == []
 
 
+def test_a_rank_that_alone_has_sums_is_not_slow() -> None:
+    ranks = Job(compute=0.0, slow_sums={4: 0.05}).traces()
+    others = [one if one.rank == 4 else replace(one, steps=()) for one in ranks]
+    assert [one.kind for one in findings(blame(others))] == []
+
+
 def test_machines_that_own_unlike_parts_of_large_calls_are_told_of() -> None:
     ranks = Job().traces()
     assert "own unlike parts" not in explain(ranks)

@@ -114,7 +114,7 @@ def _sums(found: Blame) -> Iterator[Finding]:
     rank = max(found.own_sums, key=lambda one: found.own_sums[one])
     own = found.own_sums[rank]
     usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
-    if own <= _TWICE * usual:
+    if usual <= 0 or own <= _TWICE * usual:  # a small call may have one owner, who sums alone
         return
     yield Finding(
         "processor" if _is_queued(found, rank) else "sums",
