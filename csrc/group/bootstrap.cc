@@ -37,18 +37,20 @@ Bootstrap::Bootstrap(KeyValue& store, BootstrapOptions options, BootstrapSteps s
 
 std::string Bootstrap::key(const std::string& name) const { return concat("fairring/", generation(), "/", name); }
 
+std::string Bootstrap::factsKey(int rank) const { return key(concat(rank, "/facts")); }
+
 std::vector<std::string> Bootstrap::factsKeys() const {
   std::vector<std::string> keys;
   keys.reserve(static_cast<std::size_t>(options_.size));
-  for (int rank = 0; rank < options_.size; ++rank) keys.push_back(key(concat(rank, "/facts")));
+  for (int rank = 0; rank < options_.size; ++rank) keys.push_back(factsKey(rank));
   return keys;
 }
 
 // A rank does this once in a generation: after an accident it sits in another (seating.h). So it is counted once.
 void Bootstrap::publish(KeyValue& store) {
   const RankFacts facts = steps_.listen(generation(), agreeOnSecret(store));
-  store.set(key(concat(options_.rank, "/facts")), toText(facts));  // last: who reads it may connect at once
-  store.add(key("there"), 1);                                      // on the same connection: answered once they are
+  store.set(factsKey(options_.rank), toText(facts));  // last: who reads it may connect at once
+  store.add(key("there"), 1);                         // on the same connection: answered once they are
 }
 
 Secret Bootstrap::agreeOnSecret(KeyValue& store) const {

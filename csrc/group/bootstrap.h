@@ -80,6 +80,7 @@ class Bootstrap {
  private:
   void publish(KeyValue& store);
   Secret agreeOnSecret(KeyValue& store) const;
+  std::string factsKey(int rank) const;
   std::vector<std::string> factsKeys() const;  // by rank
   Look takeFacts(KeyValue& store);
   std::vector<int> deadRanks(const std::vector<RankFacts>& facts) const;

@@ -118,10 +118,9 @@ class Schedule {
 
 using Map = std::map<std::string, std::string>;
 
-class SteppedStore final : public KeyValue {
+// The store's operations on a map. A kind of store says what happens at each, before it comes to the map.
+class MapStore : public KeyValue {
  public:
-  SteppedStore(Map& map, Schedule& schedule, Schedule::Actor& actor) : map_(map), schedule_(schedule), actor_(actor) {}
-
   bool has(const std::string& key) override { return entries().contains(key); }
   std::string get(const std::string& key) override { return entries().at(key); }
   void set(const std::string& key, const std::string& value) override { entries()[key] = value; }
@@ -137,7 +136,15 @@ class SteppedStore final : public KeyValue {
   }
 
  private:
-  Map& entries() {
+  virtual Map& entries() = 0;
+};
+
+class SteppedStore final : public MapStore {
+ public:
+  SteppedStore(Map& map, Schedule& schedule, Schedule::Actor& actor) : map_(map), schedule_(schedule), actor_(actor) {}
+
+ private:
+  Map& entries() override {
     schedule_.step(actor_);
     return map_;
   }
@@ -148,29 +155,17 @@ class SteppedStore final : public KeyValue {
 };
 
 // Its set() returns before it has happened, as that of torch's store does.
-class LateStore final : public KeyValue {
+class LateStore final : public MapStore {
  public:
   explicit LateStore(Map& map) : map_(map) {}
 
-  bool has(const std::string& key) override { return entries().contains(key); }
-  std::string get(const std::string& key) override { return entries().at(key); }
   void set(const std::string& key, const std::string& value) override {
     entries();
     late_.emplace(key, value);
   }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    std::string& value = entries()[key];
-    value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
-    return std::stoll(value);
-  }
-  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    std::string& value = entries()[key];
-    if (value == expected) value = desired;
-    return value;
-  }
 
  private:
-  Map& entries() {
+  Map& entries() override {
     if (late_) map_[late_->first] = late_->second;
     late_.reset();
     return map_;
@@ -374,13 +369,10 @@ TEST(Bootstrap, WhenAllHaveMetTheStoreSaysSo) {
 }
 
 // Asked for several keys at once, it counts one question.
-class CountedStore final : public KeyValue {
+class CountedStore final : public MapStore {
  public:
   explicit CountedStore(Map& map) : map_(map) {}
 
-  bool has(const std::string& key) override { return entries().contains(key); }
-  std::string get(const std::string& key) override { return entries().at(key); }
-  void set(const std::string& key, const std::string& value) override { entries()[key] = value; }
   bool hasAll(std::span<const std::string> keys) override {
     const Map& all = entries();
     return std::ranges::all_of(keys, [&](const std::string& key) { return all.contains(key); });
@@ -391,21 +383,11 @@ class CountedStore final : public KeyValue {
     for (const std::string& key : keys) values.push_back(all.at(key));
     return values;
   }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    std::string& value = entries()[key];
-    value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
-    return std::stoll(value);
-  }
-  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    std::string& value = entries()[key];
-    if (value == expected) value = desired;
-    return value;
-  }
 
   int questions = 0;
 
  private:
-  Map& entries() {
+  Map& entries() override {
     ++questions;
     return map_;
   }
