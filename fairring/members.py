@@ -78,7 +78,7 @@ def shrink_group(
     Works without the old group's store too, if the process that held it has ended. The new group then has a store of
     this rank's own: no further group can be made by way of it, but the new one can be shrunk again.
     """
-    _leave_a_store_that_has_gone(dist.distributed_c10d._get_default_group() if group is None else group)
+    _leave_a_store_that_has_gone(_chosen(group))
     made: Any = dist.shrink_group(ranks_to_exclude, group, **options)
     types = made._device_types
     backend = made._get_backend(types[0])
@@ -102,7 +102,11 @@ def _leave_a_store_that_has_gone(group: dist.ProcessGroup) -> None:
         world.pg_map[group] = (name, dist.HashStore())
 
 
+def _chosen(group: dist.ProcessGroup | None) -> Any:
+    return dist.distributed_c10d._get_default_group() if group is None else group
+
+
 def _backend(group: dist.ProcessGroup | None) -> object:
-    chosen: Any = dist.distributed_c10d._get_default_group() if group is None else group
+    chosen = _chosen(group)
     cpu = torch.device("cpu")
     return chosen._get_backend(cpu if cpu in chosen._device_types else chosen._device_types[0])
