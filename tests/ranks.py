@@ -161,6 +161,11 @@ class Ranks:
         """The default group in all processes, over this process's store."""
         self.run(init_group, self.size, self.store.port, backend, timeout_seconds)
 
+    def kill_one(self, rank: int) -> None:
+        """Returns when its process has ended."""
+        self._processes[rank].kill()
+        self._processes[rank].join()
+
     def kill(self) -> None:
         for process in self._processes:
             process.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,20 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, init_group
+from ranks import Ranks
+from versions import needs_reconfigure
 
 c10d: Any = dist.distributed_c10d
 MACHINES = ["a", "a", "b", "b"]
 VICTIM = 1
 SURVIVORS = [0, 2, 3]
 ELEMENTS = 100_003
-HOW = [
-    "shrunk",
-    pytest.param(
-        "reconfigured",
-        marks=pytest.mark.skipif(not hasattr(c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure"),
-    ),
-]
+HOW = ["shrunk", pytest.param("reconfigured", marks=needs_reconfigure)]
 
 
 def _ranks(machines: list[str]) -> Ranks:
@@ -48,24 +42,19 @@ def _shrink(_rank: int) -> None:
     dist.shrink_group([VICTIM], shrink_flags=c10d.SHRINK_ABORT)
 
 
-def _kill(ranks: Ranks, victim: int) -> None:
-    ranks.signal(victim, signal.SIGKILL)
-    ranks._processes[victim].join()
-
-
 @pytest.fixture(params=HOW)
 def changed(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     """The survivors of a group of two machines of two, one rank of which has died."""
     ranks = _ranks(MACHINES)
     if request.param == "shrunk":
-        ranks.run(init_group, ranks.size, ranks.store.port, "fairring", 60)
+        ranks.init()
         ranks.run(_sums, [0] * ranks.size)
-        _kill(ranks, VICTIM)
+        ranks.kill_one(VICTIM)
         ranks.run(_shrink, on=SURVIVORS)
     else:
         handles = ranks.run(_begin, ranks.size, ranks.store.port)
         ranks.run(_meet, 1, handles)
-        _kill(ranks, VICTIM)
+        ranks.kill_one(VICTIM)
         ranks.run(_meet, 2, [handles[rank] for rank in SURVIVORS], on=SURVIVORS)
     yield ranks
     ranks.kill()

@@ -246,7 +246,7 @@ def test_survivors_of_the_one_that_held_the_store_go_on_without_it(fresh: Trio) 
     fresh.join([0, 1, 2])
     fresh.ranks.store = None  # type: ignore[assignment]
     working = fresh.ranks.start(_until_death, on=[1, 2])
-    os.kill(fresh.ranks._processes[0].pid or 0, signal.SIGKILL)
+    fresh.ranks.signal(0, signal.SIGKILL)
     fresh.ranks.finish(working)
     fresh.join([1, 2])
 
@@ -281,7 +281,7 @@ def test_a_call_that_a_death_cut_off_counts_nowhere_and_says_so(fresh: Trio) -> 
     fresh.join([0, 1, 2])
     assert fresh.ranks.run(_last_complete) == [None] * 3
     marks = fresh.ranks.run(_begin_a_call, on=[1, 2])
-    os.kill(fresh.ranks._processes[0].pid or 0, signal.SIGKILL)
+    fresh.ranks.signal(0, signal.SIGKILL)
     fresh.ranks.run(_expect_it_untouched, on=[1, 2])
     fresh.join([2, 1])
     assert fresh.ranks.run(_last_complete, on=[1, 2]) == [LastComplete(one, [4, 4]) for one in marks]

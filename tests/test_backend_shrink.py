@@ -43,8 +43,7 @@ def _expect_error(_rank: int, excluded: list[int], text: str) -> None:
 def test_a_second_death_is_an_error_and_the_last_rank_goes_on() -> None:
     ranks = _three()
     for victim in (1, 2):
-        ranks._processes[victim].kill()
-        ranks._processes[victim].join()
+        ranks.kill_one(victim)
     text = r"rank 1 \(.*\) died, or ended, before group .* \(shrunk to 2 ranks\) was connected"
     ranks.run(_expect_error, [2], text, on=[0])
     assert ranks.run(_shrink, [1, 2], on=[0]) == [(0, 1, 1.0)]
@@ -116,11 +115,6 @@ def _init_as_torchrun_has_it(rank: int, port: int) -> None:
     assert all_reduce_ones(rank, 5) == 15
 
 
-def _without_rank_0(ranks: Ranks) -> None:
-    ranks._processes[0].kill()
-    ranks._processes[0].join()
-
-
 def _shrink_by_members(rank: int, excluded: list[int]) -> tuple[int, int, float]:
     members.shrink_group(excluded, shrink_flags=c10d.SHRINK_ABORT)
     return dist.get_rank(), dist.get_world_size(), all_reduce_ones(rank, 1)
@@ -132,7 +126,7 @@ def without_store() -> Iterator[Ranks]:
     ranks = Ranks(3)
     (port,) = ranks.run(_hold_a_store, on=[0])
     ranks.run(_init_with_the_store_of_rank_0, port)
-    _without_rank_0(ranks)
+    ranks.kill_one(0)
     yield ranks
     ranks.kill()
 
@@ -155,7 +149,7 @@ def test_torchs_own_shrink_ends_with_the_stores_error_and_without_a_group(withou
 def test_a_store_of_torchruns_agent_outlives_rank_0() -> None:
     ranks = Ranks(3)
     ranks.run(_init_as_torchrun_has_it, ranks.store.port)
-    _without_rank_0(ranks)
+    ranks.kill_one(0)
     assert ranks.run(_shrink, [0], c10d.SHRINK_ABORT, on=[1, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
     assert ranks.run(_shrink_by_members, [1], on=[1]) == [(0, 1, 1.0)]
     ranks.kill()

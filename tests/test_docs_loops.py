@@ -19,15 +19,12 @@ import torch.distributed as dist
 from ranks import TIMEOUT_SECONDS, Ranks
 from test_docs import DOCS, section
 from test_docs_examples import BLOCK
+from versions import needs_reconfigure
 
 c10d: Any = dist.distributed_c10d
 WORLD, STEPS, DEADLY_STEP = 3, 12, 6
 VICTIM = WORLD - 1
 SURVIVORS = list(range(VICTIM))
-
-needs_reconfigure = pytest.mark.skipif(
-    not hasattr(c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure"
-)
 
 
 def _play(heading: str, names: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lab_programs import REPOSITORY
-from torch.distributed import distributed_c10d
+from versions import needs_reconfigure
 
 from fairring import lab
 
@@ -37,7 +37,7 @@ def test_the_example_has_the_same_losses_in_every_form_of_parallel_training(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(distributed_c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure")
+@needs_reconfigure
 def test_the_elastic_example_goes_on_as_members_die_and_join() -> None:
     command = [sys.executable, str(REPOSITORY / "examples" / "elastic_membership.py"), "--kills", "1", "--steps", "5"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)

@@ -9,11 +9,9 @@ import pytest
 from lab_programs import needs_namespaces
 from random_deaths import CUTS, KILLS, STOPS, TIMEOUT, Game, begin, c10d, enter_machine, make_cluster
 from ranks import TIMEOUT_SECONDS, Ranks
+from versions import needs_reconfigure
 
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
-needs_reconfigure = pytest.mark.skipif(
-    not hasattr(c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure"
-)
 
 
 @needs_reconfigure

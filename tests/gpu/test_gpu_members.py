@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -89,8 +88,7 @@ def _first_calls(rank: int) -> None:
 
 def _kill(ranks: Ranks, *victims: int) -> None:
     for victim in victims:
-        ranks.signal(victim, signal.SIGKILL)
-        ranks._processes[victim].join()
+        ranks.kill_one(victim)
 
 
 def _shrink(_rank: int, excluded: list[int], flags: int = 0) -> tuple[int, int]:
