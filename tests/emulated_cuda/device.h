@@ -38,6 +38,7 @@ struct Capture {
   std::thread::id thread;
   struct Stream* origin;
   std::vector<Work> works;
+  std::vector<std::shared_ptr<void>> held;  // until the graph and all that was made of it have gone
 };
 
 struct Queue {

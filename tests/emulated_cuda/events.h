@@ -18,7 +18,7 @@ struct CUevent_st {
 
   int device;
   std::shared_ptr<Record> record;
-  std::shared_ptr<emulated::Capture> capture;  // where it was last recorded in one
+  std::weak_ptr<emulated::Capture> capture;  // where it was last recorded in one
 
   bool isReached() const { return record == nullptr || record->isReached; }
 };

@@ -98,12 +98,23 @@ void Communicator::enqueue(const std::vector<Call>& calls) {
   if (stream != nullptr) cudaStreamIsCapturing(stream, &capturing);
   auto self = shared_from_this();
   if (capturing != cudaStreamCaptureStatusNone) {
-    emulated::enqueue(stream, "NCCL, captured", [self, calls] { self->run(calls); });
+    emulated::enqueue(stream, "NCCL, captured", [self, calls, held = hold()] { self->run(calls); });
     return;
   }
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = issued_++;
   emulated::enqueue(stream, "NCCL", [self, number, calls] { self->runInTurn(number, calls); });
+}
+
+// As long as somebody has it, as graphs do that have captured a call: NCCL ends no communicator before.
+std::shared_ptr<void> Communicator::hold() {
+  const std::lock_guard lock(mutex_);
+  ++holds_;
+  return {nullptr, [self = shared_from_this()](void*) {
+            const std::lock_guard dropping(self->mutex_);
+            --self->holds_;
+            self->changed_.notify_all();
+          }};
 }
 
 void Communicator::runInTurn(std::uint64_t number, const std::vector<Call>& calls) {
@@ -133,7 +144,7 @@ void Communicator::run(const std::vector<Call>& calls) {
 ncclResult_t Communicator::finalize() {
   return perform([this] {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ended_ == issued_ || isAborted(); });
+    changed_.wait(lock, [this] { return (ended_ == issued_ && holds_ == 0) || isAborted(); });
   });
 }
 
@@ -146,7 +157,7 @@ void Communicator::abort() {
 
 void Communicator::release() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return tasks_ == 0 && ended_ == issued_; });
+  changed_.wait(lock, [this] { return tasks_ == 0 && ended_ == issued_ && holds_ == 0; });
   lock.unlock();
   const OnDevice on(device_);
   cudaFree(std::exchange(buffer_, nullptr));

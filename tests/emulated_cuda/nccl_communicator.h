@@ -44,7 +44,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                      const std::function<void(std::shared_ptr<Communicator>)>& made);
   ncclResult_t finalize();
   void abort();
-  void release();  // waits for what is under way and frees its memory
+  void release();  // waits for what is under way and for graphs that hold its calls, and frees its memory
 
   ncclResult_t state() const { return state_; }
   int rank() const { return rank_; }
@@ -58,6 +58,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void attach();
   void enqueue(const std::vector<Call>& calls);
   void connect(const std::vector<Call>& calls);
+  std::shared_ptr<void> hold();
   void runInTurn(std::uint64_t number, const std::vector<Call>& calls);
   void run(const std::vector<Call>& calls);
   void collective(const Call& call);
@@ -83,6 +84,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::uint64_t issued_ = 0;
   std::uint64_t ended_ = 0;
   int tasks_ = 0;
+  int holds_ = 0;  // of graphs, one for each group of calls that they have captured
   int splits_ = 0;
   std::set<Kind> connected_;
   std::vector<double> factors_;

@@ -1,6 +1,7 @@
 // The part of the CUDA runtime for captures and graphs. A graph runs its nodes as one work item, in program order.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <utility>
 
 #include "calls.h"
@@ -19,6 +20,20 @@ struct CUgraphExec_st {
   std::shared_ptr<Capture> capture;
 };
 
+struct CUuserObject_st {
+  void* data;
+  cudaHostFn_t destroy;
+  std::atomic<unsigned> references;
+
+  void release(unsigned count) {
+    if ((references -= count) > 0) return;
+    hostThread().isInHostFunction = true;  // it must not call CUDA
+    destroy(data);
+    hostThread().isInHostFunction = false;
+    delete this;
+  }
+};
+
 namespace {
 
 cudaStreamCaptureStatus statusOf(const std::shared_ptr<Capture>& capture) {
@@ -28,6 +43,13 @@ cudaStreamCaptureStatus statusOf(const std::shared_ptr<Capture>& capture) {
 // The legacy default stream can't capture, and to ask for it would begin to use a device.
 std::shared_ptr<Capture> captureOf(cudaStream_t stream) {
   return stream == nullptr ? nullptr : Devices::all().stream(stream)->capture;
+}
+
+// Of a graph, or of one that is being captured.
+Capture* captureOf(cudaGraph_t graph) {
+  auto* capture = reinterpret_cast<Capture*>(graph);
+  const Devices::Lock lock = Devices::all().lock();
+  return Devices::all().captures.contains(capture) ? capture : graph->capture.get();
 }
 
 void runAll(const Capture& capture) {
@@ -79,7 +101,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   const Devices::Lock lock = devices.lock();
   Stream* stream = devices.stream(handle);
   if (stream->isLegacy || stream->capture != nullptr) return failed(cudaErrorStreamCaptureUnsupported);
-  stream->capture = std::make_shared<Capture>(Capture{devices.nextId++, mode, std::this_thread::get_id(), stream, {}});
+  stream->capture =
+      std::make_shared<Capture>(Capture{devices.nextId++, mode, std::this_thread::get_id(), stream, {}, {}});
   devices.captures.insert(stream->capture.get());
   return cudaSuccess;
 }
@@ -124,6 +147,27 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   EMULATED_CALL("cudaGraphExecDestroy");
   delete executable;
+  return cudaSuccess;
+}
+
+cudaError_t cudaUserObjectCreate(cudaUserObject_t* object, void* data, cudaHostFn_t destroy, unsigned references,
+                                 unsigned) {
+  EMULATED_CALL("cudaUserObjectCreate");
+  *object = new CUuserObject_st{data, destroy, references};
+  return cudaSuccess;
+}
+
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count) {
+  EMULATED_CALL("cudaUserObjectRelease");
+  object->release(count);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags) {
+  EMULATED_CALL("cudaGraphRetainUserObject");
+  if ((flags & cudaGraphUserObjectMove) == 0) object->references += count;
+  const auto release = [object, count](void*) { object->release(count); };
+  captureOf(graph)->held.emplace_back(nullptr, release);
   return cudaSuccess;
 }
 

@@ -80,7 +80,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   EMULATED_CALL("cudaEventCreateWithFlags");
   const Devices::Lock lock = Devices::all().lock();
   Devices::all().use(hostThread().device);
-  *event = new CUevent_st{hostThread().device, nullptr, nullptr};
+  *event = new CUevent_st{hostThread().device, nullptr, {}};
   return cudaSuccess;
 }
 
@@ -141,11 +141,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
   EMULATED_CALL("cudaStreamWaitEvent");
   Devices& devices = Devices::all();
+  std::shared_ptr<emulated::Capture> capture;  // dropped without the lock
   const Devices::Lock lock = devices.lock();
   Stream* stream = devices.stream(handle);
-  if (event->capture != nullptr && devices.captures.contains(event->capture.get())) {
-    if (stream->capture != nullptr && stream->capture != event->capture) return failed(cudaErrorStreamCaptureMerge);
-    stream->capture = event->capture;
+  capture = event->capture.lock();
+  if (devices.captures.contains(capture.get())) {
+    if (stream->capture != nullptr && stream->capture != capture) return failed(cudaErrorStreamCaptureMerge);
+    stream->capture = capture;
     return cudaSuccess;
   }
   if (event->record == nullptr) return cudaSuccess;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -218,6 +219,30 @@ def test_calls_of_nccl_that_do_not_match_are_named(tmp_path: Path) -> None:
         ranks.run(_reduce_other_sizes)
     ranks.kill()
     assert "NCCL: calls that do not match: " in _errors(tmp_path)
+
+
+def _abort_beside_a_graph(_rank: int) -> bool:
+    """Whether the abort had ended while a graph still held the communicator."""
+    tensor = torch.ones(10, device="cuda")
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.all_reduce(tensor)
+    abort = threading.Thread(target=dist.distributed_c10d._abort_process_group)
+    abort.start()
+    abort.join(0.5)
+    had_ended = not abort.is_alive()
+    graph.reset()
+    abort.join()
+    return had_ended
+
+
+def test_nccl_breaks_off_no_communicator_that_a_graph_holds() -> None:
+    ranks = _started(2)
+    ranks.init("nccl")
+    assert ranks.run(_abort_beside_a_graph) == [False, False]
+    assert ranks.close() == [0, 0]
 
 
 def _destroy(_rank: int) -> None:

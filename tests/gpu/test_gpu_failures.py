@@ -66,6 +66,46 @@ def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
     ranks.kill()
 
 
+def _die_while_a_graph_is_held(rank: int, done: str) -> str:
+    """A graph holds the communicator of the way down. Rank 1 dies while rank 0 makes the first call on the way up.
+
+    That call finds NCCL waiting for memory, and so for the device, which waits for rank 1.
+    """
+    part = torch.empty(ELEMENTS, device="cuda")
+    whole = torch.ones(2 * ELEMENTS, device="cuda")
+    dist.reduce_scatter_tensor(part, whole)
+    dist.broadcast(part, 0)  # NCCL's
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        dist.reduce_scatter_tensor(part, whole)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait([done])
+        os._exit(3)
+    error = ""
+    try:
+        dist.reduce_scatter_tensor(part, whole)
+        store.set(done, "yes")
+        for _ in range(2):  # whether the first only enqueues, or waits
+            dist.all_gather_into_tensor(whole, part)
+            torch.cuda.synchronize()
+    except (RuntimeError, dist.DistBackendError) as raised:
+        error = str(raised)
+    graph.reset()
+    dist.destroy_process_group()
+    return error
+
+
+@pytest.mark.parametrize("rails", ["pinned", "nccl"])
+def test_a_peer_that_dies_while_a_graph_holds_communicators_is_an_error(rails: str) -> None:
+    ranks = start("2x1", timeout_seconds=60, environment={"FAIRRING_CUDA_RAILS": rails})
+    begun = ranks.start(_die_while_a_graph_is_held, "called")
+    (text,) = ranks.finish([rank for rank in begun if rank == 0])
+    assert "rank 1" in text, text
+    assert ranks.close() == [0, 3]
+
+
 def _device_is_usable(_rank: int) -> float:
     return torch.ones(10, device="cuda").sum().item()
 
