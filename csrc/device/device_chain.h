@@ -31,7 +31,7 @@ class DeviceChain {
   DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes, std::unique_ptr<Accelerator> accelerator,
               std::unique_ptr<DeviceRails> rails);
 
-  std::shared_ptr<DeviceCalls> calls() const { return rails_->calls(); }
+  std::shared_ptr<DeviceExchange> exchange() const { return rails_->exchange(); }
   Accelerator& accelerator() { return *accelerator_; }
 
   // The tensors of an all-reduce, a reduce-scatter or an all-gather. The blocks of the last two stand as level 0 wants
@@ -42,8 +42,8 @@ class DeviceChain {
     double scale = 1.0;
     std::uint64_t signature = 0;
   };
-  // Tensors of the device, behind what `stream` holds so far. The begin() of calls() has been posted before. When
-  // these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
+  // Tensors of the device, behind what `stream` holds so far. The pipeline's submitOnDevice() has been posted before.
+  // When these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
   std::vector<Event> enqueue(const Tensors& tensors, Accelerator::Stream stream);
 

@@ -1,5 +1,5 @@
-// What of a slice's chain goes between machines: the caller's part of it, with the loop's behind calls(). By the rails
-// of the loop, from pinned memory, behind gates (gated_rails.h), or by the device itself (direct_rails.h).
+// What of a slice's chain goes between machines: the caller's part of it, with the loop's behind exchange(). By the
+// rails of the loop, from pinned memory, behind gates (gated_rails.h), or by the device itself (direct_rails.h).
 // Callers, one at a time, from device_chain.h. Throws Failure, as the accelerator does.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/accelerator.h"
-#include "device/device_calls.h"
+#include "device/device_exchange.h"
 #include "exchange/slice.h"
 #include "exchange/transfer.h"
 
@@ -18,7 +18,7 @@ class DeviceRails {
  public:
   virtual ~DeviceRails() = default;
 
-  virtual std::shared_ptr<DeviceCalls> calls() const = 0;
+  virtual std::shared_ptr<DeviceExchange> exchange() const = 0;
 
   // A slice with its place in the device's staging, which takes so many bytes; before anything of it is enqueued.
   virtual void announce(const Slice& slice, std::uint64_t stagingBytes, bool last) = 0;

@@ -6,6 +6,12 @@
 
 namespace fairring {
 
+DirectRails::DirectRails(Accelerator& accelerator, Loop& loop)
+    : loop_(loop),
+      tells_(accelerator, loop),
+      words_(accelerator.pinned(Gates::kBytes)),
+      exchange_(std::make_shared<DeviceExchange>(Gates(words_), tells_.words())) {}
+
 void DirectRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) {
   for (std::size_t step = 1; step + 1 < slice.plan->size(); ++step) {
     const auto transfers = slice.body->transfers(slice, step);
@@ -17,10 +23,15 @@ void DirectRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, 
 
 // In a stream of its own, so that no slice stands behind it.
 void DirectRails::endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) {
+  auto whole = std::make_shared<Slice>();
+  whole->id = {SliceQueue::Device, calls_++};
+  whole->plan = wholeCall_;
+  const std::uint64_t sequence = whole->id.sequence;
+  loop_.post([exchange = exchange_, whole = std::move(whole)]() mutable { exchange->add(std::move(whole), 0, true); });
   const Accelerator::Stream stream = accelerator.tellingStream();
   for (const auto& end : ends) accelerator.wait(stream, end);
-  tells_.tell(accelerator, stream, [weak = std::weak_ptr(calls_)] {
-    if (const auto calls = weak.lock()) calls->end();
+  tells_.tell(accelerator, stream, [weak = std::weak_ptr(exchange_), sequence] {
+    if (const auto exchange = weak.lock()) exchange->reached(sequence, 1);
   });
 }
 

@@ -26,6 +26,10 @@ std::vector<Range> broughtToRails(const Slice& slice) {
   return own;
 }
 
+// Whether what a step on the rails brings goes to the device, to be summed, or for level 0. Else the next step sends
+// it.
+bool isForDevice(const Plan& plan, std::size_t step) { return reduces(plan[step].verb) || plan[step + 1].level == 0; }
+
 std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> ranges;
@@ -41,7 +45,7 @@ GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loo
       pinned_(accelerator.pinned(stagingBytes)),
       words_(accelerator.pinned(Gates::kBytes)),
       gates_(words_),
-      scheduler_(std::make_shared<DeviceScheduler>(gates_, stagingBytes, tells_.words())),
+      exchange_(std::make_shared<DeviceExchange>(gates_, tells_.words())),
       pinnedBody_(std::make_shared<const PinnedBody>()) {}
 
 // The slice as the loop has it.
@@ -50,8 +54,8 @@ void GatedRails::announce(const Slice& slice, std::uint64_t stagingBytes, bool l
   for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
   pinned->image = pinnedImage(slice);
   pinned->body = pinnedBody_;
-  loop_.post([scheduler = scheduler_, pinned = std::move(pinned), stagingBytes, last]() mutable {
-    scheduler->add(std::move(pinned), stagingBytes, last);
+  loop_.post([exchange = exchange_, pinned = std::move(pinned), stagingBytes, last]() mutable {
+    exchange->add(std::move(pinned), stagingBytes, last);
   });
 }
 
@@ -98,9 +102,8 @@ void GatedRails::await(const At& at, const Slice& slice, std::size_t gate) const
 }
 
 void GatedRails::tell(const At& at, const Slice& slice, std::size_t step) {
-  std::weak_ptr<DeviceScheduler> weak = scheduler_;
-  tells_.tell(at.accelerator, at.stream, [weak = std::move(weak), sequence = slice.id.sequence, step] {
-    if (const auto scheduler = weak.lock()) scheduler->reached(sequence, step);
+  tells_.tell(at.accelerator, at.stream, [weak = std::weak_ptr(exchange_), sequence = slice.id.sequence, step] {
+    if (const auto exchange = weak.lock()) exchange->reached(sequence, step);
   });
 }
 

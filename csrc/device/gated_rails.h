@@ -1,6 +1,6 @@
 // The rails of a device's slices as the loop has them: shards are copied to pinned memory, the loop exchanges them with
 // other machines, and the device sums what comes. Streams wait for the loop at gates, the loop for streams by what they
-// tell (device_scheduler.h).
+// tell (device_exchange.h).
 //
 // It can't deadlock, even where all streams share one queue of the device: a gate waits for this rank's loop alone, and
 // that for nothing but earlier work, here and on the peers: the peers' own chains up to the same slice.
@@ -13,7 +13,6 @@
 
 #include "base/loop.h"
 #include "device/device_rails.h"
-#include "device/device_scheduler.h"
 #include "device/gates.h"
 #include "device/tells.h"
 
@@ -24,7 +23,7 @@ class GatedRails final : public DeviceRails {
   // Memory is the accelerator's; the loop outlives it.
   GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loop& loop);
 
-  std::shared_ptr<DeviceCalls> calls() const override { return scheduler_; }
+  std::shared_ptr<DeviceExchange> exchange() const override { return exchange_; }
   void announce(const Slice& slice, std::uint64_t stagingBytes, bool last) override;
   void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
   void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
@@ -47,7 +46,7 @@ class GatedRails final : public DeviceRails {
   const Accelerator::Memory pinned_;
   const Accelerator::Memory words_;
   const Gates gates_;
-  const std::shared_ptr<DeviceScheduler> scheduler_;
+  const std::shared_ptr<DeviceExchange> exchange_;
   const std::shared_ptr<const SliceBody> pinnedBody_;
 };
 

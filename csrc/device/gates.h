@@ -10,18 +10,8 @@
 #include <cstdint>
 
 #include "device/accelerator.h"
-#include "exchange/slice_id.h"
-#include "plan/plan.h"
 
 namespace fairring {
-
-// Where a slice changes hands. A step on the rails sends what the device has summed, or loaded, before, or what the
-// step before it has brought, which the loop has at hand; what it brings goes to the device to be summed, or when
-// nothing comes after.
-inline bool isFromDevice(const Plan& plan, std::size_t step) { return step == 1 || reduces(plan[step - 1].verb); }
-inline bool isForDevice(const Plan& plan, std::size_t step) {
-  return reduces(plan[step].verb) || plan[step + 1].level == 0;
-}
 
 class Gates {
  public:

@@ -1,7 +1,6 @@
 #include "engine/pipeline.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -27,10 +26,12 @@ Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
       rank_(rank),
       levels_(levels),
       plans_(planner, rank),
-      bulk_{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
-      express_{.ring = StagingRing(levels.expressBytes),
-               .staging = levels.staging + levels.stagingBytes,
-               .next = {SliceQueue::HostExpress, 0}} {
+      queues_{
+          Queue{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
+          Queue{.ring = StagingRing(levels.expressBytes),
+                .staging = levels.staging + levels.stagingBytes,
+                .next = {SliceQueue::HostExpress, 0}},
+          Queue{.ring = StagingRing(0), .staging = nullptr, .next = {SliceQueue::Device, 0}}} {
   if (levels_.weights.rates && ShardWeights::applyTo(planner.topology()))
     weights_.emplace(planner.topology(), rank, levels_.weights);
 }
@@ -42,22 +43,23 @@ std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
 
 Watermarks Pipeline::completed() const {
   Watermarks slicesBelow;
-  slicesBelow[SliceQueue::HostBulk] = bulk_.completed;
-  slicesBelow[SliceQueue::HostExpress] = express_.completed;
+  for (const Queue& queue : queues_) slicesBelow[queue.next.queue] = queue.completed;
   return slicesBelow;
 }
 
 bool Pipeline::hasBegun(const Watermarks& slicesBelow) const {
-  return std::ranges::all_of(std::array{&bulk_, &express_}, [&](const Queue* queue) {
-    return queue->next.sequence >= slicesBelow[queue->next.queue];
-  });
+  return std::ranges::all_of(queues_,
+                             [&](const Queue& queue) { return queue.next.sequence >= slicesBelow[queue.next.queue]; });
+}
+
+bool Pipeline::hasCalls(SliceQueue queue) const {
+  return std::ranges::any_of(calls_, [queue](const auto& call) { return call->queue == queue; });
 }
 
 bool Pipeline::isAtRest() const {
   const bool begun = std::ranges::all_of(notBegun_, [](const auto& turn) { return turn.second.empty(); });
-  return calls_.empty() && due_.empty() && begun &&
-         std::ranges::all_of(std::array{&bulk_, &express_}, [](const Queue* queue) {
-           return queue->ring.empty() && queue->uncut.empty() && queue->inFlight.empty();
+  return calls_.empty() && due_.empty() && begun && std::ranges::all_of(queues_, [](const Queue& queue) {
+           return queue.ring.empty() && queue.uncut.empty() && queue.inFlight.empty();
          });
 }
 
@@ -130,7 +132,7 @@ void Pipeline::run() {
   if (running_ || !open_) return;
   running_ = true;
   for (;;) {
-    while (cutNext(express_) || cutNext(bulk_)) {
+    while (cutNext(queueOf(SliceQueue::HostExpress)) || cutNext(queueOf(SliceQueue::HostBulk)) || takeNext()) {
     }
     if (due_.empty()) break;
     const SliceId id = due_.front();
@@ -152,8 +154,6 @@ bool Pipeline::cutNext(Queue& queue) {
   const auto offset = queue.ring.take(queue.next.sequence, bytes, ring);
   if (!offset) return waitsForStaging(queue);
   recordStaging(queue, *slice, bytes);
-
-  ++queue.next.sequence;
   slice->image = queue.staging + *offset;
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
   if (std::byte* const tensor = tensorAsImage(*slice, *pending))
@@ -161,15 +161,32 @@ bool Pipeline::cutNext(Queue& queue) {
   if (weights_ && pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
   pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->bytes;
+  pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
+  return begin(queue, pending, slice);
+}
+
+// A slice that has its place. False if something has failed in it.
+bool Pipeline::begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice) {
+  assert(slice->id == queue.next);
+  ++queue.next.sequence;
   if (pending->cut) queue.uncut.pop_front();
   ++pending->unfinished;
-  pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
   for (const Step& step : *slice->plan) notBegun_[turnOf(slice->id, step)].push_back(slice->id);
   queue.inFlight.emplace(slice->id, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
   due_.push_back(slice->id);
+  admit(slice);
+  return open_;
+}
+
+void Pipeline::admit(const std::shared_ptr<Slice>& slice) {
+  if (slice->id.queue == SliceQueue::Device) return device_->admit(slice);
   levels_.machine->admit(slice);
   if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
-  return open_;
+}
+
+Exchange& Pipeline::exchangeOf(SliceQueue queue, const Step& step) const {
+  if (queue == SliceQueue::Device) return *device_;
+  return step.level == 0 ? *levels_.machine : *levels_.rails;
 }
 
 bool Pipeline::waitsForStaging(Queue& queue) const {
@@ -247,7 +264,7 @@ void Pipeline::beginNext(SliceId id) {
   state.phase = Phase::Running;
   const std::size_t index = state.step;
   state.call->isTouched |= index + 1 == state.slice->plan->size();  // which brings the result to the tensors
-  exchangeOf(step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
+  exchangeOf(id.queue, step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
 }
 
 void Pipeline::onReady(SliceId id) {
@@ -306,14 +323,14 @@ std::set<std::uint64_t> Pipeline::untouched() const {
 
 void Pipeline::halt() {
   open_ = false;
-  for (Queue* const queue : {&bulk_, &express_}) queue->inFlight.clear();
+  for (Queue& queue : queues_) queue.inFlight.clear();
   notBegun_.clear();
   due_.clear();
 }
 
 void Pipeline::fail(const Error& error) {
   halt();
-  for (Queue* const queue : {&bulk_, &express_}) queue->uncut.clear();
+  for (Queue& queue : queues_) queue.uncut.clear();
   unweighted_.clear();
   for (const auto& pending : std::exchange(calls_, {})) {
     if (!pending->learned) pending->call.done(error);

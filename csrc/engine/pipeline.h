@@ -1,11 +1,12 @@
 // The pipeline: takes calls in order, cuts them into slices, and moves each slice through the steps of its plan.
 // A slice is data, (plan, step, phase, place in staging); run() moves on what has become due. Two rules keep it free of
 // deadlock: staging is taken in slice order, and steps of one level and direction begin in slice order. So the oldest
-// slice never waits for a later one, on any rank. Small calls have a queue of their own (slice_id.h), with staging of
-// its own: no slice waits for one of the other queue. Owner of the loop's progress only. Knows no network
-// and no processes: the exchanges do.
+// slice never waits for a later one, on any rank. Small calls, and calls on a device, have queues of their own
+// (slice_id.h), with staging of their own: no slice waits for one of another queue. Owner of the loop's progress only.
+// Knows no network, no processes and no device: the exchanges do.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -56,12 +57,18 @@ class Pipeline {
 
   // signature: of this call and all before it, to be compared with the peers'.
   void submit(Call call, std::uint64_t signature);
+  // Calls on a device come cut: its streams have to know where slices lie before this thread hears of them. `device`
+  // carries out all of their steps.
+  void attach(Exchange& device) { device_ = &device; }
+  void submitOnDevice(Call call);  // whose slices follow, in the order of their numbers
+  // Its place in staging, of so many bytes, has been chosen.
+  void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
   void open();  // from now on slices move; before, calls only queue
   // The exchanges have been stopped: nothing moves any more. Calls go on queueing until fail() ends them.
   void halt();
   void fail(const Error& error);
 
-  bool hasCalls() const { return !calls_.empty(); }
+  bool hasCalls(SliceQueue queue) const;
   bool isAtRest() const;  // no call, no slice, and no staging taken
   Watermarks completed() const;
   bool hasBegun(const Watermarks& slicesBelow) const;
@@ -74,6 +81,10 @@ class Pipeline {
  private:
   enum class Phase { Waiting, Running, Finished };
   using CachedPlan = PlanCache::CachedPlan;
+  struct Placed {  // a slice that its caller has cut, and that waits for its place in staging
+    std::shared_ptr<Slice> slice;
+    std::uint64_t stagingBytes;
+  };
   struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
     Call call;
     std::uint64_t bytes = 0;  // of the longest row, or of an all-to-all's largest cell
@@ -91,6 +102,8 @@ class Pipeline {
     // not known yet. Until then neither this part nor any behind it can be cut.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();
+    std::deque<Placed> placed = {};                // of a call on a device
+    bool isComplete = false;                       // likewise: these are its last ones
     std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
     // Called instead of the call's `done` by all its parts but the last; `refused` as in Slice.
     std::function<void(std::uint32_t refused)> learned = nullptr;
@@ -141,12 +154,14 @@ class Pipeline {
   void sizeCells(Pending& pending, const AllToAllCall& exchange);
   void run();
   bool cutNext(Queue& queue);
+  bool takeNext();
+  bool begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;
   bool waitsForStaging(Queue& queue) const;
   void recordStaging(Queue& queue, const Slice& slice, std::uint64_t bytes) const;
-  Queue& queueOf(SliceQueue queue) { return queue == SliceQueue::HostExpress ? express_ : bulk_; }
+  Queue& queueOf(SliceQueue queue) { return queues_[static_cast<std::size_t>(queue)]; }
   SliceQueue queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const;
   void beginNext(SliceId id);
   void onReady(SliceId id);
@@ -154,7 +169,8 @@ class Pipeline {
   std::byte* tensorAsImage(const Slice& slice, const Pending& pending) const;
   void end(const InFlight& slice);
   void finish(const std::shared_ptr<Pending>& call);
-  Exchange& exchangeOf(const Step& step) const { return step.level == 0 ? *levels_.machine : *levels_.rails; }
+  void admit(const std::shared_ptr<Slice>& slice);
+  Exchange& exchangeOf(SliceQueue queue, const Step& step) const;
   static Turn turnOf(SliceId slice, const Step& step) {
     return {slice.queue, step.level, gathers(step.verb) || step.verb == Verb::Store};
   }
@@ -163,8 +179,8 @@ class Pipeline {
   const int rank_;
   const Levels levels_;
   PlanCache plans_;
-  Queue bulk_;
-  Queue express_;
+  std::array<Queue, kSliceQueues.size()> queues_;  // as SliceQueue numbers them
+  Exchange* device_ = nullptr;
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn

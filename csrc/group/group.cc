@@ -206,8 +206,8 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
     if (const auto there = chain.lock()) there->accelerator().abort();
   };
   threads_.slices.loop().post(
-      [member = member_, calls = chain_->calls(), abortDevice = std::move(abortDevice)]() mutable {
-        member->guard(std::move(calls), std::move(abortDevice));
+      [member = member_, device = chain_->exchange(), abortDevice = std::move(abortDevice)]() mutable {
+        member->guard(std::move(device), std::move(abortDevice));
       });
   return *chain_;
 }

@@ -225,7 +225,6 @@ void Member::openIfComplete() {
   if (channels_ && !channels_->isOpen()) return;
   open_ = true;
   pipeline_->open();
-  if (deviceCalls_) deviceCalls_->open(*rails_);
   leaveIfAsked();
 }
 
@@ -286,6 +285,7 @@ void Member::onDeadline(const TimedCall& call) {
 void Member::stopExchanges() {
   if (machine_) machine_->stop();
   if (rails_) rails_->stop();
+  if (device_) device_->stop();
 }
 
 void Member::fail(const Error& error) {
@@ -305,7 +305,7 @@ void Member::fail(const Error& error) {
     untouched_ = pipeline_->untouched();
     pipeline_->fail(error);
   }
-  if (deviceCalls_) deviceCalls_->fail(error);
+  if (device_) device_->openForEver();
   if (abortDevice_) settings_.offLoop(abortDevice_);
   if (seen && settings_.offLoop) {
     settings_.offLoop(
@@ -415,7 +415,6 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   if (pipeline_) pipeline_->halt();
-  if (deviceCalls_) deviceCalls_->halt();
   control_->send(peer, ControlType::CallLog, toText(callLog_.kept()));
   loop_.at(loop_.now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));

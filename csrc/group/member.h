@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "device/device_calls.h"
+#include "device/device_exchange.h"
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
 #include "exchange/recorder.h"
@@ -48,9 +48,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay);
   // The ranks are about to meet for their first call on a device: a death ends that.
   void awaitDevice() { link(); }
-  // Called once, for calls on the device's tensors: `calls` has their gates. `abortDevice` breaks off what the gates
+  // Called once, for calls on the device's tensors: `device` has their gates. `abortDevice` breaks off what the gates
   // do not reach, and may take a while.
-  void guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice);
+  void guard(std::shared_ptr<DeviceExchange> device, std::function<void()> abortDevice);
   void beginOnDevice(Call call, const CallLog::Entry& entry);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
   void fail(const Error& error);
@@ -136,7 +136,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Rails> rails_;
   std::unique_ptr<RailChannels> channels_;  // where there are rails
   std::unique_ptr<Pipeline> pipeline_;
-  std::shared_ptr<DeviceCalls> deviceCalls_;  // where there are calls on a device
+  std::shared_ptr<DeviceExchange> device_;  // where there are calls on a device
   std::function<void()> abortDevice_;
   std::function<void()> deviceIsIdle_;  // who waits for that
   bool open_ = false;

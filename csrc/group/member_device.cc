@@ -1,4 +1,4 @@
-// A Member's calls on a device: the scheduler carries them out, between the device's streams and the rails.
+// A Member's calls on a device: the pipeline carries them out, between the device's streams and the rails.
 #include <cassert>
 #include <utility>
 
@@ -6,18 +6,16 @@
 
 namespace fairring {
 
-void Member::guard(std::shared_ptr<DeviceCalls> calls, std::function<void()> abortDevice) {
-  assert(loop_.isCurrent() && !deviceCalls_);
+static_assert(SharedMemory::kMostSlices <= Gates::kLines);  // of one queue in flight, and the gates that there are
+
+void Member::guard(std::shared_ptr<DeviceExchange> device, std::function<void()> abortDevice) {
+  assert(loop_.isCurrent() && !device_);
   link();
-  deviceCalls_ = std::move(calls);
-  deviceCalls_->onProgress = [this] { acknowledgeLeaves(); };
+  device_ = std::move(device);
   abortDevice_ = std::move(abortDevice);
-  if (error_) {
-    deviceCalls_->fail(error_);
-    settings_.offLoop(abortDevice_);
-  } else if (open_) {
-    deviceCalls_->open(*rails_);
-  }
+  if (!error_) return device_->attach(*pipeline_, *rails_);
+  device_->openForEver();
+  settings_.offLoop(abortDevice_);
 }
 
 void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
@@ -27,14 +25,14 @@ void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   Call timedCall = timed(std::move(call), entry);
   timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
     done(error);
-    if (deviceIsIdle_ && !deviceCalls_->hasCalls()) std::exchange(deviceIsIdle_, nullptr)();
+    if (deviceIsIdle_ && !pipeline_->hasCalls(SliceQueue::Device)) std::exchange(deviceIsIdle_, nullptr)();
   };
-  deviceCalls_->begin(std::move(timedCall));
+  pipeline_->submitOnDevice(std::move(timedCall));
 }
 
 void Member::whenDeviceIsIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (!deviceCalls_->hasCalls()) return idle();
+  if (!pipeline_ || !pipeline_->hasCalls(SliceQueue::Device)) return idle();
   deviceIsIdle_ = std::move(idle);
 }
 

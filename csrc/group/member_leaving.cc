@@ -27,10 +27,7 @@ void Member::acknowledgeLeaves() {
   }
 }
 
-const Call* Member::oldestCall() const {
-  if (pipeline_ && pipeline_->hasCalls()) return pipeline_->oldestCall();
-  return deviceCalls_ ? deviceCalls_->oldestCall() : nullptr;
-}
+const Call* Member::oldestCall() const { return pipeline_ ? pipeline_->oldestCall() : nullptr; }
 
 void Member::endUnfinished() {
   assert(loop_.isCurrent());
@@ -49,7 +46,6 @@ void Member::leave(std::function<void()> left) {
     peers = control_->peers();
     Completed completed;
     if (pipeline_) completed.slicesBelow = pipeline_->completed();
-    if (deviceCalls_) completed.slicesBelow[SliceQueue::Device] = deviceCalls_->completed();
     for (const int peer : peers) {
       completed.messages = messages_->sentTo(peer);
       control_->send(peer, ControlType::Leave, toText(completed));
@@ -75,9 +71,9 @@ void Member::close() {
   connector_.reset();
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of
+  if (device_) device_->openForEver();
+  device_.reset();
   pipeline_.reset();
-  if (deviceCalls_) deviceCalls_->fail(makeError(ErrorKind::Aborted, "rank ", rank_, " ended its group"));
-  deviceCalls_.reset();
   channels_.reset();
   rails_.reset();
   machine_.reset();

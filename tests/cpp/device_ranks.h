@@ -1,4 +1,4 @@
-// Whole ranks with a simulated device each, in one process: real chains, scheduler and rails, over a network that
+// Whole ranks with a simulated device each, in one process: real chains, pipelines and rails, over a network that
 // delivers in random order, or over rails of the devices' own. Everything is stepped by the test, in its own thread.
 #pragma once
 
@@ -29,7 +29,9 @@ struct DeviceRank {
 
   DeviceRank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, SimulatedMachine& machine,
              unsigned seed, Settings settings)
-      : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles())) {
+      : channels(network, rank),
+        rails(std::make_unique<Rails>(loop, rank, troubles())),
+        pipeline(planner, rank, {nullptr, rails.get(), Gates::kLines, nullptr, 0}) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
     rails->use(channels);
@@ -42,7 +44,11 @@ struct DeviceRank {
     std::unique_ptr<DeviceRails> way = std::make_unique<DirectRails>(*accelerator, loop);
     if (!isDirect) way = std::make_unique<GatedRails>(*accelerator, staging, loop);
     chain = std::make_unique<DeviceChain>(planner, rank, staging, std::move(accelerator), std::move(way));
-    onLoop([this] { chain->calls()->open(*rails); });
+    exchange = chain->exchange();
+    onLoop([this] {
+      exchange->attach(pipeline, *rails);
+      pipeline.open();
+    });
   }
   ~DeviceRank() {
     onLoop([this] { rails.reset(); });
@@ -60,7 +66,9 @@ struct DeviceRank {
     if (!errors.empty()) return;
     errors.push_back(error.text());
     rails->stop();
-    chain->calls()->fail(error);
+    exchange->stop();
+    pipeline.fail(error);
+    exchange->openForEver();
   }
 
   struct Tensor {
@@ -83,7 +91,7 @@ struct DeviceRank {
         ended.push_back(error);
         if (onEnded) onEnded();
       };
-      chain->calls()->begin(std::move(call));
+      pipeline.submitOnDevice(std::move(call));
     });
     return chain->enqueue(tensors, device->callers());
   }
@@ -92,8 +100,10 @@ struct DeviceRank {
       [this] { return time_ += std::chrono::milliseconds(1); }};  // so that whatever waits for a time has its turn
   MemoryChannels channels;
   std::unique_ptr<Rails> rails;
+  Pipeline pipeline;
   SimulatedAccelerator* device;
   std::unique_ptr<DeviceChain> chain;
+  std::shared_ptr<DeviceExchange> exchange;
   std::vector<Error> ended;  // of each call that is over for the loop
   std::function<void()> onEnded;
   std::vector<std::string> errors;

@@ -195,6 +195,83 @@ TEST(Pipeline, ASmallCallDoesNotStandBehindALargeOneNorTheOtherWayRound) {
                rig.rails.slicesIn({Verb::ReduceScatter, 1}).empty());
 }
 
+// A device carries out all steps of its slices, which come cut and placed.
+struct DeviceRig : Rig {
+  DeviceRig() { pipeline.attach(device); }
+  void submitOnDevice() {
+    const int call = calls++;
+    pipeline.submitOnDevice({.number = static_cast<std::uint64_t>(call),
+                             .signature = {"call " + std::to_string(call)},
+                             .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }});
+  }
+  void add(std::uint64_t offset, bool last) {
+    auto slice = std::make_shared<Slice>();
+    slice->id = onDevice(added++);
+    slice->plan = plan;
+    slice->stagingOffset = offset;
+    pipeline.add(std::move(slice), kMiB, last);
+  }
+  static SliceId onDevice(std::uint64_t sequence) { return {SliceQueue::Device, sequence}; }
+
+  std::shared_ptr<const Plan> plan = std::make_shared<const Plan>(Plan{kDown, kUp});
+  std::uint64_t added = 0;
+  ManualExchange device;
+};
+
+TEST(Pipeline, SlicesOfADeviceAreAdmittedInOrderWhenTheirPlacesAreFree) {
+  DeviceRig rig;
+  rig.submitOnDevice();
+  rig.add(0, false);
+  rig.add(0, false);
+  rig.add(2 * kMiB, true);
+  EXPECT_EQ(rig.device.admitted, std::vector{DeviceRig::onDevice(0)});
+  rig.device.finish(DeviceRig::onDevice(0), 0);
+  rig.device.finish(DeviceRig::onDevice(0), 1);
+  EXPECT_EQ(rig.device.admitted.size(), 3U);
+  EXPECT_TRUE(rig.machine.admitted.empty() && rig.rails.admitted.empty());
+}
+
+TEST(Pipeline, ACallOnADeviceIsDoneWhenItsLastSliceIs) {
+  DeviceRig rig;
+  rig.submitOnDevice();
+  rig.add(0, false);
+  rig.device.finish(DeviceRig::onDevice(0), 0);
+  rig.device.finish(DeviceRig::onDevice(0), 1);
+  EXPECT_TRUE(rig.done.empty()) << "more of its slices may come";
+  rig.add(0, true);
+  rig.submitOnDevice();
+  rig.device.finish(DeviceRig::onDevice(1), 0);
+  rig.device.finish(DeviceRig::onDevice(1), 1);
+  ASSERT_EQ(rig.done.size(), 1U);
+  EXPECT_EQ(rig.done[0].first, 0);
+  EXPECT_TRUE(rig.pipeline.hasCalls(SliceQueue::Device));
+  EXPECT_EQ(rig.pipeline.completed()[SliceQueue::Device], 2U);
+}
+
+TEST(Pipeline, ACallOnADeviceAndOneOnTheHostDoNotWaitForEachOther) {
+  DeviceRig rig;
+  rig.submitOnDevice();
+  const int onHost = rig.submit(10);
+  std::mt19937 random(1);
+  while (rig.done.empty()) rig.finishAny(random);
+  EXPECT_EQ(rig.done[0].first, onHost);
+  EXPECT_FALSE(rig.pipeline.hasCalls(SliceQueue::HostBulk));
+  rig.submit(64 * kMiB);
+  rig.add(0, true);
+  EXPECT_EQ(rig.device.admitted.size(), 1U) << "though the host's slices fill their staging";
+}
+
+// When the group fails every gate opens, and what streams do then nobody knows.
+TEST(Pipeline, ACallOnADeviceIsNeverSaidToHaveWrittenNothing) {
+  DeviceRig rig;
+  rig.submitOnDevice();
+  Pipeline closed(rig.planner, 0, {&rig.machine, &rig.rails, 64, rig.memory.data(), 4 * kMiB});
+  closed.submit({.operands = {{rig.tensor.data(), 8, {}}}, .number = 7, .signature = {""}, .done = [](const Error&) {}},
+                0);
+  EXPECT_TRUE(rig.pipeline.untouched().empty());
+  EXPECT_EQ(closed.untouched(), std::set<std::uint64_t>{7});
+}
+
 TEST(Pipeline, RandomCompletionsNeverStallAndCompleteEveryCall) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
