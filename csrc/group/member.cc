@@ -75,6 +75,7 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
+      callLog_([&loop = loop_] { return std::chrono::nanoseconds(loop.now().time_since_epoch()).count(); }),
       peerProgress_(rank_, callLog_, loop_),
       recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
