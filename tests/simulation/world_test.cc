@@ -54,6 +54,17 @@ TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
   EXPECT_TRUE(verdict.failed);
 }
 
+// Those without what a rank refused get an error that names it, as the judge demands; the calls around it go on.
+TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
+  for (int pattern = 0; pattern < 8; ++pattern) {
+    ScriptedCall refused{.pattern = static_cast<Pattern>(pattern), .elements = 5'000, .refuser = 1};
+    if (hasRoot(refused.pattern)) refused.root = 3;
+    const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
+    EXPECT_TRUE(verdict) << verdict.broken;
+    EXPECT_FALSE(verdict.failed);
+  }
+}
+
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
   const Verdict whole = play(twoByTwo(calls));
@@ -166,6 +177,23 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnect
   const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
+  const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
+  Script script = members(calls);
+  script.heartbeatMs = 1'600;  // a crowd holds up who comes behind it for a second
+  const Verdict alone = play(script);
+  for (int how = 0; how < 4; ++how) {
+    for (const std::int64_t at : {1'000, 4'000, 9'000})
+      script.faults.push_back({.kind = Fault::Kind::Stranger, .who = 1, .other = how, .atMicros = at});
+  }
+  const Verdict beset = play(script);
+  for (const Verdict* verdict : {&alone, &beset}) {
+    EXPECT_TRUE(*verdict) << verdict->broken;
+    EXPECT_FALSE(verdict->failed);
+  }
+  EXPECT_EQ(beset.bits, alone.bits);
 }
 
 TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
