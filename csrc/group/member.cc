@@ -435,6 +435,10 @@ void Member::onControlEnded(int peer, const Error& error) {
     return;
   }
   if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
+  // It may live: who keeps it waiting during the challenge while strangers crowd its listener is closed out, and finds
+  // that out only now.
+  if (!heard_.contains(peer) && rank_ > peer && repeated_.insert(peer).second)
+    return connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout);
   heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
 }
 
@@ -456,7 +460,8 @@ void Member::onChannelEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
   afterLastWord([this, peer, error] {
     if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-    fail(diagnostics_.channelBroke(peer, error));
+    const Error broke = diagnostics_.channelBroke(peer, error);
+    heard_.contains(peer) ? fail(broke) : failUnlessTold(broke);  // a lane may have come, and nothing else
   });
 }
 

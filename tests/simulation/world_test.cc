@@ -179,6 +179,29 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnect
   EXPECT_TRUE(verdict.failed);
 }
 
+// A lane of one that failed and left has come to a rank that has yet to make its first call, and nothing else.
+TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneReached) {
+  const auto script = testing::parsed(
+      "seed=28 machines=1,1,1 staging=512 slice=16 eager=8 credit=8 copied=512 heartbeat=800 calls=all-reduce:1 "
+      "faults=idle:0:0:0:1358448,kill:1:0:5225:0");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+// It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
+// connection up.
+TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeerForDead) {
+  const auto script = testing::parsed(
+      "seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
+      "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_FALSE(verdict.failed);
+}
+
 TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
   Script script = members(calls);
