@@ -583,12 +583,10 @@ void Rounds::endRound() {
   const bool areFaultsOver = round_ + 1 >= script_.rounds;
   if (members_.size() < 2) {
     isOver_ = true;
-  } else if (!areFaultsOver) {
-    beginRound();
-  } else if (lastRounds_ > 0 && !hasFailed_) {
+  } else if (areFaultsOver && lastRounds_ > 0 && !hasFailed_) {
     checkTheEnd(members);
     isOver_ = true;
-  } else if (++lastRounds_ > kMostLastRounds) {
+  } else if (areFaultsOver && ++lastRounds_ > kMostLastRounds) {
     broke(kMostLastRounds, " rounds without a fault came to nothing");
   } else {
     beginRound();
