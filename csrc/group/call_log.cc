@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "exchange/recorder.h"
-
 namespace fairring {
 
 namespace {
@@ -38,7 +36,7 @@ CallLog::Entry CallLog::record(const Signature& signature) {
   const bool first = entries_.empty();
   const std::uint64_t before = first ? kFnvBasis : entries_.back().hash;
   const std::uint64_t number = first ? 1 : entries_.back().number + 1;
-  entries_.push_back({number, mix(before, digestOf(signature)), signature.text, Recorder::now()});
+  entries_.push_back({number, mix(before, digestOf(signature)), signature.text, now_()});
   if (entries_.size() > kKept) entries_.pop_front();
   return entries_.back();
 }

@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/call.h"
+#include "exchange/recorder.h"
 
 namespace fairring {
 
@@ -23,8 +26,11 @@ class CallLog {
     std::uint64_t number = 0;  // 1, 2, ...; 0: no call yet
     std::uint64_t hash = 0;    // of this call and all before it
     Text text;
-    std::int64_t made = 0;  // when, as Recorder::now() has it
+    std::int64_t made = 0;  // when, as now() has it
   };
+
+  using Now = std::function<std::int64_t()>;  // the time of the loop that carries the calls out, in nanoseconds
+  explicit CallLog(Now now = Recorder::now) : now_(std::move(now)) {}
 
   Entry record(const Signature& signature);
   Entry last() const;
@@ -51,6 +57,7 @@ class CallLog {
   std::optional<Difference> differenceTo(const std::vector<Told>& peers) const;
 
  private:
+  const Now now_;             // from any thread
   mutable std::mutex mutex_;  // guards entries_
   std::deque<Entry> entries_;
 };

@@ -75,6 +75,7 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
+      callLog_([&loop = loop_] { return std::chrono::nanoseconds(loop.now().time_since_epoch()).count(); }),
       peerProgress_(rank_, callLog_, loop_),
       recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
@@ -433,6 +434,10 @@ void Member::onControlEnded(int peer, const Error& error) {
     return;
   }
   if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
+  // It may live: who keeps it waiting during the challenge while strangers crowd its listener is closed out, and finds
+  // that out only now.
+  if (!heard_.contains(peer) && rank_ > peer && repeated_.insert(peer).second)
+    return connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout);
   heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
 }
 
@@ -454,7 +459,8 @@ void Member::onChannelEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
   afterLastWord([this, peer, error] {
     if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-    fail(diagnostics_.channelBroke(peer, error));
+    const Error broke = diagnostics_.channelBroke(peer, error);
+    heard_.contains(peer) ? fail(broke) : failUnlessTold(broke);  // a lane may have come, and nothing else
   });
 }
 

@@ -149,6 +149,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool hasSaidLeave_ = false;
   std::function<void()> leaving_;                // leave() waits for the connections to be there
   std::set<int> heard_;                          // peers that have said something: they have come to the group
+  std::set<int> repeated_;                       // peers that were connected to once more, before they were heard
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what
   std::future<Error> reason_;                    // for which a peer may have left that never was connected

@@ -57,7 +57,9 @@ void Member::leave(std::function<void()> left) {
 }
 
 // Messages can have been sent, or received, before the control connection that tells a leave from a death is there.
-bool Member::canLeave() const { return (!linked_ || open_) && messages_->unreached().empty(); }
+bool Member::canLeave() const {
+  return (!linked_ || (open_ && connector_->missing().empty())) && messages_->unreached().empty();
+}
 
 void Member::leaveIfAsked() {
   if (leaving_ && canLeave()) leave(std::exchange(leaving_, nullptr));

@@ -51,6 +51,14 @@ void Connector::connect(const ConnectionSpec& one, std::chrono::milliseconds tim
   beginIfMissing(one, {.again = false, .deadline = now + timeout, .crowdedUntil = now + kCrowded});
 }
 
+void Connector::repeat(const ConnectionSpec& one, std::chrono::milliseconds timeout) {
+  const Key key{one.peer, one.purpose, one.lane};
+  assert(isMine(key) && wanted_.contains(key));
+  linked_.erase(key);
+  missing_.insert(key);
+  connect(one, timeout);
+}
+
 void Connector::beginIfMissing(const ConnectionSpec& one, Attempt attempt) {
   assert(loop_.isCurrent());
   const Key key{one.peer, one.purpose, one.lane};

@@ -189,6 +189,32 @@ TEST_F(ImpatientTest, ARankWhoseGroupIsNeverMadeHereIsNamed) {
   EXPECT_NE(reports()[0].find("rank 7 of a group came from 127.0.0.1"), std::string::npos) << reports()[0];
 }
 
+// With a time of its own: whose timer is due is not left to chance.
+TEST(Acceptor, ARankThatCameEarlyIsNotNamedOnceItsGroupIsHere) {
+  Loop::Clock::time_point now;
+  LoopThread loop([&now] { return now; });
+  std::vector<std::string> reports;
+  Acceptor acceptor(loop, {"127.0.0.1"}, {}, [&](const std::string& text) { reports.push_back(text); });
+  const Secret secret = randomSecret();
+  const auto endpoint = std::make_shared<GroupEndpoint>(makeGroupId(secret, "later"), secret, kSelf);
+  const auto comeEarly = [&](std::uint32_t from, std::uint32_t to) {
+    const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+    const SocketAddress there = tcpAddress("127.0.0.1", acceptor.port());
+    ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
+    const auto greeting = Challenge({.from = from, .to = to, .group = endpoint->id}, secret).takeOutput();
+    ASSERT_EQ(::send(socket.get(), greeting.data(), greeting.size(), 0), std::ssize(greeting));
+    while (!isClosed(socket)) loop.loop().runOnce(milliseconds(0));
+  };
+  comeEarly(7, kSelf);
+  comeEarly(8, kSelf + 1);  // of which nobody is here
+  acceptor.add(endpoint);
+  now += Acceptor::kEarly;
+  loop.loop().runOnce(milliseconds(0));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_NE(reports[0].find("rank 8 of a group"), std::string::npos) << reports[0];
+  acceptor.remove(endpoint);
+}
+
 // TLS's handshake over a socket that blocks before it and after it.
 Error shake(TlsStream& stream, const Descriptor& socket) {
   ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);

@@ -21,7 +21,12 @@ void EngineRanks::strike(const Fault& fault) {
     case Fault::Kind::Break: return wires_ ? wires_->breakLanes(fault.who) : void();
     case Fault::Kind::Sever: return world_.cut(fault.who, fault.other, simulation::kNever);
     case Fault::Kind::Lose:
-    case Fault::Kind::Late: return;  // there is no store here, and no group that forms
+    case Fault::Kind::Late:
+    case Fault::Kind::Refuse:
+    case Fault::Kind::Stranger: return;  // there is no store here, no group that forms, and no listener
+    case Fault::Kind::Freeze:
+    case Fault::Kind::Leap:
+    case Fault::Kind::Idle: return;  // no timer of the engine's own, and its first call is its user's
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <utility>
 
 #include "base/error.h"
@@ -26,14 +25,6 @@ constexpr std::chrono::seconds kForDead{5};   // that it waits for one that nobo
 // connection that stays away may have been begun just before.
 constexpr std::chrono::seconds kSlack{6};
 constexpr const char* kName = "job";
-
-std::vector<int> ranksNamedIn(const std::string& text) {
-  static const std::regex kRank("rank (\\d+) \\(");
-  std::vector<int> ranks;
-  for (auto found = std::sregex_iterator(text.begin(), text.end(), kRank); found != std::sregex_iterator(); ++found)
-    ranks.push_back(std::stoi((*found)[1]));
-  return ranks;
-}
 
 }  // namespace
 
@@ -95,8 +86,9 @@ Members::Members(const Script& script, const std::vector<Place>& places)
     selves_.back()->rank = rank;
     Time late = processes_.someTime();
     for (const Fault& fault : script.faults) {
-      if (fault.kind == Fault::Kind::Late && fault.who == rank)
-        late += ofSeconds(static_cast<double>(fault.amount) * 1e-6);
+      const Time amount = ofSeconds(static_cast<double>(fault.amount) * 1e-6);
+      if (fault.kind == Fault::Kind::Late && fault.who == rank) late += amount;
+      if (fault.kind == Fault::Kind::Idle && fault.who == rank) processes_.lateUntil(amount);
     }
     processes_.lateUntil(late);
     processes_.at(late, [this, rank] { in(rank, [this](Self& self) { begin(self); }); });
@@ -242,8 +234,14 @@ void Members::close(Self& self) {
 
 void Members::strike(const Fault& fault) {
   if (fault.kind == Fault::Kind::Lose) isStoreLost_ = true;
-  if (fault.kind != Fault::Kind::Late) processes_.strike(fault);
+  if (fault.kind != Fault::Kind::Late && fault.kind != Fault::Kind::Idle) processes_.strike(fault);
 }
+
+bool Members::isDead(int rank) const {
+  return processes_.isDead(rank) || processes_.standsStillFor(rank) == simulation::kNever;
+}
+
+std::string Members::broken() const { return processes_.isStrangerInside() ? "a stranger is inside" : ""; }
 
 // Also who gave up before it was connected: to those who were further it has ended. Where the store is lost nobody can
 // tell those why it has.

@@ -33,12 +33,12 @@ class Members final : public Ranks {
   void submit(int rank, Call call, std::uint64_t number) override;
   void callsAreOver(int rank) override;
   void strike(const Fault& fault) override;
-  bool isDead(int rank) const override { return processes_.isDead(rank); }
+  bool isDead(int rank) const override;  // or stands still for ever
   bool hasFailed(int rank) const override;
   std::string wrongIn(int rank, const Error& error) const override;
   std::string unrestOf(int rank) const override;
   std::string whomWaitsFor(int rank) override;
-  std::string broken() const override { return {}; }
+  std::string broken() const override;
 
  private:
   class Store;

@@ -1,6 +1,7 @@
 #include "processes.h"
 
 #include <algorithm>
+#include <regex>
 #include <string>
 #include <utility>
 
@@ -18,9 +19,18 @@ using std::chrono::milliseconds;
 
 }  // namespace
 
+std::vector<int> ranksNamedIn(const std::string& error) {
+  static const std::regex kRank("rank (\\d+) \\(");
+  std::vector<int> ranks;
+  for (auto found = std::sregex_iterator(error.begin(), error.end(), kRank); found != std::sregex_iterator(); ++found)
+    ranks.push_back(std::stoi((*found)[1]));
+  return ranks;
+}
+
 struct Processes::Thread {
-  explicit Thread(const std::function<Time()>& now)
-      : core({}), loop([this, now] { return Loop::Clock::time_point(std::max(core.time(), now())); }) {}
+  Thread(const std::function<Time()>& now, const Time& clockAhead)
+      : core({}),
+        loop([this, now, &clockAhead] { return Loop::Clock::time_point(std::max(core.time(), now()) + clockAhead); }) {}
 
   Core core;
   LoopThread loop;
@@ -29,11 +39,13 @@ struct Processes::Thread {
 };
 
 struct Processes::Process {
-  Process(int itsRank, const std::function<Time()>& now) : rank(itsRank), slices(now), vitals(now) {}
+  Process(int itsRank, const std::function<Time()>& now)
+      : rank(itsRank), slices(now, clockAhead), vitals(now, clockAhead) {}
 
   bool isGone() const { return isDead || hasEnded; }
 
   const int rank;
+  Time clockAhead{0};  // of everybody else's
   Thread slices;
   Thread vitals;
   Time pausedUntil{0};
@@ -161,10 +173,33 @@ void Processes::strike(const Fault& fault) {
       if (script_.isFatal(fault)) cutOff_.insert(std::minmax(fault.who, fault.other));
       break;
     case Fault::Kind::Break: sockets_.breakLanes(fault.who); break;
+    case Fault::Kind::Refuse:
+      sockets_.refuse(fault.who, now() + lasts);
+      if (script_.isFatal(fault)) toBlame_.insert(fault.who);
+      break;
+    case Fault::Kind::Stranger: sockets_.intrude(fault.who, static_cast<Sockets::Intrusion>(fault.other)); break;
+    case Fault::Kind::Freeze: freeze(process(fault.who), lasts); break;
+    case Fault::Kind::Leap: leap(process(fault.who), lasts); break;
     case Fault::Kind::Lose:
-    case Fault::Kind::Late: break;
+    case Fault::Kind::Late:
+    case Fault::Kind::Idle: break;
   }
-  lateUntil(now() + (isForEver || fault.kind == Fault::Kind::Slow ? Time(0) : lasts));
+  const bool isOfClock = fault.kind == Fault::Kind::Freeze || fault.kind == Fault::Kind::Leap;
+  if (isOfClock && script_.isFatal(fault)) toBlame_.insert(fault.who);
+  const bool ends = !isForEver && fault.kind != Fault::Kind::Slow && fault.kind != Fault::Kind::Leap;
+  lateUntil(now() + (ends ? lasts : Time(0)));
+}
+
+// As a machine that is suspended, and whose clock goes on where it stopped.
+void Processes::freeze(Process& self, Time lasts) {
+  const Time ahead = std::max({self.slices.core.time(), self.vitals.core.time(), now()}) - now();  // read already
+  self.pausedUntil = std::max(self.pausedUntil, now() + lasts);
+  self.clockAhead -= std::max(lasts - ahead, Time(0));
+}
+
+void Processes::leap(Process& self, Time by) {
+  self.clockAhead += by;
+  if (!self.isGone()) scheduleTimers(self);
 }
 
 bool Processes::isDead(int rank) const { return process(rank).isDead; }
@@ -221,7 +256,7 @@ void Processes::scheduleTimers(Process& self) {
   for (Thread* thread : {&self.slices, &self.vitals}) {
     const auto timer = thread->loop.loop().firstTimer();
     if (timer != Loop::Clock::time_point::max())
-      schedule(self, *thread, std::max(thread->core.time(), Time(timer.time_since_epoch())));
+      schedule(self, *thread, std::max(thread->core.time(), Time(timer.time_since_epoch()) - self.clockAhead));
   }
 }
 

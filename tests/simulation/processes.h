@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,8 @@
 #include "transport/acceptor.h"
 
 namespace fairring::testing {
+
+std::vector<int> ranksNamedIn(const std::string& error);
 
 class Processes {
  public:
@@ -69,6 +72,7 @@ class Processes {
   bool isToBlame(int rank) const { return toBlame_.contains(rank); }  // it has died, or stood still for long
   bool areCutOff(int one, int other) const;                           // their machines were, for long
   Time lastFaultEnds() const { return lastFaultEnds_; }
+  bool isStrangerInside() const { return sockets_.isStrangerInside(); }
   void lateUntil(Time time) { lastFaultEnds_ = std::max(lastFaultEnds_, time); }
 
  private:
@@ -79,6 +83,8 @@ class Processes {
   void wake(int rank);
   void schedule(Process& self, Thread& thread, Time when);
   void turn(Process& self, Thread& thread, Time when);
+  void freeze(Process& self, Time lasts);
+  void leap(Process& self, Time by);
   void scheduleTimers(Process& self);
 
   const Script script_;

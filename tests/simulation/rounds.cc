@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -55,6 +56,8 @@ struct Rounds::Player {
   std::shared_ptr<Group> group;
   std::vector<std::shared_ptr<Group>> groups;      // this one, and those that it is making, or leaving
   std::vector<std::pair<Mark, std::size_t>> kept;  // the states that it may have to go back to
+  std::size_t agreed = 0;                          // steps, by the last meeting that has ended well here
+  bool hasMet = false;                             // in this round
   bool hasReported = false;
   Error error;
 };
@@ -233,6 +236,10 @@ void Rounds::goBack(Player& self) {
     answers_.push_back(last->ofRank);
     if (answers_.back() != answers_.front()) broke("process ", self.process, " has learnt something else than others");
     std::erase_if(self.kept, [&](const auto& one) { return !last->here || one.first > *last->here; });
+    checkPart(self, last->here.has_value());
+    checkAgreed(self, last->here.has_value());
+  } else if (!comrades_.empty()) {
+    broke("process ", self.process, " has learnt of no group before this one");
   }
   if (!self.kept.empty()) {
     went_.push_back(self.kept.back().second);
@@ -246,6 +253,8 @@ void Rounds::goBack(Player& self) {
 
 // All take the state of one that has some.
 void Rounds::catchUp(Player& self) {
+  self.hasMet = true;
+  if (!self.kept.empty()) beginning_ = states_[self.kept.back().second].log.size();
   const auto group = self.group;
   const auto has = std::make_shared<Numbers>(static_cast<std::size_t>(group->size()));
   (*has)[static_cast<std::size_t>(group->rank)] = self.kept.empty() ? 0 : 1;
@@ -298,6 +307,7 @@ Rounds::Step Rounds::stepAfter(std::size_t state, std::size_t members) const {
 
 void Rounds::takeStep(Player& self, int index) {
   if (index == steps_) return report(self, {});
+  if (index == stepsBegun_) strikeIn(++stepsBegun_);
   const auto group = self.group;
   const std::size_t state = self.kept.back().second;
   const auto size = static_cast<std::size_t>(group->size());
@@ -373,8 +383,10 @@ void Rounds::stepIsDone(Player& self, int index, const Tensors& tensors) {
 void Rounds::make(Player& self, const std::shared_ptr<Group>& group, Call call,
                   std::function<void(const Error&)> then) {
   if (call.timeout.count() == 0) call.timeout = kCall;
-  call.done = [this, &self, done = std::move(call.done), then = std::move(then)](const Error& error) {
+  call.done = [this, &self, group = group.get(), done = std::move(call.done),
+               then = std::move(then)](const Error& error) {
     if (isOver_ || processes_.isGone(self.process)) return;
+    if (error) checkBlame(self, *group, error);
     if (done) done(error);
     processes_.at(processes_.timeOf(self.process) + processes_.someTime(), [this, &self, then, error] {
       processes_.in(self.process, [this, then, error] {
@@ -397,6 +409,25 @@ void Rounds::report(Player& self, const Error& error) {
 
 // ---- who watches them
 
+// Who has died, has stood still for long, or is cut off. A rank that only waits may name whom it waits for. To one that
+// was not connected yet, who has failed and left looks as dead as the culprit: there is no store that has the reason.
+void Rounds::checkBlame(const Player& self, const Group& group, const Error& error) {
+  if (error.kind() != ErrorKind::PeerDied && error.kind() != ErrorKind::Connection) return;
+  std::vector<int> named;
+  for (const int rank : ranksNamedIn(error.text())) {
+    if (rank < group.size()) named.push_back(group.members[static_cast<std::size_t>(rank)]);
+  }
+  const int other = named.size() > 1 ? named[1] : self.process;
+  const auto hasLeft = [&](int process) {
+    return player(process).hasReported && player(process).error &&
+           std::ranges::none_of(player(process).groups, [&](const auto& one) { return one->id == group.id; });
+  };
+  const bool isSo =
+      !named.empty() && (processes_.isToBlame(named[0]) || hasLeft(named[0]) || processes_.areCutOff(named[0], other) ||
+                         (error.kind() == ErrorKind::Connection && processes_.isToBlame(other)));
+  if (!isSo) broke("process ", self.process, " names who is not to blame: ", error.text());
+}
+
 void Rounds::checkLate() {
   const Time since = std::max(began_, std::min(processes_.lastFaultEnds(), processes_.now()));
   const Time within = kMeeting + 2 * Time(milliseconds(script_.heartbeatMs)) + kSlack;
@@ -411,12 +442,15 @@ void Rounds::checkHang() {
   }
 }
 
-void Rounds::beginRound(bool isLast) {
+void Rounds::beginRound() {
   ++round_;
   began_ = processes_.now();
   steps_ = static_cast<int>(2 + random_() % 4);
   aborts_ = random_() % 2 == 0;
   hasFailed_ = isDisturbed_ = false;
+  rememberWhoHasMet();
+  stepsBegun_ = 0;
+  beginning_ = 0;
   answers_.clear();
   went_.clear();
   handles_.clear();
@@ -426,7 +460,7 @@ void Rounds::beginRound(bool isLast) {
   isDisturbed_ = !cuts_.empty() || (script_.shrinks && fatalEnds_ + noticed > began_);
   for (const int member : members_) {
     Player& self = player(member);
-    self.hasReported = false;
+    self.hasReported = self.hasMet = false;
     isDisturbed_ = isDisturbed_ || processes_.isGone(member) || processes_.standsStillFor(member) > Time(0);
     const int rank = self.group ? self.group->rank : Handle::kNewcomer;
     handles_.push_back(toText(Handle{self.token, rank, processes_.factsOf(member, *self.acceptor)}));
@@ -435,11 +469,49 @@ void Rounds::beginRound(bool isLast) {
     processes_.at(began_ + processes_.someTime(),
                   [this, member] { processes_.in(member, [this, member] { enter(player(member)); }); });
   }
-  if (isLast) return;
+  strikeIn(0);
+}
+
+void Rounds::strikeIn(int step) {
+  if (round_ >= script_.rounds) return;  // the last ones have no faults
+  const Time now = processes_.now();
   for (const Fault& fault : script_.faults) {
-    if (fault.round == round_)
-      processes_.at(began_ + ofSeconds(static_cast<double>(fault.atMicros) * 1e-6), [this, fault] { strike(fault); });
+    if (fault.round == round_ && fault.step == step)
+      processes_.at(now + ofSeconds(static_cast<double>(fault.atMicros) * 1e-6), [this, fault] { strike(fault); });
   }
+}
+
+// Before the round begins: the judge's own account of what its members have in common.
+void Rounds::rememberWhoHasMet() {
+  comrades_.clear();
+  havePart_.reset();
+  commonSteps_ = std::numeric_limits<std::size_t>::max();
+  for (const int member : members_) {
+    const Player& self = player(member);
+    if (!before_.contains(member)) continue;
+    if (!self.hasMet) return comrades_.clear();
+    comrades_.insert(member);
+    commonSteps_ = std::min(commonSteps_, self.kept.empty() ? beginning_ : states_[self.kept.back().second].log.size());
+  }
+}
+
+// Somebody may have acted on what has been agreed on once.
+void Rounds::checkAgreed(Player& self, bool hasPart) {
+  const std::size_t steps = self.kept.empty() ? 0 : states_[self.kept.back().second].log.size();
+  if (hasPart && steps < self.agreed)
+    broke("process ", self.process, " goes back to ", steps, " steps, behind ", self.agreed, ", which were agreed on");
+  self.agreed = steps;
+}
+
+void Rounds::checkPart(const Player& self, bool hasPart) {
+  if (!comrades_.contains(self.process)) return;
+  if (havePart_.value_or(hasPart) != hasPart)
+    broke("process ", self.process, hasPart ? " has" : " has no", " part in what others of the round before agreed on");
+  havePart_ = hasPart;
+  if (!hasPart || self.kept.empty()) return;
+  const std::size_t steps = states_[self.kept.back().second].log.size();
+  if (steps != commonSteps_)
+    broke("process ", self.process, " goes back to ", steps, " steps, but all of the round before have ", commonSteps_);
 }
 
 // Only what hits somebody counts.
@@ -507,18 +579,17 @@ std::vector<int> Rounds::leftAfterShrink() const {
 
 void Rounds::endRound() {
   const std::vector<int> members = std::exchange(members_, nextMembers());
+  before_ = {members.begin(), members.end()};
   const bool areFaultsOver = round_ + 1 >= script_.rounds;
   if (members_.size() < 2) {
     isOver_ = true;
-  } else if (!areFaultsOver) {
-    beginRound(false);
-  } else if (lastRounds_ > 0 && !hasFailed_) {
+  } else if (areFaultsOver && lastRounds_ > 0 && !hasFailed_) {
     checkTheEnd(members);
     isOver_ = true;
-  } else if (++lastRounds_ > kMostLastRounds) {
+  } else if (areFaultsOver && ++lastRounds_ > kMostLastRounds) {
     broke(kMostLastRounds, " rounds without a fault came to nothing");
   } else {
-    beginRound(true);
+    beginRound();
   }
 }
 
@@ -555,12 +626,13 @@ std::int64_t Rounds::resultOf(std::size_t state, const std::vector<int>& members
 }
 
 Verdict Rounds::run() {
-  beginRound(false);
+  beginRound();
   while (verdict_.broken.empty() && !isOver_ && processes_.events() < kMostEvents && processes_.step()) {
     if (isRoundOver()) endRound();
     checkHang();
   }
   if (verdict_.broken.empty() && !isOver_) broke("after ", processes_.events(), " events there is no end");
+  if (processes_.isStrangerInside()) broke("a stranger is inside");
   verdict_.events = processes_.events();
   verdict_.seconds = secondsOf(processes_.now());
   return verdict_;

@@ -7,7 +7,10 @@
 // A step is a call or two whose result is added to a number that follows from who took part in each step so far. So all
 // who have the same steps have the same number. It must hold:
 //   who meets learns the same as all others of that round, and they go back to the same step;
+//   of those who have met in the round before all have a part in that, or none, and it is the last step that all have;
+//   nobody who has a part in it goes back behind what a meeting agreed on that ended well there;
 //   where nothing fatal was done, all end their round well; else all end it soon after that;
+//   an error names who is to blame, but for one that says whom its rank has waited for;
 //   in the end the members have the same steps, and their number.
 // One thread.
 #pragma once
@@ -18,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,12 +88,17 @@ class Rounds {
   void report(Player& self, const Error& error);
 
   // Who watches them.
-  void beginRound(bool isLast);
+  void beginRound();
   bool isRoundOver();
   void endRound();
   std::vector<int> nextMembers();
   std::vector<int> leftAfterShrink() const;
+  void strikeIn(int step);  // the faults whose time counts from now on
   void strike(const Fault& fault);
+  void rememberWhoHasMet();
+  void checkPart(const Player& self, bool hasPart);
+  void checkAgreed(Player& self, bool hasPart);
+  void checkBlame(const Player& self, const Group& group, const Error& error);
   void checkLate();
   void checkHang();
   void checkTheEnd(const std::vector<int>& members);
@@ -116,6 +125,13 @@ class Rounds {
   Time fatalEnds_{0};
   std::vector<std::vector<std::optional<std::uint64_t>>> answers_;  // of the round
   std::vector<std::size_t> went_;                                   // back to these states
+  int stepsBegun_ = 0;                                              // of the round, on some member
+  std::size_t beginning_ = 0;                                       // that its members have when they take the first
+  std::set<int> before_;                                            // who was in the round before
+  // Those of these that are in this round, if all of them had met then.
+  std::set<int> comrades_;
+  std::optional<bool> havePart_;  // these, in what this round has agreed on
+  std::size_t commonSteps_ = 0;   // that all of them have
   Verdict verdict_;
   bool isOver_ = false;
 };

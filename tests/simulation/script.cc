@@ -14,7 +14,14 @@ namespace {
 
 constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce-scatter",
                                    "all-gather", "scatter", "gather",    "all-to-all"};
-constexpr std::array kFaultNames{"kill", "pause", "slow", "cut", "sever", "break", "lose", "late"};
+constexpr std::array kFaultNames{"kill", "pause", "slow",   "cut",      "sever",  "break", "lose",
+                                 "late", "idle",  "refuse", "stranger", "freeze", "leap"};
+
+// A rank that waits for another one looks for its listener once a second (group/member.cc), and the second refusal
+// counts.
+constexpr std::int64_t kBetweenProbesMicros = 1'000'000;
+constexpr int kIntrusions = 4;
+constexpr int kCrowd = 3;  // the last of these
 
 std::vector<std::vector<int>> layouts() {
   return {{2},       {4},       {2, 2},   {3, 1},       {1, 1, 1},
@@ -86,6 +93,69 @@ void drawMembers(std::mt19937_64& random, Script& script) {
   }
 }
 
+void drawRefusals(std::mt19937_64& random, Script& script) {
+  for (ScriptedCall& call : script.calls) {
+    if (random() % 3 == 0 && call.elements > 0)
+      call.refuser = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
+  }
+}
+
+// A crowd holds up who comes behind it for a second, which members that wait for less than that may not bear.
+void drawStrangers(std::mt19937_64& random, Script& script) {
+  const int round = script.rounds > 0 ? static_cast<int>(random() % static_cast<std::uint64_t>(script.rounds)) : 0;
+  for (std::uint64_t strangers = 1 + random() % 4; strangers > 0; --strangers) {
+    const auto how = static_cast<int>(random() % kIntrusions);
+    const bool isBorne = script.rounds > 0 || script.heartbeatMs * 1000 > kBetweenProbesMicros;
+    script.faults.push_back({.kind = Fault::Kind::Stranger,
+                             .who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world())),
+                             .other = isBorne ? how : how % kCrowd,
+                             .atMicros = static_cast<std::int64_t>(random() % 20'000),
+                             .round = round});
+  }
+}
+
+// What only shows what members do about it where it comes together, or at its time.
+void drawScene(std::mt19937_64& random, Script& script) {
+  const int world = script.world();
+  const std::int64_t timeout = script.heartbeatMs * 1000;
+  const auto below = [&random](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+  };
+  const auto who = static_cast<int>(below(world));
+  const std::int64_t at = 3'000 + below(17'000);
+  const auto add = [&script](Fault fault) { script.faults.push_back(fault); };
+  switch (random() % 6) {
+    case 0: return add({.kind = Fault::Kind::Pause, .who = who, .atMicros = at, .amount = kForEverMicros});
+    case 1: {  // twice for as long as the others just bear
+      const std::int64_t first = timeout * 9 / 10 + below(timeout / 5);
+      script.calls.resize(6, {.elements = 1'000});
+      add({.kind = Fault::Kind::Pause, .who = who, .atMicros = at, .amount = first});
+      return add({.kind = Fault::Kind::Pause,
+                  .who = who,
+                  .atMicros = at + first + below(10'000),
+                  .amount = timeout * 9 / 10 + below(timeout / 5)});
+    }
+    case 2:  // comes when the others have gone because one has died
+      add({.kind = Fault::Kind::Idle, .who = who, .amount = timeout + below(3'000'000)});
+      return add({.kind = Fault::Kind::Kill, .who = (who + 1) % world, .atMicros = at});
+    case 3:  // nobody connects to the last rank, but for a look whether it still listens
+      add({.kind = Fault::Kind::Idle, .who = world - 1, .amount = 2'000'000 + below(2'000'000)});
+      return add({.kind = Fault::Kind::Refuse,
+                  .who = world - 1,
+                  .atMicros = 600'000 + below(800'000),
+                  .amount = 400'000 + below(500'000)});
+    case 4:  // while they connect
+      for (int i = 0; i < 4; ++i)
+        add({.kind = Fault::Kind::Break, .who = static_cast<int>(below(world)), .atMicros = 2'000 + below(6'000)});
+      return;
+    default:
+      return add({.kind = below(2) == 0 ? Fault::Kind::Freeze : Fault::Kind::Leap,
+                  .who = who,
+                  .atMicros = below(20'000),
+                  .amount = below(3 * timeout)});
+  }
+}
+
 // The members of a group change, by deaths and by chance. Some processes are not members from the beginning.
 void drawRounds(std::mt19937_64& random, Script& script) {
   static const std::vector<std::vector<int>> kMachines{{2, 2, 2}, {3, 3}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}, {4, 2}, {5}};
@@ -103,6 +173,9 @@ void drawRounds(std::mt19937_64& random, Script& script) {
       Fault fault{.kind = Fault::Kind::Kill, .round = round};
       fault.who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
       fault.atMicros = static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 12'000 : 60'000));
+      const std::uint64_t when = random() % 4;  // mostly in the midst of a call, or of the meeting
+      if (when > 0) fault.atMicros = static_cast<std::int64_t>(random() % 6'000);
+      if (when > 1) fault.step = static_cast<int>(1 + random() % 5);
       const std::uint64_t kind = random() % 8;
       const std::array<std::int64_t, 3> lasting{script.heartbeatMs * 400, script.heartbeatMs * 4'000, kForEverMicros};
       if (kind >= 3 && kind < 6) {
@@ -126,12 +199,13 @@ std::optional<ScriptedCall> parsedCall(const std::string& text) {
   const auto pattern = indexOf(kPatternNames, parts[0]);
   if (!pattern) return std::nullopt;
   return ScriptedCall{static_cast<Pattern>(*pattern), parts.size() > 2 ? static_cast<int>(numberIn(parts[2])) : -1,
-                      std::strtoull(parts[1].c_str(), nullptr, 10)};
+                      std::strtoull(parts[1].c_str(), nullptr, 10),
+                      parts.size() > 3 ? static_cast<int>(numberIn(parts[3])) : -1};
 }
 
 std::optional<Fault> parsedFault(const std::string& text) {
   const auto parts = split(text, ':');
-  if (parts.size() != 5 && parts.size() != 6) return std::nullopt;
+  if (parts.size() < 5 || parts.size() > 7) return std::nullopt;
   const auto kind = indexOf(kFaultNames, parts[0]);
   if (!kind) return std::nullopt;
   return Fault{static_cast<Fault::Kind>(*kind),
@@ -139,7 +213,8 @@ std::optional<Fault> parsedFault(const std::string& text) {
                static_cast<int>(numberIn(parts[2])),
                numberIn(parts[3]),
                numberIn(parts[4]),
-               parts.size() > 5 ? static_cast<int>(numberIn(parts[5])) : 0};
+               parts.size() > 5 ? static_cast<int>(numberIn(parts[5])) : 0,
+               parts.size() > 6 ? static_cast<int>(numberIn(parts[6])) : 0};
 }
 
 // As it would be on fewer machines or ranks.
@@ -148,7 +223,10 @@ std::optional<Script> fitted(Script script, std::vector<int> machines) {
   script.machines = std::move(machines);
   script.sites = std::min<int>(script.sites, static_cast<int>(script.machines.size()));
   const int world = script.world();
-  for (ScriptedCall& call : script.calls) call.root = std::min(call.root, world - 1);
+  for (ScriptedCall& call : script.calls) {
+    call.root = std::min(call.root, world - 1);
+    call.refuser = std::min(call.refuser, world - 1);
+  }
   std::erase_if(script.faults, [&](const Fault& fault) {
     const bool isOfMachines = fault.kind == Fault::Kind::Cut || fault.kind == Fault::Kind::Sever;
     const int most = isOfMachines ? static_cast<int>(script.machines.size()) : world;
@@ -167,7 +245,11 @@ bool Script::isFatal(const Fault& fault) const {
     case Fault::Kind::Kill:
     case Fault::Kind::Sever: return true;
     case Fault::Kind::Lose: return heartbeatMs > 0;
+    case Fault::Kind::Refuse:
+      return heartbeatMs > 0 && (fault.who < world() - 1 || fault.amount >= kBetweenProbesMicros);
     case Fault::Kind::Pause:
+    case Fault::Kind::Freeze:
+    case Fault::Kind::Leap:
     case Fault::Kind::Cut: return heartbeatMs > 0 && fault.amount > heartbeatMs * 1000 / 2;
     default: return false;
   }
@@ -184,13 +266,15 @@ std::string Script::text() const {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
     out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
-    if (call.root >= 0) out << ':' << call.root;
+    if (call.root >= 0 || call.refuser >= 0) out << ':' << call.root;
+    if (call.refuser >= 0) out << ':' << call.refuser;
   }
   for (std::size_t i = 0; i < faults.size(); ++i) {
     const Fault& fault = faults[i];
     out << (i == 0 ? " faults=" : ",") << kFaultNames[static_cast<std::size_t>(fault.kind)] << ':' << fault.who << ':'
         << fault.other << ':' << fault.atMicros << ':' << fault.amount;
-    if (fault.round > 0) out << ':' << fault.round;
+    if (fault.round > 0 || fault.step > 0) out << ':' << fault.round;
+    if (fault.step > 0) out << ':' << fault.step;
   }
   return out.str();
 }
@@ -230,7 +314,10 @@ Script drawn(std::uint64_t seed, Kind kind) {
   }
   if (kind == Kind::Members) drawMembers(random, script);
   if (kind == Kind::Rounds) drawRounds(random, script);
+  if (kind == Kind::Members && random() % 2 == 0) drawScene(random, script);
+  if (kind != Kind::Any && random() % 4 == 0) drawStrangers(random, script);
   script.weighted = random() % 2 == 0;
+  if (random() % 4 == 0) drawRefusals(random, script);
   return script;
 }
 
@@ -304,7 +391,8 @@ std::vector<Script> shortened(const Script& script) {
   for (std::size_t i = 0; i < script.calls.size(); ++i) {
     if (script.calls[i].elements > 1) add([i](Script& one) { one.calls[i].elements /= 2; });
     if (script.calls[i].pattern != Pattern::AllReduce)
-      add([i](Script& one) { one.calls[i] = {.elements = one.calls[i].elements}; });
+      add([i](Script& one) { one.calls[i] = {.elements = one.calls[i].elements, .refuser = one.calls[i].refuser}; });
+    if (script.calls[i].refuser >= 0) add([i](Script& one) { one.calls[i].refuser = -1; });
   }
   if (script.interleaved) add([](Script& one) { one.interleaved = false; });
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });

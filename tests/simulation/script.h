@@ -15,17 +15,18 @@ struct ScriptedCall {
   Pattern pattern = Pattern::AllReduce;
   int root = -1;               // where the pattern has one
   std::uint64_t elements = 0;  // of the tensor, or of each rank's block
+  int refuser = -1;            // the rank that has no memory for its part; -1: none
 };
 
 struct Fault {
-  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break, Lose, Late };
+  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break, Lose, Late, Idle, Refuse, Stranger, Freeze, Leap };
   Kind kind = Kind::Kill;
-  int who =
-      0;  // a rank, of Break the one whose lanes break; of Cut and Sever a machine; of Late the rank that begins late
-  int other = 0;  // of those: the machine at which nothing arrives
+  int who = 0;    // a rank; of Cut and Sever a machine
+  int other = 0;  // of those: the machine at which nothing arrives; of Stranger: what it does (sockets.h)
   std::int64_t atMicros = 0;
-  std::int64_t amount = 0;  // Pause, Cut, Late: microseconds; Slow: so many times; Sever, Lose are for ever
+  std::int64_t amount = 0;  // microseconds; Slow: so many times; Kill, Break, Sever, Lose, Stranger have none
   int round = 0;            // from whose beginning on atMicros counts, where there are rounds
+  int step = 0;             // of that round, which counts from when the first of its members takes it; 0: its beginning
 };
 
 inline constexpr std::int64_t kForEverMicros = 1'000'000'000;  // who stands still for so long never goes on

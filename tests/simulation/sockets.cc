@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
+#include "transport/acceptor.h"
 
 namespace fairring {
 
@@ -18,6 +20,8 @@ namespace {
 Sockets* current = nullptr;
 
 constexpr std::uint64_t kHandshakeBytes = 64;
+constexpr std::uint64_t kAnswerBytes = 64;  // of transport/challenge.h
+constexpr std::uint64_t kCrowd = Acceptor::kHalfOpen + 40;
 
 }  // namespace
 
@@ -35,7 +39,9 @@ void Sockets::serve(int rank) {
   std::size_t i = 0;
   while (i < wires_.size()) {  // more may come meanwhile
     const std::shared_ptr<Wire> wire = wires_[i++];
-    if (wire->isOf(rank)) wire->serve(rank);
+    if (!wire->isOf(rank)) continue;
+    wire->serve(rank);
+    isStrangerInside_ = isStrangerInside_ || (wire->isStrangers() && wire->writtenBy(1) > kAnswerBytes);
   }
   std::erase_if(wires_, [](const auto& wire) { return wire->isOver(); });
 }
@@ -51,8 +57,52 @@ void Sockets::stopListening(int rank) {
 
 void Sockets::breakLanes(int rank) {
   for (const auto& wire : wires_) {
-    if (wire->isOf(rank) && wire->isLane && !wire->isLocal()) wire->cut();
+    if (wire->isOf(rank) && (wire->isLane || wire->isBeingMade()) && !wire->isLocal()) wire->cut();
   }
+}
+
+void Sockets::refuse(int rank, simulation::Time until) { refusesUntil_[rank] = until; }
+
+void Sockets::intrude(int rank, Intrusion how) {
+  const auto listener = std::ranges::find_if(
+      listeners_, [rank](const auto& entry) { return entry.second->rank == rank && entry.second->port != 0; });
+  if (listener == listeners_.end()) return;
+  const std::string& at = listener->first;
+  // Its packets come the way of some rank's.
+  const int from = std::next(ranks_.begin(), static_cast<std::ptrdiff_t>(surroundings_.number(ranks_.size())))->second;
+  std::vector<std::byte> bytes = heardOn(rank);
+  switch (how) {
+    case Intrusion::Garbage: return intrude(at, from, randomBytes(300), surroundings_.number(2) == 0);
+    case Intrusion::Replay:
+      std::ranges::copy(randomBytes(300), std::back_inserter(bytes));
+      return intrude(at, from, bytes, false);
+    case Intrusion::Half: bytes.resize(surroundings_.number(bytes.size())); return intrude(at, from, bytes, false);
+    case Intrusion::Crowd: break;
+  }
+  for (std::uint64_t i = 0; i < kCrowd; ++i) intrude(at, from, {}, false);
+}
+
+void Sockets::intrude(const std::string& address, int from, const std::vector<std::byte>& bytes, bool closes) {
+  const auto wire = std::make_shared<Wire>(surroundings_, std::array{from, ranks_.at(address)}, Wire::Kind::Network);
+  wires_.push_back(wire);
+  wire->cross(0, kHandshakeBytes, [this, wire, address, bytes, closes] {
+    const auto listener = listeners_.find(address);
+    if (listener != listeners_.end()) arrive(*listener->second, wire);
+    wire->speak(0, bytes, closes || listener == listeners_.end());
+  });
+}
+
+std::vector<std::byte> Sockets::randomBytes(std::uint64_t most) {
+  std::vector<std::byte> bytes(1 + surroundings_.number(most));
+  std::ranges::generate(bytes, [this] { return static_cast<std::byte>(surroundings_.number(256)); });
+  return bytes;
+}
+
+std::vector<std::byte> Sockets::heardOn(int rank) {
+  const auto& greetings = greetings_[rank];
+  std::vector<std::byte> heard;
+  if (!greetings.empty()) heard = *greetings[surroundings_.number(greetings.size())];
+  return heard.empty() ? randomBytes(300) : heard;
 }
 
 Descriptor Sockets::listen(SocketAddress address) {
@@ -100,6 +150,7 @@ Descriptor Sockets::connect(const SocketAddress& address) {
   const auto wire = std::make_shared<Wire>(surroundings_, std::array{acting_, there},
                                            isLocal ? Wire::Kind::Local : Wire::Kind::Network);
   wires_.push_back(wire);
+  if (!isLocal) greetings_[there].push_back(wire->greeting);
   const auto code = std::make_shared<int>(0);
   Descriptor socket = known(wire->open(0, !isLocal), {wire, code});
   if (isLocal) {
@@ -108,7 +159,8 @@ Descriptor Sockets::connect(const SocketAddress& address) {
   }
   wire->cross(0, kHandshakeBytes, [this, wire, code, at = key(address)] {
     const auto listener = listeners_.find(at);
-    *code = listener == listeners_.end() ? ECONNREFUSED : 0;
+    const bool isRefused = listener == listeners_.end() || surroundings_.now() < refusesUntil_[listener->second->rank];
+    *code = isRefused ? ECONNREFUSED : 0;
     if (*code == 0) arrive(*listener->second, wire);
     wire->cross(1, kHandshakeBytes, [wire] { wire->connected(0); });
   });
@@ -118,6 +170,12 @@ Descriptor Sockets::connect(const SocketAddress& address) {
 int Sockets::finishConnect(const Descriptor& socket) const {
   const auto& code = sockets_.at(socket.get()).code;
   return code ? *code : 0;
+}
+
+void Sockets::prepareForPayload(const Descriptor& socket) {
+  Wire& wire = *sockets_.at(socket.get()).wire;
+  wire.isLane = true;
+  isStrangerInside_ = isStrangerInside_ || wire.isStrangers();
 }
 
 Descriptor Sockets::accept(const Descriptor& listener) {

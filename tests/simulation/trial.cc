@@ -101,7 +101,10 @@ class Play {
     isOver_.assign(ranks, std::vector<bool>(script.calls.size()));
     for (auto& ofRank : held_) ofRank.resize(script.calls.size());
     for (int rank = 0; rank < this->ranks(); ++rank) {
-      const auto late = static_cast<double>(mixed(script.seed * 131 + static_cast<std::uint64_t>(rank)) % 3000);
+      auto late = static_cast<double>(mixed(script.seed * 131 + static_cast<std::uint64_t>(rank)) % 3000);
+      for (const Fault& fault : script.faults) {
+        if (fault.kind == Fault::Kind::Idle && fault.who == rank) late += static_cast<double>(fault.amount);
+      }
       ranks_->at(ofSeconds(late * 1e-6), [this, rank] { makeCalls(rank); });
     }
     for (const Fault& fault : script.faults)
@@ -119,7 +122,7 @@ class Play {
       for (const float value : values) verdict.bits = mixed(verdict.bits ^ std::bit_cast<std::uint32_t>(value));
     }
     for (int rank = 0; rank < ranks(); ++rank)
-      verdict.failed = verdict.failed || ranks_->isDead(rank) || ranks_->hasFailed(rank);
+      verdict.failed = verdict.failed || (!ranks_->isDead(rank) && ranks_->hasFailed(rank));
     return verdict;
   }
 
@@ -163,6 +166,19 @@ class Play {
     }
   }
 
+  // Where a rank refuses its part: whether this one's result lacks that.
+  bool isRefused(int rank, std::size_t call) const {
+    const auto& [pattern, root, elements, refuser] = script_.calls[call];
+    if (refuser < 0 || rank == refuser) return refuser >= 0;
+    switch (pattern) {
+      case Pattern::Broadcast:
+      case Pattern::Scatter: return refuser == root;
+      case Pattern::Reduce:
+      case Pattern::Gather: return rank == root;
+      default: return true;
+    }
+  }
+
   void makeCalls(int rank) {
     std::size_t& made = made_[at(rank)];
     while (made < script_.calls.size() && !ranks_->isDead(rank)) {
@@ -186,19 +202,22 @@ class Play {
               .root = scripted.root,
               .signature = {},
               .done = [this, rank, index](const Error& error) { onDone(rank, index, error); }};
+    const bool hasMemory = scripted.refuser != rank;
+    if (!hasMemory) call.refused = makeError(ErrorKind::Refused, "rank ", rank, " refused its part: it has no memory");
     for (std::size_t block = 0; block < held.from.size(); ++block) {
       std::vector<float>& from = held.from[block];
       std::vector<float>& to = held.to[block];
       const Reduction reduction{.dtype = DType::Float32};
       if (scripted.pattern == Pattern::AllReduce) {
         to = from;
-        call.operands.push_back({to.data(), to.size(), reduction});
+        call.operands.push_back({hasMemory ? to.data() : nullptr, to.size(), reduction});
       } else if (isToAll(index)) {
-        call.cells.push_back({from.data(), from.size() * sizeof(float), to.data(), to.size() * sizeof(float)});
+        const std::uint64_t bytes = from.size() * sizeof(float);
+        call.cells.push_back({hasMemory ? from.data() : nullptr, bytes, hasMemory ? to.data() : nullptr, bytes});
       } else {
         const int number = static_cast<int>(block);
-        call.blocks.push_back({{.from = reads(rank, index, number) ? from.data() : nullptr,
-                                .to = writes(rank, index, number) ? to.data() : nullptr,
+        call.blocks.push_back({{.from = hasMemory && reads(rank, index, number) ? from.data() : nullptr,
+                                .to = hasMemory && writes(rank, index, number) ? to.data() : nullptr,
                                 .elements = from.size(),
                                 .reduction = reduction}});
       }
@@ -211,10 +230,7 @@ class Play {
     ++ended_[at(rank)];
     if (isOver_[at(rank)][index]) broke("rank ", rank, ", call ", index, " ended twice");
     isOver_[at(rank)][index] = true;
-    if (!error) check(rank, index);
-    if (error && !isStruck_) broke("rank ", rank, ", call ", index, " ended with an error: ", error.text());
-    if (const std::string wrong = error ? ranks_->wrongIn(rank, error) : ""; !wrong.empty())
-      broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text(), ": ", wrong);
+    error ? checkError(rank, index, error) : check(rank, index);
     for (auto* blocks : {&held.from, &held.to}) {
       for (auto& block : *blocks) std::ranges::fill(block, kAfterwards);
     }
@@ -222,7 +238,22 @@ class Play {
     ranks_->at(soon, [this, rank] { makeCalls(rank); });
   }
 
+  void checkError(int rank, std::size_t index, const Error& error) {
+    const auto broke = [&](const std::string& why) {
+      this->broke("rank ", rank, ", call ", index, " ended with ", name(error.kind()), ": ", error.text(), ": ", why);
+    };
+    if (error.kind() == ErrorKind::Refused) {
+      const std::string refuser = concat("rank ", script_.calls[index].refuser, " refused its part");
+      if (!isRefused(rank, index) || error.text().find(refuser) == std::string::npos) broke("nobody refused that");
+      return;
+    }
+    if (!isStruck_) broke("nothing fatal was done");
+    if (const std::string wrong = ranks_->wrongIn(rank, error); !wrong.empty()) broke(wrong);
+  }
+
   void check(int rank, std::size_t index) {
+    if (isRefused(rank, index))
+      broke("rank ", rank, ", call ", index, " ended well, though rank ", script_.calls[index].refuser, " refused");
     const Held& held = held_[at(rank)][index];
     for (int block = 0; block < blocksOf(index); ++block) {
       const auto& values = held.to[at(block)];

@@ -21,7 +21,7 @@ struct Verdict {
   std::uint64_t bits = 0;  // of all results
   std::uint64_t events = 0;
   double seconds = 0;   // virtual ones
-  bool failed = false;  // some rank ended with an error
+  bool failed = false;  // some rank that has not died ended with an error
   std::vector<Fault> struck;
   std::uint64_t joins = 0;  // of processes, where a group's members change
   std::uint64_t steps = 0;  // that count in the end, there

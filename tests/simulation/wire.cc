@@ -19,6 +19,7 @@ using simulation::Time;
 constexpr double kLateSeconds = 3e-3;  // that a side notices, or a piece arrives, at most
 constexpr int kSocketBytes = 8 << 10;  // of a socket's memory, about
 constexpr std::size_t kMostDescriptors = 4;
+constexpr std::size_t kGreetingBytes = 108;  // and the proof behind it (transport/challenge.h)
 
 std::pair<Descriptor, Descriptor> pairOfSockets() {
   std::array<int, 2> ends{};
@@ -73,7 +74,8 @@ Wire::Wire(Surroundings& surroundings, std::array<int, 2> ranks, Kind kind) : su
 }
 
 bool Wire::isOver() const {
-  return isBroken_ || std::ranges::all_of(ends_, [](const End& end) { return end.isOver && end.underWay == 0; });
+  return isBroken_ ||
+         std::ranges::all_of(ends_, [](const End& end) { return (end.isOver || end.isStranger) && end.underWay == 0; });
 }
 
 Descriptor Wire::open(std::size_t end, bool connecting) {
@@ -148,8 +150,26 @@ void Wire::take(std::size_t from) {
     piece.bytes.resize(static_cast<std::size_t>(got));
     end.isOver = got == 0;
     end.underWay += piece.bytes.size();
+    end.written += piece.bytes.size();
+    if (from == 0 && greeting->size() < kGreetingBytes)
+      greeting->insert(greeting->end(), piece.bytes.begin(), piece.bytes.end());
     carry(from, std::move(piece));
   }
+}
+
+void Wire::speak(std::size_t end, std::span<const std::byte> bytes, bool closes) {
+  End& side = ends_[end];
+  side.isStranger = true;
+  while (!bytes.empty()) {
+    const std::size_t size = 1 + surroundings_.number(bytes.size());
+    Piece piece;
+    piece.bytes.assign(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+    bytes = bytes.subspan(size);
+    side.underWay += size;
+    carry(end, std::move(piece));
+  }
+  side.isOver = closes;
+  if (closes) carry(end, {});
 }
 
 void Wire::carry(std::size_t from, Piece piece) {
@@ -200,6 +220,7 @@ void Wire::handOver(std::size_t to) {
     if (isLast) putDescriptors(message, ancillary, piece.descriptors);
     const ssize_t sent = ::sendmsg(end.socket.get(), &message, MSG_NOSIGNAL);
     if (sent <= 0) break;
+    end.handedOver += static_cast<std::uint64_t>(sent);
     if (isLast) piece.descriptors.clear();
     piece.bytes.erase(piece.bytes.begin(), piece.bytes.begin() + sent);
     if (piece.bytes.empty()) end.here.pop_front();

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "base/descriptor.h"
@@ -47,10 +48,18 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void serve(int rank);  // after a turn of that rank's
   void cut();            // it breaks
   void died(int rank);   // and leaves what it wrote before
+  // That side is a stranger's, who writes this and closes it or not, whatever the other one answers.
+  void speak(std::size_t end, std::span<const std::byte> bytes, bool closes);
+  bool isStrangers() const { return ends_[0].isStranger; }
+  std::uint64_t writtenBy(std::size_t end) const { return ends_[end].written; }
+  // Of a connection that one side has begun: the other has not answered yet, as far as that can know.
+  bool isBeingMade() const { return ends_[0].handedOver == 0; }
   // So many bytes go from that side to the other one, and then it is called; never where they are lost.
   void cross(std::size_t from, std::uint64_t bytes, std::function<void()> there);
 
   bool isLane = false;  // it carries payload
+  // The first bytes of who connected, which a stranger may have heard.
+  const std::shared_ptr<std::vector<std::byte>> greeting = std::make_shared<std::vector<std::byte>>();
 
  private:
   struct Piece {
@@ -63,9 +72,12 @@ class Wire : public std::enable_shared_from_this<Wire> {
     std::deque<Piece> here;         // have crossed the network, and the rank's socket has no room for them
     std::uint64_t underWay = 0;     // bytes from here
     std::uint64_t window = 0;       // at most
+    std::uint64_t written = 0;      // bytes, by the rank
+    std::uint64_t handedOver = 0;   // bytes, to the rank
     simulation::Time lastLeft{0};   // when they leave, and
     simulation::Time lastThere{0};  // when they arrive, so that nothing overtakes
     bool isConnecting = false;
+    bool isStranger = false;   // it has no socket here
     bool isOver = false;       // the rank has closed its socket
     bool isOverThere = false;  // the other one has, and all that it wrote is here
   };

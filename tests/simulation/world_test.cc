@@ -54,6 +54,17 @@ TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
   EXPECT_TRUE(verdict.failed);
 }
 
+// Those without what a rank refused get an error that names it, as the judge demands; the calls around it go on.
+TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
+  for (int pattern = 0; pattern < 8; ++pattern) {
+    ScriptedCall refused{.pattern = static_cast<Pattern>(pattern), .elements = 5'000, .refuser = 1};
+    if (hasRoot(refused.pattern)) refused.root = 3;
+    const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
+    EXPECT_TRUE(verdict) << verdict.broken;
+    EXPECT_FALSE(verdict.failed);
+  }
+}
+
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
   const Verdict whole = play(twoByTwo(calls));
@@ -166,6 +177,46 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnect
   const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
+}
+
+// A lane of one that failed and left has come to a rank that has yet to make its first call, and nothing else.
+TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneReached) {
+  const auto script = testing::parsed(
+      "seed=28 machines=1,1,1 staging=512 slice=16 eager=8 credit=8 copied=512 heartbeat=800 calls=all-reduce:1 "
+      "faults=idle:0:0:0:1358448,kill:1:0:5225:0");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+// It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
+// connection up.
+TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeerForDead) {
+  const auto script = testing::parsed(
+      "seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
+      "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0");
+  ASSERT_TRUE(script);
+  const Verdict verdict = play(*script);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_FALSE(verdict.failed);
+}
+
+TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
+  const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
+  Script script = members(calls);
+  script.heartbeatMs = 1'600;  // a crowd holds up who comes behind it for a second
+  const Verdict alone = play(script);
+  for (int how = 0; how < 4; ++how) {
+    for (const std::int64_t at : {1'000, 4'000, 9'000})
+      script.faults.push_back({.kind = Fault::Kind::Stranger, .who = 1, .other = how, .atMicros = at});
+  }
+  const Verdict beset = play(script);
+  for (const Verdict* verdict : {&alone, &beset}) {
+    EXPECT_TRUE(*verdict) << verdict->broken;
+    EXPECT_FALSE(verdict->failed);
+  }
+  EXPECT_EQ(beset.bits, alone.bits);
 }
 
 TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
