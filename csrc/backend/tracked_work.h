@@ -45,7 +45,7 @@ class TrackedWork : public c10d::Work {
 #endif
 
  protected:
-  struct Audience {  // who is still to be told
+  struct Audience {  // those that are still to be told
     c10::intrusive_ptr<c10::ivalue::Future> future;
     c10::intrusive_ptr<c10::ivalue::Future> result;
 
