@@ -1,7 +1,8 @@
 """The loss over time of a training whose machines die and are replaced, by jobs that go on in different ways.
 
     python benchmarks/elastic.py --job reconfigure --seconds 100 --every 18 --json reconfigure.json
-    python benchmarks/elastic.py --draw elastic.svg undisturbed.json reconfigure.json torchrun.json torchft.json
+
+elastic_curves.py draws the records of several jobs.
 
 The training is that of examples/elastic_membership.py, with DDP, on four machines of two ranks in the lab. A machine is
 killed every so often, and another takes its place a little later. A fifth machine holds what no kill may reach.
@@ -359,7 +360,7 @@ def main() -> None:
     parser.add_argument("--away", type=float, default=2.0, help="seconds until another machine comes (%(default)s)")
     parser.add_argument("--compute", type=float, default=0.03, help="seconds of a step besides (%(default)s)")
     parser.add_argument("--rate", default="1gbit", help="of each machine's link (%(default)s)")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for the record")
     parser.add_argument("--restarted", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.restarted:

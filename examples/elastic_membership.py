@@ -58,7 +58,7 @@ def work(scheduler: Connection, machine: int, compute_seconds: float) -> None:
             c10d._reconfigure(*members, timeout=TIMEOUT).wait()
             training.catch_up()
             train(training, scheduler)
-            scheduler.send(("waits", "others join"))
+            scheduler.send(("waits", ""))
         except dist.DistBackendError as error:
             scheduler.send(("waits", str(error)))
     scheduler.send(("ended", training.done, training.digest()))
@@ -173,6 +173,7 @@ class Scheduler:
         self._uuids = itertools.count(1)
         self._workers: list[Worker] = []
         self._news, self._since, self._members, self._regrouped = "", 0.0, 0, False
+        self._reason = ""  # why a worker stopped, if not for others to join
         self.steps: list[tuple[float, int, float]] = []
         self.ended: list[Any] = []
 
@@ -199,8 +200,8 @@ class Scheduler:
             self._regroup()
 
     def settle(self) -> None:
-        """Until all workers train together."""
-        while any(worker.state != "trains" for worker in self._workers):
+        """Until all workers train together and have done a step since the last change."""
+        while self._news or any(worker.state != "trains" for worker in self._workers):
             self._hear(None)
             self._regroup()
 
@@ -217,6 +218,8 @@ class Scheduler:
         return self.ended.count(self.ended[0]) == len(self.ended)
 
     def _hear(self, seconds: float | None) -> None:
+        if not self._workers:
+            raise RuntimeError("no worker is left: look at their output for the reason")
         ready = wait([worker.pipe for worker in self._workers], seconds)
         for worker in [worker for worker in self._workers if worker.pipe in ready]:
             try:
@@ -231,7 +234,9 @@ class Scheduler:
                 self.ended.append(values)
             else:
                 worker.state = word
-                if word == "ready":
+                if word == "waits":
+                    self._reason = values[0]
+                else:
                     (worker.handle,) = values
                     self._news, self._since = f"machine {worker.machine} was ready to join", time.monotonic()
 
@@ -264,11 +269,9 @@ class Scheduler:
         now = time.monotonic()
         self.steps.append((now, step, loss))
         if self._regrouped:
-            print(
-                f"step {step}, loss {loss:.4f}: {self._members} train {now - self._since:.2f} s after {self._news}",
-                flush=True,
-            )
-            self._regrouped = False
+            change = f"{self._members} train {now - self._since:.2f} s after {self._news}"
+            print(f"step {step}, loss {loss:.4f}: {change}\n  {self._reason}".rstrip(), flush=True)
+            self._news, self._regrouped = "", False
 
 
 def main() -> int:
@@ -286,6 +289,7 @@ def main() -> int:
             scheduler.settle()
             scheduler.run(options.every - options.away)
             scheduler.kill(kill % MACHINES)  # that of rank 0 is as good as any
+            scheduler.settle()
             scheduler.run(options.away)
             scheduler.start(kill % MACHINES)
         equal = scheduler.end()
