@@ -1,6 +1,6 @@
 """The loss over time of a training whose machines die and are replaced, by jobs that go on in different ways.
 
-    python benchmarks/elastic.py --job reconfigure --seconds 100 --every 18 --json reconfigure.json
+    python benchmarks/elastic.py --job reconfigure --seconds 100 --every 16 --json reconfigure.json
 
 elastic_curves.py draws the records of several jobs.
 
@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -43,7 +44,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from fairring import lab
-from fairring.lab import namespaces
+from fairring.lab import names, namespaces
 from fairring.lab.cluster import machine_address
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -99,6 +100,8 @@ class Job(ABC):
 
 def on_machine(machine: int, function: Callable[..., None], *arguments: Any) -> None:
     namespaces.enter_those_of(machine)
+    # Else torchrun and its stores wait for a name server, for seconds, each time that they look for an address's name.
+    names.add("".join(f"{machine_address(one)} machine{one}\n" for one in range(MACHINES + 1)))
     os.environ.update(VARIABLES)
     function(*arguments)
 
@@ -223,6 +226,7 @@ class Torchft(Job):
         super().__init__(cluster, compute_seconds)
         self._started = itertools.count()
         self._replicas: dict[Connection, Any] = {}
+        self._said: defaultdict[int, dict[Connection, Any]] = defaultdict(dict)  # by step and replica: its digest
         here, there = self.context.Pipe()
         self._lighthouse = self.launch(SAFE, light, there)
         self._address = here.recv()
@@ -240,32 +244,27 @@ class Torchft(Job):
             self._hear(left)
 
     def end(self) -> list[Any]:
+        """Of a step that all have done. All train on: what a replica lacks it can have from those that do."""
         for pipe in self._replicas:
-            pipe.send(self.steps[-1][1] + 20)  # the step that is everybody's last
-        ended: dict[Connection, Any] = {}
-        while len(ended) < len(self._replicas):
-            ended.update(self._hear(None))
-        for pipe, process in self._replicas.items():
-            pipe.send("over")
-            process.join()
-        self._lighthouse.kill()
-        return list(ended.values())
+            pipe.send("say what you have")
+        while not (together := [one for one in self._said.values() if one.keys() == self._replicas.keys()]):
+            self._hear(None)
+        for process in (*self._replicas.values(), self._lighthouse):
+            process.kill()
+        return list(together[0].values())
 
-    def _hear(self, seconds: float | None) -> dict[Connection, Any]:
-        """What those that have ended say."""
-        ended: dict[Connection, Any] = {}
+    def _hear(self, seconds: float | None) -> None:
         for pipe in wait(list(self._replicas), seconds):
             assert isinstance(pipe, Connection)
             try:
-                word, *values = pipe.recv()
-            except (EOFError, ConnectionResetError):
+                word, step, value = pipe.recv()
+            except (EOFError, ConnectionResetError):  # it is dead
                 self._replicas.pop(pipe).join()
                 continue
             if word == "step":
-                self.steps.append((time.monotonic(), *values))
+                self.steps.append((time.monotonic(), step, value))
             else:
-                ended[pipe] = values
-        return ended
+                self._said[step][pipe] = [step, value]
 
 
 def light(parent: Connection) -> None:
@@ -292,8 +291,7 @@ def replica(address: str, lighthouse: str, number: int, compute_seconds: float, 
         world_size=1, init_sync=False,
     )  # fmt: skip
     model: Any = torchft.DistributedDataParallel(manager, training.model)
-    last = sys.maxsize
-    while manager.current_step() < last:
+    while True:
         manager.start_quorum()
         rank, world = manager.participating_rank(), manager.num_participants()
         training.done = manager.current_step()
@@ -303,11 +301,8 @@ def replica(address: str, lighthouse: str, number: int, compute_seconds: float, 
             training.update()
             if rank == 0:
                 parent.send(("step", training.done, loss.item()))
-        if parent.poll():
-            last = parent.recv()
-    parent.send(("ended", training.done, training.digest()))
-    parent.recv()  # others may still want to catch up with this one
-    manager.shutdown(wait=False)
+            if parent.poll():
+                parent.send(("digest", training.done, training.digest()))
 
 
 # --- the play
@@ -318,6 +313,7 @@ class Record:
     """Seconds are since the first step of the job."""
 
     job: str
+    seconds: float  # of the whole
     steps: Steps
     kills: list[float]
     equal: bool  # parameters and steps, on all ranks in the end
@@ -349,14 +345,14 @@ def play(name: str, options: argparse.Namespace) -> Record:
         ended = job.end()
     steps = [(when - began, step, loss) for when, step, loss in job.steps if when - began <= until]
     equal = len(ended) == MACHINES * RANKS and ended.count(ended[0]) == len(ended)
-    return Record(name, steps, kills, equal, torch.__version__, os.cpu_count(), load)
+    return Record(name, until, steps, kills, equal, torch.__version__, os.cpu_count(), load)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", choices=["undisturbed", "reconfigure", "torchrun", "torchft"])
     parser.add_argument("--seconds", type=float, default=100.0, help="of the job (%(default)s)")
-    parser.add_argument("--every", type=float, default=18.0, help="seconds from kill to kill (%(default)s)")
+    parser.add_argument("--every", type=float, default=16.0, help="seconds from kill to kill (%(default)s)")
     parser.add_argument("--away", type=float, default=2.0, help="seconds until another machine comes (%(default)s)")
     parser.add_argument("--compute", type=float, default=0.03, help="seconds of a step besides (%(default)s)")
     parser.add_argument("--rate", default="1gbit", help="of each machine's link (%(default)s)")

@@ -29,13 +29,15 @@ STAND_SECONDS = 0.5  # a stand-still of which the picture has both ends
 class Curve:
     """A job's steps that none before was as far as: without those that were done again."""
 
-    def __init__(self, record: dict[str, Any]) -> None:
-        self.job, self.kills, self.record = record["job"], record["kills"], record
+    def __init__(self, record: dict[str, Any], seconds: float) -> None:
+        """seconds: the part of the record that counts."""
+        self.job, self.record, self.until = record["job"], record, seconds
+        self.kills = [kill for kill in record["kills"] if kill < seconds]
         self.seconds: list[float] = []
         self.steps: list[float] = []
         losses: list[float] = []
         for when, step, loss in record["steps"]:
-            if not self.steps or step > self.steps[-1]:
+            if when < seconds and (not self.steps or step > self.steps[-1]):
                 self.seconds.append(when)
                 self.steps.append(step)
                 losses.append(loss)
@@ -43,7 +45,7 @@ class Curve:
         self.losses = [sum(part) / len(part) for part in parts]
 
     def longest_stand(self) -> float:
-        return max(later - earlier for earlier, later in itertools.pairwise(self.seconds))
+        return max(later - earlier for earlier, later in itertools.pairwise([*self.seconds, self.until]))
 
     def shown(self) -> list[int]:
         """The indices of the picture's points."""
@@ -97,7 +99,7 @@ def key(curves: Sequence[Curve]) -> Iterable[str]:
 
 
 def draw(curves: Sequence[Curve]) -> str:
-    seconds = math.ceil(max(curve.seconds[-1] for curve in curves))
+    seconds = math.floor(curves[0].until)
     most = max(curve.steps[-1] for curve in curves)
     losses = Panel(
         f"loss, mean of {SMOOTH} steps",
@@ -132,7 +134,9 @@ def table_of(curves: Sequence[Curve]) -> Table:
 
 def main() -> None:
     picture, *records = map(Path, sys.argv[1:])
-    curves = [Curve(json.loads(path.read_text())) for path in records]
+    found = [json.loads(path.read_text()) for path in records]
+    seconds = min(record["seconds"] for record in found)
+    curves = [Curve(record, seconds) for record in found]
     picture.write_text(draw(curves))
     Console(width=120).print(table_of(curves))
 
