@@ -38,6 +38,7 @@ def test_the_example_has_the_same_losses_in_every_form_of_parallel_training(tmp_
 
 
 @needs_namespaces
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(distributed_c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure")
 def test_the_elastic_example_goes_on_as_a_machine_dies_and_another_joins() -> None:
     example = str(REPOSITORY / "examples" / "elastic_membership.py")
