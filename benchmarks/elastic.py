@@ -9,9 +9,12 @@ killed every so often, and another takes its place a little later. A fifth machi
 
 - undisturbed: nobody is killed;
 - reconfigure: the example itself;
-- torchrun: an agent on each machine, with the rendezvous c10d, on fairring. When a machine is gone all agents restart
+- torchrun: its agent on each machine, with the rendezvous c10d, on fairring. When a machine is gone all agents restart
   their ranks, which go on from a checkpoint on a disk that all share;
 - torchft over Gloo, where torchft is installed: each rank is a replica.
+
+All ranks, torchrun's too, are forked from a process that has imported torch, as a container's start would not be: on a
+host with few cores the import by eight ranks at once takes longer than anything that is compared here.
 
 All jobs have the same batch for the same step, however many ranks have a part in it. So a step's loss is the same but
 for the order of sums. At the end the parameters of all ranks are compared, bit by bit.
@@ -41,6 +44,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 
 from fairring import lab
@@ -55,6 +59,7 @@ TIMEOUT = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)  # of torchft: Gloo's members meet in a store of one of them, which may be dead
 PORT = 29400
 CHECKPOINT_STEPS = 20
+END_SECONDS = 90
 VARIABLES = {"TP_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", "TORCH_FR_BUFFER_SIZE": "0"}
 
 Steps = list[tuple[float, int, float]]  # when one was done, its number, its loss
@@ -67,7 +72,7 @@ class Job(ABC):
         self.cluster, self.compute_seconds = cluster, compute_seconds
         self.steps: Steps = []
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["torch._dynamo", "fairring"])
+        self.context.set_forkserver_preload(["torch._dynamo", "fairring", "elastic_membership"])
 
     @abstractmethod
     def start(self, machine: int) -> None:
@@ -79,7 +84,7 @@ class Job(ABC):
 
     @abstractmethod
     def end(self) -> list[Any]:
-        """Steps and digest of each rank."""
+        """Steps and digest of each rank; of none if that takes longer than END_SECONDS."""
 
     def kill(self, machine: int) -> None:
         """All that runs on the machine, but for the process that stands for it in the lab."""
@@ -90,10 +95,10 @@ class Job(ABC):
                 if entry.name.isdigit() and int(entry.name) != keeper and (entry / "ns/net").readlink() == network:
                     os.kill(int(entry.name), signal.SIGKILL)
 
-    def launch(self, machine: int, function: Callable[..., None], *arguments: Any) -> Any:
-        """Calls the function in a process on that machine."""
+    def launch(self, machine: int, function: Callable[..., None], *arguments: Any, daemon: bool = True) -> Any:
+        """Calls the function in a process on that machine. Only one that is no daemon may start others."""
         words = (self.cluster.pid(machine), function, *arguments)
-        process: Any = self.context.Process(target=on_machine, args=words, daemon=True)
+        process: Any = self.context.Process(target=on_machine, args=words, daemon=daemon)
         process.start()
         return process
 
@@ -137,17 +142,10 @@ class Torchrun(Job):
         super().__init__(cluster, compute_seconds)
         self._directory = Path(tempfile.mkdtemp())
         self._lines = 0
-        self._store = self.launch(SAFE, hold_store)
+        self.launch(SAFE, hold_store)
 
     def start(self, machine: int) -> None:
-        # A dead agent is given up after two seconds; by default it would be fifteen.
-        rendezvous = "is_host=false,keep_alive_interval=1,keep_alive_max_attempt=2"
-        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", MACHINES, "--nproc-per-node", RANKS]
-        command += ["--max-restarts", 1000, "--monitor-interval", 0.1, "--rdzv-backend", "c10d", "--rdzv-id", "elastic"]
-        command += ["--rdzv-endpoint", f"{machine_address(SAFE)}:{PORT}", "--rdzv-conf", rendezvous]
-        command += ["--local-addr", machine_address(machine), __file__, "--restarted", self._directory]
-        command += ["--compute", self.compute_seconds]
-        self.launch(machine, become, [str(word) for word in command], self._directory / "log")
+        self.launch(machine, agent, machine_address(machine), self._directory, self.compute_seconds, daemon=False)
 
     def run(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -157,12 +155,12 @@ class Torchrun(Job):
 
     def end(self) -> list[Any]:
         (self._directory / "end").touch()
-        reports = self._directory.glob("ended-*")
-        while len(ended := [json.loads(path.read_text()) for path in reports]) < MACHINES * RANKS:
+        until = time.monotonic() + END_SECONDS
+        ended: list[Any] = []
+        while len(ended) < MACHINES * RANKS and time.monotonic() < until:
             time.sleep(0.1)
-            reports = self._directory.glob("ended-*")
+            ended = [json.loads(path.read_text()) for path in self._directory.glob("ended-*")]
         self._read()
-        self._store.kill()
         return ended
 
     def _read(self) -> None:
@@ -179,12 +177,20 @@ def hold_store() -> None:
         time.sleep(60)
 
 
-def become(command: list[str], log: Path) -> None:
-    with log.open("a") as file:
+def agent(address: str, directory: Path, compute_seconds: float) -> None:
+    """What torchrun does on a machine, but for the ranks' start: each is a fork of the agent."""
+    with (directory / "log").open("a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    os.execv(command[0], command)
+    # Else agents keep the address of the store for ranks that the first machine's agent held, and look for it for ever.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    config = LaunchConfig(
+        min_nodes=MACHINES, max_nodes=MACHINES, nproc_per_node=RANKS, max_restarts=1000, start_method="fork",
+        run_id="elastic", rdzv_backend="c10d", rdzv_endpoint=f"{machine_address(SAFE)}:{PORT}", local_addr=address,
+        # A dead agent is given up after two seconds; by default it would be fifteen.
+        rdzv_configs={"is_host": "false", "keep_alive_interval": 1, "keep_alive_max_attempt": 2},
+    )  # fmt: skip
+    elastic_launch(config, restarted)(directory, compute_seconds)
 
 
 def restarted(directory: Path, compute_seconds: float) -> None:
@@ -228,7 +234,7 @@ class Torchft(Job):
         self._replicas: dict[Connection, Any] = {}
         self._said: defaultdict[int, dict[Connection, Any]] = defaultdict(dict)  # by step and replica: its digest
         here, there = self.context.Pipe()
-        self._lighthouse = self.launch(SAFE, light, there)
+        self.launch(SAFE, light, there)
         self._address = here.recv()
 
     def start(self, machine: int) -> None:
@@ -247,11 +253,12 @@ class Torchft(Job):
         """Of a step that all have done. All train on: what a replica lacks it can have from those that do."""
         for pipe in self._replicas:
             pipe.send("say what you have")
-        while not (together := [one for one in self._said.values() if one.keys() == self._replicas.keys()]):
-            self._hear(None)
-        for process in (*self._replicas.values(), self._lighthouse):
-            process.kill()
-        return list(together[0].values())
+        until = time.monotonic() + END_SECONDS
+        together: list[dict[Connection, Any]] = []
+        while not together and (left := until - time.monotonic()) > 0:
+            self._hear(left)
+            together = [one for one in self._said.values() if one.keys() == self._replicas.keys()]
+        return list(together[0].values()) if together else []
 
     def _hear(self, seconds: float | None) -> None:
         for pipe in wait(list(self._replicas), seconds):
@@ -343,6 +350,9 @@ def play(name: str, options: argparse.Namespace) -> Record:
         job.run(began + options.seconds - time.monotonic())
         until = time.monotonic() - began
         ended = job.end()
+        if name in kinds:
+            for machine in range(MACHINES + 1):
+                job.kill(machine)
     steps = [(when - began, step, loss) for when, step, loss in job.steps if when - began <= until]
     equal = len(ended) == MACHINES * RANKS and ended.count(ended[0]) == len(ended)
     return Record(name, until, steps, kills, equal, torch.__version__, os.cpu_count(), load)
@@ -357,11 +367,7 @@ def main() -> None:
     parser.add_argument("--compute", type=float, default=0.03, help="seconds of a step besides (%(default)s)")
     parser.add_argument("--rate", default="1gbit", help="of each machine's link (%(default)s)")
     parser.add_argument("--json", type=Path, help="a file for the record")
-    parser.add_argument("--restarted", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.restarted:
-        restarted(options.restarted, options.compute)
-        return
     record = play(options.job, options)
     print(record.job, "steps", record.steps[-1][:2], "equal", record.equal)
     if options.json:
