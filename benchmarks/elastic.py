@@ -13,8 +13,8 @@ killed every so often, and another takes its place a little later. A fifth machi
   their ranks, which go on from a checkpoint on a disk that all share;
 - torchft over Gloo, where torchft is installed: each rank is a replica.
 
-All ranks, torchrun's too, are forked from a process that has imported torch, as a container's start would not be: on a
-host with few cores the import by eight ranks at once takes longer than anything that is compared here.
+All ranks, torchrun's too, are forked from a process that has imported torch. Elsewhere torchrun's ranks import it anew:
+eight of them on a few cores would take longer for that than for all that is compared here.
 
 All jobs have the same batch for the same step, however many ranks have a part in it. So a step's loss is the same but
 for the order of sums. At the end the parameters of all ranks are compared, bit by bit.
@@ -278,7 +278,7 @@ def light(parent: Connection) -> None:
     from torchft.coordination import LighthouseServer
 
     # How long torchft waits for a replica that is missing, and until it takes one for dead that gives no sign of life.
-    server = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=100, heartbeat_timeout_ms=1000)
+    server = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=1000, heartbeat_timeout_ms=1000)
     parent.send(f"http://{machine_address(SAFE)}:{server.address().rpartition(':')[2]}")
     while True:
         time.sleep(60)

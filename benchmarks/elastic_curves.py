@@ -22,7 +22,7 @@ NAMES = {"torchrun": "torchrun restarts all", "torchft": "torchft over Gloo"}
 LEFT, RIGHT, TOP = 60, 560, 40  # of the axes, in the picture's units
 LOWEST = 0.003  # loss in the picture
 SMOOTH = 25  # steps, of which a loss is the mean
-SHOWN = 8  # every so many steps a point
+SHOWN = 16  # every so many steps a point
 STAND_SECONDS = 0.5  # a stand-still of which the picture has both ends
 
 
