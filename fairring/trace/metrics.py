@@ -138,5 +138,5 @@ def _waited(one: RankTrace) -> dict[int, float]:
     for began, ended, peer in waits:
         seconds[peer] += max(0.0, ended - max(began, counted))
         counted = max(counted, ended)
-    span = max(one.now - min(call.submitted for call in one.calls.values()), 1e-9)
+    span = max(one.now - min((call.submitted for call in one.calls.values()), default=waits[0][0]), 1e-9)
     return {peer: taken / span for peer, taken in seconds.items()}

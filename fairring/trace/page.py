@@ -66,8 +66,11 @@ def told(answers: Sequence[Response]) -> str:
         if answer.status_code != 200:
             lines.append(f"rank {rank} does not answer: {answer.text}")
             continue
-        for one in map(parse, json.loads(answer.text)):
-            groups[one.group].append(one)
+        try:
+            for one in map(parse, json.loads(answer.text)):
+                groups[one.group].append(one)
+        except (TraceError, ValueError, TypeError) as error:
+            lines.append(f"rank {rank} does not answer with traces: {error}")
     for name, ranks in groups.items():
         try:
             lines.append(explain(sorted(ranks, key=lambda one: one.rank), _LAST))

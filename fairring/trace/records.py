@@ -150,7 +150,7 @@ class RankTrace:
     def title(self, machine: str) -> str:
         """A machine for people: its host, or its number if several machines have a host's name, as in a lab."""
         hosts = dict(zip(self.machines, self.hosts, strict=True))
-        if list(hosts.values()).count(hosts[machine]) == 1:
+        if hosts[machine] and list(hosts.values()).count(hosts[machine]) == 1:
             return f"machine {hosts[machine]}"
         return f"machine {list(hosts).index(machine)}"
 
@@ -182,7 +182,7 @@ def parse(text: str, source: str = "a trace") -> RankTrace:
     """Raises TraceError if the text is no trace of one rank."""
     try:
         return _from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"{source} is no trace of a rank of Fairring's ({type(error).__name__}: {error})") from error
 
 
@@ -190,7 +190,7 @@ def load(directory: Path) -> dict[str, list[RankTrace]]:
     """All traces of a directory, by group, each in the order of ranks. Raises TraceError if there is none."""
     groups: dict[str, list[RankTrace]] = defaultdict(list)
     for path in sorted(directory.glob("*-rank*.json")):
-        one = parse(path.read_text(), str(path))
+        one = parse(path.read_text(errors="replace"), str(path))
         groups[one.group].append(one)
     if not groups:
         raise TraceError(

@@ -81,7 +81,7 @@ def _ranks(ranks: Sequence[RankTrace], found: Blame | None) -> list[str]:
     rows = [("rank", "machine", "calls", "under way", "for", "waits for", "last to come", "in line for a core")]
     for one in ranks:
         under_way = [call for call in one.calls.values() if call.ended is None]
-        late = f"{found.late[one.rank] / found.steps * 1e3:.3g} ms/step" if found else "-"
+        late = f"{found.late.get(one.rank, 0.0) / found.steps * 1e3:.3g} ms/step" if found else "-"
         row = (one.rank, one.hosts[one.rank], _made(one), len(under_way), _age(one, under_way), _whom(one.steps))
         rows.append((*map(str, row), late, f"{one.queued_share:.0%}"))  # type: ignore[arg-type]
     return _table(rows)
