@@ -10,8 +10,9 @@ from made_traces import LATENCY, Job
 
 from fairring.trace.blame import blame
 from fairring.trace.clock import offsets
+from fairring.trace.files import load, parse
 from fairring.trace.findings import Finding, findings
-from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError, load, parse
+from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError
 from fairring.trace.replay import Replay
 from fairring.trace.stuck import stuck
 from fairring.trace.top import picture

@@ -11,19 +11,9 @@ import pytest
 
 from fairring.trace.blame import blame
 from fairring.trace.clock import offsets
+from fairring.trace.files import parse
 from fairring.trace.findings import findings
-from fairring.trace.records import (
-    Call,
-    MessageWait,
-    RankTrace,
-    Receive,
-    Send,
-    Sighting,
-    StagingWait,
-    Step,
-    TraceError,
-    parse,
-)
+from fairring.trace.records import Call, MessageWait, RankTrace, Receive, Send, Sighting, StagingWait, Step, TraceError
 from fairring.trace.stuck import stuck
 from fairring.trace.top import picture
 from fairring.trace.words import explain

@@ -58,8 +58,9 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
+    from fairring.trace.files import largest, load
     from fairring.trace.merge import merge
-    from fairring.trace.records import TraceError, largest, load
+    from fairring.trace.records import TraceError
     from fairring.trace.words import explain
 
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairring.trace.clock import offsets
-from fairring.trace.records import parse
+from fairring.trace.files import parse
 
 _TIMES_IN_ARGS = ("offered", "heard", "released", "begun")
 

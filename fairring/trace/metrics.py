@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairring.extra import MissingPackageError, require
-from fairring.trace.records import RankTrace, TraceError, load
+from fairring.trace.files import load
+from fairring.trace.records import RankTrace, TraceError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from torch.distributed.debug._frontend import DebugHandler, NavLink, Route, fetch_all
 
-from fairring.trace.records import RankTrace, TraceError, parse
+from fairring.trace.files import parse
+from fairring.trace.records import RankTrace, TraceError
 from fairring.trace.words import explain
 from fairring.trace.worker import TRACES
 

@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from fairring.trace.blame import Blame, blame
-from fairring.trace.records import Call, RankTrace, Step, TraceError, largest, load
+from fairring.trace.files import largest, load
+from fairring.trace.records import Call, RankTrace, Step, TraceError
 from fairring.trace.words import explain
 
 HELP = "watches a live job: calls a second, who is slow, each rank, links"
