@@ -17,6 +17,10 @@ parameters' way to them included. A step is a pause, for what an accelerator com
 
 `--cost` measures instead what it costs to be able to go on: calls of a group that was reconfigured and of one that was
 not, in turns, on two machines of two.
+
+`--remake` measures there how long it takes to have a group that has done an all-reduce of 4 B, on the slowest rank: by
+`reconfigure` of the same four, by `shrink_group` of three of them, by `new_group` and by `destroy_process_group` and
+`init_process_group`.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -47,7 +52,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fairring import lab
-from fairring.lab import namespaces
+from fairring.lab import names, namespaces
 
 TIMEOUT = timedelta(seconds=120)
 PATIENCE_SECONDS = 150
@@ -215,14 +220,32 @@ class Scheduler:
 # --- what it costs
 
 
+class Rank:
+    """One of four that meet in a store of their own."""
+
+    def __init__(self, rank: int, port: int) -> None:
+        os.environ["FAIRRING_MACHINE"] = f"machine {rank // 2}"
+        torch.set_num_threads(1)
+        self._rank, self._uuids = rank, itertools.count(1)
+        self._store = dist.TCPStore("127.0.0.1", port, is_master=False)
+        self.init()
+
+    def init(self, reconfigurable: bool = True) -> None:
+        options: dict[str, Any] = {"enable_reconfigure": True} if reconfigurable else {}
+        dist.init_process_group(
+            "fairring", store=self._store, rank=self._rank, world_size=4, timeout=TIMEOUT, **options
+        )
+
+    def reconfigure(self) -> None:
+        uuid = next(self._uuids)
+        self._store.set(f"handle {uuid} {self._rank}", c10d._get_reconfigure_handle())
+        handles = [self._store.get(f"handle {uuid} {one}").decode() for one in range(4)]
+        c10d._reconfigure(uuid, handles, timeout=TIMEOUT).wait()
+
+
 def timed(rank: int, port: int, turns: int, parent: Connection) -> None:
     """Seconds of each call, by elements and by whether the group was reconfigured."""
-    os.environ["FAIRRING_MACHINE"] = f"machine {rank // 2}"
-    torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    dist.init_process_group("fairring", store=store, rank=rank, world_size=4, enable_reconfigure=True)
-    store.set(f"handle {rank}", c10d._get_reconfigure_handle())
-    c10d._reconfigure(1, [store.get(f"handle {one}").decode() for one in range(4)], timeout=TIMEOUT).wait()
+    Rank(rank, port).reconfigure()
     groups: dict[str, Any] = {"reconfigured": None, "plain": dist.new_group()}
     found: dict[str, dict[int, list[float]]] = {name: {1: [], 1 << 18: []} for name in groups}
     for turn in range(turns):
@@ -238,17 +261,75 @@ def timed(rank: int, port: int, turns: int, parent: Connection) -> None:
     dist.barrier()
 
 
-def print_cost(turns: int, path: Path | None) -> None:
+def remade(rank: int, port: int, times: int, parent: Connection) -> None:
+    """Seconds of each time, by the way to have a group."""
+    one = Rank(rank, port)
+    one.reconfigure()
+    found: dict[str, list[float]] = {}
+
+    def time_first_call(way: str, make: Callable[[], Any]) -> Any:
+        dist.barrier()
+        began = time.perf_counter()
+        group = make()
+        dist.all_reduce(torch.zeros(1), group=group)
+        found.setdefault(way, []).append(time.perf_counter() - began)
+        return group
+
+    def start_again() -> None:
+        dist.destroy_process_group()
+        one.init(reconfigurable=False)
+
+    for _ in range(times):
+        time_first_call("reconfigure", one.reconfigure)
+        group = time_first_call("new_group", dist.new_group)
+        dist.barrier()
+        if rank == 3:
+            dist.destroy_process_group(group)
+            dist.barrier()
+            found.setdefault("shrink_group", []).append(0.0)  # it has no part in it
+        else:
+            group = time_first_call("shrink_group", partial(dist.shrink_group, [3], group))
+            dist.destroy_process_group(group)
+        time_first_call("destroy and init", start_again)
+        dist.destroy_process_group()
+        one.init()
+        one.reconfigure()
+    parent.send(found)
+    dist.barrier()
+
+
+def in_four(function: Callable[..., None], times: int) -> list[Any]:
+    """Calls function(rank, port of the store, times, pipe) in four ranks and returns the messages."""
+    # Else both ends of a connection to the store ask the name server for this name, which may take five seconds.
+    names.add("::ffff:127.0.0.1 localhost\n")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(4)]
     os.environ["TP_SOCKET_IFNAME"] = "lo"
-    ranks = [context.Process(target=timed, args=(rank, store.port, turns, pipes[rank][1])) for rank in range(4)]
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "0"
+    ranks = [context.Process(target=function, args=(rank, store.port, times, pipes[rank][1])) for rank in range(4)]
     for one in ranks:
         one.start()
     of_ranks = [here.recv() for here, _ in pipes]
     for one in ranks:
         one.join()
+    return of_ranks
+
+
+def print_remade(times: int, path: Path | None) -> None:
+    of_ranks = in_four(remade, times)
+    table = Table("way", "times", "median", "worst")
+    rows: dict[str, list[float]] = {}
+    for way in of_ranks[0]:
+        rows[way] = [max(seconds) for seconds in zip(*(of_rank[way] for of_rank in of_ranks), strict=True)]
+        table.add_row(way, str(times), f"{statistics.median(rows[way]) * 1e3:.1f} ms", f"{max(rows[way]) * 1e3:.1f} ms")
+    Console(width=100).print(table)
+    if path:
+        path.write_text(json.dumps({"seconds, by way": rows, "conditions": conditions()}, indent=1))
+
+
+def print_cost(turns: int, path: Path | None) -> None:
+    of_ranks = in_four(timed, turns)
     table = Table("bytes", *of_ranks[0])
     rows: dict[int, dict[str, float]] = {}
     for elements in of_ranks[0]["plain"]:
@@ -294,10 +375,11 @@ def main() -> None:
     parser.add_argument("--heartbeat", default="1s", help="FAIRRING_HEARTBEAT_TIMEOUT (%(default)s)")
     parser.add_argument("--rate", default="none", help="of each machine's link (%(default)s)")
     parser.add_argument("--cost", type=int, metavar="TURNS", help="what it costs to be able to go on")
+    parser.add_argument("--remake", type=int, metavar="TIMES", help="how long it takes to have a group")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if options.cost:
-        print_cost(options.cost, options.json)
+    if options.cost or options.remake:
+        print_cost(options.cost, options.json) if options.cost else print_remade(options.remake, options.json)
         return
     table = Table("machines x ranks", "fault", "times", "error s", "step s", "join s", "load")
     table.caption = "seconds: median, worst"

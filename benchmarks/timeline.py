@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairring.trace.clock import on_one_clock
-from fairring.trace.records import RankTrace, largest, load
+from fairring.trace.files import largest, load
+from fairring.trace.records import RankTrace
 
 WIDTH, LEFT, TOP, BAR, GAP = 900, 90, 26, 9, 10
 PALE, STRONG, LAST = "#f2c879", "#3b6ea5", "#c0392b"

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fairring.bench.collectives import COLLECTIVES
 from fairring.config import Config, size
 from fairring.forecast import at_rate, bytes_per_second, plan_question, rows_of
 from fairring.lab.cluster import parse_machines
 
-COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")
+SIMULATED = ("all-reduce", "reduce-scatter", "all-gather")
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 FORWARD = 1 / 3  # of a step's computing: a backward pass multiplies twice where a forward pass does once
 ONLY_SIMULATED = ("collective", "calls", "buckets", "compute", "latency", "core_rate", "cores", "spine")
@@ -43,7 +44,7 @@ class Model:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("in virtual time, with --simulate").add_argument
     add("--simulate", action="store_true", help="run the engine in virtual time; --machines and --bytes may be lists")
-    add("--collective", choices=COLLECTIVES, help="instead of an all-reduce; SIZE is of all blocks together")
+    add("--collective", choices=SIMULATED, help="instead of an all-reduce; SIZE is of all blocks together")
     add("--calls", type=int, metavar="N", help="calls that follow each other, or training steps (default: 1)")
     add("--buckets", metavar="SIZES", help="a training step instead of calls, with these gradients: 1MiB,25MiBx7")
     add("--compute", metavar="TIME", help="what a rank computes in that step, a third of it before the first bucket")
@@ -182,9 +183,8 @@ def _simulated(
 
 
 def _bus_bandwidth(collective: str, answer: dict[str, Any]) -> float:
-    """Bytes/s per rank: size/t * (P-1)/P, twice that for an all-reduce. Source: nccl-tests doc/PERFORMANCE.md."""
-    share = (answer["ranks"] - 1) / answer["ranks"] * (2 if collective == "all-reduce" else 1)
-    return float(answer["bytes"] / answer["seconds"] * share)
+    """Bytes/s per rank, comparable with the wire of a flat ring."""
+    return float(answer["bytes"] / answer["seconds"]) * COLLECTIVES[collective].bus_factor(answer["ranks"])
 
 
 def _common(answer: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -13,7 +13,7 @@ from importlib import import_module
 
 
 def add_subcommands(parser: argparse.ArgumentParser, metavar: str, modules: Mapping[str, str]) -> None:
-    """modules: names by sub-command. The parsed arguments hold the chosen one as `module`, and its `parser`."""
+    """modules: names by sub-command. The parsed arguments hold its name as `subcommand`, its `module`, its `parser`."""
     commands = parser.add_subparsers(metavar=metavar, required=True)
     for name, module_name in modules.items():
         module = import_module(module_name)
@@ -23,5 +23,5 @@ def add_subcommands(parser: argparse.ArgumentParser, metavar: str, modules: Mapp
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(parser=command, module=module)
+        command.set_defaults(subcommand=name, parser=command, module=module)
         module.add_arguments(command)

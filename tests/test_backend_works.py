@@ -50,6 +50,39 @@ def test_futures_carry_the_tensors_and_call_back(pair: Ranks) -> None:
     pair.run(_futures)
 
 
+HELD = 60  # futures, each of whose callbacks keeps the next future waiting for a while
+
+
+def _ask_for_futures(_rank: int) -> None:
+    released = kept["released"] = threading.Event()
+    futures = [dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in range(HELD)]
+    kept["held"] = [future.then(lambda _: released.wait(PATIENCE_SECONDS)) for future in futures]
+    kept["work"] = dist.all_reduce(torch.ones(1), async_op=True)
+    kept["future"] = kept["work"].get_future()
+
+
+def _wait_and_ask(_rank: int) -> bool:
+    kept["work"].wait()
+    done: bool = kept["future"].done()
+    kept["released"].set()
+    for one in kept["held"]:
+        one.wait()
+    kept.clear()
+    return done
+
+
+def _reduce_as_often(_rank: int) -> None:
+    for work in [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(HELD + 1)]:
+        work.wait()
+
+
+def test_a_future_is_complete_once_its_work_has_been_waited_for(pair: Ranks) -> None:
+    pair.run(_ask_for_futures, on=[0])
+    waiting = pair.start(_wait_and_ask, on=[0])
+    pair.run(_reduce_as_often, on=[1])
+    assert pair.finish(waiting) == [True]
+
+
 def _threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 

@@ -9,14 +9,12 @@ import torch
 
 from fairring.bench import memory
 from fairring.bench.arithmetic import (
-    algorithm_bandwidth,
     beyond_floor,
-    bus_bandwidth,
-    bytes_between_machines,
     median_deviation,
     of_limit,
     percentile,
 )
+from fairring.bench.collectives import COLLECTIVES
 from fairring.bench.contestants import Contestant, parse_contestants, settings_of
 from fairring.bench.pattern import EXACT_UP_TO, Pattern
 from fairring.bench.placement import Placement, PlacementError, describe
@@ -36,32 +34,37 @@ TORCHRUN = {
 
 
 @pytest.mark.parametrize(("world", "factor"), [(2, 1.0), (4, 1.5), (8, 1.75)])
-def test_bus_bandwidth_is_twice_the_share_of_the_others(world: int, factor: float) -> None:
-    assert algorithm_bandwidth(1000, 0.5) == 2000
-    assert bus_bandwidth(1000, 0.5, world) == pytest.approx(2000 * factor)
+def test_bus_bandwidth_is_that_of_a_flat_ring(world: int, factor: float) -> None:
+    assert COLLECTIVES["all-reduce"].bus_factor(world) == pytest.approx(factor)
+    assert COLLECTIVES["all-gather"].bus_factor(world) == pytest.approx(factor / 2)
+    assert COLLECTIVES["broadcast"].bus_factor(world) == 1.0
 
 
-def test_bus_bandwidth_of_one_rank_is_an_error() -> None:
-    with pytest.raises(ValueError, match="not 1"):
-        bus_bandwidth(1000, 0.5, 1)
-
-
-@pytest.mark.parametrize(("machines", "times_size"), [(2, 1.0), (4, 1.5), (10, 1.8)])
-def test_bytes_between_machines_follow_from_the_machines_alone(machines: int, times_size: float) -> None:
-    assert bytes_between_machines(25 * MIB, machines) == pytest.approx(25 * MIB * times_size)
+@pytest.mark.parametrize(
+    ("collective", "ranks", "times_size"),
+    [
+        ("all-reduce", [2, 2], 1.0),
+        ("all-reduce", [1, 1, 5, 1], 1.5),  # machines sum first: their ranks do not matter
+        ("reduce-scatter", [2, 2], 1 / 2),
+        ("all-gather", [2, 2, 2, 2], 3 / 4),
+        ("all-gather", [1, 3], 3 / 4),
+        ("all-to-all", [2, 2], 1.0),  # two ranks send half of their tensors
+        ("all-to-all", [1, 3], 3 / 4),
+        ("gather", [1, 3], 3 / 4),
+        ("scatter", [3, 1], 1 / 4),
+        ("send-recv", [1, 1], 2.0),
+        ("barrier", [2, 2], 0.0),
+    ],
+)
+def test_bytes_between_machines_follow_from_their_ranks(collective: str, ranks: list[int], times_size: float) -> None:
+    assert COLLECTIVES[collective].link_share(ranks) == pytest.approx(times_size)
 
 
 def test_of_limit_is_one_when_the_link_is_full_all_the_time() -> None:
-    assert of_limit(1000, seconds=10.0, machines=2, link=100.0) == pytest.approx(1.0)
-    assert of_limit(1000, seconds=20.0, machines=2, link=100.0) == pytest.approx(0.5)
-    assert of_limit(1000, seconds=20.0, machines=4, link=100.0) == pytest.approx(0.75)
-
-
-def test_of_limit_needs_a_network_and_its_speed() -> None:
-    with pytest.raises(ValueError, match="2 machines"):
-        of_limit(1000, 1.0, 1, 100.0)
+    assert of_limit(1000, seconds=10.0, link=100.0) == pytest.approx(1.0)
+    assert of_limit(1000, seconds=20.0, link=100.0) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="positive"):
-        of_limit(1000, 1.0, 2, 0.0)
+        of_limit(1000, 1.0, 0.0)
 
 
 def test_percentile_is_a_sample_that_was_measured() -> None:
@@ -184,6 +187,9 @@ def test_pattern_knows_the_result_and_sees_one_wrong_element(dtype: torch.dtype,
     result[60_000] += 1
     assert pattern.wrong(result, call=5) == 1
     assert pattern.wrong(result, call=6) > 0
+    assert pattern.wrong_copy(mine, world - 1, call=5) == 0
+    mine[60_000] += 1
+    assert pattern.wrong_copy(mine, world - 1, call=5) == 1
 
 
 def test_pattern_refuses_a_world_whose_sums_would_round() -> None:

@@ -35,7 +35,7 @@ def test_a_row_has_the_figures_that_its_samples_make() -> None:
         sample("fairring", [2.0, 3.0, 2.0], traffic=traffic, wrong=0),
         sample("fake", [1.0], sums=False),
     ]
-    gloo, ours, fake = make_rows(samples, Cluster(ranks=4, machines=2, link=1000.0))
+    gloo, ours, fake = make_rows(samples, Cluster([2, 2], link=1000.0))
     assert (ours.median, ours.deviation, ours.p99) == (2.0, 0.0, 3.0)
     assert (ours.algorithm_bandwidth, ours.bus_bandwidth, ours.of_limit) == (1000.0, 1500.0, 1.0)  # two calls at once
     assert (gloo.vs_stock, ours.vs_stock, ours.vs_stock_beyond_floor) == (1.0, 2.0, 3.0)
@@ -47,15 +47,15 @@ def test_a_row_has_the_figures_that_its_samples_make() -> None:
 
 
 def test_on_one_machine_the_limit_is_what_copying_takes() -> None:
-    [row] = make_rows([sample("fairring", [2.0])], Cluster(ranks=2, machines=1, link=None))
+    [row] = make_rows([sample("fairring", [2.0])], Cluster([2], link=None))
     assert (row.of_limit, row.vs_stock) == (None, None)
-    [row] = make_rows([sample("fairring", [2.0])], Cluster(2, 1, None, {2000: 1.5}))  # two calls of 1000 bytes at once
+    [row] = make_rows([sample("fairring", [2.0])], Cluster([2], None, {2000: 1.5}))  # two calls of 1000 bytes at once
     assert row.of_limit == 0.75
 
 
 def test_across_sites_the_limit_is_that_of_the_way_between_them() -> None:
     traffic = {2: {"messages": 1, "bytes": 9}}
-    cluster = Cluster(ranks=4, machines=4, link=1e9, sites=4, site_link=1500.0)
+    cluster = Cluster([1, 1, 1, 1], link=1e9, sites=[1, 1, 1, 1], site_link=1500.0)
     [row] = make_rows([sample("fairring", [2.0], traffic=traffic)], cluster)
     assert row.of_limit == 1.0
     assert row.levels == {"site": traffic[2]}
@@ -92,6 +92,22 @@ def test_what_can_not_be_measured_is_said_before_anything_is(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         cli.main(["bench", "all-reduce", *words])
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--sweep", "total-memory"], "--sweep measures all-reduce alone, not broadcast"),
+        (["--mpi", "mpirun"], "--mpi measures all-reduce alone, not broadcast"),
+        (["--op", "max"], "--op max: broadcast reduces nothing"),
+    ],
+)
+def test_options_of_other_collectives_are_refused(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "broadcast", *words])
     assert text in capsys.readouterr().err
 
 
@@ -163,9 +179,9 @@ def test_many_tensors_get_sizes_between_two_bounds_in_whole_elements() -> None:
 
 def test_the_floor_is_the_network_or_c10ds_own_time() -> None:
     samples = [sample("fairring", [8.0]), sample("fake", [1.0], sums=False)]
-    rows = make_rows(samples, Cluster(ranks=4, machines=2, link=1000.0))  # 2 s for two calls at once
+    rows = make_rows(samples, Cluster([2, 2], link=1000.0))  # 2 s for two calls at once
     assert many.vs_floor(rows[0], rows) == pytest.approx(4.0)
-    slow = make_rows([samples[0], sample("fake", [4.0], sums=False)], Cluster(ranks=4, machines=2, link=1000.0))
+    slow = make_rows([samples[0], sample("fake", [4.0], sums=False)], Cluster([2, 2], link=1000.0))
     assert (many.vs_floor(slow[0], slow), many.vs_floor(slow[1], slow)) == (2.0, None)
 
 
@@ -185,6 +201,25 @@ def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
     assert all(row["levels"]["rail"]["messages"] * 10 <= alone["levels"]["rail"]["messages"] for row in together)
     assert all(0 < row["levels"]["rail"]["sends"] <= row["levels"]["rail"]["messages"] for row in (*together, alone))
     assert all(row["vs_floor"] > 0 for row in together)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collective", "of_size"), [("all-gather", 2 / 3), ("all-to-all", 2 / 3), ("barrier", 0)])
+def test_a_tiny_run_of_another_collective(tmp_path: Path, collective: str, of_size: float) -> None:
+    file = tmp_path / "out.json"
+    command = [*BENCH, collective, "--sizes", "6KiB", "--iterations", "2", "--json", str(file)]
+    with lab.Lab(command, machines=[2, 1], rate="none", network="none") as two_machines:
+        result = two_machines.wait(timeout=120)
+    assert result.exit_codes == [0, 0, 0], result.output
+    written = results.read(file)
+    link = series.link(written)
+    *checked, floor = written["rows"]
+    assert [row["wrong"] for row in checked] == [0, 0]
+    for row in checked if of_size else ():
+        assert row["of_limit"] == pytest.approx(row["size_bytes"] * of_size / link / row["median"])
+    assert floor["of_limit"] is None
+    drawn = figures.draw([written], tmp_path, "svg") if of_size else []
+    assert [file.name for file in drawn] == (["latency.svg", "bandwidth.svg"] if of_size else [])
 
 
 @pytest.mark.slow

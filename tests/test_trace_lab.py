@@ -16,8 +16,9 @@ from lab_programs import needs_namespaces, program
 
 from fairring.lab import Lab
 from fairring.trace.clock import offsets
+from fairring.trace.files import load
 from fairring.trace.live import ask
-from fairring.trace.records import RankTrace, TraceError, load
+from fairring.trace.records import RankTrace, TraceError
 from fairring.trace.words import explain
 
 TIMEOUT_SECONDS = 280  # less than pytest's own

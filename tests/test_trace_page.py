@@ -18,3 +18,12 @@ def test_the_page_tells_what_all_ranks_have_seen() -> None:
     page = result.stdout[0]
     assert "Group 0, 2 ranks: " in page
     assert "rank 2 does not answer: &lt;nobody&gt; is there" in page
+
+
+@pytest.mark.parametrize("text", ["<html>", "7", "[7]", '["{}"]', "null"])
+def test_a_rank_that_answers_with_something_else_is_told_of(text: str) -> None:
+    from torch.distributed.debug._frontend import Response
+
+    from fairring.trace.page import told
+
+    assert "rank 0 does not answer with traces" in told([Response(200, text)])

@@ -1,4 +1,4 @@
-/* The collectives of benchmarks/collectives.py in MPI, measured as there: in each round calls follow a barrier, one, or
+/* The collectives of `fairring bench` in MPI, measured much as there: in each round calls follow a barrier, one, or
  * up to 64 KiB 40 whose time is divided by 40, and a round's time is that of its slowest rank. Sizes are of what a rank
  * has for the whole. Rank 0 prints a line of JSON for each collective and size.
  *

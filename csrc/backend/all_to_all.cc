@@ -11,7 +11,7 @@ namespace {
 
 namespace op = operation;
 
-// From rows of the first dimension to bytes; no sizes: equal ones.
+// Translates rows of the first dimension to bytes; no sizes: equal ones.
 std::vector<std::uint64_t> splitInBytes(const std::vector<std::int64_t>& rows, const at::Tensor& tensor, int ranks) {
   c10d::checkSplitSizes(rows, tensor, ranks);
   const std::int64_t all = tensor.size(0);

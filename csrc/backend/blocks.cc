@@ -242,7 +242,7 @@ void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::
   }
 }
 
-// In a group of one rank: this rank's contribution is the result.
+// A group of one rank: this rank's contribution is the result.
 void FairringBackend::moveAlone(const BlocksCall& call) {
   for (const CellPair& pair : call.cells) std::memcpy(pair.to, pair.from, pair.fromBytes);
   if (call.blocks.empty()) return;

@@ -167,7 +167,7 @@ c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() 
   return options;
 }
 
-// With a device bound to the group, torch's new_group (2.15) takes any backend that can be split for NCCL's, and calls
+// If a device is bound to the group, torch's new_group (2.15) takes any backend that can be split for NCCL's, and calls
 // methods that only that one has.
 bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
 

@@ -130,10 +130,11 @@ class FairringBackend : public Fallback {
   // The last complete call on which the ranks agreed when they met, in a group that was shrunk or reconfigured.
   std::optional<Lineage::LastComplete> lastComplete() const { return lineage_->lastComplete(); }
 
-  // For `fairring check`. Waits for all ranks as the first use of the group does; empty in a group of one rank.
+  // `fairring check` calls this. It waits for all ranks as the first use of the group does; empty in a group of one
+  // rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // For benchmarks: the traffic of this rank. Empty before the first use, and in a group of one rank.
+  // The traffic of this rank, for benchmarks. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
   Weights weights() const;
   // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.

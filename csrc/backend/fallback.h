@@ -82,7 +82,7 @@ class Fallback : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
   void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
 
-  // For CUDA tensors these are NCCL's; the first of them makes NCCL's group, as a first call does. The CPU has none.
+  // These are NCCL's for CUDA tensors; the first of them makes NCCL's group, as a first call does. The CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
@@ -100,7 +100,7 @@ class Fallback : public c10d::Backend {
   void shutdown() override;  // and NCCL; calls that come later are refused
 
  protected:
-  // Where all ranks have met, once they have; throws where that takes too long.
+  // Returns where all ranks have met, once they have; throws if that takes too long.
   virtual StockNccl::Met meet() = 0;
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
@@ -117,7 +117,7 @@ class Fallback : public c10d::Backend {
   Coalescing& coalescing() { return coalescing_; }
   using BackendPtr = StockNccl::BackendPtr;
   BackendPtr nccl();
-  // Of the group's next members; returns that of the last ones.
+  // Takes that of the group's next members; returns that of the last ones.
   std::shared_ptr<StockNccl> exchangeStock(std::shared_ptr<StockNccl> next);
 
  private:

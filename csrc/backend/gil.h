@@ -6,7 +6,7 @@
 
 namespace fairring {
 
-// Without the GIL for its lifetime, on any thread, whether or not Python still runs.
+// Gives up the GIL for its lifetime, on any thread, whether or not Python still runs.
 class GilReleased {
  public:
   GilReleased() {

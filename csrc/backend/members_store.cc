@@ -18,7 +18,7 @@ bool hasCuda() {
   return c10::impl::hasDeviceGuardImpl(at::kCUDA) && c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() > 0;
 }
 
-// Of all addresses where other sites reach this rank by another one than its own site does.
+// Listens on all addresses if other sites reach this rank by another one than its own site does.
 Descriptor listen(const std::vector<RankFacts>& facts, ListenPorts ports) {
   const RankFacts& here = facts.front();
   const bool isReachedByMany = std::ranges::any_of(

@@ -203,7 +203,7 @@ void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting&
   const auto end = begin + timeout;
   std::chrono::milliseconds pause = kFirstWait;
   auto allAlive = begin;               // as far as is known
-  auto naming = begin + kLongestWait;  // of who is missing: seldom, for it asks the store much in a large group
+  auto naming = begin + kLongestWait;  // of the missing ranks: seldom, because it asks the store much in a large group
   for (std::int64_t generation = bootstrap_->generation();;) {
     Bootstrap::Look look = bootstrap_->look(keys);
     const bool isMissing = look.state == Bootstrap::State::Missing;
@@ -259,7 +259,7 @@ void Membership::announce(const Error& error) {
   });
 }
 
-// In the store, where the rank that failed first says why.
+// Looks in the store, where the rank that failed first says why.
 std::future<Error> Membership::lookForFailure() {
   const auto found = std::make_shared<std::promise<Error>>();
   // On a thread that nobody waits for: where the link to the store is cut, its answer never comes.

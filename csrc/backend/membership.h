@@ -5,7 +5,7 @@
 // waits for ranks that have not made the group yet, and moves on to a later generation if an accident closed this
 // one.
 //
-// Where the ranks of all are known beforehand (group/roster.h) nobody is waited for, and the engine can be made at
+// If the ranks of all are known beforehand (group/roster.h), nobody is waited for, and the engine can be made at
 // once. There is no store then but one of the members' own, for NCCL (members_store.h).
 //
 // The first error of the group is announced, once, on the completion thread: to the owner of the membership, and to the
@@ -74,7 +74,7 @@ class Membership {
   using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
 
   Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
-  // Without a store; rank and size are the roster's. Its group id follows from the name and the secret.
+  // Makes one without a store; rank and size are the roster's. Its group id follows from the name and the secret.
   Membership(Roster roster, MembershipOptions options, OnFailed onFailed);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
@@ -95,7 +95,7 @@ class Membership {
   // The generation in which all ranks have met; waits for that as group() does. Where there is a roster there is one.
   static constexpr std::int64_t kOnlyGeneration = 1;
   std::int64_t generation(std::chrono::milliseconds timeout);
-  // In which NCCL's ranks meet; where there is a roster, the members' own, for which it waits.
+  // The store in which NCCL's ranks meet. With a roster it is the members' own, for which this waits.
   c10::intrusive_ptr<c10d::Store> store(std::chrono::milliseconds timeout) const;
   const std::shared_ptr<MembersStore>& membersStore() const { return membersStore_; }  // null without a roster
   // Waits so for no call in particular, and as long for ranks that have died, which may be started again. Returns the

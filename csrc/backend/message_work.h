@@ -23,7 +23,7 @@ class MessageWork final : public BlocksWork {
   MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
               std::weak_ptr<Runtime> runtime, Patience patience);
 
-  // As FairringWork::onDone, to which it continues. from: the sender, for a receive.
+  // Does the work of FairringWork::onDone after its own. from: the sender, for a receive.
   static void onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion);
 
   const at::Tensor& sent() const { return memory().inputs.front(); }

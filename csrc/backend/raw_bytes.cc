@@ -50,7 +50,7 @@ void Inbox::deliver() const {
   std::int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
     const auto count = static_cast<std::int64_t>(tensor.nbytes());
-    // By way of a separate row if necessary: in the bytes, elements may lie at any address.
+    // A separate row is used if necessary: in the bytes, elements may lie at any address.
     const at::Tensor row = isPlain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options());
     asBytes(row).copy_(bytes_.narrow(0, at, count));
     if (!row.is_same(tensor)) tensor.copy_(row);

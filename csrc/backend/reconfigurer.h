@@ -27,7 +27,7 @@ class Reconfigurer {
   std::string handle(int rank);
   // handles[r] becomes rank r. Throws Failure(Usage) for a uuid that was used before, and as rosterOf() does.
   Roster roster(std::int64_t uuid, const std::vector<std::string>& handles);
-  // Of the members that the group had: null where there were none. NCCL's calls are broken off.
+  // Retires the members that the group had; null: it had none. NCCL's calls are broken off.
   void retire(std::shared_ptr<Membership> membership, std::shared_ptr<StockNccl> nccl);
   void end();  // no handles from now on
 

@@ -174,7 +174,7 @@ c10d::ReconfigureHandle FairringBackend::get_reconfigure_handle() const {
   }
 }
 
-// From now on groups that are split from this one inherit these.
+// Groups that are split from this one inherit these from now on.
 FairringBackend::Origin FairringBackend::originFor(int rank, int size, std::int64_t uuid) {
   const std::lock_guard lock(mutex_);
   MembershipOptions& own = origin_.options;

@@ -114,7 +114,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
 
 Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
                                                const std::function<std::optional<Call>()>& make) {
-  // In a group of NCCL's nothing would be launched before the group's end.
+  // Nothing would be launched before the end of a group of NCCL's.
   if (!areOnOneDevice(call.inputs) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
   const std::shared_ptr<Membership> membership = this->membership();
@@ -193,8 +193,9 @@ void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::
   deviceWay_ = way;
 }
 
-// From the facts that all ranks have published. Unless it is switched on explicitly, small calls are NCCL's, which has
-// less latency; between sites that counts for nothing, because the network there takes longer than either.
+// The choice depends on the facts that all ranks have published. Unless it is switched on explicitly, small calls are
+// NCCL's, which has less latency; between sites that counts for nothing, because the network there takes longer than
+// either.
 FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
   if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};

@@ -1,5 +1,5 @@
-// From torch's operations and dtypes to ours. An undefined combination is an error that says what to do, alike on all
-// ranks, before anything is sent. Pure.
+// Translates torch's operations and dtypes to ours. An undefined combination is an error that says what to do, alike on
+// all ranks, before anything is sent. Pure.
 //
 // A complex tensor is one of twice as many floats, for the operations that treat both parts alike.
 #pragma once
@@ -35,7 +35,7 @@ Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, at
 // The factor is the same for all floats of a call, and integers have none.
 double scaleOf(const std::vector<Contribution>& contributions);
 
-// In a group of one rank: this rank's contribution is the result.
+// A group of one rank: this rank's contribution is the result.
 void contributeAlone(const at::Tensor& buffer, const Contribution& contribution);
 
 }  // namespace fairring

@@ -10,7 +10,7 @@
 namespace fairring {
 namespace {
 
-// As the engine names them: by their bits.
+// The engine names dtypes by their bits.
 std::string nameOf(at::ScalarType dtype) {
   switch (dtype) {
     case at::ScalarType::Byte: return "UInt8";

@@ -22,7 +22,7 @@ struct SimulationQuestion {
   int cores = 0;                  // that all ranks share; 0: each has its own
   std::string collective;         // all-reduce, reduce-scatter or all-gather
   int times = 1;                  // calls, or steps
-  // For a training step instead of a call: the bytes of its buckets, in the order in which gradients are computed.
+  // A training step instead of a call: the bytes of its buckets, in the order in which gradients are computed.
   std::vector<std::uint64_t> buckets;
   double forwardSeconds = 0;
   double backwardSeconds = 0;

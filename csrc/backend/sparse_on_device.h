@@ -31,7 +31,7 @@ enum class Merging : std::uint8_t { Torchs, Ours };
 // index lies outside of the tensor.
 at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in);
 
-// For benchmarks: a tensor with its duplicate rows merged by our own kernels, on its device.
+// Benchmarks call this: a tensor with its duplicate rows merged by our own kernels, on its device.
 at::Tensor mergedByOurs(const at::Tensor& tensor);
 
 // The call as its user holds it. It is complete when the sums lie on the device, for any stream that reads them. So

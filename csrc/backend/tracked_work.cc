@@ -94,6 +94,7 @@ bool TrackedWork::wait(std::chrono::milliseconds timeout) {
                                        label_.sequenceNumber, " of its group) was not complete after the ",
                                        timeout.count(), " ms given to wait(); it goes on: wait again, or for longer"));
   }
+  awaitFuture();
   if (const std::exception_ptr failure = exception()) std::rethrow_exception(failure);
   return true;
 }
@@ -118,6 +119,15 @@ bool TrackedWork::endsWithin(std::chrono::milliseconds timeout) {
     left.swap(left_);
   }
   return completed_;
+}
+
+void TrackedWork::awaitFuture() {
+  FuturePtr future;
+  {
+    const std::lock_guard lock(mutex_);
+    future = future_;
+  }
+  if (future) future->wait();
 }
 
 void TrackedWork::synchronize() { wait(kNoTimeout); }

@@ -1,6 +1,7 @@
 // The common part of all our Works: waits, futures, errors, the end that the profiler sees. The code that carries a
 // call out ends its Work once, from any thread. The profiler and waiters are told at once. tell() runs future
-// callbacks; it may take the GIL and so runs where that may block.
+// callbacks; it may take the GIL and so runs where that may block. Once wait() has returned, the future is complete too
+// if somebody asked for it before, as with torch's own backends: programs rely on it. Its callbacks may run later.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class TrackedWork : public c10d::Work {
 #endif
 
  protected:
-  struct Audience {  // who is still to be told
+  struct Audience {  // those that are still to be told
     c10::intrusive_ptr<c10::ivalue::Future> future;
     c10::intrusive_ptr<c10::ivalue::Future> result;
 
@@ -72,6 +73,7 @@ class TrackedWork : public c10d::Work {
   virtual void hasten(Deadline) {}
 
  private:
+  void awaitFuture();  // until it is complete, if there is one and the call is over
   // The future in that place, made when it is first asked for.
   c10::intrusive_ptr<c10::ivalue::Future> ask(c10::intrusive_ptr<c10::ivalue::Future>& place, const c10::TypePtr& type);
 

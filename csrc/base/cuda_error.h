@@ -30,7 +30,7 @@ class CurrentDevice {
   int before_ = -1;  // the device to restore; -1: it was this device
 };
 
-// For destructors: the dropped object belongs to the device, and is lost if the device is lost.
+// Destructors call this: the dropped object belongs to the device, and is lost if the device is lost.
 template <class Drop>
 void dropOn(int device, Drop drop) noexcept {
   try {

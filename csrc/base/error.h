@@ -55,7 +55,7 @@ class Failure : public std::runtime_error {
   Error error_;
 };
 
-// As a stream would write it. Texts and integers go without a stream, which takes longer to make than they to write.
+// Writes it as a stream would. Texts and integers go without a stream, which takes longer to make than they to write.
 template <class Part>
 void appendTo(std::string& text, const Part& part) {
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {

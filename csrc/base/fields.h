@@ -136,7 +136,7 @@ std::optional<Value> fromText(std::string_view text) {
   return row.isComplete() ? std::move(value) : std::nullopt;
 }
 
-// As fromText(), but throws a Failure of that kind, with a text made from `why`, if there is no such value.
+// Like fromText(), but throws a Failure of that kind, with a text made from `why`, if there is no such value.
 template <class Value, class... Why>
 Value valueOf(std::string_view text, ErrorKind kind, const Why&... why) {
   std::optional<Value> value = fromText<Value>(text);

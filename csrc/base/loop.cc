@@ -22,7 +22,7 @@ struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point sleepAt;
 };
 
-// For epoll_wait(): in milliseconds, rounded up.
+// The timeout of epoll_wait(): in milliseconds, rounded up.
 int untilMs(Loop::Clock::time_point now, Loop::Clock::time_point when) {
   if (when <= now) return 0;
   const auto sleep = std::min<Loop::Clock::duration>(when - now, kLongestSleep);

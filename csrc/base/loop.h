@@ -30,8 +30,8 @@ class Loop {
   using Now = std::function<Clock::time_point()>;
 
   Loop();
-  // For a simulation, which has its own time and steps the loop by runOnce(0): no thread sleeps at it, so it has no
-  // alarm, and no descriptor before it watches one.
+  // Makes one for a simulation, which has its own time and steps the loop by runOnce(0): no thread sleeps at it, so it
+  // has no alarm, and no descriptor before it watches one.
   explicit Loop(Now now);
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -57,15 +57,17 @@ class Loop {
   bool progressUntil(const std::function<bool()>& over, Clock::time_point deadline);
   // Posts the task; if progress has no owner, takes it too and returns true: the caller goes on to one of the next two.
   bool postAndTake(Task task) { return ownership_.postAndTake(std::move(task)); }
-  // As postAndTake(), for one of many short calls in a row: mostly returns false and leaves the task to the next call.
+  // Like postAndTake(), for one of many short calls in a row: mostly returns false and leaves the task to the next
+  // call.
   bool postInRow(Task task) { return ownership_.postInRow(std::move(task)); }
-  // With ownership taken so: runs what was posted, and what that posts itself, and gives ownership up. Whoever calls
-  // this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for it.
+  // To be called with ownership taken so: runs what was posted, and what that posts itself, and gives ownership up.
+  // Whoever calls this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for
+  // it.
   void runPostedAndGive();
-  // With ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing, and gives
-  // ownership up. For tasks so short that waking the progress thread would take longer.
+  // To be called with ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing,
+  // and gives ownership up. For tasks so short that waking the progress thread would take longer.
   void progressAndGive();
-  // For the thread that serves when no other does (loop_thread.h): one turn, or one sleep.
+  // Called by the thread that serves when no other does (loop_thread.h): one turn, or one sleep.
   void progressInBackground();
 
   // Long work (copies, sums) in pieces, one per turn, so that messages are served in between; several short jobs, which

@@ -74,7 +74,8 @@ bool Loop::serveDescriptors(int waitMs) {
       ownership_.quietAlarm();
       continue;
     }
-    // By token, not by descriptor: an earlier handler of this turn may have closed it, and its number may be new again.
+    // A token names it, not its descriptor: an earlier handler of this turn may have closed it, and its number may be
+    // new again.
     const auto watched = tokens_.find(token);
     if (watched == tokens_.end()) continue;
     const auto ready = watched_.at(watched->second).ready;

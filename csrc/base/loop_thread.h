@@ -12,8 +12,8 @@ namespace fairring {
 class LoopThread {
  public:
   LoopThread();
-  // For a simulation, which has its own time and steps the loop by hand: there is no thread, and runAndWait() takes a
-  // turn of the loop.
+  // Made for a simulation, which has its own time and steps the loop by hand: there is no thread, and runAndWait()
+  // takes a turn of the loop.
   explicit LoopThread(Loop::Now now) : loop_(std::move(now)), isStepped_(true) {}
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;

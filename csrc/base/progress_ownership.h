@@ -69,7 +69,7 @@ class ProgressOwnership {
   void park();
 
  private:
-  // With the mutex held:
+  // To be called with the mutex held:
   void call(Task task);
   bool takeWithTask(Task task);
   bool isInRow(Clock::duration within = kRow) const { return Clock::now() - inRowAt_ < within; }

@@ -78,7 +78,7 @@ class Accelerator {
   //   reduceScatter  users' -> this rank's shard of the image, reduced over the machine, each rank's floats multiplied
   //                  by its scale; not divided: that is the last reducing level's, which is above
   //   allGather      the ranks' shards of their images -> users', all of it
-  // Where a slice has a block for each rank (plan/blocks.h), users' memory has those of each tensor one behind the
+  // If a slice has a block for each rank (plan/blocks.h), users' memory has those of each tensor one behind the
   // other, by rank, alike on all ranks. Its own block a rank brings and takes away by itself:
   //   load           users' -> the image
   //   store          the image -> users'

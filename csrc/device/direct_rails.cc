@@ -21,7 +21,7 @@ void DirectRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, 
   }
 }
 
-// In a stream of its own, so that no slice stands behind it.
+// It has a stream of its own, so that no slice stands behind it.
 void DirectRails::endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) {
   auto whole = std::make_shared<Slice>();
   whole->id = {SliceQueue::Device, calls_++};

@@ -147,7 +147,8 @@ void NcclCommunicator::abort() noexcept {
   abandon();
 }
 
-// In a group, NCCL tells each communicator's kernels to end as it is named, and waits for them at the group's end.
+// Within a group of its calls, NCCL tells each communicator's kernels to end as it is named, and waits for them at the
+// group's end.
 void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communicators) noexcept {
   if (communicators.empty()) return;
   std::vector<ncclComm_t> ended;
@@ -155,8 +156,8 @@ void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communic
     const Lock lock(one->mutex_);
     ended.push_back(one->giveUp());
   }
-  // Without the locks: NCCL waits here until no CUDA graph holds the communicators' kernels any more, and the thread
-  // that owns such a graph may be in settle().
+  // This happens without the locks: NCCL waits here until no CUDA graph holds the communicators' kernels any more, and
+  // the thread that owns such a graph may be in settle().
   const CurrentDevice current(communicators.front()->place_.device, std::nothrow);
   const CaptureUnheeded unheeded;
   ncclGroupStart();
@@ -166,7 +167,7 @@ void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communic
   ncclGroupEnd();
 }
 
-// From now on nobody calls NCCL for this communicator but whoever has been given it here; null: somebody else has.
+// After this only the caller calls NCCL for this communicator; null: another caller has been given it.
 ncclComm_t NcclCommunicator::giveUp() noexcept {
   aborted_ = true;
   aborting_.notify_all();

@@ -24,7 +24,7 @@ class AllToAllCall {
   BlockRows sizes();      // else to be gathered next
 
   CellSizes cellSizes() const;
-  // Where another rank has not as much for this one as that one's user has room for; empty: all have.
+  // The error if another rank has not as much for this one as this one's user has room for; empty: all have.
   Error unfit() const;
   CellMemory memory(bool isRefused) const;
 

@@ -79,7 +79,7 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   run();
 }
 
-// Where this rank refuses to take part: whether somebody else's result is missing what it has.
+// If this rank refuses to take part: whether the result of another rank misses what this one has.
 bool Pipeline::isHeardRefusing(const Call& call) const {
   const bool isRoot = call.root == rank_;
   switch (call.pattern) {
@@ -95,7 +95,7 @@ bool Pipeline::isHeardRefusing(const Call& call) const {
   return true;
 }
 
-// Where somebody else does: whether this rank's result misses something.
+// If another rank refuses: whether this rank's result misses something.
 bool Pipeline::missesWhatIsRefused(const Call& call) const { return !hasRoot(call.pattern) || !isHeardRefusing(call); }
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
@@ -245,7 +245,8 @@ std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) c
   return isAsItIs && portion.begin == 0 && portion.end() == slice.layout->elements ? portion.to : nullptr;
 }
 
-// By number, not by count: what the machine level keeps of slice n it uses again for slice n + mostSlices.
+// The mark goes by number, not by count: what the machine level keeps of slice n it uses again for slice n +
+// mostSlices.
 bool Pipeline::hasMark(const Queue& queue) const {
   return queue.inFlight.empty() || queue.next.sequence - queue.inFlight.begin()->first.sequence < levels_.mostSlices;
 }
@@ -337,7 +338,7 @@ void Pipeline::fail(const Error& error) {
   }
 }
 
-// From what is equal on all ranks alone. As bulk staging does, that of express slices holds four in flight.
+// The choice depends only on what is equal on all ranks. Express staging, as bulk staging, holds four slices in flight.
 SliceQueue Pipeline::queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const {
   const std::uint64_t rows = isByRank(pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
   const bool hasRoom =

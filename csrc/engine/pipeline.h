@@ -34,7 +34,7 @@ class SparseCall;
 
 class Pipeline {
  public:
-  struct Levels {            // who carries out the steps
+  struct Levels {            // the exchanges that carry out the steps
     Exchange* machine;       // level 0
     Exchange* rails;         // those above; null where there are none
     std::size_t mostSlices;  // of a queue in flight

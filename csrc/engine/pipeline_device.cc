@@ -5,7 +5,7 @@
 
 namespace fairring {
 
-// From now on its streams may write into the tensors: if the call fails, every gate opens.
+// After this its streams may write into the tensors: if the call fails, every gate opens.
 void Pipeline::submitOnDevice(Call call) {
   enqueue({.call = std::move(call),
            .packing = Packing({}),

@@ -33,9 +33,9 @@ class BlockBody final : public DenseBody {
 
 }  // namespace
 
-// In three parts, which take their places now, the same on all ranks, though the size of the later ones is not known
-// yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came before it.
-// Where the first has told all keys, the second gives up its place, on all ranks.
+// A sparse call has three parts. They take their places now, the same on all ranks, though the size of the later ones
+// is not known yet. Those are bulk: behind them all of bulk waits for the first, which waits for no bulk but what came
+// before it. If the first has told all keys, the second gives up its place, on all ranks.
 void Pipeline::submitSparse(Call call, std::uint64_t signature) {
   std::optional<SparseOperand> operand = std::exchange(call.sparse, std::nullopt);
   assert(operand.has_value());

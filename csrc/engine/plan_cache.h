@@ -1,5 +1,5 @@
 // A cache of the planner's choices and layouts for the calls of one rank: a training makes calls of a handful of sizes.
-// For one thread at a time: each of its users has its own.
+// One thread at a time may use it: each of its users has its own.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class PlanCache {
   const CachedPlan& of(Pattern pattern, std::uint64_t bytes);
   // A choice that depends on more than the bytes. It is not remembered, but equal plans are one object.
   CachedPlan of(const PlanChoice& choice, std::uint64_t turns = 1);
-  // Of the slice with this number, of so many bytes. root: a rank, where the pattern has one.
+  // The layout of the slice with this number and so many bytes. root: a rank, if the pattern has one.
   std::shared_ptr<const Layout> layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes,
                                          int root = kNoRoot);
-  // Of a slice that has a block of so many bytes for each rank.
+  // The layout of a slice that has a block of so many bytes for each rank.
   std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank, int root = kNoRoot);
   std::shared_ptr<const Layout> layoutOfCells();  // of every slice of an all-to-all
 

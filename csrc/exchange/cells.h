@@ -80,7 +80,7 @@ class CellBody final : public SliceBody {
   std::uint64_t cell(int from, int to) const { return cells_->sizes_.within(stretch_, from, to); }
   std::uint64_t bytesOf(int target, const std::vector<int>& sources) const;
   std::uint64_t bytesOf(const std::vector<int>& targets, const std::vector<int>& sources) const;
-  // Where the cells held for these ranks begin, before the level with that place.
+  // The place where the cells held for these ranks begin, before that level.
   std::uint64_t heldBefore(std::size_t place, const std::vector<int>& targets) const;
   class Placement;
 

@@ -16,7 +16,7 @@ float* floatsAt(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 Bf16* bf16At(std::byte* bytes) { return reinterpret_cast<Bf16*>(bytes); }
 std::uint64_t floatsIn(const Range& range) { return range.size() / sizeof(float); }  // its elements are bytes
 
-// In ascending order, as arrays that share memory require.
+// Goes in ascending order, as arrays that share memory require.
 template <class Work>
 void addPieces(Pieces& pieces, std::uint64_t elements, const Work& work) {
   for (std::uint64_t begin = 0; begin < elements; begin += kPieceElements) {

@@ -66,8 +66,8 @@ void ProgressFlags::signal(Progress progress, SliceId slice) {
   (lineOf(own_, slice).*progress).store(slice.sequence + 1, std::memory_order_seq_cst);
 }
 
-// In one order with `polls` and `rung`: either I see that the peer has stopped polling, or that its doorbell has not
-// been rung since it began to poll, or its poll sees my flags.
+// These are in one order with `polls` and `rung`: either I see that the peer has stopped polling, or that its doorbell
+// has not been rung since it began to poll, or its poll sees my flags.
 void ProgressFlags::ringDoorbells() {
   const std::uint64_t one = 1;
   for (const auto& [rank, peer] : peers_) {

@@ -62,7 +62,7 @@ class Recorder {
   Recorder(Loop& loop, Capacity capacity) : loop_(loop), slices_(capacity.slices), calls_(capacity.calls) {}
 
   static std::int64_t now();  // the steady clock; any thread
-  // By the loop's clock, which differs in a simulation: the time of the running task, handler or piece.
+  // The loop's clock, which differs in a simulation: the time of the running task, handler or piece.
   std::int64_t time() const;
   // The time at which that many bytes were moved. A short move takes the time of its event, to save a clock reading.
   std::int64_t timeOf(std::uint64_t bytes) const;
@@ -108,7 +108,7 @@ class Recorder {
   std::unordered_map<std::string_view, Text> titles_;
 };
 
-// By the recorder's clock. Without a recorder nothing is recorded, and no clock is read: 0.
+// Uses the recorder's clock. Without a recorder nothing is recorded, and no clock is read: 0.
 inline std::int64_t timeBy(const Recorder* recorder) { return recorder == nullptr ? 0 : recorder->time(); }
 inline std::int64_t timeBy(const Recorder* recorder, std::uint64_t bytes) {
   return recorder == nullptr ? 0 : recorder->timeOf(bytes);

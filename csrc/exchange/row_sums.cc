@@ -72,7 +72,7 @@ class Sweep {
     combine(sum_.reduction, out_, inputs_, bytes);
   }
 
-  // Of each group only those that are there.
+  // Adds only those of each group that are there.
   void addByGroup(std::uint64_t bytes) {
     Reduction partial = sum_.reduction;
     partial.divisor = 1;

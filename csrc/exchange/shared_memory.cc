@@ -82,8 +82,8 @@ void SharedMemory::publish(const Slice& slice) {
   flags_.publish(slice.id, {slice.stagingOffset, slice.signature, slice.scale, slice.refused});
 }
 
-// With several slices in flight the peers are woken once for all flags of a turn. If woken at each flag, they would do
-// one slice at a time, and with more ranks than cores take the cores from one another.
+// If several slices are in flight, the peers are woken once for all flags of a turn. If woken at each flag, they would
+// do one slice at a time, and with more ranks than cores take the cores from one another.
 void SharedMemory::signal(ProgressFlags::Progress progress, SliceId slice) {
   flags_.signal(progress, slice);
   signalled_ = true;
@@ -125,14 +125,14 @@ void SharedMemory::combine(InFlight& state) {
 
 void SharedMemory::combined(InFlight& state) { raiseAndRelease(state, Phase::Combined); }
 
-// For an all-gather, which reads only this rank's own block.
+// Serves an all-gather, which reads only this rank's own block.
 void SharedMemory::load(InFlight& state) {
   run(state, state.slice->body->fill(*state.slice, state.step), &SharedMemory::loaded);
 }
 
 void SharedMemory::loaded(InFlight& state) { raiseAndRelease(state, Phase::Admitted); }
 
-// For a reduce-scatter, which writes only this rank's own block. It needs nothing more from the others' images.
+// Serves a reduce-scatter, which writes only this rank's own block. It needs nothing more from the others' images.
 void SharedMemory::store(InFlight& state) {
   enter(state, Phase::Gathering);
   if (hasRail(state)) state.ungathered = {rank_};

@@ -37,7 +37,7 @@ struct SliceId {
 
   auto operator<=>(const SliceId&) const = default;
 
-  // As messages carry it: the highest bit means HostExpress, else the next one Device.
+  // The form that messages carry: the highest bit means HostExpress, else the next one Device.
   std::uint64_t onWire() const {
     switch (queue) {
       case SliceQueue::HostBulk: return sequence;

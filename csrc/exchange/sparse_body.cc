@@ -23,7 +23,7 @@ std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
   return held;
 }
 
-// Where contributions lie beside their images, the same on all ranks of the machine, and the length of a rank's.
+// The place of contributions beside their images, the same on all ranks of the machine, and the length of a rank's.
 std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.byteOffset(slice.layout->elements)); }
 
 std::uint64_t contributionBytes(const Slice& slice, const SparseRows& rows, int rank) {
@@ -53,7 +53,7 @@ class SparseStep {
   const SparseRows& rows_;
   const std::size_t step_;
   const int level_;
-  // From the image on; a slice is laid out before it has memory.
+  // Counted from the image on; a slice is laid out before it has memory.
   std::uint64_t input_ = 0;
   std::vector<Range> inputHeld_;  // the ranges that the input covers
   std::uint64_t received_ = 0;

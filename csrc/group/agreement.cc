@@ -105,7 +105,7 @@ const GroupHistory::Earlier* GroupHistory::lastComplete(const Complete& everywhe
   return groups_.empty() ? nullptr : &groups_.front();
 }
 
-// Where the ranks come from several groups, that counts which most meetings have led to, then the one of most ranks.
+// If the ranks come from several groups, the one that most meetings have led to counts, then the one of most ranks.
 std::optional<Agreement> GroupHistory::agree(const std::vector<GroupHistory>& ofRanks) {
   const Complete everywhere = completeEverywhere(ofRanks);
   std::vector<const Earlier*> last;

@@ -21,7 +21,7 @@ namespace fairring {
 struct Agreement {
   GroupId group{};             // the one before, of which the calls are
   std::uint64_t complete = 0;  // calls 1 to this one are complete on all of its ranks that have come
-  // By rank of the new group: how many are complete there. None: it comes from elsewhere, and has no part in that
+  // By rank of the new group: how many calls are complete there. None: it comes from elsewhere and has no part in that
   // state.
   std::vector<std::optional<std::uint64_t>> ofRank;
   std::uint64_t meetings = 0;  // that have led to this group, this one included

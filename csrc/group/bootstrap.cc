@@ -49,7 +49,7 @@ std::vector<std::string> Bootstrap::factsKeys() const {
 // A rank does this once in a generation: after an accident it sits in another (seating.h). So it is counted once.
 void Bootstrap::publish(KeyValue& store) {
   const RankFacts facts = steps_.listen(generation(), agreeOnSecret(store));
-  store.set(factsKey(options_.rank), toText(facts));  // last: who reads it may connect at once
+  store.set(factsKey(options_.rank), toText(facts));  // last: a rank that reads it may connect at once
   store.add(key("there"), 1);                         // on the same connection: answered once they are
 }
 
@@ -101,7 +101,8 @@ Bootstrap::Look Bootstrap::takeFacts(KeyValue& store) {
                                        " that are not of this version of fairring: '", shownOf(text),
                                        "'; use the same version on all ranks"));
   }
-  // First: who finds these wrong leaves, and an address that nobody else can reach looks like a listener that refuses.
+  // First: a rank that finds these wrong leaves, and an address that nobody else can reach looks like a listener that
+  // refuses.
   steps_.checkFacts(facts);
   if (std::vector<int> dead = deadRanks(facts); !dead.empty()) return {State::Dead, std::move(dead)};
   // Before any rank is connected to: a rank whose first call has ended knows that this is there.

@@ -52,8 +52,8 @@ class Group {
   // Failure; the group has failed then.
   bool canCapture();
   void capture(const Call& call, int device, Accelerator::Stream stream, const DeviceChain::StagingOf& staging);
-  // Messages between two ranks; no other rank need have come to the group. They have no timers: who waits for one for
-  // too long says so, and then the group fails if it is still under way, on the loop.
+  // Messages between two ranks; no other rank need have come to the group. They have no timers: a caller that waits for
+  // one for too long says so, and then the group fails if it is still under way, on the loop.
   void send(Sending sending);
   void receive(Receiving receiving);
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);

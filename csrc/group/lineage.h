@@ -20,7 +20,7 @@ namespace fairring {
 class Lineage {
  public:
   struct LastComplete {
-    // For the group in question: its number on this rank (0: its first one), and the call's number there. None: this
+    // The group in question: its number on this rank (0: its first one), and the call's number there. None: this
     // rank was not in that group.
     std::optional<std::pair<std::uint64_t, std::uint64_t>> here;
     std::vector<std::optional<std::uint64_t>> ofRank;  // as Agreement has it

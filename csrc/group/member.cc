@@ -17,7 +17,7 @@ constexpr milliseconds kProbeListeners{1'000};
 // A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
 // so. It may also be the last of a peer's connections to come.
 constexpr milliseconds kLastWord{2'000};
-// For a peer to say in what its calls differ from ours. Less than the above: this ends channels too.
+// A peer has so long to say in what its calls differ from ours. It is less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
 // 19 MB at most, and the texts of the calls.
 constexpr Recorder::Capacity kWhenTraced{.slices = std::size_t{1} << 18, .calls = std::size_t{1} << 16};
@@ -193,7 +193,7 @@ void Member::onUnlinked(int peer, const Error& error) {
   error.kind() == ErrorKind::Configuration ? fail(why) : failUnlessTold(why);
 }
 
-// For the end of a peer that was not connected yet. Had it failed before, it had no way to tell this rank why.
+// Handles the end of a peer that was not connected yet. If it failed before that, it could not tell this rank why.
 void Member::failUnlessTold(const Error& error) {
   if (error_ || reason_.valid()) return;
   if (!settings_.lookForFailure) return fail(error);

@@ -138,13 +138,13 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<DeviceExchange> device_;  // where there are calls on a device
   std::function<void()> abortDevice_;
-  std::function<void()> deviceIsIdle_;  // who waits for that
+  std::function<void()> deviceIsIdle_;  // called when it is
   bool open_ = false;
 
   Deadlines deadlines_;  // of our own calls
   CompletedCalls completed_;
   std::set<std::uint64_t> untouched_;        // of the calls that were under way when the group failed
-  std::vector<std::function<void()>> idle_;  // who waits for that
+  std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
   bool hasSaidLeave_ = false;
   std::function<void()> leaving_;                // leave() waits for the connections to be there

@@ -39,7 +39,7 @@ class Messages {
 
   void add(AuthenticatedConnection lane);  // throws Failure
   void peerLeaves(int peer) { channels_.peerLeaves(peer); }
-  // As PointToPoint has them; lose() ends the peer's channel.
+  // These are PointToPoint's; lose() ends the peer's channel.
   void leave(int peer, const Error& error) { matching_.leave(peer, error); }
   void lose(int peer, const Error& error);
   void fail(const Error& error);

@@ -56,7 +56,7 @@ class PeerProgress {
 
   Beat beat() const;                // for all neighbours
   bool heard(int peer, Beat beat);  // false: the peer has made other calls than this rank
-  // By neighbour: the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
+  // By neighbour, the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
   // sending. Nanoseconds: what the clocks differ by, plus the way of the quickest beat.
   std::map<int, std::int64_t> clockLeads() const;
   // The rank with the fewest calls of all that are known, if it has made fewer than this rank.
@@ -82,7 +82,7 @@ class PeerProgress {
   mutable std::mutex mutex_;                       // guards all below
   std::map<int, Progress> neighbours_;             // as they say of themselves
   std::map<int, std::deque<std::int64_t>> leads_;  // by neighbour, of its last beats
-  std::map<int, Said> secondHand_;                 // by who says it, in its last beat
+  std::map<int, Said> secondHand_;                 // by the rank that said it, in its last beat
 };
 
 }  // namespace fairring

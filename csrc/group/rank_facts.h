@@ -36,14 +36,14 @@ struct RankFacts {
   }
 
   const std::string& address() const { return addresses.front(); }
-  // Where a rank of that site reaches this one.
+  // The addresses at which a rank of that site reaches this one.
   const std::vector<std::string>& addressesFrom(const std::string& site) const {
     return site == place.site || siteAddresses.empty() ? addresses : siteAddresses;
   }
 };
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
-// For calls on a device, whose machines may be larger: who shares memory shares a machine, that of the first of them.
+// The places for calls on a device. There, ranks that share memory are one machine, that of the first of them.
 std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
 // The obstacle of the first rank that has one, with the rank's name; empty where none has.
 std::string deviceObstacle(const std::vector<RankFacts>& facts);

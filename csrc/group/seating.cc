@@ -73,7 +73,7 @@ Seating::Seating(KeyValue& store, int rank, Departures& departures)
 }
 
 void Seating::sit(KeyValue& store, std::int64_t generation, bool joined) {
-  raise(store, kHighest, generation);  // first: who closes all there are must not miss this one
+  raise(store, kHighest, generation);  // first: a rank that closes all there are must not miss this one
   store.set(seatKey_, toText(Seat{generation, joined, name_}));
   generation_ = generation;
 }

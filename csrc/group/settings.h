@@ -39,9 +39,9 @@ struct GroupSettings {
   Transports transports;
   MakeContactChannels makeTensorPipe;        // where a transport is TensorPipe
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
-  // For calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its machine,
-  // and where it has rails of its own with all of the group, each of which it waits for no longer than the call may
-  // take.
+  // These serve calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its
+  // machine, and where it has rails of its own with all of the group, each of which it waits for no longer than the
+  // call may take.
   std::function<std::unique_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
                                              std::chrono::milliseconds timeout)>
       makeAccelerator = nullptr;

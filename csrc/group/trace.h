@@ -61,7 +61,7 @@ struct TraceRecords {
 
 std::string chromeTrace(const TraceFacts& facts, const TraceRecords& records);
 
-// As <group>-rank<number>.json, in one go: a reader sees an older trace or the whole of this one. Throws
+// Writes <group>-rank<number>.json in one go: a reader sees an older trace or the whole of this one. Throws
 // Failure(System).
 void writeTraceFile(const std::string& directory, const std::string& group, int rank, const std::string& trace);
 

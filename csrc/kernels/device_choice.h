@@ -1,5 +1,5 @@
-// From a dtype and an operation to the template arguments of DeviceThread. For the CUDA kernels and their tests, in a
-// namespace per instruction set, as elements.h says.
+// Translates a dtype and an operation to the template arguments of DeviceThread, for the CUDA kernels and their tests,
+// in a namespace per instruction set, as elements.h says.
 //
 // If the sign makes no difference to the bits, one instance serves several dtypes.
 #pragma once

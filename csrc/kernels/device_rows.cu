@@ -70,7 +70,7 @@ struct Scratch {
   }
 };
 
-// With null for `memory` they only return the size that they need.
+// If `memory` is null, they only return the size that they need.
 void sort(std::byte* memory, std::size_t& bytes, const MatchedRows& to, const Scratch& scratch,
           const std::uint64_t* keys, std::uint64_t entries, int bits, int device, cudaStream_t stream) {
   checkCuda(cub::DeviceRadixSort::SortPairs(memory, bytes, keys, scratch.sorted, scratch.places, to.order,
@@ -99,7 +99,7 @@ std::size_t cubBytes(std::uint64_t entries, int device) {
 constexpr std::uint64_t kFewEntries = 1;
 constexpr std::uint64_t kManyEntries = 64 << 10;
 
-// Of keys that are all the same.
+// A trial with keys that are all the same.
 void matchOnTrial(std::uint64_t entries, int device, const CudaStream& stream) {
   const auto keys = deviceMemory(entries * sizeof(std::uint64_t), device);
   const auto unique = deviceMemory(entries * sizeof(std::uint64_t), device);

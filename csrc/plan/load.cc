@@ -40,7 +40,7 @@ void sortOutEqual(std::vector<Load>& loads) {
   loads.erase(repeated.begin(), repeated.end());
 }
 
-// By rank, where all owners have even parts.
+// By rank, if all owners have even parts.
 std::vector<Load> evenLoads(const Topology& topology) {
   std::vector<Load> loads(topology.world());
   const Partitions rails(topology);

@@ -7,8 +7,8 @@
 // the group's partition.
 //
 // All of this is cut as fractions of the slice, in units that products of small numbers divide, and only then brought
-// down to grains. So cuts that are equal as fractions are equal in a slice of any size, and who shares a rail of some
-// slice shares one of the fractions too: peers.h needs no size.
+// down to grains. So cuts that are equal as fractions are equal in a slice of any size, and ranks that share a rail of
+// some slice shares one of the fractions too: peers.h needs no size.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ inline constexpr std::uint64_t kWhole = 720720ULL * 720720ULL * 1024ULL;  // uni
 
 class Partitions {
  public:
-  // Where a cut falls in a slice, in elements; never less for more units.
+  // The place of a cut in a slice, in elements; never less for more units.
   using Cut = std::function<std::uint64_t(std::uint64_t units)>;
 
   // The topology must outlive this.

@@ -9,7 +9,7 @@ namespace fairring {
 
 namespace {
 
-// Few owners of a level change who meets at the levels above it.
+// Few owners of a level change which ranks meet at the levels above it.
 bool changesRails(const Topology& topology, const FewOwners& few) {
   return few.shards > 0 && few.level < topology.levels().back();
 }

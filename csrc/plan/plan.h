@@ -14,8 +14,8 @@ enum class Verb : std::uint8_t {
   AllReduce,      // both in one step: everyone sends all of the rail to everyone, and all sum it
   Load,           // level 0: this rank's own block is copied from its tensor into its image
   Store,          // level 0: this rank's own block is copied from its image into its tensor
-  // For collectives with a root. One of a rail's owners stands for the root: the one whose group of the level below
-  // contains it. Groups without the root do nothing in the first two.
+  // These are for collectives with a root. One of a rail's owners stands for the root: the one whose group of the level
+  // below contains it. Groups without the root do nothing in the first two.
   Scatter,  // afterwards each owner holds its shard of what the root's had
   Gather,   // afterwards the root's owner holds all shards of the rail
   Relay,    // afterwards each owner holds all of what the root's had: it is passed on from one to the next
@@ -47,8 +47,8 @@ bool isByRank(Pattern pattern);  // has such blocks
 struct Step {
   Verb verb;
   int level;
-  // That a rail is cut into, fewer than it has owners, who take turns; 0: one for each owner. Of a Relay: to how many
-  // each owner passes it on.
+  // The parts that a rail is cut into, if it has more owners, which take turns; 0: one for each owner. A Relay: to how
+  // many each owner passes it on.
   int shards = 0;
   auto operator<=>(const Step&) const = default;
 };

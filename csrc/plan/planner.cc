@@ -81,8 +81,8 @@ int hopsOf(const Step& relay, int owners) {
   return std::max(hops, 1);
 }
 
-// Of the core that handles messages, copies and sums; bytes pass it no slower than it can. In a machine ranks only wait
-// for one another, and on one of a single rank, which has no messages, tensors need no copies.
+// The cost of the core that handles messages, copies and sums; bytes pass no faster than it can. Within a machine ranks
+// only wait for one another, and on one of a single rank, which has no messages, tensors need no copies.
 double coreSecondsOf(const StepWork& work, const CostRow& row, int network) {
   const double sums = static_cast<double>(work.summedBytes) / row.summedBytesPerSecond;
   const auto bytes = static_cast<double>(work.bytes);
@@ -158,8 +158,8 @@ std::vector<Planner::Candidate> Planner::ofBroadcasts(const std::vector<Load>& l
   return candidates;
 }
 
-// As largestSliceBytes(), but that a slice has a grain of each block at least, and the areas for others' contributions
-// are counted in blocks.
+// Like largestSliceBytes(), except that a slice has at least a grain of each block, and the areas for others'
+// contributions are counted in blocks.
 Planner::Candidate Planner::ofBlocks(Pattern pattern, std::vector<Load> loads) const {
   const std::uint64_t receivedBlocks = pattern == Pattern::ReduceScatter ? blocks_.mostReceived() : 0;
   Candidate half{.plan = planOf(pattern, topology_.levels()),
@@ -348,9 +348,9 @@ std::uint64_t Planner::cutsOf(const Candidate& candidate, std::uint64_t bytes) c
   return topology_.sites() > 1 ? kMostSlicesAcrossSites : kMostSlicesOfUncut;
 }
 
-// Where machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
+// If machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
 // one of the other machines has come. Other slices fill it. No cost row knows of it, so the prediction does not either.
-// Where shards have weights, a machine that owns little of a slice sends most of it and then receives most of it. Only
+// If shards have weights, a machine that owns little of a slice sends most of it and then receives most of it. Only
 // the slices behind it keep the link busy both ways: of k slices, the last one's way back takes 1/k of a call longer.
 std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const {
   const int machines = topology_.machines();
@@ -425,9 +425,9 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   return choice;
 }
 
-// In groups of machines or not, the rails' shards are those of the one plan without groups. Few slices are in flight:
-// with all of them there, each machine would send all that it has to reduce at once, and what gathers behind it, and
-// the acknowledgements of what comes to a slow link, would wait in the queues of network cards.
+// With groups of machines or without, the rails' shards are those of the one plan without groups. Few slices are in
+// flight: with all of them there, each machine would send all that it has to reduce at once, and what gathers behind
+// it, and the acknowledgements of what comes to a slow link, would wait in the queues of network cards.
 std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint64_t bytes,
                                             const Weights& weights) const {
   if (std::ranges::find(choice.plan, Step{Verb::ReduceScatter, 1}) == choice.plan.end()) return std::nullopt;

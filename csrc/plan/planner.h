@@ -95,19 +95,19 @@ class Planner {
   // The plan and slice size of an all-reduce of so many elements.
   PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
-  // For any collective of so many bytes. For a collective of blocks, one for each rank, they are those of the largest
+  // The choice for any collective of so many bytes. If it has blocks, one for each rank, they are those of the largest
   // block; a slice has the same stretch of every block, and sliceElements is how many bytes of one.
   PlanChoice choose(Pattern pattern, std::uint64_t bytes) const;
-  // For an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
+  // The choice for an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
   PlanChoice chooseAllToAll(std::uint64_t cellBytes) const;
   // The same where shards have these weights. Nothing where its plan has no such shards, or the memory holds no slice.
   std::optional<PlanChoice> weighted(const PlanChoice& choice, std::uint64_t bytes, const Weights& weights) const;
   const Blocks& blocks() const { return blocks_; }
 
-  // For a sparse call, once the ranks have told each other how many rows each has.
+  // The form of a sparse call's keys, once the ranks have told each other how many rows each has.
   KeyForm keyForm(const RowSpace& space, const std::vector<std::uint64_t>& rowsByRank) const;
 
-  // As choose(), for a sparse call whose contributions travel packed, whose rows have so many bytes in all, and of
+  // Like choose(), for a sparse call whose contributions travel packed, whose rows have so many bytes in all, and of
   // which no member of the topmost level's groups has more than `most`. Slices hold contributions as well as their
   // image, and so are smaller.
   PlanChoice chooseSparse(std::uint64_t bytes, std::uint64_t most) const;

@@ -22,8 +22,8 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
 
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
 
-// Of so many members in so many groups, the messages of the busiest one to the others of its group, and whether the
-// groups differ. Those cut their rails differently, so that one between them has about twice as many.
+// The messages of the busiest of so many members in so many groups to the others of its group, and whether the groups
+// differ. Those cut their rails differently, so that one between them has about twice as many.
 struct Grouping {
   int inside;
   int times;
@@ -33,7 +33,7 @@ Grouping groupingOf(int members, int groups) {
   return {(members + groups - 1) / groups - 1, members % groups == 0 ? 1 : 2};
 }
 
-// As many groups, or clusters of so many groups, as leave the busiest rank the fewest messages.
+// The number of groups, or of clusters and groups, that leaves the busiest rank the fewest messages.
 std::vector<int> groupsOf(int machines) {
   if (machines < Topology::kFewestGrouped) return {};
   std::vector<int> best;

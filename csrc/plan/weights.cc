@@ -12,8 +12,9 @@ namespace {
 constexpr std::uint64_t kFull = 64;  // the relative rate of most machines
 constexpr std::uint64_t kTimeScale = 1 << 20;
 
-// In hundredths: of the time with the best weights what makes them worth it, and of the present time what makes equal
-// shards no worse. Under weights that are not the best any more the links carry unlike, and rates are less certain.
+// In hundredths. The first is of the time with the best weights and makes them worth it; the second is of the present
+// time and makes equal shards no worse. Under weights that are not the best any more the links carry unlike, and rates
+// are less certain.
 constexpr std::uint64_t kWorthLeavingEqual = 120;
 constexpr std::uint64_t kWorthAnother = 110;
 constexpr std::uint64_t kWorthReturning = 105;
@@ -118,7 +119,7 @@ void WeightPolicy::take(Weights weights, std::uint64_t gain) {
   seen_ = noFaster_ = risen_ = 0;
 }
 
-// With equal shards: remembers the speed. With others: whether they are any faster.
+// Remembers the speed of equal shards. Notes of others whether they are any faster.
 void WeightPolicy::compare(std::uint64_t speed) {
   if (weights_.empty()) {
     equalSpeed_ = seen_ == 0 ? speed : std::max(equalSpeed_, speed);

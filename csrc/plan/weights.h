@@ -1,4 +1,4 @@
-// Of a site's machines, how much of each rail each owns: more where the link is faster, so that a slow one does not
+// How much of each rail each machine of a site owns: more if its link is faster, so that a slow one does not
 // slow the whole all-reduce. A machine of share w carries N(1 + (M-2)w) of N bytes each way, M machines in all; what
 // balances that is derived in docs/algorithms.md. Whoever owns an element, its sum is the same, bit by bit. Pure
 // arithmetic in integers: the same rates give the same weights on all ranks.
@@ -19,11 +19,11 @@ using Weights = std::vector<std::uint32_t>;  // by machine; none: equal shards
 // own are left at 0.
 using LinkRates = std::vector<std::vector<std::uint64_t>>;  // [from][to]
 
-// Of each machine, in 64ths of what most machines have and no more than that: the slower of what it sends and what it
-// receives. Empty where nothing is known of one.
+// The rate of each machine, in 64ths of what most machines have and no more than that: the slower of what it sends and
+// what it receives. Empty where nothing is known of one.
 std::vector<std::uint64_t> relativeRates(const LinkRates& rates);
 
-// With which the last machine is through first. Empty where all are alike.
+// The weights with which the last machine is through first. Empty if all are alike.
 Weights balanced(std::span<const std::uint64_t> relative);
 
 // How long a call takes, compared with others of the same machines.

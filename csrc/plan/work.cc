@@ -39,7 +39,7 @@ StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
 StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
   StepWork work = workOf(step, load, sliceBytes);
   const LevelLoad& here = load.levels[step.level];
-  if (here.shards < here.owners) {  // who does not own sends as many messages as there are shards, and receives none
+  if (here.shards < here.owners) {  // a rank that owns nothing sends a message for each shard, and receives none
     work.messages = here.rails * ceilOf(here.shards * (here.owners - 1), here.owners);
   }
   for (int level = 0; level <= step.level; ++level) {

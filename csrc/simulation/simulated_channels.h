@@ -36,7 +36,7 @@ struct Post {  // what all ranks' channels share
   std::uint64_t copiedBytes;    // of a message that is copied, at most
   double latencySeconds;        // until a sender has its acknowledgement
   std::function<Time()> delay;  // of a message that is whole; none: nothing
-  // By whoever watches: each batch, as it is given to the channels.
+  // Set by an observer, which sees each batch as it is given to the channels.
   std::function<void(int from, int to, std::span<const Message>)> onSend;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;

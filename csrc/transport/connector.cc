@@ -13,8 +13,8 @@ constexpr std::chrono::milliseconds kLongestRetry{100};
 constexpr std::chrono::milliseconds kCrowded{3'000};
 // The kernel gives up on a machine that has not answered for 3 s, though its link may have come back just then.
 constexpr std::chrono::milliseconds kUnreachable{10'000};
-// For an attempt to make a connection anew: the other machine's network may come back just after a packet was lost. A
-// stopped process is waited for, because it would find all attempts at once when it continues.
+// The time of an attempt to make a connection anew: the other machine's network may come back just after a packet was
+// lost. A stopped process is waited for, because it would find all attempts at once when it continues.
 constexpr std::chrono::milliseconds kLongestSilence{1'000};
 
 }  // namespace

@@ -37,7 +37,7 @@ class Connector {
   Connector(Loop& loop, std::shared_ptr<GroupEndpoint> endpoint, Events events);
   ~Connector();
 
-  // From now on arrivals are taken: control connections and lanes for messages from any rank. Other lanes are kept
+  // After this arrivals are taken: control connections and lanes for messages from any rank. Other lanes are kept
   // until want() names them.
   void open();
   void want(const std::vector<ConnectionSpec>& wanted, std::chrono::milliseconds timeout);

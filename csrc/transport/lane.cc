@@ -146,7 +146,7 @@ void Lane::read(LaneOwner& owner) {
   if (!gone_) readOn();
 }
 
-// In the loop's next turn, reads bytes that the stream has already taken from the socket.
+// Reads, in the loop's next turn, bytes that the stream has already taken from the socket.
 void Lane::readOn() {
   if (stream_.hasUnread()) loop_.post([ready = whenReady()] { ready(EPOLLIN); });
 }

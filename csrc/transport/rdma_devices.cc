@@ -42,7 +42,7 @@ std::string nodeOf(const std::string& device, const RdmaSources& sources) {
   return {};
 }
 
-// As /proc/net/if_inet6 writes it: "fe80:0000:...:0001" without colons.
+// The form of /proc/net/if_inet6: "fe80:0000:...:0001" without colons.
 std::string withoutColons(std::string gid) {
   std::erase(gid, ':');
   return gid;

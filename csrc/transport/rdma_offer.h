@@ -28,7 +28,7 @@ struct RdmaOffer {
   std::string obstacle;  // the obstacle and the remedy; empty if it can be used
 };
 
-// For a rank with that many peers on its rails: by the state of this machine and process, or by a given one.
+// The offer of a rank with that many peers on its rails: by the state of this machine and process, or by a given one.
 RdmaOffer rdmaOffer(int peers);
 RdmaOffer rdmaOffer(const std::vector<RdmaDevice>& devices, const RdmaRights& rights, int peers);
 

@@ -33,11 +33,11 @@ std::string peerOf(const Descriptor& socket);  // for people: "10.0.0.7 port 401
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>& source = std::nullopt);
 int finishConnect(const Descriptor& socket);        // 0, or an errno
 Descriptor acceptFrom(const Descriptor& listener);  // empty if none waits; errno says whether that is all
-// For a connection that carries payload. It breaks if the other machine does not acknowledge data, or does not answer a
-// keep-alive probe, for that long (0: the system's default). Little unsent data may wait in the kernel, so that it does
-// not delay more urgent messages.
+// Sets up a connection that carries payload. It breaks if the other machine does not acknowledge data, or does not
+// answer a keep-alive probe, for that long (0: the system's default). Little unsent data may wait in the kernel, so
+// that it does not delay more urgent messages.
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds patience);
-// For one of many connections that carry payload at once, after connecting: to a near machine it takes CUBIC if the
+// Sets up one of many connections that carry payload at once, after connecting: to a near machine it takes CUBIC if the
 // system's congestion control is BBR, with which such connections share a network card unevenly (docs/gotchas.md).
 // Connections to farther machines keep the system's: on long ways packets are lost for other reasons than congestion.
 void shareEvenly(const Descriptor& socket);

@@ -19,7 +19,7 @@ struct SocketAddress {
 
 // "10.0.0.3", "fe80::1%eth0". Throws Failure(Configuration) if the text is no address.
 SocketAddress tcpAddress(const std::string& ip, int port);
-// In the abstract namespace: no file, seen by every process of the same network namespace.
+// An address in the abstract namespace: no file, seen by every process of the same network namespace.
 SocketAddress localAddress(const std::string& name);
 // Two processes of one network namespace never listen on the same address and port, so the name is unique there.
 SocketAddress localAddressOf(const std::string& ip, int port);

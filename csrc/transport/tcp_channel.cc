@@ -9,7 +9,7 @@ namespace fairring {
 namespace {
 
 constexpr double kSlackSeconds = 1e-3;  // by which a lane may finish later than all lanes together would
-// By which a chunk may arrive later over a free lane than over the fastest one. Its message waits for it, and so does
+// A chunk may arrive so much later over a free lane than over the fastest one. Its message waits for it, and so does
 // everything that follows from the message, even if there is enough else to send meanwhile. Must be longer than an
 // acknowledgement takes, so that a slow lane always has something to carry.
 constexpr double kMostLagSeconds = 8e-3;
@@ -46,7 +46,7 @@ void TcpChannel::send(std::span<const Message> messages, Channels::Released rele
   assert(loop_.isCurrent() && !closed_);
   sendQueue_.put(messages, std::move(released));
   if (std::exchange(pumping_, true)) return;
-  // In the next turn, which follows at once: other messages of this turn to the peer share the batch.
+  // It is sent in the next turn, which follows at once: other messages of this turn to the peer share the batch.
   loop_.post([weak = weak_from_this()] {
     const auto channel = weak.lock();
     if (!channel) return;

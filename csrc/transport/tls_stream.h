@@ -38,7 +38,7 @@ class TlsStream {
   // Known only to the two ends of this stream, and chosen by neither.
   std::array<std::byte, 32> exporter() const;
 
-  // As sendmsg and recvmsg: bytes, or -1 and errno, EAGAIN among them; an end, announced or not, is 0.
+  // Like sendmsg and recvmsg, they return bytes, or -1 and errno, EAGAIN among them; an end, announced or not, is 0.
   ssize_t send(std::span<const iovec> pieces);
   ssize_t receive(std::span<const iovec> pieces);
   void flush();  // sends accepted data that the socket has not taken yet; the next call reports an error

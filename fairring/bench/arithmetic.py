@@ -8,41 +8,20 @@ from collections.abc import Sequence
 
 
 def algorithm_bandwidth(size_bytes: int, seconds: float) -> float:
-    """Bytes/s as the caller sees them: size/t. size_bytes: the whole tensor on one rank."""
+    """Bytes/s as the caller sees them: size/t. size_bytes: as collectives.py means it."""
     return size_bytes / seconds
 
 
-def bus_bandwidth(size_bytes: int, seconds: float, world: int) -> float:
-    """Bytes/s per rank, comparable with the wire of a flat ring: size/t * 2(P-1)/P.
-
-    size_bytes: the whole tensor on one rank. Raises ValueError if world < 2: nothing moves then.
-    Source: nccl-tests doc/PERFORMANCE.md.
-    """
-    if world < 2:
-        raise ValueError(f"bus bandwidth of an all-reduce needs 2 ranks or more, not {world}")
-    return algorithm_bandwidth(size_bytes, seconds) * 2 * (world - 1) / world
-
-
-def bytes_between_machines(size_bytes: int, machines: int) -> float:
-    """The least that an all-reduce moves through each machine's network in each direction: 2N(M-1)/M.
-
-    size_bytes: the whole tensor on one rank. Each machine first sums what its ranks hold, so only M counts, not P.
-    Raises ValueError if machines < 2: no network is needed then.
-    """
-    if machines < 2:
-        raise ValueError(f"bytes between machines need 2 machines or more, not {machines}")
-    return 2 * size_bytes * (machines - 1) / machines
-
-
-def of_limit(size_bytes: int, seconds: float, machines: int, link: float) -> float:
+def of_limit(link_bytes: float, seconds: float, link: float) -> float:
     """The used share of the network's speed: time at the link's measured speed / time taken.
 
-    link: bytes/s of the slowest machine in one direction, both directions being busy. It can exceed 1 by the noise
-    of the two measurements. Raises ValueError if machines < 2 or link is not positive.
+    link_bytes: that cross the busiest machine's network in its busier direction. link: bytes/s of the slowest machine
+    in one direction, both directions being busy. It can exceed 1 by the noise of the two measurements. Raises
+    ValueError if link is not positive.
     """
     if not link > 0:
         raise ValueError(f"the link's speed is {link} bytes/s; it must be positive")
-    return bytes_between_machines(size_bytes, machines) / link / seconds
+    return link_bytes / link / seconds
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:

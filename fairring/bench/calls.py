@@ -1,19 +1,22 @@
-"""The calls of `fairring bench all-reduce`: of one size, one by one or several at once."""
+"""The calls of `fairring bench` by collective, one by one or several at once; every element of a result is checked."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from fairring.bench.pattern import Pattern
 from fairring.bench.race import Go, Racer, Runner
 
 OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+ROOT = 0
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Course:
     in_a_row: goes that are timed together, one after the other; the time reported is one go's share.
     """
 
+    collective: str
     size_bytes: int
     dtype: torch.dtype
     op: str
@@ -33,33 +37,215 @@ class Course:
     in_a_row: int = 1
 
 
+class Call(ABC):
+    """One call with its tensors: `whole` stands for all ranks, in blocks; `block` is of one rank."""
+
+    def __init__(self, course: Course) -> None:
+        self.rank, self.world, self.op = dist.get_rank(), dist.get_world_size(), OPS[course.op]
+        self.pattern = Pattern(course.dtype, self.world, course.op)
+        self._elements, self._dtype = course.size_bytes // course.dtype.itemsize, course.dtype
+
+    @cached_property
+    def whole(self) -> Tensor:
+        return torch.zeros(self._elements, dtype=self._dtype)
+
+    @abstractmethod
+    def prepare(self, turn: int) -> None:
+        """Fills the tensors. After the first time they have their memory."""
+
+    @abstractmethod
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        """Returns what the collective returns."""
+
+    @abstractmethod
+    def wrong(self, turn: int) -> int:
+        """The number of wrong elements of this rank's result."""
+
+    def fill(self, tensor: Tensor, turn: int) -> None:
+        self.pattern.fill(tensor, self.rank, turn)
+
+
+class AllReduce(Call):
+    def prepare(self, turn: int) -> None:
+        self.fill(self.whole, turn)
+
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.all_reduce(self.whole, self.op, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return self.pattern.wrong(self.whole, turn)
+
+
+class Reduce(AllReduce):
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.reduce(self.whole, ROOT, self.op, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return super().wrong(turn) if self.rank == ROOT else 0
+
+
+class Broadcast(AllReduce):
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.broadcast(self.whole, ROOT, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return self.pattern.wrong_copy(self.whole, ROOT, turn)
+
+
+class Blockwise(Call):
+    """Blocks have at least one element. The values of the block for rank r are those of turn + r."""
+
+    @cached_property
+    def block(self) -> Tensor:
+        return torch.zeros(max(1, self._elements // self.world), dtype=self._dtype)
+
+    @cached_property
+    def whole(self) -> Tensor:
+        return torch.zeros(len(self.block) * self.world, dtype=self._dtype)
+
+    def blocks(self) -> list[Tensor]:
+        return list(self.whole.chunk(self.world))
+
+    def fill_blocks(self, turn: int) -> None:
+        for rank, block in enumerate(self.blocks()):
+            self.fill(block, turn + rank)
+
+
+class ReduceScatter(Blockwise):
+    def prepare(self, turn: int) -> None:
+        self.fill_blocks(turn)
+        self.block.zero_()
+
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.reduce_scatter_tensor(self.block, self.whole, self.op, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return self.pattern.wrong(self.block, turn + self.rank)
+
+
+class Scatter(ReduceScatter):
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.scatter(self.block, self.blocks() if self.rank == ROOT else None, ROOT, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return self.pattern.wrong_copy(self.block, ROOT, turn + self.rank)
+
+
+class AllGather(Blockwise):
+    def prepare(self, turn: int) -> None:
+        self.fill(self.block, turn)
+        self.whole.zero_()
+
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.all_gather_into_tensor(self.whole, self.block, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return sum(self.pattern.wrong_copy(block, rank, turn) for rank, block in enumerate(self.blocks()))
+
+
+class Gather(AllGather):
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.gather(self.block, self.blocks() if self.rank == ROOT else None, ROOT, group, asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return super().wrong(turn) if self.rank == ROOT else 0
+
+
+class AllToAll(AllGather):
+    """Into `whole`."""
+
+    @cached_property
+    def sent(self) -> Tensor:
+        return torch.zeros_like(self.whole)
+
+    def prepare(self, turn: int) -> None:
+        for rank, block in enumerate(self.sent.chunk(self.world)):
+            self.fill(block, turn + rank)
+        self.whole.zero_()
+
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.all_to_all_single(self.whole, self.sent, group=group, async_op=asynchronous)
+
+    def wrong(self, turn: int) -> int:
+        return super().wrong(turn + self.rank)
+
+
+class SendRecv(Call):
+    """From rank 0 to the last rank and back."""
+
+    @cached_property
+    def received(self) -> Tensor:
+        return torch.zeros_like(self.whole)
+
+    def prepare(self, turn: int) -> None:
+        self.fill(self.whole, turn)
+        self.received.zero_()
+
+    def start(self, group: Any, _asynchronous: bool) -> None:
+        last = self.world - 1
+        if self.rank == ROOT:
+            dist.send(self.whole, last, group)
+            dist.recv(self.received, last, group)
+        elif self.rank == last:
+            dist.recv(self.received, ROOT, group)
+            dist.send(self.received, ROOT, group)
+
+    def wrong(self, turn: int) -> int:
+        return self.pattern.wrong_copy(self.received, ROOT, turn) if self.rank in (ROOT, self.world - 1) else 0
+
+
+class Barrier(Call):
+    def prepare(self, _turn: int) -> None:
+        pass
+
+    def start(self, group: Any, asynchronous: bool) -> Any:
+        return dist.barrier(group, asynchronous)
+
+    def wrong(self, _turn: int) -> int:
+        return 0
+
+
+CALLS: dict[str, type[Call]] = {
+    "all-reduce": AllReduce,
+    "reduce-scatter": ReduceScatter,
+    "all-gather": AllGather,
+    "all-to-all": AllToAll,
+    "broadcast": Broadcast,
+    "reduce": Reduce,
+    "gather": Gather,
+    "scatter": Scatter,
+    "send-recv": SendRecv,
+    "barrier": Barrier,
+}
+
+
 def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:
     """The runners of one course; they share its tensors."""
-    pattern = Pattern(course.dtype, dist.get_world_size(), course.op)
-    elements = course.size_bytes // course.dtype.itemsize
-    # Filled: their memory is there before the first go.
-    goes = [
-        [torch.zeros(elements, dtype=course.dtype) for _ in range(course.in_flight)] for _ in range(course.in_a_row)
-    ]
-    tensors = [tensor for go in goes for tensor in go]
+    goes = [[CALLS[course.collective](course) for _ in range(course.in_flight)] for _ in range(course.in_a_row)]
+    calls = [call for go in goes for call in go]
+    prepare_all(calls, 0)
 
     def prepare(racer: Racer, turn: int) -> Go:
-        for call, tensor in enumerate(tensors):
-            pattern.fill(tensor, dist.get_rank(), turn + call)
-        one = partial(_call, op=OPS[course.op], group=racer.group)
+        prepare_all(calls, turn)
+        one = partial(_go, group=racer.group)
         checked = course.check and racer.contestant.sums
         return Go(lambda: [one(go) for go in goes], partial(wrong, turn) if checked else None, partial(one, goes[0]))
 
     def wrong(turn: int) -> int:
-        return sum(pattern.wrong(tensor, turn + call) for call, tensor in enumerate(tensors))
+        return sum(call.wrong(turn + number) for number, call in enumerate(calls))
 
     return [Runner(racer, racer.footprint, partial(prepare, racer), course.in_a_row) for racer in racers]
 
 
-def _call(tensors: list[torch.Tensor], op: Any, group: Any) -> None:
-    if len(tensors) == 1:
-        dist.all_reduce(tensors[0], op=op, group=group)
+def prepare_all(calls: Sequence[Call], turn: int) -> None:
+    for number, call in enumerate(calls):
+        call.prepare(turn + number)
+
+
+def _go(calls: Sequence[Call], group: Any) -> None:
+    if len(calls) == 1:
+        calls[0].start(group, False)
         return
-    works: list[Any] = [dist.all_reduce(tensor, op=op, group=group, async_op=True) for tensor in tensors]
-    for work in works:
-        work.wait()
+    for work in [call.start(group, True) for call in calls]:
+        if work is not None:  # send-recv has ended already
+            work.wait()

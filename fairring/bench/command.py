@@ -1,4 +1,4 @@
-"""Measures all-reduces, DDP steps and the making of groups, on gloo and on fairring in turns, and plots the results.
+"""Measures collectives, DDP steps and the making of groups, on gloo and on fairring in turns, and plots the results.
 
 fairring bench all-reduce --machines 2 --ranks 4 --rate 1gbit --json out.json    in an emulated cluster
 torchrun ... -m fairring bench all-reduce --json out.json                        on a real one, on every machine
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 
+from fairring.bench.collectives import COLLECTIVES
 from fairring.subcommands import add_subcommands
 
-HELP = "measure all-reduce, DDP, many or sparse tensors and init beside other backends; plot the results"
+HELP = "measure collectives, DDP, many or sparse tensors and init beside other backends; plot the results"
 
 BENCHMARKS = {
-    "all-reduce": "fairring.bench.all_reduce",
+    **dict.fromkeys(COLLECTIVES, "fairring.bench.collective"),
     "ddp": "fairring.bench.ddp",
     "init": "fairring.bench.init_group",
     "many": "fairring.bench.many",

@@ -36,7 +36,7 @@ def draw(results: Sequence[Result], folder: Path, form: str) -> list[Path]:
 
 
 def _latency(results: Sequence[Result]) -> Any:
-    figure, axes = _curves(results, series.latency(series.all_reduces(results)), "ms, median of the slowest rank")
+    figure, axes = _curves(results, series.latency(series.of_collectives(results)), "ms, median of the slowest rank")
     if axes:
         axes.set(yscale="log")
         _by_size(axes)
@@ -44,7 +44,7 @@ def _latency(results: Sequence[Result]) -> Any:
 
 
 def _bandwidth(results: Sequence[Result]) -> Any:
-    chosen = series.all_reduces(results)
+    chosen = series.of_collectives(results)
     figure, axes = _curves(results, series.bandwidth(chosen), "MB/s, algorithm bandwidth")
     if axes:
         _by_size(axes)
@@ -56,7 +56,7 @@ def _bandwidth(results: Sequence[Result]) -> Any:
 
 
 def _in_flight(results: Sequence[Result]) -> Any:
-    lines = series.by_calls_in_flight(series.all_reduces(results))
+    lines = series.by_calls_in_flight(series.of_collectives(results))
     figure, axes = _curves(results, lines, "MB/s, algorithm bandwidth of all together")
     if axes:
         axes.set(xlabel=f"calls in flight, each of {_common(results)}")
@@ -65,7 +65,7 @@ def _in_flight(results: Sequence[Result]) -> Any:
 
 
 def _scaling(results: Sequence[Result]) -> Any:
-    lines = series.by_machines(series.all_reduces(results))
+    lines = series.by_machines(series.of_collectives(results))
     figure, axes = _curves(results, lines, f"MB/s, algorithm bandwidth of {_common(results)}")
     if axes:
         axes.set(xlabel="machines")
@@ -111,7 +111,7 @@ def _where(result: Result) -> str:
 
 
 def _common(results: Sequence[Result]) -> str:
-    size = series.common_size(series.all_reduces(results))
+    size = series.common_size(series.of_collectives(results))
     return format_size(size) if size else "no common size"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ class Job:
     def machines(self) -> list[int]:
         """The numbers of the machines."""
         return sorted({place.machine for place in self.places})
+
+    def ranks_of(self, place: str) -> list[int]:
+        """The number of ranks of each "machine" or "site", the first rank's first."""
+        return list(Counter(getattr(one, place) for one in self.places).values())
 
     @property
     def sites(self) -> int:

@@ -86,7 +86,7 @@ def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
     report = Report(arguments, job)
     samples = _race(chosen, job)
     report.measure_links()
-    cluster = Cluster(job.place.world, len(job.machines), report.link)
+    cluster = Cluster(job.ranks_of("machine"), report.link)
     rows = {way: make_rows(of_way, cluster) for way, of_way in samples.items()}
     if job.is_first:
         facts = report.facts(tensors=len(chosen.sizes), bytes=sum(chosen.sizes), dtypes=chosen.dtypes)

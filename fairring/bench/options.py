@@ -1,4 +1,4 @@
-"""The options of `fairring bench all-reduce`, in nccl-tests' vocabulary, and what they say."""
+"""The options of `fairring bench all-reduce` and the other collectives, in nccl-tests' vocabulary."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
 from fairring.bench.sizes import size_list, size_range
 from fairring.bench.workload import add_options, refuse_less
@@ -24,6 +25,7 @@ SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS, SWEEP_WARM_UP = "25MiB", 64, 3, 1
 
 @dataclass(frozen=True)
 class Options:
+    collective: str
     contestants: list[Contestant]
     sizes: list[int]  # bytes
     dtype: str
@@ -46,12 +48,12 @@ class Options:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-b", "--begin", default="4", metavar="SIZE", help="smallest tensor of one rank (default: 4)")
+    add("-b", "--begin", default="4", metavar="SIZE", help="smallest (default: 4)")
     add("-e", "--end", default="64MiB", metavar="SIZE", help="largest (default: 64MiB)")
     add("-f", "--factor", type=float, default=8, metavar="X", help="from one size to the next (default: 8)")
     add("--sizes", metavar="LIST", help="these sizes instead: 4KiB,25MiB")
     add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
-    add("--op", choices=OPS, default="sum", help="default: sum")
+    add("--op", choices=OPS, default="sum", help="of what reduces (default: sum)")
     add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
     text = f"goes timed together, one after the other (default: {SMALL_IN_A_ROW} up to 64 KiB, else 1)"
     add("--in-a-row", type=int, metavar="N", help=text)
@@ -59,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
     add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
     text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
-    add("--sweep", choices=(TOTAL_MEMORY,), help=f"{text} {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends")
-    text = "beside it, with this mpirun of Open MPI or Intel MPI, whose Python has mpi4py"
+    text += f" {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends (all-reduce)"
+    add("--sweep", choices=(TOTAL_MEMORY,), help=text)
+    text = "beside it (all-reduce), with this mpirun of Open MPI or Intel MPI, whose Python has mpi4py"
     add("--mpi", metavar="MPIRUN", help=text)
     add_options(parser, BACKENDS, rounds=None)
 
@@ -68,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read(arguments: argparse.Namespace) -> Options:
     """Raises ValueError for what makes no sense."""
     refuse_less(arguments, in_flight=1, in_a_row=1, iterations=1, warmup=0)
+    _refuse_unknown_here(arguments)
     sweep = arguments.sweep == TOTAL_MEMORY
     in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
     iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
@@ -75,8 +79,9 @@ def read(arguments: argparse.Namespace) -> Options:
     contestants = parse_contestants(_swept() if sweep else arguments.backends)
     _refuse_undefined(contestants, arguments.dtype, arguments.op)
     return Options(
+        collective=arguments.subcommand,
         contestants=contestants,
-        sizes=_sizes(arguments, SWEEP_SIZE if sweep else arguments.sizes),
+        sizes=[0] if arguments.subcommand == BARRIER else _sizes(arguments, SWEEP_SIZE if sweep else arguments.sizes),
         dtype=arguments.dtype,
         op=arguments.op,
         in_flight=in_flight,
@@ -86,6 +91,15 @@ def read(arguments: argparse.Namespace) -> Options:
         warm_up=warm_up,
         mpirun=arguments.mpi,
     )
+
+
+def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
+    """Options of some collectives that others have no meaning for."""
+    for name, of in (("sweep", arguments.sweep), ("mpi", arguments.mpi)):
+        if of is not None and arguments.subcommand != ALL_REDUCE:
+            raise ValueError(f"--{name} measures {ALL_REDUCE} alone, not {arguments.subcommand}")
+    if arguments.op != OPS[0] and not COLLECTIVES[arguments.subcommand].reduces:
+        raise ValueError(f"--op {arguments.op}: {arguments.subcommand} reduces nothing")
 
 
 def _swept() -> str:

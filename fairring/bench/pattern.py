@@ -1,4 +1,4 @@
-"""Values whose all-reduce is known exactly, so that every element of a result can be checked.
+"""Values whose sums are known exactly, so that every element of a collective's result can be checked.
 
 Small integers that repeat with a prime period and differ by rank and by call: their sum, and every partial sum in any
 order, is exact in the dtype. AVG may round once per rank, so there each element may be off by world * eps of its value.
@@ -45,6 +45,11 @@ class Pattern:
         """The number of wrong elements of a result."""
         row = self._expected(call).repeat(REPEATS)
         return sum(int(self._differs(part, row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
+
+    def wrong_copy(self, tensor: Tensor, rank: int, call: int) -> int:
+        """The number of elements that are not that rank's contribution to this call."""
+        row = self._values(rank, call).to(self._dtype).repeat(REPEATS)
+        return sum(int((part != row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
 
     def _values(self, rank: int, call: int) -> Tensor:
         return (torch.arange(self._period) + 3 * rank + call) % self._period

@@ -1,4 +1,4 @@
-"""A row of the all-reduce benchmark: one contestant's result for one size, as figures. No torch, no network."""
+"""A row of a collective's benchmark: one contestant's result for one size, as figures. No torch, no network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from fairring.bench.arithmetic import (
     algorithm_bandwidth,
     beyond_floor,
-    bus_bandwidth,
     median_deviation,
     of_limit,
     percentile,
 )
+from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES, Collective
 from fairring.bench.contestants import FLOOR, STOCK
 from fairring.plan import level_names
 
@@ -26,11 +26,10 @@ class Cluster:
     of bytes in one go, on one machine, with its ranks copying all at once.
     """
 
-    ranks: int
-    machines: int
+    machines: Sequence[int]  # their ranks
     link: float | None
     copy_seconds: Mapping[int, float] = field(default_factory=dict)
-    sites: int = 1
+    sites: Sequence[int] = ()  # their ranks
     site_link: float | None = None  # of the slowest site, one way
 
 
@@ -70,22 +69,26 @@ class Row:
     vs_stock: float | None
     vs_stock_beyond_floor: float | None
     wrong: int | None
-    cpu_seconds_per_gb: float
+    cpu_seconds_per_gb: float | None
     levels: dict[str, Mapping[str, int]] | None  # by name: messages, bytes and sends of the busiest rank
     peak_bytes: int | None
     shared_bytes: int | None
     plan: Mapping[str, Any] | None
 
 
-def make_rows(samples: Sequence[Sample], cluster: Cluster) -> list[Row]:
+def make_rows(
+    samples: Sequence[Sample], cluster: Cluster, collective: Collective = COLLECTIVES[ALL_REDUCE]
+) -> list[Row]:
     """The rows of one size. With several calls in flight the bandwidths are those of all of them together."""
     medians = {sample.name: percentile(sample.seconds, 50) for sample in samples}
-    return [_row(sample, medians, cluster) for sample in samples]
+    return [_row(sample, medians, cluster, collective) for sample in samples]
 
 
-def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
+def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster, collective: Collective) -> Row:
     together, median = sample.size_bytes * sample.in_flight, medians[sample.name]
-    names = level_names(cluster.sites)
+    ranks = sum(cluster.machines)
+    names = level_names(len(cluster.sites))
+    bandwidth = algorithm_bandwidth(together, median) if together and sample.sums else None
     return Row(
         backend=sample.name,
         settings=sample.settings,
@@ -95,13 +98,13 @@ def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
         median=median,
         deviation=median_deviation(sample.seconds),
         p99=percentile(sample.seconds, 99),
-        algorithm_bandwidth=algorithm_bandwidth(together, median) if sample.sums else None,
-        bus_bandwidth=bus_bandwidth(together, median, cluster.ranks) if sample.sums else None,
-        of_limit=_of_limit(together, median, cluster) if sample.sums else None,
+        algorithm_bandwidth=bandwidth,
+        bus_bandwidth=bandwidth and bandwidth * collective.bus_factor(ranks),
+        of_limit=bandwidth and _of_limit(together, median, cluster, collective),
         vs_stock=medians[STOCK] / median if STOCK in medians and sample.sums else None,
         vs_stock_beyond_floor=_beyond_floor(median, medians) if sample.sums else None,
         wrong=sample.wrong,
-        cpu_seconds_per_gb=percentile(sample.cpu_seconds, 50) / (together * cluster.ranks / 1e9),
+        cpu_seconds_per_gb=percentile(sample.cpu_seconds, 50) / (together * ranks / 1e9) if together else None,
         levels=None if sample.traffic is None else {names[level]: moved for level, moved in sample.traffic.items()},
         peak_bytes=sample.peak_bytes,
         shared_bytes=sample.shared_bytes,
@@ -109,10 +112,11 @@ def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster) -> Row:
     )
 
 
-def _of_limit(together: int, median: float, cluster: Cluster) -> float | None:
-    places, link = (cluster.sites, cluster.site_link) if cluster.sites > 1 else (cluster.machines, cluster.link)
+def _of_limit(together: int, median: float, cluster: Cluster, collective: Collective) -> float | None:
+    across = len(cluster.sites) > 1
+    ranks, link = (cluster.sites, cluster.site_link) if across else (cluster.machines, cluster.link)
     if link:
-        return of_limit(together, median, places, link)
+        return of_limit(together * collective.link_share(ranks), median, link)
     copying = cluster.copy_seconds.get(together)
     return copying / median if copying else None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairring.bench.arithmetic import bytes_between_machines
+from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES
 
 Result = dict[str, Any]  # as results.read() returns it
 Row = dict[str, Any]
@@ -23,12 +23,18 @@ class Line:
     spread: list[float] = field(default_factory=list)
 
 
-def all_reduces(results: Sequence[Result]) -> list[Result]:
-    return [one for one in results if one["benchmark"] == "all-reduce" and not one["conditions"]["sweep"]]
+def of_collectives(results: Sequence[Result]) -> list[Result]:
+    return [one for one in results if one["benchmark"] in COLLECTIVES and not one["conditions"]["sweep"]]
 
 
 def layouts(results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys(one["conditions"]["layout"] for one in results))
+    """As figures name them, with the collective unless it is an all-reduce."""
+    return list(dict.fromkeys(_layout(one) for one in results))
+
+
+def _layout(result: Result) -> str:
+    layout, benchmark = str(result["conditions"]["layout"]), result["benchmark"]
+    return f"{benchmark}, {layout}" if benchmark in COLLECTIVES and benchmark != ALL_REDUCE else layout
 
 
 def machines(result: Result) -> int:
@@ -43,8 +49,8 @@ def link(result: Result) -> float | None:
 
 def limit(result: Result) -> float | None:
     """The algorithm bandwidth that the link allows, bytes/s."""
-    speed = link(result)
-    return speed / bytes_between_machines(1, machines(result)) if speed else None
+    speed, share = link(result), COLLECTIVES[result["benchmark"]].link_share(result["conditions"]["ranks_of_machines"])
+    return speed / share if speed and share else None
 
 
 def latency(results: Sequence[Result]) -> Lines:
@@ -72,7 +78,7 @@ def by_machines(results: Sequence[Result]) -> Lines:
 
 def by_slices_in_flight(results: Sequence[Result]) -> tuple[Lines, float | None]:
     """MB/s by slices that the staging holds, and the stock backend's, which has none."""
-    swept = [one for one in results if one["benchmark"] == "all-reduce" and one["conditions"]["sweep"]]
+    swept = [one for one in results if one["benchmark"] == ALL_REDUCE and one["conditions"]["sweep"]]
     rows = [(one, row) for one in swept for row in one["rows"]]
     stock = [row["algorithm_bandwidth"] / 1e6 for _, row in rows if not row["plan"]]
     lines: Lines = {}
@@ -111,7 +117,7 @@ def _lines(
     results: Sequence[Result],
     x_of: Callable[[Result, Row], float],
     y_of: Callable[[Row], tuple[float, float] | None],
-    group_of: Callable[[Result], str] = lambda result: str(result["conditions"]["layout"]),
+    group_of: Callable[[Result], str] = _layout,
 ) -> Lines:
     """A line for each backend and group; the group is named if there are several."""
     groups = {group_of(one) for one in results}

@@ -44,8 +44,8 @@ class CallBlame:
 class Blame:
     """Seconds by cause and by culprit; ranks as the group counts them.
 
-    span: from the first call's end to the last one's. late: the calls waited for this rank only. late_machine: they
-    waited for ranks of this machine only. late_calls: the number of those calls. links: by (source, target).
+    span: from the first call's end to the last of all ends. late: the calls waited for this rank only. late_machine:
+    they waited for ranks of this machine only. late_calls: the number of those calls. links: by (source, target).
     by_call: one for each call but the first, at whose end the span begins.
     """
 
@@ -96,13 +96,16 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     if len(numbers) < 2:
         raise TraceError("the traces have not two calls that all of these ranks have ended; let the job run on")
     calls = [{one.rank: one.calls[number] for one in there} for number in numbers]
+    span = max(map(_end, calls)) - _end(calls[0])
+    if span <= 0:
+        raise TraceError("all calls that all of these ranks have ended were over at once; let the job run on")
     errors = [move.error for move in moves.values()]
     found = Blame(
         ranks=there,
         replay=Replay(calls),
         calls=len(calls) - 1,
         period=_period([min(call.items())[1].title for call in calls[1:]]),
-        span=_end(calls[-1]) - _end(calls[0]),
+        span=span,
         clock_error=max((error for error in errors if error is not None), default=0.0) if None not in errors else None,
     )
     paths = CallPaths(there)

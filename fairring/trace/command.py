@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from glob import escape
 from pathlib import Path
 
 HELP = "record a job; explain or merge the traces of its ranks"
@@ -57,8 +58,9 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
+    from fairring.trace.files import largest, load
     from fairring.trace.merge import merge
-    from fairring.trace.records import TraceError, largest, load
+    from fairring.trace.records import TraceError
     from fairring.trace.words import explain
 
     try:
@@ -67,7 +69,7 @@ def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, expl
             print(explain(ranks, arguments.last))
         if out is not None:
             name = ranks[0].group.replace("/", "_")
-            merged = merge(sorted(directory.glob(f"{name}-rank*.json")))
+            merged = merge(sorted(directory.glob(f"{escape(name)}-rank*.json")))
             out.write_text(json.dumps(merged))
             print(f"{out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
     except (TraceError, OSError) as error:

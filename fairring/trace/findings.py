@@ -47,7 +47,7 @@ def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
 def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
     mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
-    if len(mates) > 1 and of_machine > _MORE * max(found.late[rank] for rank in mates):
+    if len(mates) > 1 and of_machine > _MORE * max(found.late.get(rank, 0.0) for rank in mates):
         yield Finding(
             "late",
             found.title(machine),
@@ -119,7 +119,7 @@ def _sums(found: Blame) -> Iterator[Finding]:
     yield Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        found.replay.gained(saved=[(1 - usual / own) * call.own[rank] for call in found.by_call]),
+        found.replay.gained(saved=[(1 - usual / own) * call.own.get(rank, 0.0) for call in found.by_call]),
         f"its sums and copies take {own / usual:.1f} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
     )

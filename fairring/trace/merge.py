@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fairring.trace.clock import offsets
-from fairring.trace.records import parse
+from fairring.trace.files import parse
 
 _TIMES_IN_ARGS = ("offered", "heard", "released", "begun")
 
 
 def merge(paths: Sequence[Path]) -> dict[str, Any]:
     """paths: of one group's ranks. Raises TraceError if one is no trace."""
-    texts = {path: path.read_text() for path in paths}
+    texts = {path: path.read_text(errors="replace") for path in paths}
     ranks = sorted((parse(text, str(path)) for path, text in texts.items()), key=lambda one: one.rank)
     moves = offsets(ranks)
     to_date = ranks[0].unix_now - ranks[0].now

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairring.extra import MissingPackageError, require
-from fairring.trace.records import RankTrace, TraceError, load
+from fairring.trace.files import load
+from fairring.trace.records import RankTrace, TraceError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -138,5 +139,5 @@ def _waited(one: RankTrace) -> dict[int, float]:
     for began, ended, peer in waits:
         seconds[peer] += max(0.0, ended - max(began, counted))
         counted = max(counted, ended)
-    span = max(one.now - min(call.submitted for call in one.calls.values()), 1e-9)
+    span = max(one.now - min((call.submitted for call in one.calls.values()), default=waits[0][0]), 1e-9)
     return {peer: taken / span for peer, taken in seconds.items()}

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from fairring import _core
-from fairring.trace.records import TraceError, parse
+from fairring.trace.files import parse
+from fairring.trace.records import TraceError
 from fairring.trace.words import explain
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from torch.distributed.debug._frontend import DebugHandler, NavLink, Route, fetch_all
 
-from fairring.trace.records import RankTrace, TraceError, parse
+from fairring.trace.files import parse
+from fairring.trace.records import RankTrace, TraceError
 from fairring.trace.words import explain
 from fairring.trace.worker import TRACES
 
@@ -66,8 +67,11 @@ def told(answers: Sequence[Response]) -> str:
         if answer.status_code != 200:
             lines.append(f"rank {rank} does not answer: {answer.text}")
             continue
-        for one in map(parse, json.loads(answer.text)):
-            groups[one.group].append(one)
+        try:
+            for one in map(parse, json.loads(answer.text)):
+                groups[one.group].append(one)
+        except (TraceError, ValueError, TypeError) as error:
+            lines.append(f"rank {rank} does not answer with traces: {error}")
     for name, ranks in groups.items():
         try:
             lines.append(explain(sorted(ranks, key=lambda one: one.rank), _LAST))

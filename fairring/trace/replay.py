@@ -8,6 +8,7 @@ time that the change saves.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 
 from fairring.trace.records import Call
 
@@ -16,7 +17,8 @@ class Replay:
     """calls: in order, each by rank, all ended, on one clock. The replay begins at the first."""
 
     def __init__(self, calls: Sequence[Mapping[int, Call]]) -> None:
-        self._ends = [max(one.ended or 0.0 for one in call.values()) for call in calls]
+        # A small call may be over before an older, large one.
+        self._ends = list(accumulate((max(one.ended or 0.0 for one in call.values()) for call in calls), max))
         self._submitted = [{rank: one.submitted for rank, one in call.items()} for call in calls]
         self._after = [dict[int, int]() for _ in calls]
         for rank in calls[0]:

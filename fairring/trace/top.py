@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from fairring.trace.blame import Blame, blame
-from fairring.trace.records import Call, RankTrace, Step, TraceError, largest, load
+from fairring.trace.files import largest, load
+from fairring.trace.records import Call, RankTrace, Step, TraceError
 from fairring.trace.words import explain
 
 HELP = "watches a live job: calls a second, who is slow, each rank, links"
@@ -81,7 +82,7 @@ def _ranks(ranks: Sequence[RankTrace], found: Blame | None) -> list[str]:
     rows = [("rank", "machine", "calls", "under way", "for", "waits for", "last to come", "in line for a core")]
     for one in ranks:
         under_way = [call for call in one.calls.values() if call.ended is None]
-        late = f"{found.late[one.rank] / found.steps * 1e3:.3g} ms/step" if found else "-"
+        late = f"{found.late.get(one.rank, 0.0) / found.steps * 1e3:.3g} ms/step" if found else "-"
         row = (one.rank, one.hosts[one.rank], _made(one), len(under_way), _age(one, under_way), _whom(one.steps))
         rows.append((*map(str, row), late, f"{one.queued_share:.0%}"))  # type: ignore[arg-type]
     return _table(rows)

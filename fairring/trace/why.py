@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from fairring.trace.files import largest, load
     from fairring.trace.live import ask
-    from fairring.trace.records import TraceError, largest, load
+    from fairring.trace.records import TraceError
     from fairring.trace.words import explain
 
     answered, refused = ask(arguments.directory, arguments.last + 1)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fairring.lab import Lab
 from fairring.trace.blame import blame
+from fairring.trace.files import load
 from fairring.trace.findings import Finding, findings
-from fairring.trace.records import load
 from fairring.trace.words import explain
 from stragglers.cases import MACHINES, Cluster, Planted
 

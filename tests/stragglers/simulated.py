@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairring.trace.blame import blame
+from fairring.trace.files import load
 from fairring.trace.findings import LEAST_SHARE, Finding, findings
-from fairring.trace.records import RankTrace, load
+from fairring.trace.records import RankTrace
 from fairring.trace.words import explain
 
 PROGRAM = Path(__file__).parents[2] / "build" / "asan" / "tests" / "simulation" / "fairring_stragglers"

@@ -1,11 +1,11 @@
-"""Measures all-reduce on gloo, on fairring and on a backend that does nothing, in turns, beside the network's speed.
+"""Measures a collective on gloo, on fairring and on a backend that does nothing, in turns, beside the network's speed.
 
     fairring bench all-reduce --machines 2 --ranks 4 --rate 1gbit -b 4 -e 64MiB -f 8 --json out.json
-    torchrun --nnodes 2 ... -m fairring bench all-reduce --sizes 64KiB,25MiB
+    torchrun --nnodes 2 ... -m fairring bench all-gather --sizes 64KiB,25MiB
 
-Sizes are bytes or carry a unit: KiB, MiB, GiB (powers of 1024), KB, MB, GB. The tables go to stdout, progress to
-stderr. docs/bench.md says what the columns mean. Exit code 1 if any element of any result was wrong, or if something
-failed.
+A size is that of the tensor that stands for all ranks, as nccl-tests have it, in bytes or with a unit: KiB, MiB, GiB
+(powers of 1024), KB, MB, GB. The tables go to stdout, progress to stderr. docs/bench.md says what the columns mean.
+Exit code 1 if any element of any result was wrong, or if something failed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fairring.bench import launch, options
+from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES
 from fairring.bench.workload import Report, print_heading
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fairring.bench.race import Racer
     from fairring.bench.rows import Cluster, Row, Sample
 
-HELP = "all-reduce by size: time, bandwidth, share of the network's limit, cost"
+HELP = "by size: time, bandwidth, share of the network's limit, cost"
 
 add_arguments = options.add_arguments
 
@@ -53,19 +54,20 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
         measured = [_run(course, racers, mpi, job, report) for course in courses]
     written.measure_links()
     cluster = _cluster(job, written, courses)
-    rows = [row for samples in measured for row in make_rows(samples, cluster)]
+    collective = COLLECTIVES[chosen.collective]
+    rows = [row for samples in measured for row in make_rows(samples, cluster, collective)]
     if job.is_first:
         facts = written.facts(
             copy_seconds=cluster.copy_seconds,
             dtype=chosen.dtype,
-            op=chosen.op,
+            op=chosen.op if collective.reduces else None,
             in_flight=chosen.in_flight,
             sweep=arguments.sweep,
             load_afterwards=conditions.here()["load"],
             mpi=mpi if mpi is None or isinstance(mpi, str) else mpi.version,
         )
-        _show(facts, rows)
-        written.write("all-reduce", facts, [asdict(row) for row in rows])
+        _show(chosen.collective, facts, rows)
+        written.write(chosen.collective, facts, [asdict(row) for row in rows])
     return 1 if any(row.wrong for row in rows) else 0
 
 
@@ -74,9 +76,17 @@ def _courses(chosen: options.Options) -> list[Course]:
 
     from fairring.bench.calls import Course
 
-    dtype = getattr(torch, chosen.dtype)
     return [
-        Course(size, dtype, chosen.op, chosen.in_flight, *chosen.rounds(size), chosen.check, chosen.goes_in_a_row(size))
+        Course(
+            chosen.collective,
+            size,
+            getattr(torch, chosen.dtype),
+            chosen.op,
+            chosen.in_flight,
+            *chosen.rounds(size),
+            chosen.check,
+            chosen.goes_in_a_row(size),
+        )
         for size in chosen.sizes
     ]
 
@@ -91,8 +101,12 @@ def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, r
     size = format_size(course.size_bytes)
     report.now(size)
     scores = race(runners(course, racers), course.warm_up, course.rounds, report.advance)
+
+    def plan(racer: Racer) -> dict[str, Any] | None:
+        return racer.plan(course.size_bytes) if course.collective == ALL_REDUCE else None
+
     samples = [
-        make_sample(racer, score, course.size_bytes, course.in_flight, racer.plan(course.size_bytes))
+        make_sample(racer, score, course.size_bytes, course.in_flight, plan(racer))
         for racer, score in zip(racers, scores, strict=True)
     ]
     if isinstance(mpi, Mpi):
@@ -118,15 +132,17 @@ def _cluster(job: Job, report: Report, courses: list[Course]) -> Cluster:
     from fairring.bench.memory_speed import copy_seconds
     from fairring.bench.rows import Cluster
 
-    together = [] if report.link else [(course.size_bytes * course.in_flight, course.rounds) for course in courses]
+    fills = COLLECTIVES[courses[0].collective].fills and not report.link
+    together = [(course.size_bytes * course.in_flight, course.rounds) for course in courses if fills]
     copying = {size_bytes: copy_seconds(size_bytes, rounds) for size_bytes, rounds in together}
-    return Cluster(job.place.world, len(job.machines), report.link, copying, job.sites, report.site_link)
+    return Cluster(job.ranks_of("machine"), report.link, copying, job.ranks_of("site"), report.site_link)
 
 
-def _show(facts: dict[str, Any], rows: list[Row]) -> None:
+def _show(collective: str, facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.table import COSTS, TIMES, console, make_table
 
     out = console()
-    print_heading(out, facts, f"{facts['op']} of {facts['dtype']}, {facts['in_flight']} in flight")
+    what = f"{facts['op']} of {facts['dtype']}" if facts["op"] else f"{collective} of {facts['dtype']}"
+    print_heading(out, facts, f"{what}, {facts['in_flight']} in flight")
     out.print(make_table("Time of the slowest rank", TIMES, rows))
     out.print(make_table("Cost of one go, busiest rank (CPU: all ranks)", COSTS, rows))
