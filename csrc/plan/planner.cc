@@ -321,9 +321,10 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
     const StepWork mean = busiest(candidate.loads, step, sliceBytes, row, meanWorkOf);
     levels[network].throughput += secondsOf(mean, row);
     if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(mean, row, network);
-    if (step.verb == Verb::Relay)
-      levels[network].passedOn =
-          levels[network].slowest * (hopsOf(step, mostOwners(topologyOf(candidate.grouped), step.level)) - 1);
+    if (step.verb == Verb::Relay) {
+      const int owners = mostOwners(topologyOf(candidate.grouped), step.level);
+      levels[network].passedOn = levels[network].slowest * (hopsOf(step, owners) - 1);
+    }
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
   for (std::size_t level = 0; level < levels.size(); ++level) {

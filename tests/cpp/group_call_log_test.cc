@@ -159,8 +159,9 @@ TEST(PeerProgress, TheLaggardIsKnownAsFarAwayAsRanksPassItOnAndOldNewsEnd) {
   };
   for (int beats = 0; beats < kRanks; ++beats) beatAll();
   for (int r = 1; r < kRanks - 1; ++r) {
-    ASSERT_TRUE(ranks[r].laggard()) << r;
-    EXPECT_EQ(ranks[r].laggard()->rank, kRanks - 1);
+    const auto laggard = ranks[r].laggard();
+    ASSERT_TRUE(laggard) << r;
+    EXPECT_EQ(laggard->rank, kRanks - 1);
   }
   EXPECT_FALSE(ranks[0].laggard()) << "five ways apart: two ranks pass on what its neighbour says";
   record(callLogs[kRanks - 1], 2);
