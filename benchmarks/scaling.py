@@ -39,14 +39,14 @@ def bus_bandwidth(size_bytes: int, seconds: float, world: int) -> float:
     return size_bytes / seconds * 2 * (world - 1) / world / 1e9
 
 
-def predicted(size: str, *, any_plan: bool) -> list[tuple[int, float]]:
+def predicted(size: str, *, two_shot: bool) -> list[tuple[int, float]]:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     points = []
     for machines in MACHINES:
         words = ["--machines", str(machines), "--ranks", str(RANKS), "--bytes", size, "--transport", "ibv"]
-        plans = predict(parser.parse_args(words))
-        plan = next(plan for plan in plans if any_plan or plan["steps"] == TWO_SHOT)
+        plans = predict(parser.parse_args(words), flat=two_shot)
+        plan = next(plan for plan in plans if not two_shot or plan["steps"] == TWO_SHOT)
         size_bytes = int(size.removesuffix("MiB")) << 20
         points.append((machines, bus_bandwidth(size_bytes, plan["seconds"], machines * RANKS)))
         print(f"{machines:5} machines, {size}: {points[-1][1]:7.3f} GB/s, {plan['steps']}")
@@ -60,9 +60,9 @@ def curves() -> list[Curve]:
     found = [Curve("the ancestor, 64 of 25 MiB, measured", 'stroke="#888" stroke-dasharray="2 3"', measured)]
     for size, colour in (("400MiB", "#1f6f9f"), ("25MiB", "#b3434f")):
         spaced = size.replace("MiB", " MiB")
-        found.append(Curve(f"{spaced}, the choice", f'stroke="{colour}"', predicted(size, any_plan=True)))
+        found.append(Curve(f"{spaced}, the choice", f'stroke="{colour}"', predicted(size, two_shot=False)))
         style = f'stroke="{colour}" stroke-dasharray="6 4"'
-        found.append(Curve(f"{spaced}, two-shot alone", style, predicted(size, any_plan=False)))
+        found.append(Curve(f"{spaced}, two-shot alone", style, predicted(size, two_shot=True)))
     return found
 
 

@@ -113,6 +113,7 @@ class PlanQuestion:
     slice_size: int  # bytes
     rows: list[tuple[float, float, float, float]]  # by level
     bytes: int  # of the call
+    flat: bool  # as if machines never stood in groups
 
 def forecast(question: PlanQuestion) -> list[dict[str, Any]]:
     """Every plan, the best first: steps, slice_bytes, slices, staging_bytes, seconds, levels (messages, bytes)."""

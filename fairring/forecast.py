@@ -24,15 +24,23 @@ def rows_of(config: Config, rail: str, site: str = "tcp") -> Rows:
 
 
 def forecast(
-    config: Config, machines: Sequence[str], rows: Rows, call_bytes: int, sites: Sequence[str] = ()
+    config: Config,
+    machines: Sequence[str],
+    rows: Rows,
+    call_bytes: int,
+    sites: Sequence[str] = (),
+    *,
+    flat: bool = False,
 ) -> list[dict[str, Any]]:
     """Every plan for a call, the best first, as the C++ module describes them.
 
-    machines, sites: of each rank; no sites: all stand in one.
+    machines, sites: of each rank; no sites: all stand in one. flat: as if machines never stood in groups.
     """
     from fairring import _core
 
-    return _core.forecast(plan_question(config, machines, rows, call_bytes, sites))
+    question = plan_question(config, machines, rows, call_bytes, sites)
+    question.flat = flat
+    return _core.forecast(question)
 
 
 def plan_question(

@@ -64,8 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The predictions, the best first. Raises ValueError, or what the parsers of sizes and machines raise."""
+def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[str, Any]]:
+    """The predictions, the best first. Raises ValueError, or what the parsers of sizes and machines raise.
+
+    flat: as if machines never stood in groups.
+    """
     from fairring.config import Config, size
     from fairring.forecast import at_rate, bytes_per_second, forecast, rows_of
     from fairring.lab.cluster import parse_machines
@@ -88,7 +91,7 @@ def predict(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.site_delay:
         rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
     machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
-    plans = forecast(config, machines, rows, call_bytes, of_sites)
+    plans = forecast(config, machines, rows, call_bytes, of_sites, flat=flat)
     if len(sites.machines) < 2:
         return plans
     shape = Shape(len(sites.machines), len(counts), sum(counts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from fairring import cli
 from fairring.forecast import at_rate
+from fairring.plan import add_arguments, predict
 
 
 def plans(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
@@ -45,6 +47,18 @@ def test_grouped_rails_send_the_bytes_of_two_shot_in_fewer_messages(capsys: pyte
     assert sum(level["messages"] for level in grouped) % (2 * (7 + 7)) == 0
     assert sum(level["bytes"] for level in grouped) == pytest.approx(sum(level["bytes"] for level in flat), rel=0.01)
     assert found[0]["steps"] not in ("RS0 RS1 AG1 AG0", "RS0 AR1 AG0")
+
+
+def test_many_machines_take_plans_in_groups_alone() -> None:
+    def steps(machines: int, *, flat: bool = False) -> set[str]:
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        return {plan["steps"] for plan in predict(parser.parse_args(["--machines", str(machines)]), flat=flat)}
+
+    grouped, two_shot = "RS0 RS1 RS2 AG2 AG1 AG0", "RS0 RS1 AG1 AG0"
+    assert {grouped, two_shot} <= steps(64)
+    assert steps(65) & {grouped, two_shot} == {grouped}
+    assert steps(65, flat=True) & {grouped, two_shot} == {two_shot}
 
 
 def test_a_slower_link_takes_longer_and_is_shared_by_the_ranks(capsys: pytest.CaptureFixture[str]) -> None:

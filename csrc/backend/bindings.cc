@@ -100,7 +100,8 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("total_memory", &PlanQuestion::totalMemoryBytes)
       .def_readwrite("slice_size", &PlanQuestion::sliceBytes)
       .def_readwrite("rows", &PlanQuestion::rows)
-      .def_readwrite("bytes", &PlanQuestion::bytes);
+      .def_readwrite("bytes", &PlanQuestion::bytes)
+      .def_readwrite("flat", &PlanQuestion::flat);
   module.def("forecast", &fairring::forecast, py::arg("question"));
   using fairring::SimulationQuestion;
   py::class_<SimulationQuestion>(module, "SimulationQuestion")

@@ -147,8 +147,13 @@ std::vector<Place> placesOf(const PlanQuestion& question) {
   return places;
 }
 
+GroupingFrom groupingOf(const PlanQuestion& question) {
+  constexpr int kNever = GroupingFrom::kNever;
+  return question.flat ? GroupingFrom{.groups = kNever, .clusters = kNever, .only = kNever} : GroupingFrom{};
+}
+
 py::list forecast(const PlanQuestion& question) {
-  const Planner planner(Topology(placesOf(question)),
+  const Planner planner(Topology(placesOf(question), groupingOf(question)),
                         {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
   py::list plans;
   for (const Forecast& one : planner.forecast(question.bytes)) {

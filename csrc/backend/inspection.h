@@ -53,8 +53,10 @@ struct PlanQuestion {
   std::uint64_t sliceBytes = 0;
   std::vector<RowNumbers> rows;  // by level
   std::uint64_t bytes = 0;       // of the call
+  bool flat = false;             // as if machines never stood in groups
 };
 std::vector<Place> placesOf(const PlanQuestion& question);
+GroupingFrom groupingOf(const PlanQuestion& question);
 pybind11::list forecast(const PlanQuestion& question);  // every plan, the best first
 
 }  // namespace fairring

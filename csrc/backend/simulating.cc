@@ -30,6 +30,7 @@ simulation::Cluster clusterOf(const SimulationQuestion& question) {
   const PlanQuestion& asked = question.cluster;
   simulation::Cluster cluster{.places = placesOf(asked),
                               .planner = {asked.totalMemoryBytes, asked.sliceBytes, costRowsOf(asked.rows)},
+                              .grouping = groupingOf(asked),
                               .everySoOften = lookAtSignals};
   simulation::NetworkCosts& network = cluster.costs.network;
   network.bytesPerSecond = question.linkBytesPerSecond * simulation::NetworkCosts::kPayload;

@@ -46,7 +46,7 @@ void Pipeline::sizeCells(Pending& pending, const AllToAllCall& exchange) {
   const CellSizes sizes = exchange.cellSizes();
   pending.bytes = sizes.largest();
   pending.chosen = plans_.of(planner_.chooseAllToAll(pending.bytes));
-  pending.cells = std::make_shared<const Cells>(planner_.topology(), planner_.blocks(), rank_, sizes,
+  pending.cells = std::make_shared<const Cells>(planner_.leveled(), planner_.blocks(), rank_, sizes,
                                                 exchange.memory(static_cast<bool>(pending.call.refused)));
   pending.sized = true;
 }

@@ -78,9 +78,9 @@ void Pipeline::sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sp
     values.body = std::make_shared<const BlockBody>(sparse);
     return size(values, block, planner_.choose(Packing({block}).bytes(), 1));
   }
-  const auto rows = sparse->rows(planner_.topology());
+  const auto rows = sparse->rows(planner_.leveled());
   const Operand packed = sparse->values(*rows);
-  const std::uint64_t most = rows->most(planner_.topology().levels().back());
+  const std::uint64_t most = rows->most(planner_.leveled().levels().back());
   values.body = std::make_shared<const SparseBody>(rows);
   size(values, packed, planner_.chooseSparse(Packing({packed}).bytes(), most));
 }

@@ -46,16 +46,16 @@ std::shared_ptr<const Layout> PlanCache::layoutOfBlocks(const std::vector<std::u
   if (known != blockLayouts_.end()) return known->second;
   if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
   return blockLayouts_[key] =
-             std::make_shared<Layout>(withRoot(blocks().layout(planner_.topology(), rank_, bytesByRank), root));
+             std::make_shared<Layout>(withRoot(blocks().layout(planner_.leveled(), rank_, bytesByRank), root));
 }
 
 std::shared_ptr<const Layout> PlanCache::layoutOfCells() {
-  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(blocks().counts(planner_.topology(), rank_));
+  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(blocks().counts(planner_.leveled(), rank_));
   return cellLayout_;
 }
 
 Layout PlanCache::withRoot(Layout layout, int root) const {
-  return root == kNoRoot ? layout : fairring::withRoot(std::move(layout), planner_.topology(), rank_, root);
+  return root == kNoRoot ? layout : fairring::withRoot(std::move(layout), planner_.leveled(), rank_, root);
 }
 
 }  // namespace fairring

@@ -27,7 +27,8 @@ LinkRates ShardWeights::Exchange::rates() const {
 }
 
 bool ShardWeights::applyTo(const Topology& topology) {
-  return topology.sites() == 1 && topology.machines() >= kFewestWeighted && topology.machines() <= kMostMachines;
+  return topology.sites() == 1 && topology.machines() >= kFewestWeighted && topology.machines() <= kMostMachines &&
+         !topology.onlyInGroups();
 }
 
 ShardWeights::ShardWeights(const Topology& topology, int rank, Settings settings)

@@ -30,7 +30,8 @@ class ShardWeights {
     std::uint64_t bytesBetween = kBytesBetween;    // of large calls, from one exchange to the next
   };
 
-  // Whether links can differ so that weights help: not where each carries everything, nor beyond one site.
+  // Whether links can differ so that weights help: not where each carries everything, nor beyond one site,
+  // nor where no plan has the rails of all machines.
   static bool applyTo(const Topology& topology);
 
   ShardWeights(const Topology& topology, int rank, Settings settings);

@@ -96,18 +96,26 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
   const std::uint64_t words = wordsFor(call.all.size());
   const int machine = topology.machineOf(rank);
   const int site = topology.siteOf(machine);
+  const int cluster = topology.clusterOf(site);
   std::map<int, KeyBits> ofMachines;  // of this site
-  std::map<int, KeyBits> ofSites;
+  std::map<int, KeyBits> ofSites;     // of this cluster
+  std::map<int, KeyBits> ofClusters;
   for (const int other : topology.machinesOf(site)) ofMachines[other].resize(words);
-  for (int other = 0; other < topology.sites(); ++other) ofSites[other].resize(words);
+  for (const int other : topology.sitesOf(cluster)) ofSites[other].resize(words);
+  for (int other = 0; other < topology.clusters(); ++other) ofClusters[other].resize(words);
   for (int other = 0; other < topology.world(); ++other) {
     const int itsMachine = topology.machineOf(other);
     const int itsSite = topology.siteOf(itsMachine);
     groupOf_[0].push_back(other);
     groupOf_[1].push_back(itsMachine);
+    const int itsCluster = topology.clusterOf(itsSite);
     groupOf_[2].push_back(itsSite);
+    groupOf_[3].push_back(itsCluster);
     if (itsMachine != machine) {
-      call.addTo(itsSite == site ? ofMachines[itsMachine] : ofSites[itsSite], other);
+      KeyBits& rows = itsSite == site         ? ofMachines[itsMachine]
+                      : itsCluster == cluster ? ofSites[itsSite]
+                                              : ofClusters[itsCluster];
+      call.addTo(rows, other);
       continue;
     }
     KeyBits rows(words);
@@ -119,7 +127,11 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
     uniteKeys(ofSites[site], rows);
     rowSets_[1].try_emplace(other, std::move(rows), rowBytes);
   }
-  for (auto& [other, rows] : ofSites) rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
+  for (auto& [other, rows] : ofSites) {
+    uniteKeys(ofClusters[cluster], rows);
+    rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
+  }
+  for (auto& [other, rows] : ofClusters) rowSets_[3].try_emplace(other, std::move(rows), rowBytes);
   all_ = std::move(call.all);
 }
 

@@ -47,12 +47,17 @@ std::vector<CostRow> rowsOf(const GroupSettings& settings) {
 
 std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std::vector<RankFacts>& facts) {
   if (!settings.makeAccelerator) return std::nullopt;
-  Topology topology(devicePlacesOf(facts));
+  Topology topology(devicePlacesOf(facts), settings.tuning.grouping);
   // NCCL has one call for equal shards, which is quicker than one for each owner.
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
   const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology), {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes,
                                        rowsOnDevice(rowsOf(settings), rails), grainBytes, false});
+}
+
+// Neighbours are one way apart, ranks of a machine and the same rail two; each level of groups is another way.
+std::uint32_t passesOn(const Planner& planner) {
+  return planner.topology().onlyInGroups() ? static_cast<std::uint32_t>(planner.levels().size() - 2) : 0;
 }
 
 std::set<int> railsOf(int rank, const Planner& planner, const std::optional<Planner>& devicePlanner) {
@@ -70,13 +75,13 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       endpoint_(std::move(endpoint)),
       settings_(std::move(settings)),
       rank_(settings_.rank),
-      planner_(Topology(placesOf(facts)),
+      planner_(Topology(placesOf(facts), settings_.tuning.grouping),
                {settings_.tuning.totalMemoryBytes, settings_.tuning.sliceBytes, rowsOf(settings_)}),
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
       callLog_([&loop = loop_] { return std::chrono::nanoseconds(loop.now().time_since_epoch()).count(); }),
-      peerProgress_(rank_, callLog_, loop_),
+      peerProgress_(rank_, callLog_, loop_, passesOn(planner_)),
       recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 

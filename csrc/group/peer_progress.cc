@@ -2,21 +2,26 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace fairring {
 
-namespace {
-
-bool isFurtherBehind(const PeerProgress::Progress& a, const PeerProgress::Progress& b) { return a.calls < b.calls; }
-
-}  // namespace
-
 std::int64_t PeerProgress::now() const { return std::chrono::nanoseconds(loop_.now().time_since_epoch()).count(); }
 
-std::optional<PeerProgress::Progress> PeerProgress::furthestBehind() const {
-  const auto found = std::ranges::min_element(
-      neighbours_, [](const auto& a, const auto& b) { return isFurtherBehind(a.second, b.second); });
-  return found == neighbours_.end() ? std::nullopt : std::optional(found->second);
+// This rank knows better about itself and its neighbours. Of what others say of a rank, the most calls are the latest.
+std::optional<PeerProgress::Told> PeerProgress::furthestBehind(std::uint32_t passedOnBelow) const {
+  std::map<int, Told> known;
+  for (const auto& [peer, progress] : neighbours_) known[peer] = {progress, 0};
+  for (const auto& [peer, said] : secondHand_) {
+    const int rank = said.behind.rank;
+    if (rank < 0 || rank == rank_ || neighbours_.contains(rank) || said.passedOn >= passedOnBelow) continue;
+    const Told told{said.behind, said.passedOn + 1};
+    const auto [found, isNew] = known.try_emplace(rank, told);
+    if (!isNew && told.progress.calls > found->second.progress.calls) found->second = told;
+  }
+  const auto furthest = std::ranges::min_element(
+      known, [](const auto& a, const auto& b) { return a.second.progress.calls < b.second.progress.calls; });
+  return furthest == known.end() ? std::nullopt : std::optional(furthest->second);
 }
 
 PeerProgress::Silence PeerProgress::longestSilence(std::int64_t now) const {
@@ -31,9 +36,11 @@ PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
   const std::int64_t now = this->now();
+  const Told behind = furthestBehind(passesOn_).value_or(Told{});
   return {.own = {rank_, own.number, own.text.str()},
           .hash = own.hash,
-          .behind = furthestBehind().value_or(Progress{}),
+          .behind = behind.progress,
+          .passedOn = behind.passedOn,
           .sent = now,
           .silence = longestSilence(now)};
 }
@@ -47,7 +54,7 @@ bool PeerProgress::heard(int peer, Beat beat) {
     std::deque<std::int64_t>& leads = leads_[peer];
     leads.push_back(now - beat.sent);
     if (leads.size() > kLeadsKept) leads.pop_front();
-    secondHand_[peer] = {beat.behind, beat.silence, now};
+    secondHand_[peer] = {beat.behind, beat.passedOn, beat.silence, now};
   }
   return !callLog_.differs(beat.own.calls, beat.hash);
 }
@@ -62,13 +69,8 @@ std::map<int, std::int64_t> PeerProgress::clockLeads() const {
 std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
   const std::uint64_t own = callLog_.last().number;
   const std::lock_guard lock(mutex_);
-  std::optional<Progress> behind = furthestBehind();
-  for (const auto& [peer, said] : secondHand_) {
-    // This rank knows better about itself and its neighbours.
-    if (said.behind.rank < 0 || said.behind.rank == rank_ || neighbours_.contains(said.behind.rank)) continue;
-    if (!behind || isFurtherBehind(said.behind, *behind)) behind = said.behind;
-  }
-  return behind && behind->calls < own ? behind : std::nullopt;
+  const std::optional<Told> behind = furthestBehind(std::numeric_limits<std::uint32_t>::max());
+  return behind && behind->progress.calls < own ? std::optional(behind->progress) : std::nullopt;
 }
 
 std::vector<PeerProgress::Sighting> PeerProgress::sightings() const {

@@ -1,7 +1,8 @@
 // The progress that ranks tell each other with every heartbeat: how many calls each has made, their hash, which of its
 // neighbours is furthest behind, and which has been silent for longest. So ranks whose calls differ learn it without
 // exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though it may not be its
-// own neighbour. A beat says too what its rank's clock showed: a trace of several machines needs one clock
+// own neighbour. Where ranks are further than two ways apart, since all plans are in groups of machines, they pass that
+// on. A beat says too what its rank's clock showed: a trace of several machines needs one clock
 // (fairring/trace/clock.py).
 // Any thread: heartbeats leave from another thread than that of the slices.
 #pragma once
@@ -36,12 +37,15 @@ class PeerProgress {
   };
   struct Beat {  // what a heartbeat says
     Progress own;
-    std::uint64_t hash = 0;  // of its rank's calls
-    Progress behind;         // the neighbour that is furthest behind; its rank is -1 where there is none
-    std::int64_t sent = 0;   // its loop's time there
+    std::uint64_t hash = 0;      // of its rank's calls
+    Progress behind;             // of whom its rank knows, who is furthest behind; its rank is -1 where there is none
+    std::uint32_t passedOn = 0;  // so many ranks have passed that on since a neighbour of that one said it
+    std::int64_t sent = 0;       // its loop's time there
     Silence silence;
 
-    static void fields(auto& row, auto& beat) { row(beat.own, beat.hash, beat.behind, beat.sent, beat.silence); }
+    static void fields(auto& row, auto& beat) {
+      row(beat.own, beat.hash, beat.behind, beat.passedOn, beat.sent, beat.silence);
+    }
   };
 
   // This rank's knowledge about another rank: from that rank's own beats, or from the neighbour `by`.
@@ -52,7 +56,9 @@ class PeerProgress {
     std::optional<std::int64_t> silent;  // nanoseconds
   };
 
-  PeerProgress(int rank, const CallLog& callLog, const Loop& loop) : rank_(rank), callLog_(callLog), loop_(loop) {}
+  // passesOn: how many ranks at most pass on what one says of its neighbour.
+  PeerProgress(int rank, const CallLog& callLog, const Loop& loop, std::uint32_t passesOn = 0)
+      : rank_(rank), callLog_(callLog), loop_(loop), passesOn_(passesOn) {}
 
   Beat beat() const;                // for all neighbours
   bool heard(int peer, Beat beat);  // false: the peer has made other calls than this rank
@@ -68,17 +74,23 @@ class PeerProgress {
 
   struct Said {  // of its neighbours, by one of ours
     Progress behind;
+    std::uint32_t passedOn = 0;
     Silence silence;
     std::int64_t heard = 0;  // when
   };
+  struct Told {
+    Progress progress;
+    std::uint32_t passedOn = 0;  // by this rank too, where it comes from others
+  };
 
   std::int64_t now() const;
-  std::optional<Progress> furthestBehind() const;
+  std::optional<Told> furthestBehind(std::uint32_t passedOnBelow) const;
   Silence longestSilence(std::int64_t now) const;
 
   const int rank_;
   const CallLog& callLog_;
-  const Loop& loop_;                               // whose time it is
+  const Loop& loop_;  // whose time it is
+  const std::uint32_t passesOn_;
   mutable std::mutex mutex_;                       // guards all below
   std::map<int, Progress> neighbours_;             // as they say of themselves
   std::map<int, std::deque<std::int64_t>> leads_;  // by neighbour, of its last beats

@@ -46,8 +46,18 @@ int mostOwners(const Topology& topology, int level) {
   return static_cast<int>(most);
 }
 
+// Groups in which the machine at some place meets, between the groups, those at the same place of the others alone,
+// however few of a group own something at a time.
+bool areGroupsEqual(const Topology& topology) {
+  const std::size_t ranks = topology.ranksOf(0).size();
+  for (int machine = 1; machine < topology.machines(); ++machine) {
+    if (topology.ranksOf(machine).size() != ranks) return false;
+  }
+  return topology.machines() % topology.groups().front() == 0;
+}
+
 // All owners first, then fewer and fewer; equal predictions go to the first.
-std::vector<Plan> plansFor(const Topology& topology, bool grouped) {
+std::vector<Plan> plansFor(const Topology& topology, bool grouped, bool withFewOwners) {
   const std::vector<int> levels = topology.levels();
   std::vector<Plan> plans;
   const auto add = [&](bool oneShotTop, const FewShards& few) {
@@ -57,7 +67,7 @@ std::vector<Plan> plansFor(const Topology& topology, bool grouped) {
   add(false, {});
   add(true, {});
   for (const int level : levels) {
-    if (level == 0 || (grouped && level > 1)) continue;
+    if (level == 0 || (grouped && level > 1) || !withFewOwners) continue;
     const auto others = static_cast<unsigned>(mostOwners(topology, level) - 1);
     for (int shards = static_cast<int>(std::bit_floor(others)); shards > 0; shards /= 2) {
       add(false, {level, shards});
@@ -116,43 +126,44 @@ std::uint64_t equalShardsGrainBytes(const Topology& topology) {
 }
 
 Planner::Planner(Topology topology, PlannerSettings settings)
-    : topology_(std::move(topology)), levels_(topology_.levels()), settings_(std::move(settings)), blocks_(topology_) {
-  const std::vector<int> levels = topology_.levels();
-  check(static_cast<int>(settings_.rows.size()) > levels.back(), ErrorKind::Configuration, "cost rows for ",
-        settings_.rows.size(), " levels, but ", topology_.describe(), " need a row for level ", levels.back());
+    : topology_(std::move(topology)),
+      grouped_(topology_.groups().empty() ? std::nullopt : std::optional(topology_.inGroups())),
+      levels_(topologyOf(true).levels()),
+      settings_(std::move(settings)),
+      blocks_(leveled()) {
+  const int top = topology_.levels().back();
+  check(static_cast<int>(settings_.rows.size()) > top, ErrorKind::Configuration, "cost rows for ",
+        settings_.rows.size(), " levels, but ", topology_.describe(), " need a row for level ", top);
   check(settings_.sliceBytes >= kGrainBytes, ErrorKind::Configuration, "FAIRRING_SLICE_SIZE=", settings_.sliceBytes,
         " B; a slice has at least ", kGrainBytes, " B: raise it");
-  addCandidates(false);
-  if (!topology_.groups().empty()) {
-    grouped_ = topology_.inGroups();
-    levels_ = grouped_->levels();
-    addCandidates(true);
-  }
+  if (!topology_.onlyInGroups()) addCandidates(false);
+  if (grouped_) addCandidates(true);
+  const std::vector<int> levels = leveled().levels();
   if (candidates_.empty()) {
     const std::uint64_t smallest = std::min(kSmallestSliceBytes, settings_.sliceBytes / kGrainBytes * kGrainBytes);
-    const std::uint64_t needed = worstStagingBytes(hierarchicalPlan(levels, false), loadsOf(topology_), smallest);
+    const std::uint64_t needed = worstStagingBytes(hierarchicalPlan(levels, false), loadsOf(leveled()), smallest);
     throw Failure(makeError(ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
                             " B, needs ", roundUp(needed, kStagingGrainBytes), " B: raise it"));
   }
-  const std::vector<Load> loads = loadsOf(topology_);
+  const std::vector<Load> loads = loadsOf(leveled());
   for (const Pattern pattern : {Pattern::ReduceScatter, Pattern::AllGather, Pattern::Scatter, Pattern::Gather})
     others_[pattern] = {ofBlocks(pattern, loads)};
   others_[Pattern::Broadcast] = ofBroadcasts(loads);
-  Candidate reduce{.plan = planOf(Pattern::Reduce, levels), .grouped = false, .loads = loads};
+  Candidate reduce{.plan = planOf(Pattern::Reduce, levels), .grouped = topology_.onlyInGroups(), .loads = loads};
   reduce.largestSliceBytes = largestSliceBytes(reduce);
   others_[Pattern::Reduce] = {std::move(reduce)};
 }
 
 // A chain of owners carries the fewest bytes, a star has the fewest steps behind one another.
 std::vector<Planner::Candidate> Planner::ofBroadcasts(const std::vector<Load>& loads) const {
-  const std::vector<int> levels = topology_.levels();
-  const int others = levels.back() == 0 ? 1 : mostOwners(topology_, levels.back()) - 1;
+  const std::vector<int> levels = leveled().levels();
+  const int others = levels.back() == 0 ? 1 : mostOwners(leveled(), levels.back()) - 1;
   std::vector<Candidate> candidates;
   for (int passedOnTo = 1; passedOnTo <= others;
        passedOnTo = passedOnTo < others ? std::min(2 * passedOnTo, others) : others + 1) {
     Candidate& candidate = candidates.emplace_back();
-    candidate = {.plan = broadcastPlan(levels, passedOnTo), .grouped = false, .loads = loads};
+    candidate = {.plan = broadcastPlan(levels, passedOnTo), .grouped = topology_.onlyInGroups(), .loads = loads};
     candidate.largestSliceBytes = largestSliceBytes(candidate);
   }
   return candidates;
@@ -162,8 +173,8 @@ std::vector<Planner::Candidate> Planner::ofBroadcasts(const std::vector<Load>& l
 // contributions are counted in blocks.
 Planner::Candidate Planner::ofBlocks(Pattern pattern, std::vector<Load> loads) const {
   const std::uint64_t receivedBlocks = pattern == Pattern::ReduceScatter ? blocks_.mostReceived() : 0;
-  Candidate half{.plan = planOf(pattern, topology_.levels()),
-                 .grouped = false,
+  Candidate half{.plan = planOf(pattern, leveled().levels()),
+                 .grouped = topology_.onlyInGroups(),
                  .loads = std::move(loads),
                  .receivedBlocks = receivedBlocks};
   const auto world = static_cast<std::uint64_t>(topology_.world());
@@ -198,7 +209,7 @@ PlanChoice Planner::chooseOfBlocks(const Candidate& candidate, std::uint64_t blo
 
 // Slices of equal cells fill what staging there is for one; where cells are unequal, it follows the largest.
 PlanChoice Planner::chooseAllToAll(std::uint64_t cellBytes) const {
-  const Plan plan = planOf(Pattern::AllToAll, topology_.levels());
+  const Plan plan = planOf(Pattern::AllToAll, leveled().levels());
   const auto world = static_cast<std::uint64_t>(topology_.world());
   const std::uint64_t rounding = kGrainBytes * 2 * (1 + plan.size());  // each part begins on a grain
   const std::uint64_t staging = stagingFor(plan);
@@ -221,7 +232,8 @@ PlanChoice Planner::chooseAllToAll(std::uint64_t cellBytes) const {
 
 void Planner::addCandidates(bool grouped) {
   const Topology& topology = topologyOf(grouped);
-  for (const Plan& plan : plansFor(topology, grouped)) {
+  const bool withFewOwners = !topology_.onlyInGroups() || areGroupsEqual(topology_);
+  for (const Plan& plan : plansFor(topology, grouped, withFewOwners)) {
     const FewOwners few = fewOwnersOf(plan);
     Candidate candidate{.plan = plan, .grouped = grouped, .loads = loadsOf(topology, few)};
     for (const Load& load : candidate.loads) {
@@ -254,14 +266,15 @@ std::uint64_t Planner::turns(const Plan& plan) const {
   return turnsOf(topologyOf(candidateOf(plan).grouped), fewOwnersOf(plan));
 }
 
-// Groups of machines connect nobody whom the rails of their machines do not.
+// Groups of machines connect nobody whom the rails of their machines do not. Where all plans are in groups, few owners
+// connect nobody whom all owners do not.
 std::set<int> Planner::peersOf(int rank) const {
   std::vector<FewOwners> ways{{}};
   for (const Candidate& candidate : candidates_) {
     const FewOwners few = fewOwnersOf(candidate.plan);
     if (!candidate.grouped && few.shards > 0) ways.push_back(few);
   }
-  return fairring::peersOf(topology_, rank, ways);
+  return fairring::peersOf(leveled(), rank, ways);
 }
 
 std::uint64_t Planner::stagingFor(const Plan& plan) const {
@@ -308,8 +321,10 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
     const StepWork mean = busiest(candidate.loads, step, sliceBytes, row, meanWorkOf);
     levels[network].throughput += secondsOf(mean, row);
     if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(mean, row, network);
-    if (step.verb == Verb::Relay)
-      levels[network].passedOn = levels[network].slowest * (hopsOf(step, mostOwners(topology_, step.level)) - 1);
+    if (step.verb == Verb::Relay) {
+      const int owners = mostOwners(topologyOf(candidate.grouped), step.level);
+      levels[network].passedOn = levels[network].slowest * (hopsOf(step, owners) - 1);
+    }
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
   for (std::size_t level = 0; level < levels.size(); ++level) {

@@ -126,6 +126,8 @@ class Planner {
   std::set<int> peersOf(int rank) const;  // above the machine, in slices by any of the plans
 
   const Topology& topology() const { return topology_; }
+  // The topology whose levels every plan has that has no choice of them: the one in groups where all are.
+  const Topology& leveled() const { return topologyOf(topology_.onlyInGroups()); }
   const std::vector<int>& levels() const { return levels_; }  // that some plan has a step at
 
  private:
@@ -150,7 +152,7 @@ class Planner {
   };
 
   void addCandidates(bool grouped);
-  Candidate ofBlocks(Pattern pattern, std::vector<Load> loads) const;
+  Candidate ofBlocks(Pattern pattern, std::vector<Load> loads) const;  // on leveled(), as the next
   std::vector<Candidate> ofBroadcasts(const std::vector<Load>& loads) const;
   PlanChoice chooseOfBlocks(const Candidate& candidate, std::uint64_t blockBytes) const;
   PlanChoice best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const;

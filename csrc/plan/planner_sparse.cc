@@ -26,8 +26,8 @@ bool hasFewOwners(const Plan& plan) {
 // What differs between plans: on the way down the topmost level carries contributions, on the way up all rows. What is
 // summed of one slice travels of the next, so the longer of the two counts.
 double Planner::sparseSeconds(const Candidate& candidate, const Topmost& carried) const {
-  const int top = topology_.levels().back();
-  const CostRow& row = settings_.rows[top];
+  const int top = leveled().levels().back();
+  const CostRow& row = settings_.rows[networkOf(candidate, top)];
   double longest = 0;
   for (const Load& load : candidate.loads) {
     StepWork work;
@@ -48,7 +48,7 @@ double Planner::sparseSeconds(const Candidate& candidate, const Topmost& carried
 std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& carried) const {
   std::pair<const Candidate*, double> best(nullptr, std::numeric_limits<double>::infinity());
   for (const Candidate& candidate : candidates_) {
-    if (candidate.grouped || hasFewOwners(candidate.plan)) continue;
+    if (candidate.grouped != topology_.onlyInGroups() || hasFewOwners(candidate.plan)) continue;
     const double seconds = sparseSeconds(candidate, carried);
     if (seconds <= best.second) best = {&candidate, seconds};
   }
@@ -75,13 +75,13 @@ PlanChoice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const 
 
 Planner::Topmost Planner::topmost(const std::vector<std::uint64_t>& rowsByRank,
                                   const std::function<double(double, double)>& united, const RowSpace& space) const {
-  const int top = topology_.levels().back();
-  std::vector<double> members(rowsByRank.size());  // by rank, or by machine or site, of which there are no more
+  const int top = leveled().levels().back();
+  std::vector<double> members(rowsByRank.size());  // by rank, machine, site or cluster, of which there are no more
   double all = 0;
   for (std::size_t rank = 0; rank < rowsByRank.size(); ++rank) {
     const auto rows = static_cast<double>(rowsByRank[rank]);
     const int itself = static_cast<int>(rank);
-    double& member = members[static_cast<std::size_t>(top == 0 ? itself : groupOf(topology_, top - 1, itself))];
+    double& member = members[static_cast<std::size_t>(top == 0 ? itself : groupOf(leveled(), top - 1, itself))];
     member = united(member, rows);
     all = united(all, rows);
   }

@@ -34,8 +34,8 @@ Grouping groupingOf(int members, int groups) {
 }
 
 // The number of groups, or of clusters and groups, that leaves the busiest rank the fewest messages.
-std::vector<int> groupsOf(int machines) {
-  if (machines < Topology::kFewestGrouped) return {};
+std::vector<int> groupsOf(int machines, const GroupingFrom& from) {
+  if (machines < from.groups) return {};
   std::vector<int> best;
   int fewest = machines - 1;
   for (int groups = 2; groups <= machines / 2; ++groups) {
@@ -43,7 +43,7 @@ std::vector<int> groupsOf(int machines) {
     const int messages = inside + times * (groups - 1);
     if (messages < fewest) best = {groups};
     fewest = std::min(fewest, messages);
-    if (machines < Topology::kFewestClustered) continue;
+    if (machines < from.clusters) continue;
     for (int clusters = 2; clusters <= groups / 2; ++clusters) {
       const auto [between, more] = groupingOf(groups, clusters);
       const int clustered = inside + times * (between + more * (clusters - 1));
@@ -60,7 +60,7 @@ GroupBounds boundsOf(int group, int groups, int members) {
   return {group * members / groups, (group + 1) * members / groups};
 }
 
-Topology::Topology(const std::vector<Place>& places) {
+Topology::Topology(const std::vector<Place>& places, const GroupingFrom& from) {
   check(!places.empty(), ErrorKind::Configuration, "a group of 0 ranks: it needs at least one");
   std::unordered_map<std::string, int> machines;
   std::unordered_map<std::string, int> sites;
@@ -87,12 +87,14 @@ Topology::Topology(const std::vector<Place>& places) {
   clusterOf_.assign(machinesOf_.size(), 0);
   sitesOf_.assign(1, std::vector<int>(machinesOf_.size()));
   std::iota(sitesOf_.front().begin(), sitesOf_.front().end(), 0);
-  if (machinesOf_.size() == 1) groups_ = groupsOf(static_cast<int>(ranksOf_.size()));
+  if (machinesOf_.size() == 1) groups_ = groupsOf(this->machines(), from);
+  onlyInGroups_ = !groups_.empty() && this->machines() >= from.only;
 }
 
 Topology Topology::inGroups() const {
   Topology grouped = *this;
   grouped.groups_.clear();
+  grouped.onlyInGroups_ = false;
   const auto divide = [](int members, int groups, std::vector<int>& groupOf) {
     std::vector<std::vector<int>> membersOf(groups);
     groupOf.resize(members);

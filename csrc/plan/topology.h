@@ -5,9 +5,11 @@
 // order of summation, so it is the same on all ranks.
 // Many machines of a site stand in groups, and very many groups in clusters: what they sum to is summed group by group,
 // and cluster by cluster, whichever plan is taken, so that a plan may have levels for them (inGroups()) without another
-// result.
+// result. Of even more machines all plans of all calls have these levels: then a rank meets the ranks of its group, and
+// one or two of each other, instead of one of every machine, and needs no other connections.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,15 +20,21 @@ struct Place {
   std::string site;     // equal strings: the same site; a machine stands in one site
 };
 
+// From so many machines of one site on; tests have fewer.
+struct GroupingFrom {
+  static constexpr int kNever = std::numeric_limits<int>::max();
+  int groups = 8;      // of fewer, groups would save hardly a message
+  int clusters = 256;  // of fewer, the steps would take longer than the messages
+  int only = 65;       // all plans are in groups; of fewer, a rank can be connected to one of every machine
+};
+
 class Topology {
  public:
   static constexpr int kLevels = 4;  // machine, rail, site or group of machines, cluster of groups
   static constexpr int kSiteLevel = 2;
-  static constexpr int kFewestGrouped = 8;      // machines; of fewer, groups would save hardly a message
-  static constexpr int kFewestClustered = 256;  // machines; of fewer, the steps would take longer than the messages
 
   // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
-  explicit Topology(const std::vector<Place>& places);
+  explicit Topology(const std::vector<Place>& places, const GroupingFrom& from = {});
 
   int world() const { return static_cast<int>(machineOf_.size()); }
   int machines() const { return static_cast<int>(ranksOf_.size()); }
@@ -47,6 +55,7 @@ class Topology {
   // (boundsOf()). Empty where the machines are not grouped, without the clusters where there are none.
   const std::vector<int>& groups() const { return groups_; }
   Topology inGroups() const;  // the same ranks and machines, with groups and clusters in place of the one site
+  bool onlyInGroups() const { return onlyInGroups_; }  // as are the plans of all calls
 
   // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
   // staging even where a machine has one rank).
@@ -62,6 +71,7 @@ class Topology {
   std::vector<int> clusterOf_;             // by site
   std::vector<std::vector<int>> sitesOf_;  // by cluster
   std::vector<int> groups_;
+  bool onlyInGroups_ = false;
 };
 
 // The members of one of so many groups of so many members: from the first to before the last.

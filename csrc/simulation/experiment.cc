@@ -16,6 +16,7 @@ WorldSettings settingsOf(const Cluster& cluster) {
   return {.places = cluster.places,
           .planner = cluster.planner,
           .costs = cluster.costs,
+          .grouping = cluster.grouping,
           .movedBytes = cluster.weightedShards ? kToldBytes : 0,
           .sharedMemory = cluster.sharedMemory,
           .records = cluster.weightedShards,

@@ -15,6 +15,7 @@ struct Cluster {
   std::vector<Place> places;
   PlannerSettings planner;
   // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
+  GroupingFrom grouping = {};
   Costs costs = {};
   bool sharedMemory = false;                // the real exchange of level 0, on some hundred ranks at most
   bool weightedShards = false;              // as they are in a job where they are on; needs sharedMemory

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLastWord{2};  // after which the end of a channe
 
 World::World(const WorldSettings& settings)
     : costs_(settings.costs.core),
-      planner_(Topology(settings.places), settings.planner),
+      planner_(Topology(settings.places, settings.grouping), settings.planner),
       network_(events_, planner_.topology().machineOfEach(), settings.costs.network),
       post_{.events = events_,
             .network = network_,

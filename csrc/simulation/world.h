@@ -24,6 +24,7 @@ struct WorldSettings {
   PlannerSettings planner;
   // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
   Costs costs = {};
+  GroupingFrom grouping = {};
   EagerLimits limits = {};
   // The largest messages and slices whose bytes are moved. Of larger ones only time passes, and their memory is not
   // looked at.

@@ -16,8 +16,16 @@ namespace fairring::testing {
 namespace {
 
 const Machines kLayouts[] = {
-    {{1, 1}},           {{2, 2}, true},           {{1, 1, 1}}, {{3, 1}}, {{1, 3}, true}, {{2, 2, 2}, true}, {{1, 2}},
-    {{2, 2}, false, 2}, {{1, 1, 1, 2}, false, 2},
+    {{1, 1}},
+    {{2, 2}, true},
+    {{1, 1, 1}},
+    {{3, 1}},
+    {{1, 3}, true},
+    {{2, 2, 2}, true},
+    {{1, 2}},
+    {{2, 2}, false, 2},
+    {{1, 1, 1, 2}, false, 2},
+    {{2, 1, 2, 1}, true, 1, true},
 };
 
 // A message of that many seconds, in a network that is otherwise free or not.

@@ -121,7 +121,7 @@ class DeviceCluster {
       const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
       const SettingsOf& settings = [](int) { return DeviceRank::Settings{}; },
       std::vector<CostRow> rows = builtInRows("tcp"), WhoseRails whose = WhoseRails::TheLoops)
-      : planner(Topology(placesOf(machines)), {staging, slice, std::move(rows)}), random(seed) {
+      : planner(Topology(placesOf(machines), groupingOf(machines)), {staging, slice, std::move(rows)}), random(seed) {
     const Topology& topology = planner.topology();
     const auto anyRank = [&] { return static_cast<int>(random() % static_cast<unsigned>(topology.world())); };
     slow_ = {anyRank(), anyRank()};

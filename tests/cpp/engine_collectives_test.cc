@@ -29,7 +29,12 @@ const Machines kLayouts[] = {{{1}},
                              {{2, 2, 2, 2}, false, 2},
                              {{2, 1, 1}, true, 2},
                              {{1, 2, 3}, false, 3},
-                             {{1, 1, 1, 1, 1, 1, 1, 1}}};
+                             {{1, 1, 1, 1, 1, 1, 1, 1}},
+                             {{1, 1, 1, 1}, false, 1, true},
+                             {{2, 1, 2, 1}, true, 1, true},
+                             {{1, 2, 1, 1, 1, 2, 1}, false, 1, true},
+                             {{1, 1, 1, 1, 1, 1, 1, 1}, false, 1, true},
+                             {{1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1}, false, 1, true}};
 
 constexpr Pattern kPatterns[] = {Pattern::AllReduce, Pattern::Reduce,  Pattern::Broadcast, Pattern::ReduceScatter,
                                  Pattern::AllGather, Pattern::Scatter, Pattern::Gather,    Pattern::AllToAll};

@@ -24,7 +24,12 @@ struct Machines {
   std::vector<int> ranks;    // of each machine
   bool interleaved = false;  // ranks dealt to the machines in turn
   int sites = 1;             // machines in turn
+  bool inGroups = false;     // all plans are, from four machines on, and in clusters from eight on
 };
+
+inline GroupingFrom groupingOf(const Machines& machines) {
+  return machines.inGroups ? GroupingFrom{.groups = 4, .clusters = 8, .only = 4} : GroupingFrom{};
+}
 
 inline std::vector<Place> placesOf(const Machines& machines) {
   std::vector<Place> places;
@@ -94,7 +99,7 @@ class Cluster {
  public:
   Cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice, EagerLimits limits = {},
           std::vector<CostRow> rows = builtInRows("tcp"))
-      : planner(Topology(placesOf(machines)), {staging, slice, std::move(rows)}) {
+      : planner(Topology(placesOf(machines), groupingOf(machines)), {staging, slice, std::move(rows)}) {
     for (int r = 0; r < world(); ++r) ranks.push_back(std::make_unique<Rank>(planner, r, staging, network, limits));
     for (int r = 0; r < world(); ++r) {
       for (const int peer : planner.topology().ranksOf(planner.topology().machineOf(r))) {

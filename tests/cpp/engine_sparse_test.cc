@@ -134,8 +134,10 @@ INSTANTIATE_TEST_SUITE_P(Engine, Sparse,
                          ::testing::Values(Machines{{1}}, Machines{{3}}, Machines{{1, 1}}, Machines{{2, 2}},
                                            Machines{{1, 1, 1, 1}}, Machines{{2, 2, 2}}, Machines{{3, 1, 2, 2}, true},
                                            Machines{{1, 1, 1, 1, 1}, false, 2}, Machines{{2, 2, 2, 2}, true, 2},
-                                           Machines{{1, 3, 1, 1, 2, 1}, true, 4},
-                                           Machines{{1, 1, 1, 2, 1, 1, 1, 1, 1}}),
+                                           Machines{{1, 3, 1, 1, 2, 1}, true, 4}, Machines{{1, 1, 1, 2, 1, 1, 1, 1, 1}},
+                                           Machines{{2, 1, 2, 1}, true, 1, true},
+                                           Machines{{1, 1, 1, 2, 1, 1, 1}, false, 1, true},
+                                           Machines{{1, 1, 1, 1, 1, 1, 1, 1}, false, 1, true}),
                          [](const auto& info) { return "Layout" + std::to_string(info.index); });
 
 TEST_P(Sparse, RowsAreSummedWhoeverHasThem) {

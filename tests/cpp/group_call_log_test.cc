@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <limits>
 
 #include "base/fields.h"
@@ -141,6 +142,31 @@ TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
   middle.heard(2, right.beat());
   left.heard(1, middle.beat());
   EXPECT_FALSE(left.laggard());
+}
+
+TEST(PeerProgress, TheLaggardIsKnownAsFarAwayAsRanksPassItOnAndOldNewsEnd) {
+  const Loop loop;
+  constexpr int kRanks = 6;
+  CallLog callLogs[kRanks];  // in a row
+  std::deque<PeerProgress> ranks;
+  for (int r = 0; r < kRanks; ++r) ranks.emplace_back(r, callLogs[r], loop, 2);
+  for (int r = 0; r < kRanks; ++r) record(callLogs[r], r == kRanks - 1 ? 3 : 5);
+  const auto beatAll = [&] {
+    for (int r = 0; r + 1 < kRanks; ++r) {
+      ranks[r].heard(r + 1, ranks[r + 1].beat());
+      ranks[r + 1].heard(r, ranks[r].beat());
+    }
+  };
+  for (int beats = 0; beats < kRanks; ++beats) beatAll();
+  for (int r = 1; r < kRanks - 1; ++r) {
+    const auto laggard = ranks[r].laggard();
+    ASSERT_TRUE(laggard) << r;
+    EXPECT_EQ(laggard->rank, kRanks - 1);
+  }
+  EXPECT_FALSE(ranks[0].laggard()) << "five ways apart: two ranks pass on what its neighbour says";
+  record(callLogs[kRanks - 1], 2);
+  for (int beats = 0; beats < kRanks; ++beats) beatAll();
+  for (const PeerProgress& one : ranks) EXPECT_FALSE(one.laggard());
 }
 
 TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {

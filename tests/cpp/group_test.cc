@@ -127,6 +127,30 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
   }
 }
 
+// Of eight machines: pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube
+// have, and ranks 0 and 7 are three ways apart.
+constexpr GroupingFrom kCube{.groups = 4, .clusters = 8, .only = 4};
+const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
+
+TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
+  Job job(kEightMachines);
+  job.grouping = kCube;
+  job.heartbeatTimeout = milliseconds(400);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < 7; ++r)
+    done.push_back(job.allReduce(r, tensors[r], milliseconds(r == 0 ? 2'000 : 60'000)));
+  for (auto& one : done) {
+    const std::string text = one.get();
+    EXPECT_NE(text.find("rank 0 (host-of-a): Timed out"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 7 (host-of-h) has not made this call (number 2): its last was call 1, all_reduce of 100"),
+              std::string::npos)
+        << text;
+  }
+}
+
 // Makes a node like a stopped process: its threads do nothing any more, and its connections stay open.
 class Stopped {
  public:
@@ -154,6 +178,23 @@ TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
       EXPECT_NE(text.find(last + " has given rank"), std::string::npos) << text;
       EXPECT_NE(text.find("no sign of life for"), std::string::npos) << text;
     }
+  }
+}
+
+TEST(Group, InGroupsOfMachinesARankThatShowsNoSignOfLifeIsNamedToTheFurthest) {
+  Job job(kEightMachines);
+  job.grouping = kCube;
+  job.heartbeatTimeout = milliseconds(300);
+  job.joinAll();
+  allReduceEverywhere(job, 100);
+  const Stopped stopped(*job.nodes.back());
+  std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
+  std::vector<std::future<std::string>> done;
+  for (std::size_t r = 0; r < 7; ++r) done.push_back(job.allReduce(r, tensors[r]));
+  for (auto& one : done) {
+    const std::string text = one.get();
+    EXPECT_NE(text.find("rank 7 (host-of-h) has given rank"), std::string::npos) << text;
+    EXPECT_EQ(text.find("has given rank 0"), std::string::npos) << "they are not connected: " << text;
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace fairring {
 
-inline Topology onSites(const std::vector<std::vector<int>>& ranksOfMachinesOfSites) {
+inline Topology onSites(const std::vector<std::vector<int>>& ranksOfMachinesOfSites, const GroupingFrom& from = {}) {
   int largest = 0;
   for (const auto& site : ranksOfMachinesOfSites) largest = std::max(largest, *std::ranges::max_element(site));
   std::vector<Place> places;
@@ -23,9 +23,14 @@ inline Topology onSites(const std::vector<std::vector<int>>& ranksOfMachinesOfSi
       }
     }
   }
-  return Topology(places);
+  return Topology(places, from);
 }
 
-inline Topology onOneSite(const std::vector<int>& ranksOfMachines) { return onSites({ranksOfMachines}); }
+inline Topology onOneSite(const std::vector<int>& ranksOfMachines, const GroupingFrom& from = {}) {
+  return onSites({ranksOfMachines}, from);
+}
+
+// Groups from four machines on, which all plans take, and clusters from eight on.
+inline constexpr GroupingFrom kSmallGroups{.groups = 4, .clusters = 8, .only = 4};
 
 }  // namespace fairring

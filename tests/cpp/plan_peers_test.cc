@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/cost_rows.h"
+#include "plan/planner.h"
 #include "plan_machines.h"
 
 namespace fairring {
@@ -61,6 +63,57 @@ TEST(Peers, BetweenEqualSitesAreOneInEach) {
 TEST(Peers, OfALoneMachineAreOnAllOfTheOtherSitesMachines) {
   const Topology topology = onSites({{1, 1, 1}, {1}});  // ranks 0, 1, 2 and 3
   EXPECT_EQ(peersOf(topology, 3, {{}}), (std::set<int>{0, 1, 2}));
+}
+
+Planner plannerOf(const std::vector<int>& ranks, const GroupingFrom& from = {}) {
+  return {onOneSite(ranks, from), {50 << 20, 25 << 20, builtInRows("tcp", "tcp")}};
+}
+
+std::size_t mostPeers(const std::vector<int>& ranks) {
+  const Planner planner = plannerOf(ranks);
+  const int world = planner.topology().world();
+  std::size_t most = 0;
+  for (int rank = 0; rank < world; rank += std::max(1, world / 50)) most = std::max(most, planner.peersOf(rank).size());
+  return most;
+}
+
+TEST(Peers, OfARankOnAThousandMachinesAreFewerThan62) {
+  EXPECT_EQ(mostPeers(std::vector<int>(63, 8)), 62U);
+  EXPECT_EQ(mostPeers(std::vector<int>(256, 8)), 3U + 7 + 7);
+  EXPECT_EQ(mostPeers(std::vector<int>(1024, 8)), 7U + 7 + 15);
+  for (const std::size_t machines : {65U, 67U, 101U, 127U, 255U, 257U, 509U, 1000U, 1023U})
+    EXPECT_LE(mostPeers(std::vector<int>(machines, 1)), 62U) << machines << " machines";
+}
+
+// Of every plan that a planner may choose, by a walk over the rails of slices of many sizes.
+TEST(Peers, InGroupsAreAllWhomAnyPlanMeetsAndAreMutual) {
+  for (const std::vector<int>& ranks : {std::vector<int>(4, 2),
+                                        {1, 1, 1, 1, 1, 1, 1},
+                                        {2, 1, 2, 1, 2, 2},
+                                        std::vector<int>(8, 1),
+                                        std::vector<int>(12, 1),
+                                        {3, 3, 2, 3, 3, 3, 3, 3, 3}}) {
+    const Planner planner = plannerOf(ranks, kSmallGroups);
+    ASSERT_TRUE(planner.topology().onlyInGroups());
+    for (int rank = 0; rank < planner.topology().world(); ++rank) {
+      const std::set<int> peers = planner.peersOf(rank);
+      for (const int peer : peers) EXPECT_TRUE(planner.peersOf(peer).contains(rank)) << rank << " and " << peer;
+      const auto expectMet = [&](const Layout& layout) {
+        for (const int peer : metIn(layout, rank)) ASSERT_TRUE(peers.contains(peer)) << rank << " and " << peer;
+      };
+      for (const Forecast& one : planner.forecast(1 << 20)) {
+        for (std::uint64_t turn = 0; turn < planner.turns(one.plan); ++turn) {
+          for (const std::uint64_t elements : {1, 171, 4096, 99'991})
+            expectMet(planner.layoutOf(one.plan, rank, turn, elements, 4));
+        }
+      }
+      for (const Pattern pattern : {Pattern::Reduce, Pattern::Broadcast}) {
+        const Plan plan = planner.choose(pattern, 1 << 20).plan;
+        expectMet(planner.layoutOf(plan, rank, 0, 99'991, 4));
+      }
+      expectMet(planner.blocks().counts(planner.leveled(), rank));
+    }
+  }
 }
 
 TEST(Peers, ThereAreNoneOnOneMachine) { EXPECT_TRUE(peersOf(onOneSite({4}), 0, {{}}).empty()); }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -343,6 +344,9 @@ Forecast forecastOf(const Planner& planner, const Plan& plan, std::uint64_t byte
   return *found;
 }
 
+// Plans without groups too, of however many machines.
+constexpr GroupingFrom kBothWays{.only = GroupingFrom::kNever};
+
 TEST(GroupedRails, CarryTheBytesOfTwoShotInFarFewerMessages) {
   const Planner planner(onOneSite(std::vector<int>(64, 1)), settings(1024 * kMiB));
   const std::uint64_t bytes = 64 * 64 * 100;
@@ -364,7 +368,7 @@ TEST(GroupedRails, TakeTheTimeOfBothTheirLevelsAndTheRowOfTheRails) {
 }
 
 TEST(ClusteredRails, CarryTheBytesOfTwoShotInFewerMessagesStill) {
-  const Planner planner(onOneSite(std::vector<int>(1024, 1)), settings(1024 * kMiB));
+  const Planner planner(onOneSite(std::vector<int>(1024, 1), kBothWays), settings(1024 * kMiB));
   const std::uint64_t bytes = 64 * 1024 * 100;
   const Forecast flat = forecastOf(planner, kTwoShot, bytes);
   const Forecast clustered = forecastOf(planner, hierarchicalPlan({0, 1, 2, 3}, false), bytes);
@@ -386,13 +390,32 @@ TEST(GroupedRails, AreNoCandidateOfFewMachines) {
   EXPECT_EQ(planner.levels(), (std::vector<int>{0, 1}));
 }
 
+TEST(GroupedRails, AreTheOnlyOnesOfMoreThan64Machines) {
+  const auto levelsOf = [](const Plan& plan) {
+    std::set<int> levels;
+    for (const Step& step : plan) levels.insert(step.level);
+    return levels;
+  };
+  for (const auto& [machines, levels] :
+       std::vector<std::pair<int, std::set<int>>>{{64, {0, 1}}, {65, {0, 1, 2}}, {256, {0, 1, 2, 3}}}) {
+    const Planner planner(onOneSite(std::vector<int>(static_cast<std::size_t>(machines), 1)), settings());
+    for (const Pattern pattern : {Pattern::Reduce, Pattern::Broadcast, Pattern::ReduceScatter, Pattern::AllGather,
+                                  Pattern::Scatter, Pattern::Gather})
+      EXPECT_EQ(levelsOf(planner.choose(pattern, 4096).plan), levels) << machines;
+    EXPECT_EQ(levelsOf(planner.chooseAllToAll(64).plan), levels) << machines;
+    EXPECT_EQ(levelsOf(planner.chooseSparse(4096, 64).plan), levels) << machines;
+    const auto isFlat = [](const Forecast& one) { return one.plan.back().level == 0 && one.levels[2].messages == 0; };
+    EXPECT_EQ(std::ranges::any_of(planner.forecast(kMiB), isFlat), machines == 64);
+  }
+}
+
 // The ancestor's plan, one shard for every machine, loses its bandwidth to messages.
 TEST(GroupedRails, AndFewOwnersKeepTheBandwidthUpTo1024Machines) {
   PlannerSettings fast = settings();
   fast.rows = {{15e-6, 2e-6, 5e9, 8e9}, {30e-6, 20e-6, 12.5e9, 8e9}};
   const std::uint64_t bytes = 400 * kMiB;
   const auto seconds = [&](int machines, bool best) {
-    const Planner planner(onOneSite(std::vector<int>(machines, 8)), fast);
+    const Planner planner(onOneSite(std::vector<int>(machines, 8), kBothWays), fast);
     return best ? planner.forecast(bytes).front().seconds : forecastOf(planner, kTwoShot, bytes).seconds;
   };
   EXPECT_GT(seconds(1024, false), 5 * seconds(8, false));

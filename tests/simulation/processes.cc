@@ -122,6 +122,7 @@ std::shared_ptr<Member> Processes::open(int rank, const std::shared_ptr<GroupEnd
                                         GroupSettings settings, const std::vector<RankFacts>& facts) {
   settings.tuning.totalMemoryBytes = script_.stagingKiB << 10;
   settings.tuning.sliceBytes = script_.sliceKiB << 10;
+  settings.tuning.grouping = script_.grouping();
   settings.tuning.heartbeatTimeout = milliseconds(script_.heartbeatMs);
   for (Transport* transport : {&settings.transports.rail, &settings.transports.site})
     transport->lanes = static_cast<std::uint32_t>(std::max<std::uint64_t>(script_.lanes, 1));

@@ -29,6 +29,16 @@ std::vector<std::vector<int>> layouts() {
           {1, 1},    {3, 2, 1}, {2, 1, 1}};
 }
 
+std::vector<std::vector<int>> groupedLayouts() {
+  return {{1, 1, 1, 1},
+          {2, 2, 2, 2},
+          {2, 1, 2, 1},
+          {1, 1, 1, 1, 1, 1},
+          {1, 2, 1, 1},
+          {1, 1, 1, 1, 1, 1, 1},
+          {1, 1, 1, 1, 1, 1, 1, 1}};
+}
+
 template <class Names>
 std::optional<std::size_t> indexOf(const Names& names, const std::string& name) {
   const auto found = std::ranges::find(names, name);
@@ -159,7 +169,8 @@ void drawScene(std::mt19937_64& random, Script& script) {
 // The members of a group change, by deaths and by chance. Some processes are not members from the beginning.
 void drawRounds(std::mt19937_64& random, Script& script) {
   static const std::vector<std::vector<int>> kMachines{{2, 2, 2}, {3, 3}, {2, 2, 2, 2}, {1, 1, 1, 1, 1}, {4, 2}, {5}};
-  script.machines = kMachines[random() % kMachines.size()];
+  const auto machinesOf = script.grouped ? groupedLayouts() : kMachines;
+  script.machines = machinesOf[random() % machinesOf.size()];
   script.sites = 1;
   script.heartbeatMs = 200LL << (random() % 3);
   script.lanes = 1 + random() % 2;
@@ -239,6 +250,10 @@ std::optional<Script> fitted(Script script, std::vector<int> machines) {
 
 int Script::world() const { return std::accumulate(machines.begin(), machines.end(), 0); }
 
+GroupingFrom Script::grouping() const {
+  return grouped ? GroupingFrom{.groups = 4, .clusters = 8, .only = 4} : GroupingFrom{};
+}
+
 // Of members also what lasts for about as long as their heartbeats wait.
 bool Script::isFatal(const Fault& fault) const {
   switch (fault.kind) {
@@ -262,6 +277,7 @@ std::string Script::text() const {
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
       << " lanes=" << lanes << " weighted=" << weighted << " heartbeat=" << heartbeatMs;
+  if (grouped) out << " grouped=1";
   if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
@@ -286,8 +302,14 @@ Script drawn(std::uint64_t seed, Kind kind) {
   const auto worlds = layouts();
   script.machines = worlds[random() % worlds.size()];
   script.interleaved = random() % 4 == 0;
-  const auto machines = static_cast<int>(script.machines.size());
+  const auto machines = script.machines.size();
   if (machines > 2 && random() % 4 == 0) script.sites = 2;
+  if (std::mt19937_64 other(~seed); other() % 4 == 0) {
+    const auto grouped = groupedLayouts();
+    script.grouped = true;
+    script.machines = grouped[other() % grouped.size()];
+    script.sites = 1;
+  }
   script.sliceKiB = 8ULL << (random() % 3);
   script.stagingKiB = 256ULL << (random() % 2);
   script.eagerKiB = 1ULL << (random() % 4);
@@ -347,6 +369,8 @@ std::optional<Script> parsed(const std::string& text) {
       script.shrinks = number != 0;
     } else if (key == "sites") {
       script.sites = static_cast<int>(number);
+    } else if (key == "grouped") {
+      script.grouped = number != 0;
     } else if (key == "waits") {
       script.waits = number != 0;
     } else if (key == "weighted") {
@@ -396,6 +420,7 @@ std::vector<Script> shortened(const Script& script) {
   }
   if (script.interleaved) add([](Script& one) { one.interleaved = false; });
   if (script.sites > 1) add([](Script& one) { one.sites = 1; });
+  if (script.grouped) add([](Script& one) { one.grouped = false; });
   if (script.waits) add([](Script& one) { one.waits = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
   if (script.weighted) add([](Script& one) { one.weighted = false; });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "plan/topology.h"
 
 namespace fairring::testing {
 
@@ -36,6 +37,7 @@ struct Script {
   std::vector<int> machines;  // ranks of each
   bool interleaved = false;   // ranks dealt to the machines in turn
   int sites = 1;
+  bool grouped = false;  // all plans are in groups of machines, from four machines on, and in clusters from eight on
   std::uint64_t stagingKiB = 512;
   std::uint64_t sliceKiB = 16;
   std::uint64_t eagerKiB = 4;
@@ -51,6 +53,7 @@ struct Script {
   std::vector<Fault> faults;
 
   int world() const;
+  GroupingFrom grouping() const;
   bool isFatal(const Fault& fault) const;  // calls may end with an error because of it
   std::string text() const;
 };

@@ -49,7 +49,7 @@ std::vector<Place> placesOf(const Script& script) {
 // Some machines are slow for a few calls: the same in the eyes of all.
 std::function<RatesByPeer(int)> ratesOf(const Script& script) {
   const auto asked = std::make_shared<std::map<int, std::uint64_t>>();
-  const Topology topology(placesOf(script));
+  const Topology topology(placesOf(script), script.grouping());
   return [asked, topology, seed = script.seed](int rank) {
     const std::uint64_t period = (*asked)[rank]++ / 3;
     const auto rateOf = [&](int machine) {
@@ -70,6 +70,7 @@ simulation::WorldSettings settingsOf(const Script& script) {
   simulation::WorldSettings settings{
       .places = placesOf(script),
       .planner = {script.stagingKiB << 10, script.sliceKiB << 10, builtInRows("tcp", "tcp")}};
+  settings.grouping = script.grouping();
   settings.limits = {script.eagerKiB << 10, script.creditKiB << 10};
   settings.copiedBytes = script.copiedKiB << 10;
   settings.shuffle = script.seed;

@@ -304,5 +304,16 @@ TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
   EXPECT_EQ(outcome.mostConnections, 3U);
 }
 
+// A member connects to those that its planner names, and calls of all kinds use them all.
+TEST(Simulation, OnManyMachinesCallsUseTheFewConnectionsThatAJobHas) {
+  simulation::Experiment experiment = experimentOf(128, 1, 64ULL << 10, false);
+  const Planner planner(Topology(experiment.cluster.places), experiment.cluster.planner);
+  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather}) {
+    experiment.pattern = pattern;
+    EXPECT_EQ(simulation::carriedOut(experiment).mostConnections, planner.peersOf(0).size());
+  }
+  EXPECT_EQ(planner.peersOf(0).size(), 15U + 7);
+}
+
 }  // namespace
 }  // namespace fairring
