@@ -140,7 +140,8 @@ class Reconfigure(Job):
 class Torchrun(Job):
     def __init__(self, cluster: lab.Lab, compute_seconds: float) -> None:
         super().__init__(cluster, compute_seconds)
-        self._directory = Path(tempfile.mkdtemp())
+        self._temporary = tempfile.TemporaryDirectory()
+        self._directory = Path(self._temporary.name)
         self._lines = 0
         self.launch(SAFE, hold_store)
 

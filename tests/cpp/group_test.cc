@@ -2,9 +2,12 @@
 #include "group/group.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <numeric>
@@ -131,6 +134,29 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
 // have, and ranks 0 and 7 are three ways apart.
 constexpr GroupingFrom kCube{.groups = 4, .clusters = 8, .only = 4};
 const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
+
+std::ptrdiff_t openSockets() {
+  return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& entry) {
+    std::error_code gone;  // the descriptor of this very look
+    return std::filesystem::read_symlink(entry.path(), gone).string().starts_with("socket:");
+  });
+}
+
+// 6 groups of 11 machines: a rank meets 10 others of its group and one of each other group. Both ends are in this
+// process.
+TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection) {
+  rlimit files{};  // some systems allow 1024 where nobody asks for more
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  std::vector<std::string> machines;
+  for (int machine = 0; machine < 66; ++machine) machines.push_back(std::to_string(machine));
+  Job job(machines);
+  const std::ptrdiff_t before = openSockets();
+  job.joinAll();
+  allReduceEverywhere(job, 1000);
+  EXPECT_EQ(openSockets() - before, 66 * 15 * 2);
+}
 
 TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
   Job job(kEightMachines);
