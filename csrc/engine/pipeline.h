@@ -102,6 +102,7 @@ class Pipeline {
     // not known yet. Until then neither this part nor any behind it can be cut.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();
+    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
     std::deque<Placed> placed = {};                // of a call on a device
     bool isComplete = false;                       // likewise: these are its last ones
     std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
