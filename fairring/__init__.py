@@ -1,4 +1,4 @@
-"""Fairring: a process group for PyTorch whose all-reduce follows the hierarchy of the cluster.
+"""Fairring: a process group for PyTorch whose collectives follow the hierarchy of the cluster.
 
     torch.distributed.init_process_group("fairring")
 

@@ -44,6 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fairring", description="Hierarchical all-reduce for PyTorch.")
+    parser = argparse.ArgumentParser(prog="fairring", description="Hierarchical collectives for PyTorch.")
     add_subcommands(parser, "COMMAND", COMMANDS)
     return parser
