@@ -26,7 +26,7 @@ struct CUuserObject_st {
   std::atomic<unsigned> references;
 
   void release(unsigned count) {
-    if ((references -= count) > 0) return;
+    if (references.fetch_sub(count) > count) return;
     hostThread().isInHostFunction = true;  // it must not call CUDA
     destroy(data);
     hostThread().isInHostFunction = false;

@@ -147,7 +147,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   capture = event->capture.lock();
   if (devices.captures.contains(capture.get())) {
     if (stream->capture != nullptr && stream->capture != capture) return failed(cudaErrorStreamCaptureMerge);
-    stream->capture = capture;
+    stream->capture = std::move(capture);
     return cudaSuccess;
   }
   if (event->record == nullptr) return cudaSuccess;

@@ -23,10 +23,10 @@ void EngineRanks::strike(const Fault& fault) {
     case Fault::Kind::Lose:
     case Fault::Kind::Late:
     case Fault::Kind::Refuse:
-    case Fault::Kind::Stranger: return;  // there is no store here, no group that forms, and no listener
+    case Fault::Kind::Stranger:  // there is no store here, no group that forms, and no listener
     case Fault::Kind::Freeze:
     case Fault::Kind::Leap:
-    case Fault::Kind::Idle: return;  // no timer of the engine's own, and its first call is its user's
+    case Fault::Kind::Idle: return;  // nor any timer of the engine's own, and its first call is its user's
   }
 }
 
