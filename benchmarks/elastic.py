@@ -59,7 +59,7 @@ TIMEOUT = timedelta(seconds=60)
 PATIENCE = timedelta(seconds=5)  # of torchft: Gloo's members meet in a store of one of them, which may be dead
 PORT = 29400
 CHECKPOINT_STEPS = 20
-END_SECONDS = 90
+START_SECONDS, END_SECONDS = 300, 90
 VARIABLES = {"TP_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0", "TORCH_FR_BUFFER_SIZE": "0"}
 
 Steps = list[tuple[float, int, float]]  # when one was done, its number, its loss
@@ -84,7 +84,7 @@ class Job(ABC):
 
     @abstractmethod
     def end(self) -> list[Any]:
-        """Steps and digest of each rank; of none if that takes longer than END_SECONDS."""
+        """Steps and digest of each rank. Others' jobs: of none if that takes longer than END_SECONDS."""
 
     def kill(self, machine: int) -> None:
         """All that runs on the machine, but for the process that stands for it in the lab."""
@@ -337,8 +337,11 @@ def play(name: str, options: argparse.Namespace) -> Record:
         job = kinds.get(name, Reconfigure)(cluster, options.compute)
         for machine in range(MACHINES):
             job.start(machine)
-        while not job.steps:
+        until = time.monotonic() + START_SECONDS
+        while not job.steps and time.monotonic() < until:
             job.run(0.1)
+        if not job.steps:
+            raise RuntimeError(f"{name}: no step within {START_SECONDS} s; look at the output of its ranks")
         began = job.steps[0][0]
         load = os.getloadavg()[0]
         times = itertools.takewhile(lambda at: at < options.seconds, itertools.count(options.every, options.every))
@@ -361,7 +364,7 @@ def play(name: str, options: argparse.Namespace) -> Record:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", choices=["undisturbed", "reconfigure", "torchrun", "torchft"])
+    parser.add_argument("--job", required=True, choices=["undisturbed", "reconfigure", "torchrun", "torchft"])
     parser.add_argument("--seconds", type=float, default=100.0, help="of the job (%(default)s)")
     parser.add_argument("--every", type=float, default=16.0, help="seconds from kill to kill (%(default)s)")
     parser.add_argument("--away", type=float, default=2.0, help="seconds until another machine comes (%(default)s)")

@@ -187,7 +187,10 @@ def test_pattern_knows_the_result_and_sees_one_wrong_element(dtype: torch.dtype,
     result[60_000] += 1
     assert pattern.wrong(result, call=5) == 1
     assert pattern.wrong(result, call=6) > 0
-    assert pattern.wrong_copy(mine, world - 1, call=5) == 0
+    for rank in range(world):
+        pattern.fill_copy(mine, rank, call=5)
+        assert pattern.wrong_copy(mine, rank, call=5) == 0
+        assert all(pattern.wrong_copy(mine, other, call=5) == len(mine) for other in range(world) if other != rank)
     mine[60_000] += 1
     assert pattern.wrong_copy(mine, world - 1, call=5) == 1
 

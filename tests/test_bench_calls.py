@@ -33,7 +33,7 @@ def wrong_before_the_call(_rank: int) -> dict[str, int]:
         call.prepare(3)
         return call.wrong(3)
 
-    found = {name: torch.tensor(wrong(make(course(name, 4096)))) for name, make in CALLS.items()}
+    found = {name: torch.tensor(wrong(make(course(name, 6000)))) for name, make in CALLS.items()}
     for wrong_elements in found.values():
         dist.all_reduce(wrong_elements)
     return {name: int(wrong_elements) for name, wrong_elements in found.items()}
@@ -43,7 +43,7 @@ def test_every_collective_can_be_called() -> None:
     assert list(CALLS) == list(COLLECTIVES)
 
 
-@pytest.mark.parametrize("size_bytes", [4, 5000])
+@pytest.mark.parametrize("size_bytes", [12, 6000])
 def test_no_element_of_a_right_result_is_wrong(three: Ranks, size_bytes: int) -> None:
     assert three.run(wrong_by_backend, size_bytes)[0] == {name: [0, 0] for name in CALLS}
 

@@ -9,9 +9,8 @@ from fairring.lab import run
 
 pytest.importorskip("torch.distributed.debug._frontend", reason="PyTorch 2.15 brings the debug server")
 
-pytestmark = needs_namespaces
 
-
+@needs_namespaces
 def test_the_page_tells_what_all_ranks_have_seen() -> None:
     result = run(program("debug_page"), [2], timeout=280)
     assert result.exit_code == 0, result.output

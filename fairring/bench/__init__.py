@@ -1,1 +1,1 @@
-"""`fairring bench`: the time of all-reduces, DDP steps and init, beside other backends in the same run."""
+"""`fairring bench`: the time of collectives, DDP steps and init, beside other backends in the same run."""

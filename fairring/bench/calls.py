@@ -40,6 +40,8 @@ class Course:
 class Call(ABC):
     """One call with its tensors: `whole` stands for all ranks, in blocks; `block` is of one rank."""
 
+    moves = False  # and reduces nothing
+
     def __init__(self, course: Course) -> None:
         self.rank, self.world, self.op = dist.get_rank(), dist.get_world_size(), OPS[course.op]
         self.pattern = Pattern(course.dtype, self.world, course.op)
@@ -62,7 +64,8 @@ class Call(ABC):
         """The number of wrong elements of this rank's result."""
 
     def fill(self, tensor: Tensor, turn: int) -> None:
-        self.pattern.fill(tensor, self.rank, turn)
+        fill = self.pattern.fill_copy if self.moves else self.pattern.fill
+        fill(tensor, self.rank, turn)
 
 
 class AllReduce(Call):
@@ -85,6 +88,8 @@ class Reduce(AllReduce):
 
 
 class Broadcast(AllReduce):
+    moves = True
+
     def start(self, group: Any, asynchronous: bool) -> Any:
         return dist.broadcast(self.whole, ROOT, group, asynchronous)
 
@@ -93,15 +98,11 @@ class Broadcast(AllReduce):
 
 
 class Blockwise(Call):
-    """Blocks have at least one element. The values of the block for rank r are those of turn + r."""
+    """The size is a whole number of blocks. The values of the block for rank r are those of turn + r."""
 
     @cached_property
     def block(self) -> Tensor:
-        return torch.zeros(max(1, self._elements // self.world), dtype=self._dtype)
-
-    @cached_property
-    def whole(self) -> Tensor:
-        return torch.zeros(len(self.block) * self.world, dtype=self._dtype)
+        return torch.zeros(self._elements // self.world, dtype=self._dtype)
 
     def blocks(self) -> list[Tensor]:
         return list(self.whole.chunk(self.world))
@@ -124,6 +125,8 @@ class ReduceScatter(Blockwise):
 
 
 class Scatter(ReduceScatter):
+    moves = True
+
     def start(self, group: Any, asynchronous: bool) -> Any:
         return dist.scatter(self.block, self.blocks() if self.rank == ROOT else None, ROOT, group, asynchronous)
 
@@ -132,6 +135,8 @@ class Scatter(ReduceScatter):
 
 
 class AllGather(Blockwise):
+    moves = True
+
     def prepare(self, turn: int) -> None:
         self.fill(self.block, turn)
         self.whole.zero_()
@@ -172,6 +177,8 @@ class AllToAll(AllGather):
 
 class SendRecv(Call):
     """From rank 0 to the last rank and back."""
+
+    moves = True
 
     @cached_property
     def received(self) -> Tensor:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fairring.bench import launch, options
-from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
 from fairring.bench.workload import Report, print_heading
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
 
     written = Report(arguments, job)
     racers = [Racer(contestant) for contestant in chosen.contestants]
-    courses = _courses(chosen)
+    courses = _courses(chosen, job.place.world)
     mpi = prepare(chosen.mpirun, courses[0], job) if chosen.mpirun else None
     rounds = sum(course.warm_up + course.rounds for course in courses)
     with reporting(job.is_first, rounds) as report:
@@ -71,7 +71,7 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
     return 1 if any(row.wrong for row in rows) else 0
 
 
-def _courses(chosen: options.Options) -> list[Course]:
+def _courses(chosen: options.Options, world: int) -> list[Course]:
     import torch
 
     from fairring.bench.calls import Course
@@ -87,8 +87,16 @@ def _courses(chosen: options.Options) -> list[Course]:
             chosen.check,
             chosen.goes_in_a_row(size),
         )
-        for size in chosen.sizes
+        for size in dict.fromkeys(_in_blocks(size, chosen, world) for size in chosen.sizes)
     ]
+
+
+def _in_blocks(size_bytes: int, chosen: options.Options, world: int) -> int:
+    """Rounded to whole elements of every rank's block, at least one."""
+    if not COLLECTIVES[chosen.collective].blockwise:
+        return size_bytes
+    step = options.ITEM_BYTES[chosen.dtype] * world
+    return max(step, size_bytes // step * step)
 
 
 def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, report: Reporter) -> list[Sample]:
@@ -142,7 +150,8 @@ def _show(collective: str, facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.table import COSTS, TIMES, console, make_table
 
     out = console()
-    what = f"{facts['op']} of {facts['dtype']}" if facts["op"] else f"{collective} of {facts['dtype']}"
-    print_heading(out, facts, f"{what}, {facts['in_flight']} in flight")
+    op = f" ({facts['op']})" if facts["op"] else ""
+    dtype = "" if collective == BARRIER else f" of {facts['dtype']}"
+    print_heading(out, facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
     out.print(make_table("Time of the slowest rank", TIMES, rows))
     out.print(make_table("Cost of one go, busiest rank (CPU: all ranks)", COSTS, rows))

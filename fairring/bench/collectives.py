@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-ALL_REDUCE, BARRIER = "all-reduce", "barrier"
+ALL_REDUCE, SEND_RECV, BARRIER = "all-reduce", "send-recv", "barrier"
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,16 @@ class Collective:
     """link_share: bytes that cross the network of the busiest machine in its busier direction, for each byte of the
     size, by the ranks of each machine; the same between sites. Machines sum, or send once, what their ranks share.
 
-    bus_factor: bus bandwidth / (size/t), by the number of ranks. Source: nccl-tests doc/PERFORMANCE.md.
-    reduces: it takes an op. fills: it writes as many bytes on every rank as the size has.
+    bus_factor: bus bandwidth / (size/t), by the number of ranks. Sources: nccl-tests doc/PERFORMANCE.md, src/gather.cu;
+    the ping-pong is ours. reduces: it takes an op. fills: it writes as many bytes on every rank as the size has.
+    blockwise: the size is that of a block of at least one element for each rank.
     """
 
     link_share: Callable[[Sequence[int]], float]
     bus_factor: Callable[[int], float]
     reduces: bool = False
     fills: bool = False
+    blockwise: bool = False
 
 
 def _others(members: int) -> float:
@@ -49,13 +51,13 @@ def _blocks_of_others(ranks: Sequence[int]) -> float:
 
 COLLECTIVES = {
     ALL_REDUCE: Collective(_summed_and_back, lambda ranks: 2 * _others(ranks), reduces=True, fills=True),
-    "reduce-scatter": Collective(_every_block_once, _others, reduces=True),
-    "all-gather": Collective(_every_block_once, _others, fills=True),
-    "all-to-all": Collective(_every_pair, _others, fills=True),
+    "reduce-scatter": Collective(_every_block_once, _others, reduces=True, blockwise=True),
+    "all-gather": Collective(_every_block_once, _others, fills=True, blockwise=True),
+    "all-to-all": Collective(_every_pair, _others, fills=True, blockwise=True),
     "broadcast": Collective(lambda _: 1.0, lambda _: 1.0),
     "reduce": Collective(lambda _: 1.0, lambda _: 1.0, reduces=True),
-    "gather": Collective(_blocks_of_others, _others),
-    "scatter": Collective(_blocks_of_others, _others),
-    "send-recv": Collective(lambda _: 2.0, lambda _: 2.0),  # to the last rank, and back
+    "gather": Collective(_blocks_of_others, _others, blockwise=True),
+    "scatter": Collective(_blocks_of_others, _others, blockwise=True),
+    SEND_RECV: Collective(lambda _: 2.0, lambda _: 2.0),  # to the last rank, and back
     BARRIER: Collective(lambda _: 0.0, lambda _: 0.0),
 }

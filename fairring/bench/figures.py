@@ -151,7 +151,7 @@ def _level(axes: Any, y: float, text: str) -> None:
 
 def _by_size(axes: Any) -> None:
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("tensor of one rank")
+    axes.set_xlabel("size")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=9))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
 

@@ -58,7 +58,7 @@ def joined() -> Iterator[Job]:
     """Raises PlacementError if this process is no rank, ValueError if it is the only one."""
     place = Placement.from_environment()
     if place.world < 2:
-        raise ValueError("WORLD_SIZE=1: an all-reduce of one rank moves nothing; start 2 or more")
+        raise ValueError("WORLD_SIZE=1: a collective of one rank moves nothing; start 2 or more")
     dist.init_process_group("gloo")
     try:
         places: list[Placement] = [place] * place.world

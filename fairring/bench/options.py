@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES, SEND_RECV
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
 from fairring.bench.sizes import size_list, size_range
 from fairring.bench.workload import add_options, refuse_less
@@ -98,6 +98,10 @@ def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
     for name, of in (("sweep", arguments.sweep), ("mpi", arguments.mpi)):
         if of is not None and arguments.subcommand != ALL_REDUCE:
             raise ValueError(f"--{name} measures {ALL_REDUCE} alone, not {arguments.subcommand}")
+    if arguments.in_flight not in (None, 1) and arguments.subcommand == SEND_RECV:
+        raise ValueError(f"--in-flight {arguments.in_flight}: {SEND_RECV} is one message at a time")
+    if arguments.sizes and arguments.subcommand == BARRIER:
+        raise ValueError(f"--sizes {arguments.sizes}: a {BARRIER} has no size")
     if arguments.op != OPS[0] and not COLLECTIVES[arguments.subcommand].reduces:
         raise ValueError(f"--op {arguments.op}: {arguments.subcommand} reduces nothing")
 

@@ -18,6 +18,7 @@ EXACT_UP_TO = {
     torch.int64: 1 << 62,
 }
 PERIODS = (13, 11, 7, 5, 3, 2)
+COPY_PERIOD, COPY_STEP = 251, 31  # the largest prime below 256, up to which all dtypes are exact; apart by rank
 REPEATS = 4096  # periods in one row, so that filling and comparing run at the memory's speed
 
 
@@ -46,10 +47,20 @@ class Pattern:
         row = self._expected(call).repeat(REPEATS)
         return sum(int(self._differs(part, row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
 
+    def fill_copy(self, tensor: Tensor, rank: int, call: int) -> None:
+        """Puts values into a flat tensor that is only moved. They differ from those of up to 250 other ranks."""
+        row = self._copied(rank, call)
+        for part in _rows(tensor, len(row)):
+            part.copy_(row[: part.shape[-1]])
+
     def wrong_copy(self, tensor: Tensor, rank: int, call: int) -> int:
-        """The number of elements that are not that rank's contribution to this call."""
-        row = self._values(rank, call).to(self._dtype).repeat(REPEATS)
+        """The number of elements that are not those that this rank filled in for this call."""
+        row = self._copied(rank, call)
         return sum(int((part != row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
+
+    def _copied(self, rank: int, call: int) -> Tensor:
+        values = (torch.arange(COPY_PERIOD) + COPY_STEP * rank + call) % COPY_PERIOD
+        return values.to(self._dtype).repeat(REPEATS)
 
     def _values(self, rank: int, call: int) -> Tensor:
         return (torch.arange(self._period) + 3 * rank + call) % self._period

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
 
 Result = dict[str, Any]  # as results.read() returns it
 Row = dict[str, Any]
@@ -24,7 +24,9 @@ class Line:
 
 
 def of_collectives(results: Sequence[Result]) -> list[Result]:
-    return [one for one in results if one["benchmark"] in COLLECTIVES and not one["conditions"]["sweep"]]
+    """Without barriers, which have no size."""
+    drawn = COLLECTIVES.keys() - {BARRIER}
+    return [one for one in results if one["benchmark"] in drawn and not one["conditions"]["sweep"]]
 
 
 def layouts(results: Sequence[Result]) -> list[str]:
@@ -33,8 +35,12 @@ def layouts(results: Sequence[Result]) -> list[str]:
 
 
 def _layout(result: Result) -> str:
-    layout, benchmark = str(result["conditions"]["layout"]), result["benchmark"]
-    return f"{benchmark}, {layout}" if benchmark in COLLECTIVES and benchmark != ALL_REDUCE else layout
+    return _with_collective(result, str(result["conditions"]["layout"]))
+
+
+def _with_collective(result: Result, text: str) -> str:
+    benchmark = result["benchmark"]
+    return f"{benchmark}, {text}" if benchmark in COLLECTIVES and benchmark != ALL_REDUCE else text
 
 
 def machines(result: Result) -> int:
@@ -73,7 +79,7 @@ def by_machines(results: Sequence[Result]) -> Lines:
     """MB/s by machines, for the largest common size; empty if all have as many."""
     several = len({machines(one) for one in results}) > 1
     chosen = _at_common_size(results)
-    return _lines(chosen, lambda one, _: machines(one), _bandwidth, _ranks_of_a_machine) if several else {}
+    return _lines(chosen, lambda one, _: machines(one), _bandwidth, _kind_of_machines) if several else {}
 
 
 def by_slices_in_flight(results: Sequence[Result]) -> tuple[Lines, float | None]:
@@ -101,9 +107,9 @@ def _at_common_size(results: Sequence[Result]) -> list[Result]:
     return [{**one, "rows": [row for row in one["rows"] if row["size_bytes"] == size]} for one in results]
 
 
-def _ranks_of_a_machine(result: Result) -> str:
+def _kind_of_machines(result: Result) -> str:
     counts = result["conditions"]["ranks_of_machines"]
-    return f"{counts[0]} ranks each" if len(set(counts)) == 1 else "unequal machines"
+    return _with_collective(result, f"{counts[0]} ranks each" if len(set(counts)) == 1 else "unequal machines")
 
 
 def _bandwidth(row: Row) -> tuple[float, float] | None:
