@@ -93,3 +93,30 @@ def test_a_title_that_is_cut_within_a_letter_is_read(tmp_path) -> None:
         (tmp_path / f"0-rank{rank}.json").write_bytes(text.encode().replace(b"\\u00e9", b"\xc3"))
     assert trace("explain", str(tmp_path)) == 0
     assert trace("merge", str(tmp_path), "-o", str(tmp_path / "job.json")) == 0
+
+
+def test_traces_that_a_larger_job_has_left_are_passed_over(tmp_path, capsys) -> None:
+    write(tmp_path, *(written(rank) for rank in range(4)), written(5, world=6, unix_ns=10**17, weights=[]))
+    assert trace("explain", str(tmp_path)) == 0
+    assert "Group 0, 4 ranks: " in capsys.readouterr().out
+    assert trace("merge", str(tmp_path), "-o", str(tmp_path / "job.json")) == 0
+    events = json.loads((tmp_path / "job.json").read_text())["traceEvents"]
+    assert len(events) == 4 * len(written(0)["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"rank": 9}, "rank 9 of 4"),
+        ({"seen": [{"by": 0, "rank": 99}]}, "rank 99 of 4"),
+        ({"missing": [4]}, "rank 4 of 4"),
+        ({"weights": [0, 0]}, "weights (0, 0) of 2 machines"),
+        ({"weights": [1, 2, 3]}, "weights (1, 2, 3) of 2 machines"),
+        ({"hosts": []}, "4 machines and 0 hosts"),
+        ({"now_ns": 10**400}, "OverflowError"),
+    ],
+)
+def test_traces_with_what_is_not_in_the_group_are_refused(tmp_path, capsys, other, text) -> None:
+    write(tmp_path, {**written(0), "otherData": {**written(0)["otherData"], **other}})
+    assert trace("explain", str(tmp_path)) == 1
+    assert text in capsys.readouterr().err

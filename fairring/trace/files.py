@@ -27,13 +27,34 @@ MICRO = 1e-6
 def parse(text: str, source: str = "a trace") -> RankTrace:
     """Raises TraceError if the text is no trace of one rank."""
     try:
-        return _from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        trace = _from_json(json.loads(text))
+        _refuse_misfits(trace)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise TraceError(f"{source} is no trace of a rank of Fairring's ({type(error).__name__}: {error})") from error
+    return trace
+
+
+def _refuse_misfits(trace: RankTrace) -> None:
+    """Raises ValueError for ranks and machines that are not in the group."""
+    world = len(trace.machines)
+    if len(trace.hosts) != world:
+        raise ValueError(f"{world} machines and {len(trace.hosts)} hosts")
+    moved = [one.peer for one in trace.sends] + [one.peer for one in trace.receives]
+    waited = [one.peer for one in trace.steps] + [one.peer for one in trace.messages]
+    seen = [rank for one in trace.seen for rank in (one.by, one.rank)]
+    for rank in (trace.rank, *trace.leads, *trace.packets, *trace.missing, *trace.absent, *seen, *moved, *waited):
+        if rank is not None and rank not in range(world):
+            raise ValueError(f"rank {rank} of {world}")
+    if trace.weights and (len(trace.weights) != len(set(trace.machines)) or not sum(trace.weights) > 0):
+        raise ValueError(f"weights {trace.weights} of {len(set(trace.machines))} machines")
 
 
 def load(directory: Path) -> dict[str, list[RankTrace]]:
-    """All traces of a directory, by group, each in the order of ranks. Raises TraceError if there is none."""
+    """All traces of a directory, by group, each in the order of ranks. Raises TraceError if there is none.
+
+    Traces that an earlier job, or the group before its members changed, has left there are passed over: those whose
+    number of ranks is not that of the newest trace.
+    """
     groups: dict[str, list[RankTrace]] = defaultdict(list)
     for path in sorted(directory.glob("*-rank*.json")):
         one = parse(path.read_text(errors="replace"), str(path))
@@ -43,7 +64,14 @@ def load(directory: Path) -> dict[str, list[RankTrace]]:
             f"{directory} has no trace; run the job with FAIRRING_TRACE={directory}: ranks write theirs when a group "
             "ends, and when `fairring why` asks for them"
         )
-    return {name: sorted(ranks, key=lambda one: one.rank) for name, ranks in groups.items()}
+    return {name: of_newest(ranks) for name, ranks in groups.items()}
+
+
+def of_newest(traces: Iterable[RankTrace]) -> list[RankTrace]:
+    """Those of the newest one's number of ranks, in the order of ranks."""
+    ranks = sorted(traces, key=lambda one: one.rank)
+    newest = max(ranks, key=lambda one: one.unix_now)
+    return [one for one in ranks if len(one.machines) == len(newest.machines)]
 
 
 def largest(groups: dict[str, list[RankTrace]], name: str | None) -> list[RankTrace]:
