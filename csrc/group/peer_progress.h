@@ -1,10 +1,9 @@
-// The progress that ranks tell each other with every heartbeat: how many calls each has made, their hash, which of its
-// neighbours is furthest behind, and which has been silent for longest. So ranks whose calls differ learn it without
-// exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though it may not be its
-// own neighbour. Where ranks are further than two ways apart, since all plans are in groups of machines, they pass that
-// on. A beat says too what its rank's clock showed: a trace of several machines needs one clock
-// (fairring/trace/clock.py).
-// Any thread: heartbeats leave from another thread than that of the slices.
+// The progress that ranks tell each other with every heartbeat: how many calls each has made, their hash, which rank
+// that it knows of is furthest behind, and which neighbour has been silent for longest. So ranks whose calls differ
+// learn it without exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though
+// it may not be its own neighbour. Where ranks are further than two ways apart, since all plans are in groups of
+// machines, they pass that on. A beat says too what its rank's clock showed: a trace of several machines needs one
+// clock (fairring/trace/clock.py). Any thread: heartbeats leave from another thread than that of the slices.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 //
 // All of this is cut as fractions of the slice, in units that products of small numbers divide, and only then brought
 // down to grains. So cuts that are equal as fractions are equal in a slice of any size, and ranks that share a rail of
-// some slice shares one of the fractions too: peers.h needs no size.
+// some slice share one of the fractions too: peers.h needs no size.
 #pragma once
 
 #include <cstddef>

@@ -317,13 +317,14 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
   for (const Step& step : candidate.plan) {
     const int network = networkOf(candidate, step.level);
     const CostRow& row = settings_.rows[network];
-    levels[network].slowest += secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
+    const double slowest = secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
+    levels[network].slowest += slowest;
     const StepWork mean = busiest(candidate.loads, step, sliceBytes, row, meanWorkOf);
     levels[network].throughput += secondsOf(mean, row);
     if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(mean, row, network);
     if (step.verb == Verb::Relay) {
       const int owners = mostOwners(topologyOf(candidate.grouped), step.level);
-      levels[network].passedOn = levels[network].slowest * (hopsOf(step, owners) - 1);
+      levels[network].passedOn = slowest * (hopsOf(step, owners) - 1);
     }
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }

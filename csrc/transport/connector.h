@@ -30,7 +30,7 @@ struct ConnectionSpec {
 class Connector {
  public:
   struct Events {
-    std::function<void(AuthenticatedConnection)> linked;  // once; for a lane again if it was made anew
+    std::function<void(AuthenticatedConnection)> linked;  // once; again if it was made anew
     std::function<void(int peer, const Error&)> failed;   // of kind Configuration: a certificate, on either side
   };
 

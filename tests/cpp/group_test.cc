@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <future>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <regex>
 #include <string>
+#include <thread>
 
 #include "base/fields.h"
 #include "deaf_listener.h"
@@ -147,6 +149,7 @@ std::ptrdiff_t openSockets() {
 TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection) {
   rlimit files{};  // some systems allow 1024 where nobody asks for more
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < 4096) GTEST_SKIP() << "at most " << files.rlim_max << " files";
   files.rlim_cur = files.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   std::vector<std::string> machines;
@@ -155,19 +158,22 @@ TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection)
   const std::ptrdiff_t before = openSockets();
   job.joinAll();
   allReduceEverywhere(job, 1000);
+  // On a slow machine ranks have probed listeners, and the last of these connections may be about to end.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (openSockets() - before != 66 * 15 * 2 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   EXPECT_EQ(openSockets() - before, 66 * 15 * 2);
 }
 
 TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
   Job job(kEightMachines);
   job.grouping = kCube;
-  job.heartbeatTimeout = milliseconds(400);
+  job.heartbeatTimeout = milliseconds(1'000);
   job.joinAll();
   allReduceEverywhere(job, 100);
   std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
   std::vector<std::future<std::string>> done;
   for (std::size_t r = 0; r < 7; ++r)
-    done.push_back(job.allReduce(r, tensors[r], milliseconds(r == 0 ? 2'000 : 60'000)));
+    done.push_back(job.allReduce(r, tensors[r], milliseconds(r == 0 ? 5'000 : 60'000)));
   for (auto& one : done) {
     const std::string text = one.get();
     EXPECT_NE(text.find("rank 0 (host-of-a): Timed out"), std::string::npos) << text;
@@ -210,7 +216,7 @@ TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
 TEST(Group, InGroupsOfMachinesARankThatShowsNoSignOfLifeIsNamedToTheFurthest) {
   Job job(kEightMachines);
   job.grouping = kCube;
-  job.heartbeatTimeout = milliseconds(300);
+  job.heartbeatTimeout = milliseconds(1'000);
   job.joinAll();
   allReduceEverywhere(job, 100);
   const Stopped stopped(*job.nodes.back());
