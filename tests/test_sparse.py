@@ -97,5 +97,6 @@ def test_the_example_has_the_same_losses_with_dense_gradients_and_on_gloo(tmp_pa
     fused, apart, dense, stock = reports
     assert [one["gradients"] for one in reports] == ["sparse, fused", "sparse", "dense", "sparse, fused"]
     assert fused["losses"][-1] < fused["losses"][0]
-    for other in (apart, dense, stock):
+    for other in (apart, stock):
         assert other["losses"] == fused["losses"]  # of two ranks: whoever adds, there is one sum
+    assert dense["losses"] == pytest.approx(fused["losses"], rel=1e-6)  # a rank adds its own rows in another order
