@@ -18,6 +18,7 @@ struct Settings {
   bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT: so does the first launch of a kernel
   std::string keptOff;          // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
   bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
+  std::string launches;         // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
 };
 
 const Settings& settings();
