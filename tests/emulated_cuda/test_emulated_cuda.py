@@ -160,6 +160,19 @@ def _call_from_a_stream(_rank: int) -> None:
     torch.cuda.synchronize()
 
 
+class Dim3(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
+
+
+def _launch_an_unknown_kernel(_rank: int) -> None:
+    """As the code of a CUDA compiler does, for a kernel of the program's own."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+    kernel = ctypes.create_string_buffer(1)
+    nothing = [None] * 5
+    getattr(runtime, "__cudaRegisterFunction")(None, kernel, None, b"_Z9strangersPfi", -1, *nothing)
+    runtime.cudaLaunchKernel(kernel, Dim3(1, 1, 1), Dim3(1, 1, 1), None, ctypes.c_size_t(0), None)
+
+
 def _call_from_a_thread_that_is_kept_off(_rank: int) -> None:
     set_name = 15  # of prctl
     ctypes.CDLL(None).prctl(set_name, KEPT_OFF.encode())
@@ -173,6 +186,7 @@ def _call_from_a_thread_that_is_kept_off(_rank: int) -> None:
         (_touch, -11, ""),
         (_copy_too_much, -6, "a copy's source goes over 64 bytes"),
         (_call_from_a_stream, -6, "cudaStreamQuery was called by a function that a stream calls"),
+        (_launch_an_unknown_kernel, -6, "no emulation of the kernel strangers(float*, int)"),
     ],
 )
 def test_what_cuda_forbids_ends_the_process(
