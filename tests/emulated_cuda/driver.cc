@@ -135,6 +135,7 @@ CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) 
   if (!emulated::mayCall("cuStreamWriteValue")) return CUDA_ERROR_NOT_INITIALIZED;
   if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWriteValue");
+  if (emulated::isLeftOut(emulated::Omission::WriteValue, __builtin_return_address(0))) return CUDA_SUCCESS;
   const auto write = [=] { word.store(value, std::memory_order_release); };
   if (emulated::isLeftOut(emulated::Omission::WriteValueOrder, __builtin_return_address(0))) {
     write();

@@ -56,6 +56,8 @@ Omitted readOmitted() {
   parts >> omitted.index >> colon >> omitted.period;
   if (kind == "stream_wait_event") omitted.kind = Omission::StreamWaitEvent;
   if (kind == "wait_value") omitted.kind = Omission::WaitValue;
+  if (kind == "write_value") omitted.kind = Omission::WriteValue;
+  if (kind == "kernel") omitted.kind = Omission::Kernel;
   if (kind == "write_value_order") omitted.kind = Omission::WriteValueOrder;
   if (kind == "host_function_order") omitted.kind = Omission::HostFunctionOrder;
   if (!parts || omitted.kind == Omission::None || omitted.period < 1)
