@@ -7,6 +7,7 @@ hosts, so each gets a host id of its own, and NCCL speaks over sockets between t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import emulated_devices
 import torch
@@ -24,9 +25,10 @@ LAYOUTS = {  # each rank's machine
     "2+1+1": ["a", "a", "b", "c"],
     "3+1+2": ["a", "a", "a", "b", "c", "c"],
 }
+_LOOP = "fairring loop"
 # On emulated devices, which end the process where the loop calls CUDA.
 _EMULATED = {
-    "EMULATED_CUDA_KEEP_OFF": "fairring loop",
+    "EMULATED_CUDA_KEEP_OFF": _LOOP,
     "FAIRRING_SLICE_SIZE": "1MiB",
     "FAIRRING_TOTAL_MEMORY": "4MiB",
 }
@@ -42,6 +44,8 @@ def start(
     """As `machines`, with a default group. of_last: variables of the last rank besides."""
     ranks = machines(layout, timeout_seconds, environment, of_last)
     ranks.init(backend, timeout_seconds)
+    if backend == "fairring":
+        assert all(ranks.run(_has_loop)), f"no thread is named {_LOOP}, so nothing would be kept off CUDA"
     return ranks
 
 
@@ -69,3 +73,7 @@ def machines(
 def _take_device(rank: int) -> None:
     hardware_queues.raise_their_number()  # the process that ranks were forked from had not been told to use CUDA
     torch.cuda.set_device(rank % torch.cuda.device_count())
+
+
+def _has_loop(_rank: int) -> bool:
+    return any(thread.read_text().strip() == _LOOP for thread in Path("/proc/self/task").glob("*/comm"))

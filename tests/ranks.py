@@ -28,7 +28,7 @@ import forked
 import torch
 import torch.distributed as dist
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = int(os.environ.get("RANKS_TIMEOUT_SECONDS", "120"))
 _STACKS_SECONDS = 3  # for a rank to write more of its stacks
 _ATTEND_SECONDS = 0.02  # between two checks of the ranks that have not come back
 

@@ -29,7 +29,7 @@ using Word = Accelerator::Word;
 using TrialClock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTrial{5};         // for a rank's own device, and for the sums
-constexpr std::chrono::seconds kTrialMaking{60};  // for communicators and connections
+constexpr std::chrono::seconds kTrialMaking{60};  // for communicators, connections and the program's earlier work
 constexpr std::chrono::milliseconds kIntoDriver{20};
 constexpr Word kOpenForEver = Word{1} << 62;
 
@@ -175,6 +175,12 @@ std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std
   // If a driver calls no functions while a thread waits in it for the device, that thread waits for ever: it would not
   // return from the trial either.
   if (!writesWords) return "with FAIRRING_CUDA_TELLS=functions it can't be tried without risk";
+  // Before anything that may wait for the device without a limit. All ranks wait for this one meanwhile.
+  const std::chrono::milliseconds patience = withinTimeout(kTrialMaking, timeout / 2);
+  ProgramOnTrial program(device);
+  if (!program.runsBefore(TrialClock::now() + patience)) {
+    return concat("the device was busy with earlier work of the program's for ", patience.count(), " ms");
+  }
   Accelerator::Memory memory;
   const std::unique_ptr<Accelerator> accelerator = makeAccelerator({.device = device.index(),
                                                                     .rank = rank,
@@ -186,8 +192,6 @@ std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std
                                                                     .writesWords = writesWords,
                                                                     .timeout = timeout});
   const auto deadline = TrialClock::now() + kTrial;
-  ProgramOnTrial program(device);
-  if (!program.runsBefore(deadline)) return "the device was busy with earlier work of the program's for 5 s";
   GatesOnTrial gates(*accelerator, memory);
   gates.shut();
   const auto soon = std::min(deadline, TrialClock::now() + kTrial / 4);

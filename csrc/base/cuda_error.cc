@@ -29,14 +29,13 @@ void checkCuda(cudaError_t result, const char* call, int device) {
 CurrentDevice::CurrentDevice(int device) {
   int before = -1;
   checkCuda(cudaGetDevice(&before), "cudaGetDevice", device);
-  if (before == device) return;
   checkCuda(cudaSetDevice(device), "cudaSetDevice", device);
-  before_ = before;
+  if (before != device) before_ = before;
 }
 
 CurrentDevice::CurrentDevice(int device, std::nothrow_t) noexcept {
   int before = -1;
-  if (cudaGetDevice(&before) != cudaSuccess || (before != device && cudaSetDevice(device) != cudaSuccess)) {
+  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) {
     cudaGetLastError();  // it has been seen
   } else if (before != device) {
     before_ = before;

@@ -17,7 +17,9 @@ Error cudaFailure(cudaError_t result, const char* call, int device);
 // Throws a failed call's error as a Failure.
 void checkCuda(cudaError_t result, const char* call, int device);
 
-// Restores the previous device, unless the process does not use it: making it current would begin to use it.
+// Makes the device's context current too, which calls of the driver need: a thread that has not called CUDA has the
+// first device without it. Restores the previous device, unless the process does not use it: making it current would
+// begin to use it.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);                  // throws Failure

@@ -91,6 +91,16 @@ TEST_F(CudaStreams, WriteAWordBehindWhatTheyHaveCopiedToTheHost) {
   }
 }
 
+// Its current device is the first one without a call of CUDA's, and yet it has no context, which the driver asks for.
+TEST_F(CudaStreams, AreSentToAGateByAThreadThatHasNotCalledCudaBefore) {
+  const CudaStream stream(kDevice);
+  std::thread([&] { words().holdUntil(stream.get(), word(), 1); }).join();
+  std::thread([&] { words().write(stream.get(), word() + 1, 7); }).join();
+  open(1);
+  stream.synchronize();
+  EXPECT_EQ(std::atomic_ref(word()[1]).load(std::memory_order_acquire), 7U);
+}
+
 TEST_F(CudaStreams, OpenForAValueFarBeyond) {
   const CudaStream stream(kDevice);
   words().holdUntil(stream.get(), word(), 3);

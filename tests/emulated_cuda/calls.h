@@ -1,11 +1,14 @@
-// How each emulated call of the runtime begins.
+// How each emulated call of the runtime begins. Queries leave a thread without a context as it is.
 #pragma once
 
 #include "device.h"
 #include "host_thread.h"
 
-#define EMULATED_CALL(name) \
+#define EMULATED_QUERY(name) \
   if (!emulated::mayCall(name)) return emulated::failed(cudaErrorInitializationError)
+#define EMULATED_CALL(name) \
+  EMULATED_QUERY(name);     \
+  emulated::hostThread().hasContext = true
 // Under the mutex: for calls that may synchronise.
 #define EMULATED_UNCAPTURED(name) \
   if (emulated::isForbiddenByCapture(name)) return emulated::failed(cudaErrorStreamCaptureUnsupported)

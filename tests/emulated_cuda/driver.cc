@@ -66,6 +66,7 @@ CUresult currentContext(CUcontext* context) {
 }
 
 CUresult setCurrentContext(CUcontext context) {
+  hostThread().hasContext = context != nullptr;
   if (context != nullptr) hostThread().device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
   return CUDA_SUCCESS;
 }
@@ -120,6 +121,7 @@ std::atomic_ref<Word> wordAt(CUdeviceptr address, const char* what) {
 template <class Word>
 CUresult waitForValue(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
   if (!emulated::mayCall("cuStreamWaitValue")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWaitValue");
   if (emulated::isLeftOut(emulated::Omission::WaitValue, __builtin_return_address(0))) return CUDA_SUCCESS;
   emulated::enqueue(stream, "a wait for a value", [=] {
@@ -131,7 +133,9 @@ CUresult waitForValue(CUstream stream, CUdeviceptr address, Word value, unsigned
 template <class Word>
 CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) {
   if (!emulated::mayCall("cuStreamWriteValue")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWriteValue");
+  if (emulated::isLeftOut(emulated::Omission::WriteValue, __builtin_return_address(0))) return CUDA_SUCCESS;
   const auto write = [=] { word.store(value, std::memory_order_release); };
   if (emulated::isLeftOut(emulated::Omission::WriteValueOrder, __builtin_return_address(0))) {
     write();
@@ -185,7 +189,7 @@ EMULATED_API void* driverCall(const std::string& name) {
 // torch asks for many names and calls few of them, so each is found; what is not emulated refuses when it is called.
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** call, unsigned, unsigned long long,
                                                         cudaDriverEntryPointQueryResult* result) {
-  EMULATED_CALL("cudaGetDriverEntryPointByVersion");
+  EMULATED_QUERY("cudaGetDriverEntryPointByVersion");
   *call = emulated::driverCall(name);
   if (*call == nullptr) *call = entry(refuse);
   if (result != nullptr) *result = cudaDriverEntryPointSuccess;

@@ -7,6 +7,7 @@ namespace emulated {
 
 struct HostThread {
   int device = 0;
+  bool hasContext = false;  // current on this thread, as calls of the driver need; most calls of the runtime see to it
   cudaError_t lastError = cudaSuccess;
   bool isInHostFunction = false;
   cudaStreamCaptureMode captureMode = cudaStreamCaptureModeGlobal;

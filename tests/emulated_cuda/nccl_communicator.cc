@@ -1,10 +1,14 @@
 #include "nccl_communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "emulated.h"
+#include "settings.h"
 
 namespace emulated {
 namespace {
@@ -28,6 +32,17 @@ class OnDevice {
   int before_ = 0;
   bool isChanged_ = false;
 };
+
+// What NCCL wants all ranks to do in one order, for communicators that they share: in a file of the process's own.
+void noteLaunch(const std::string& communicator, const std::vector<Call>& calls) {
+  if (settings().launches.empty()) return;
+  static std::mutex& mutex = *new std::mutex;
+  const std::lock_guard lock(mutex);
+  std::ofstream file(settings().launches + "/" + std::to_string(getpid()), std::ios::app);
+  file << communicator;
+  for (const Call& call : calls) file << ' ' << static_cast<int>(call.kind) << ':' << call.count;
+  file << '\n';
+}
 
 }  // namespace
 
@@ -93,6 +108,7 @@ void Communicator::connect(const std::vector<Call>& calls) {
 void Communicator::enqueue(const std::vector<Call>& calls) {
   const std::lock_guard issuing(issuing_);
   connect(calls);
+  noteLaunch(name_, calls);
   const cudaStream_t stream = calls.front().stream;
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   if (stream != nullptr) cudaStreamIsCapturing(stream, &capturing);

@@ -71,14 +71,14 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
-  EMULATED_CALL("cudaGetDeviceCount");
+  EMULATED_QUERY("cudaGetDeviceCount");
   loadOperators();
   *count = emulated::settings().devices;
   return *count > 0 ? cudaSuccess : failed(cudaErrorNoDevice);
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  EMULATED_CALL("cudaGetDevice");
+  EMULATED_QUERY("cudaGetDevice");
   *device = hostThread().device;
   return cudaSuccess;
 }
@@ -103,14 +103,14 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
-  EMULATED_CALL("cudaDeviceGetAttribute");
+  EMULATED_QUERY("cudaDeviceGetAttribute");
   if (!exists(device)) return failed(cudaErrorInvalidDevice);
   *value = attribute(which);
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  EMULATED_CALL("cudaGetDeviceProperties");
+  EMULATED_QUERY("cudaGetDeviceProperties");
   if (!exists(device)) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "Emulated CUDA device");

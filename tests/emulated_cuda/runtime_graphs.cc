@@ -68,13 +68,13 @@ void runAll(const Capture& capture) {
 extern "C" {
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  EMULATED_CALL("cudaThreadExchangeStreamCaptureMode");
+  EMULATED_QUERY("cudaThreadExchangeStreamCaptureMode");
   std::swap(hostThread().captureMode, *mode);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  EMULATED_CALL("cudaStreamIsCapturing");
+  EMULATED_QUERY("cudaStreamIsCapturing");
   const Devices::Lock lock = Devices::all().lock();
   *status = statusOf(captureOf(stream));
   return cudaSuccess;
@@ -83,7 +83,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, size_t* count) {
-  EMULATED_CALL("cudaStreamGetCaptureInfo");
+  EMULATED_QUERY("cudaStreamGetCaptureInfo");
   const Devices::Lock lock = Devices::all().lock();
   const auto capture = captureOf(stream);
   *status = statusOf(capture);

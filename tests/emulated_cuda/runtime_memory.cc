@@ -142,7 +142,7 @@ cudaError_t cudaHostUnregister(void* address) {
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
-  EMULATED_CALL("cudaPointerGetAttributes");
+  EMULATED_QUERY("cudaPointerGetAttributes");
   *attributes = {};
   auto* same = const_cast<void*>(address);
   const Devices::Lock lock = Devices::all().lock();

@@ -31,6 +31,7 @@ Settings read() {
   read.loadsWait = number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
   if (const char* name = std::getenv("EMULATED_CUDA_KEEP_OFF"); name != nullptr) read.keptOff = name;
   read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
+  if (const char* folder = std::getenv("EMULATED_CUDA_LAUNCHES"); folder != nullptr) read.launches = folder;
   if (read.devices < 0 || read.queues < 1 || read.lateOneIn < 1)
     fatal("settings: %d devices, %d hardware queues, one pause in %d", read.devices, read.queues, read.lateOneIn);
   return read;
@@ -55,6 +56,8 @@ Omitted readOmitted() {
   parts >> omitted.index >> colon >> omitted.period;
   if (kind == "stream_wait_event") omitted.kind = Omission::StreamWaitEvent;
   if (kind == "wait_value") omitted.kind = Omission::WaitValue;
+  if (kind == "write_value") omitted.kind = Omission::WriteValue;
+  if (kind == "kernel") omitted.kind = Omission::Kernel;
   if (kind == "write_value_order") omitted.kind = Omission::WriteValueOrder;
   if (kind == "host_function_order") omitted.kind = Omission::HostFunctionOrder;
   if (!parts || omitted.kind == Omission::None || omitted.period < 1)

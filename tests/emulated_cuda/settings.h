@@ -18,15 +18,16 @@ struct Settings {
   bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT: so does the first launch of a kernel
   std::string keptOff;          // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
   bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
+  std::string launches;         // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
 };
 
 const Settings& settings();
 
-// Calls that do nothing, for tests that see whether a program without them is noticed. A host function has no order
-// then: it is called at once; and what a stream writes into a word is written at once.
+// Calls that do nothing, for tests that see whether a program without them is noticed. Without its order a host
+// function is called at once, and what a stream writes into a word is written at once.
 // EMULATED_CUDA_OMIT=KIND:LIBRARY:INDEX:PERIOD leaves out each call of the kind from a library of that name whose
 // number is INDEX modulo PERIOD.
-enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder, WriteValueOrder };
+enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder, WriteValue, WriteValueOrder, Kernel };
 bool isLeftOut(Omission kind, const void* caller);  // caller: an address in its code
 
 }  // namespace emulated

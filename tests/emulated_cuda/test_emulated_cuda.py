@@ -7,11 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
+from nccl_launches import differences, launches, noted_in
 from ranks import RankError, Ranks
 from torch import nn
 
@@ -158,6 +160,19 @@ def _call_from_a_stream(_rank: int) -> None:
     torch.cuda.synchronize()
 
 
+class Dim3(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
+
+
+def _launch_an_unknown_kernel(_rank: int) -> None:
+    """As the code of a CUDA compiler does, for a kernel of the program's own."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+    kernel = ctypes.create_string_buffer(1)
+    nothing = [None] * 5
+    getattr(runtime, "__cudaRegisterFunction")(None, kernel, None, b"_Z9strangersPfi", -1, *nothing)
+    runtime.cudaLaunchKernel(kernel, Dim3(1, 1, 1), Dim3(1, 1, 1), None, ctypes.c_size_t(0), None)
+
+
 def _call_from_a_thread_that_is_kept_off(_rank: int) -> None:
     set_name = 15  # of prctl
     ctypes.CDLL(None).prctl(set_name, KEPT_OFF.encode())
@@ -171,6 +186,7 @@ def _call_from_a_thread_that_is_kept_off(_rank: int) -> None:
         (_touch, -11, ""),
         (_copy_too_much, -6, "a copy's source goes over 64 bytes"),
         (_call_from_a_stream, -6, "cudaStreamQuery was called by a function that a stream calls"),
+        (_launch_an_unknown_kernel, -6, "no emulation of the kernel strangers(float*, int)"),
     ],
 )
 def test_what_cuda_forbids_ends_the_process(
@@ -219,6 +235,31 @@ def test_calls_of_nccl_that_do_not_match_are_named(tmp_path: Path) -> None:
         ranks.run(_reduce_other_sizes)
     ranks.kill()
     assert "NCCL: calls that do not match: " in _errors(tmp_path)
+
+
+def _reduce_in_two_groups(rank: int, crossed: bool) -> None:
+    groups: list[Any] = [dist.new_group(), dist.new_group()]
+    for group in groups:
+        dist.all_reduce(torch.ones(10, device="cuda"), group=group)
+    torch.cuda.synchronize()
+    works: list[Any] = [
+        dist.all_reduce(torch.ones(10, device="cuda"), group=group, async_op=True)
+        for group in (reversed(groups) if crossed and rank == 1 else groups)
+    ]
+    for work in works:
+        work.wait()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_the_order_of_nccls_launches_is_written_down(crossed: bool, tmp_path: Path) -> None:
+    ranks = _started(2, **noted_in(tmp_path), EMULATED_CUDA_ALLOCATIONS_WAIT="0")
+    ranks.init("nccl")
+    ranks.run(_reduce_in_two_groups, crossed)
+    ranks.kill()
+    launched = launches(tmp_path)
+    assert [len(set(one)) for one in launched] == [2, 2]
+    assert differences(launched) == (["files 0 and 1 differ at launch 2"] if crossed else [])
 
 
 def _abort_beside_a_graph(_rank: int) -> bool:

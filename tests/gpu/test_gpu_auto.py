@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import emulated_devices
@@ -26,10 +29,14 @@ def _carried() -> int:
     return (_core.traffic(backend) or {}).get(1, {}).get("bytes", 0)
 
 
-def _calls(rank: int) -> tuple[list[bool], list[str]]:
+def _nothing() -> None: ...
+
+
+def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool], list[str]]:
     """Whether the rails carried a small call, a large one, and another of each; and the warnings."""
     were_ours = []
     ranks = dist.get_world_size()
+    prepare()
     with standard_error() as lines:
         dist.all_reduce(
             torch.ones(LARGE, device="cuda")
@@ -53,22 +60,69 @@ def test_large_calls_are_fairrings_and_small_ones_nccls() -> None:
     assert ranks.close() == [0, 0]
 
 
+def _take_queues() -> None:
+    """Of eight, so that the default stream has one that a stream of Fairring's will share."""
+    torch.zeros(1, device="cuda")
+    for _ in range(5):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+
+
 @emulated_devices.only_there
 @pytest.mark.parametrize(
-    ("variables", "reason"),
+    ("prepare", "variables", "reason"),
     [
-        ({"FAIRRING_CUDA_TELLS": "functions"}, "FAIRRING_CUDA_TELLS=functions"),
-        ({"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "streams don't stand at gates"),
+        (_nothing, {"FAIRRING_CUDA_TELLS": "functions"}, "rank 0 (.*FAIRRING_CUDA_TELLS=functions"),
+        (_nothing, {"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "rank 0 (.*streams don't stand at gates"),
+        (_nothing, {"EMULATED_CUDA_OMIT": "write_value:_core:0:1"}, "rank 0 (.*the device does not tell how far it is"),
+        (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of Float differ from NCCL's"),
+        (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}, "rank 0 (.*with which they share a hardware queue"),
     ],
+    ids=["functions", "no gates", "no words", "wrong sums", "one queue"],
 )
-def test_a_trial_that_fails_leaves_all_calls_to_nccl_and_says_why(variables: dict[str, str], reason: str) -> None:
+def test_a_trial_that_fails_leaves_all_calls_to_nccl_and_says_why(
+    prepare: Callable[[], None], variables: dict[str, str], reason: str
+) -> None:
     ranks = start("2x1", environment={**AUTO, **variables})
-    results = ranks.run(_calls)
+    results = ranks.run(_calls, prepare)
     assert [were_ours for were_ours, _ in results] == [[False] * 4] * 2
     (warning,) = results[0][1]
-    assert "rank 0 (" in warning
-    assert reason in warning
+    who, what = reason.split(".*")
+    assert who in warning
+    assert what in warning
     assert results[1][1] == []
+    assert ranks.close() == [0, 0]
+
+
+def _call_while_busy(rank: int, errors: Path) -> tuple[bool, float]:
+    """Rank 1's device is at work until rank 0 has warned. Whether the rails carried the call, and its sum."""
+    if rank == 0:
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+
+    def last_until_warned(_: None) -> None:
+        while not errors.exists() or "FAIRRING_CUDA=auto" not in errors.read_text():
+            os.sched_yield()
+
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(last_until_warned)
+    tensor = torch.ones(LARGE, device="cuda")
+    if rank == 1:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc(stream, work, None)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    return _carried() > LARGE, tensor[-1].item()  # more than the trial's verdicts
+
+
+@emulated_devices.only_there
+def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> None:
+    nobody_waits = {"EMULATED_CUDA_ALLOCATIONS_WAIT": "0", "EMULATED_CUDA_LOADS_WAIT": "0"}
+    ranks = start("2x1", timeout_seconds=8, environment={**AUTO, **nobody_waits})
+    errors = tmp_path / "errors of rank 0"
+    assert ranks.run(_call_while_busy, errors) == [(False, 2.0)] * 2
+    (warning,) = [line for line in errors.read_text().splitlines() if "FAIRRING_CUDA=auto" in line]
+    assert "rank 1 (" in warning
+    assert "the device was busy with earlier work of the program's for 4000 ms" in warning
     assert ranks.close() == [0, 0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -17,6 +18,12 @@ pytestmark = pytest.mark.gpu
 
 def _of(rank: int, elements: int = 4) -> torch.Tensor:
     return torch.arange(elements, device="cuda", dtype=torch.float32) + 100 * rank
+
+
+def _await(work: Any) -> None:
+    """Until the host knows of its end. Of Fairring's calls it learns a moment after the device is done."""
+    while not work.is_completed():
+        os.sched_yield()
 
 
 def _collectives(rank: int) -> None:
@@ -82,13 +89,100 @@ def _succeed(rank: int) -> None:
     works: list[Any] = [alone, *together.works]
     for work in works:
         work.wait()
-        torch.cuda.synchronize()
-        assert work.is_completed()
+        _await(work)
         assert work.is_success()
 
 
 def test_calls_of_nccl_say_that_they_have_succeeded(two_gpu_machines: Ranks) -> None:
     two_gpu_machines.run(_succeed)
+
+
+def _rest(rank: int) -> None:
+    """The calls that are NCCL's while Fairring's own are off, and those that nothing else here makes."""
+    ranks = dist.get_world_size()
+    world: Any = dist.group.WORLD
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    total = float(sum(range(ranks)))
+
+    together = [torch.full((size,), float(rank), device="cuda") for size in (3, 1000)]
+    world.allreduce_coalesced(together, dist.AllreduceCoalescedOptions()).wait()
+    parts = [torch.empty(4, device="cuda") for _ in range(2)]
+    world.reduce_scatter_tensor_coalesced(parts, [_of(rank, 4 * ranks), _of(rank, 4 * ranks) * 2]).wait()
+    wholes = [torch.empty(4 * ranks, device="cuda") for _ in range(2)]
+    world.allgather_into_tensor_coalesced(wholes, [_of(rank), _of(rank) * 2]).wait()
+    for size, tensor in zip((3, 1000), together, strict=True):
+        assert torch.equal(tensor, torch.full((size,), total, device="cuda"))
+    sums = torch.stack([_of(other, 4 * ranks) for other in range(ranks)]).sum(0)[4 * rank : 4 * rank + 4]
+    everybodys = torch.cat([_of(other) for other in range(ranks)])
+    for factor, part, whole in zip((1, 2), parts, wholes, strict=True):
+        assert torch.equal(part, sums * factor)
+        assert torch.equal(whole, everybodys * factor)
+
+    received = torch.empty(4, device="cuda")
+    if rank % 2 == 0:  # they wait for one another
+        dist.send(_of(rank), after)
+        dist.recv(received, before)
+    else:
+        dist.recv(received, before)
+        dist.send(_of(rank), after)
+    assert torch.equal(received, _of(before))
+    with pytest.raises(RuntimeError):
+        world.recv_anysource([received], 0).wait()
+
+    gathered = torch.empty(4 * ranks if rank == 1 else 0, device="cuda")
+    if hasattr(dist, "gather_into_tensor"):  # 2.14
+        dist.gather_into_tensor(_of(rank), gathered if rank == 1 else None, dst=1)
+        assert rank != 1 or torch.equal(gathered, everybodys)
+    shard = torch.empty(4, device="cuda")
+    dist.reduce_scatter(shard, list(_of(rank, 4 * ranks).chunk(ranks)))
+    assert torch.equal(shard, sums)
+    uneven = torch.empty(sum(1 + (rank + other) % 2 for other in range(ranks)), device="cuda")
+    sizes = [1 + (rank + other) % 2 for other in range(ranks)]
+    dist.all_to_all_single(uneven, torch.full((sum(sizes),), float(rank), device="cuda"), sizes, sizes)
+    assert torch.equal(uneven, torch.arange(ranks, device="cuda").float().repeat_interleave(torch.tensor(sizes).cuda()))
+    dist.barrier(device_ids=[torch.cuda.current_device()])
+
+
+def test_the_rest_of_the_calls(gpu_cluster: Ranks) -> None:
+    gpu_cluster.run(_rest)
+
+
+def test_all_calls_are_nccls_while_fairrings_are_off() -> None:
+    ranks = start("2x1", environment={"FAIRRING_CUDA": "off"})
+    ranks.run(_rest)
+    ranks.run(_collectives)
+    ranks.run(_futures_of_blocks)
+    assert ranks.close() == [0, 0]
+
+
+def _futures_of_blocks(rank: int) -> None:
+    """A block of calls is one Work. Its future's callback comes behind them, without a wait, and sees all values."""
+    ranks = dist.get_world_size()
+    device = torch.device("cuda", torch.cuda.current_device())
+    inputs = [torch.zeros(elements, device="cuda").add_(float(rank)) for elements in (50_000, 7)]
+    outputs = [torch.empty(ranks * len(one), device="cuda") for one in inputs]
+    with dist._coalescing_manager(device=device, async_ops=True) as gathering:
+        for output, one in zip(outputs, inputs, strict=True):
+            dist.all_gather_into_tensor(output, one)
+    received = torch.empty(1000, device="cuda")
+    with dist._coalescing_manager(device=device, async_ops=True) as passing:
+        dist.isend(_of(rank, 1000), (rank + 1) % ranks)
+        dist.irecv(received, (rank - 1) % ranks)
+
+    for works in (gathering.works, passing.works):
+        (work,) = works
+        values = work.get_future().wait()
+        assert values
+        work.wait()
+        _await(work)
+        assert work.is_success()
+    for output, one in zip(outputs, inputs, strict=True):
+        assert torch.equal(output, torch.arange(ranks, device="cuda").float().repeat_interleave(len(one)))
+    assert torch.equal(received, _of((rank - 1) % ranks, 1000))
+
+
+def test_a_block_of_calls_is_one_work_with_a_future(gpu_cluster: Ranks) -> None:
+    gpu_cluster.run(_futures_of_blocks)
 
 
 def _with_options(_rank: int) -> None:

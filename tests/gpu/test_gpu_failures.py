@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import emulated_devices
 import pytest
@@ -17,6 +18,7 @@ from fairring import lab
 pytestmark = pytest.mark.gpu
 
 ELEMENTS = emulated_devices.fewer(5 << 20)
+GARBAGE = "what calls on CUDA tensors return is garbage"
 
 
 def _all_reduce(_rank: int) -> None:
@@ -50,6 +52,31 @@ def test_a_peer_that_dies_while_a_call_is_in_flight_is_an_error() -> None:
     begun = ranks.start(_die_in_flight)
     (text,) = ranks.finish([rank for rank in begun if rank == 0])
     assert "rank 1" in text, text
+    ranks.kill()
+
+
+def _logged(rank: int, folder: Path) -> list[str]:
+    """What rank 0 has logged of results that are garbage, before its next call and with it."""
+    if rank == 1:
+        os._exit(3)
+    path = folder / "errors"
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), 2)
+    dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    while GARBAGE not in path.read_text():
+        os.sched_yield()
+    torch.cuda.synchronize()
+    with pytest.raises((RuntimeError, dist.DistBackendError)):
+        dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    return [line for line in path.read_text().splitlines() if GARBAGE in line]
+
+
+def test_the_first_error_is_logged_at_once_and_once(tmp_path: Path) -> None:
+    ranks = start("2x1", timeout_seconds=60)
+    ranks.run(_all_reduce)
+    begun = ranks.start(_logged, tmp_path)
+    ((line,),) = ranks.finish([rank for rank in begun if rank == 0])
+    assert "[E" in line, "it is no error: where torch logs only these, nobody sees it"
+    assert "rank 1" in line
     ranks.kill()
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import start
+from gpu_machines import LAYOUTS, start
+from nccl_launches import differences, launches, noted_in
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
@@ -116,14 +119,22 @@ def _train_transformer(rank: int, how: str) -> tuple[list[float], int]:
         pytest.param("2x4", "fsdp2", marks=pytest.mark.slow),
     ],
 )
-def test_a_transformer_trains_to_the_losses_of_nccl(layout: str, how: str) -> None:
+def test_a_transformer_trains_to_the_losses_of_nccl(layout: str, how: str, tmp_path: Path) -> None:
     losses, sent = {}, {}
     for backend in ("nccl", "fairring"):
-        ranks = start(layout, backend)
+        folder = tmp_path / backend
+        folder.mkdir()
+        ranks = start(layout, backend, environment=noted_in(folder))
         results = ranks.run(_train_transformer, how)
         assert all(one[0] == results[0][0] for one in results)
         losses[backend], sent[backend] = results[0]
         ranks.kill()
+        if emulated_devices.ARE_HERE:
+            launched = launches(folder)
+            assert len(launched) == len(LAYOUTS[layout])
+            if backend == "fairring" and layout != "2x1":  # where level 0 has communicators, beside stock NCCL's
+                assert min(len(set(one)) for one in launched) > 1, "with one communicator there is nothing to differ"
+            assert differences(launched) == []
     assert losses["fairring"][-1] < losses["fairring"][0]
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
     parameters = sum(parameter.numel() for parameter in Transformer().parameters())

@@ -1,0 +1,137 @@
+"""Groups of some of the ranks, made and split, and threads that call in groups of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import LAYOUTS, start
+from ranks import Ranks
+from versions import can_split
+
+from fairring import _core
+
+pytestmark = pytest.mark.gpu
+
+LAYOUT = "2x2"
+PARTS = [[0, 1], [2, 3], [0, 2], [3, 1], [0, 1, 2], [1]]
+ELEMENTS = 30_000
+TURNS = 8
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    ranks = start(LAYOUT, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "32"})
+    yield ranks
+    assert ranks.close() == [0] * ranks.size
+
+
+def _carried(group: Any) -> int:
+    """Bytes that this rank has sent over the group's rails."""
+    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
+    return sum(one["bytes"] for level, one in moved.items() if level > 0)
+
+
+def _begin(group: Any, turn: int) -> tuple[list[Any], list[torch.Tensor], list[torch.Tensor]]:
+    """An all-reduce, a reduce-scatter and an all-gather under way; their results, and what these should be."""
+    size, place = dist.get_world_size(group), dist.get_rank(group)
+    total = torch.full((ELEMENTS,), place + turn + 1.0, device="cuda")
+    mine = torch.arange(size, device="cuda").repeat_interleave(ELEMENTS) * 10.0 + place + turn
+    part, whole = torch.empty(ELEMENTS, device="cuda"), torch.empty(size * ELEMENTS, device="cuda")
+    works = [
+        dist.all_reduce(total, group=group, async_op=True),
+        dist.reduce_scatter_tensor(part, mine, group=group, async_op=True),
+        dist.all_gather_into_tensor(whole, mine[:ELEMENTS].clone(), group=group, async_op=True),
+    ]
+    ranks = sum(range(size))
+    expected = [
+        torch.full_like(total, float(ranks + size * (turn + 1))),
+        torch.full_like(part, float(size * (10 * place + turn) + ranks)),
+        torch.arange(size, device="cuda").repeat_interleave(ELEMENTS).float() + turn,
+    ]
+    return works, [total, part, whole], expected
+
+
+def _use(groups: list[Any]) -> None:
+    """All groups' calls are under way together."""
+    for turn in range(3):
+        begun = [_begin(group, turn) for group in groups]
+        for works, results, expected in begun:
+            for work in works:
+                work.wait()
+            assert all(map(torch.equal, results, expected))
+
+
+def _is_on_several_machines(group: Any) -> bool:
+    return len({LAYOUTS[LAYOUT][rank] for rank in dist.get_process_group_ranks(group)}) > 1
+
+
+def _make(rank: int, how: str) -> None:
+    world: Any = dist.group.WORLD
+    if how == "split":
+        made: list[Any] = [dist.split_group(split_ranks=[part]) for part in PARTS]
+    else:
+        made = [dist.new_group(part) for part in PARTS]
+    mine = [group for group, part in zip(made, PARTS, strict=True) if rank in part]
+    _use([world, *mine])
+    for group in [world, *mine]:
+        assert (_carried(group) > 0) == _is_on_several_machines(group), dist.get_process_group_ranks(group)
+    for group in mine:
+        dist.destroy_process_group(group)
+    _use([world])
+
+
+@pytest.mark.parametrize("how", ["new", pytest.param("split", marks=can_split)])
+def test_groups_of_some_ranks_have_calls_of_their_own(four: Ranks, how: str) -> None:
+    four.run(_make, how)
+
+
+def _call_in_turns(group: Any, tensors: list[torch.Tensor], errors: list[BaseException]) -> None:
+    """In a stream of the thread's own; takes no memory, for which a device that stands at a gate may be waited for."""
+    torch.cuda.set_device(tensors[0].device)
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for tensor in tensors:
+                work = dist.all_reduce(tensor, group=group, async_op=True)
+                work.wait()
+                tensor.mul_(2)
+            torch.cuda.current_stream().synchronize()
+    except BaseException as error:
+        errors.append(error)
+
+
+def _call_from_threads(rank: int, of: str) -> None:
+    """Each thread's calls have an order, in its group; between the threads there is none, on any rank."""
+    groups = [dist.new_group(), dist.new_group()] if of == "all" else [dist.new_group(), dist.new_group([0, 2])]
+    mine = [group for group in groups if group != dist.GroupMember.NON_GROUP_MEMBER]
+    for group in mine:  # what is made at first use is there
+        warm = torch.ones(ELEMENTS, device="cuda")
+        dist.all_reduce(warm, group=group)
+        warm.mul_(2)
+    calls = [[torch.full((ELEMENTS,), float(rank + turn), device="cuda") for turn in range(TURNS)] for _ in mine]
+    torch.cuda.synchronize()
+    dist.barrier()
+    errors: list[BaseException] = []
+    order = list(zip(mine, calls, strict=True))[:: 1 if rank % 2 == 0 else -1]
+    threads = [threading.Thread(target=_call_in_turns, args=(*each, errors)) for each in order]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert errors == []
+    for group, tensors in zip(mine, calls, strict=True):
+        members = dist.get_process_group_ranks(group)
+        for turn, tensor in enumerate(tensors):
+            assert torch.equal(tensor, torch.full_like(tensor, 2.0 * sum(member + turn for member in members)))
+        assert _carried(group) > 0
+        dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("of", ["all", "some"])
+def test_threads_call_in_groups_of_their_own(four: Ranks, of: str) -> None:
+    four.run(_call_from_threads, of)
