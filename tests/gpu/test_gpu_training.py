@@ -131,9 +131,10 @@ def test_a_transformer_trains_to_the_losses_of_nccl(layout: str, how: str, tmp_p
         ranks.kill()
         if emulated_devices.ARE_HERE:
             launched = launches(folder)
-            assert len(launched) == len(LAYOUTS[layout])
-            if backend == "fairring" and layout != "2x1":  # where level 0 has communicators, beside stock NCCL's
-                assert min(len(set(one)) for one in launched) > 1, "with one communicator there is nothing to differ"
+            if backend == "fairring" and layout != "2x1":  # on 2x1 all calls are Fairring's, and level 0 is one device
+                communicators = [len(set(one)) for one in launched]
+                assert len(communicators) == len(LAYOUTS[layout])
+                assert min(communicators) > 1, "with one communicator there is nothing to differ"
             assert differences(launched) == []
     assert losses["fairring"][-1] < losses["fairring"][0]
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
