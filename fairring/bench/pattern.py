@@ -38,9 +38,7 @@ class Pattern:
 
     def fill(self, tensor: Tensor, rank: int, call: int) -> None:
         """Puts this rank's contribution to this call into a flat tensor."""
-        row = self._values(rank, call).to(self._dtype).repeat(REPEATS)
-        for part in _rows(tensor, len(row)):
-            part.copy_(row[: part.shape[-1]])
+        _repeat(self._values(rank, call).to(self._dtype).repeat(REPEATS), tensor)
 
     def wrong(self, tensor: Tensor, call: int) -> int:
         """The number of wrong elements of a result."""
@@ -49,9 +47,7 @@ class Pattern:
 
     def fill_copy(self, tensor: Tensor, rank: int, call: int) -> None:
         """Puts values into a flat tensor that is only moved. They differ from those of up to 250 other ranks."""
-        row = self._copied(rank, call)
-        for part in _rows(tensor, len(row)):
-            part.copy_(row[: part.shape[-1]])
+        _repeat(self._copied(rank, call), tensor)
 
     def wrong_copy(self, tensor: Tensor, rank: int, call: int) -> int:
         """The number of elements that are not those that this rank filled in for this call."""
@@ -81,6 +77,12 @@ class Pattern:
             off = (part.double() - row.double()).abs()
             return ~(off <= self._world * torch.finfo(self._dtype).eps * row.double())  # NaN is wrong too
         return part != row
+
+
+def _repeat(row: Tensor, tensor: Tensor) -> None:
+    """Fills a flat tensor with the row, again and again."""
+    for part in _rows(tensor, len(row)):
+        part.copy_(row[: part.shape[-1]])
 
 
 def _rows(tensor: Tensor, length: int) -> list[Tensor]:
