@@ -42,35 +42,30 @@ def _late(elements: int, value: float) -> torch.Tensor:
     return torch.zeros(elements, device="cuda").add_(value)  # who reads before the addition reads zeros, or poison
 
 
+def _seen(work: Any, result: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """What a stream that waits for the call reads. Then it overwrites the call's tensors."""
+    work.wait()
+    seen = result.clone()
+    for tensor in (*others, result):
+        tensor.fill_(-1.0)
+    return seen
+
+
 def _reduced(rank: int, turn: int) -> tuple[torch.Tensor, float]:
     tensor = _late(ELEMENTS, rank + turn)
-    work = dist.all_reduce(tensor, async_op=True)
-    work.wait()
-    seen = tensor.clone()
-    tensor.fill_(-1.0)
-    return seen, _sum_over_ranks(turn)
+    return _seen(dist.all_reduce(tensor, async_op=True), tensor), _sum_over_ranks(turn)
 
 
 def _scattered(rank: int, turn: int) -> tuple[torch.Tensor, float]:
     whole = _late(ELEMENTS, rank + turn)
     part = _late(ELEMENTS // dist.get_world_size(), -2.0)
-    work: Any = dist.reduce_scatter_tensor(part, whole, async_op=True)
-    work.wait()
-    seen = part.clone()
-    whole.fill_(-1.0)
-    part.fill_(-1.0)
-    return seen, _sum_over_ranks(turn)
+    return _seen(dist.reduce_scatter_tensor(part, whole, async_op=True), part, whole), _sum_over_ranks(turn)
 
 
 def _gathered(_rank: int, turn: int) -> tuple[torch.Tensor, float]:
     whole = _late(ELEMENTS, -2.0)
     part = _late(ELEMENTS // dist.get_world_size(), turn)
-    work: Any = dist.all_gather_into_tensor(whole, part, async_op=True)
-    work.wait()
-    seen = whole.clone()
-    whole.fill_(-1.0)
-    part.fill_(-1.0)
-    return seen, float(turn)
+    return _seen(dist.all_gather_into_tensor(whole, part, async_op=True), whole, part), float(turn)
 
 
 def _told(rank: int, turn: int) -> tuple[torch.Tensor, float]:
