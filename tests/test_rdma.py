@@ -78,7 +78,7 @@ def _print_summary(run: Run) -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_every_rank_comes_to_its_end(run: Run, case: Case) -> None:
     expected = [-9 if rank == case.killed else 0 for rank in range(case.ranks)]
-    assert run.codes(case.name) == expected, [run.said(case.name, rank) for rank in range(case.ranks)]
+    assert run.codes(case.name) == expected, "\n".join(run.said(case.name, rank) for rank in range(case.ranks))
 
 
 @pytest.mark.parametrize("case", [case.name for case in CASES])
@@ -173,4 +173,4 @@ def test_a_device_that_goes_down_ends_the_call_with_an_error_on_all_ranks(run: R
         assert "rank " in said
         assert "no error" not in said
         seconds = float(said.split("after ", 1)[1].split(" s:")[0])
-        assert seconds < TIMEOUT.total_seconds() + 10, said
+        assert seconds < 2 * TIMEOUT.total_seconds(), said

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fairring import _core, cli
 from rdma.cases import LARGE_BYTES, SLICE_BYTES, TIMEOUT
 
-PATIENCE = timedelta(minutes=10)
+PATIENCE = timedelta(minutes=5)
 IPC_LOCK = 14  # linux/capability.h
 LITTLE_MEMLOCK = 8 << 20  # what many systems allow
 
@@ -133,7 +133,7 @@ def until_the_peer_is_killed() -> None:
 
 
 def until_the_device_goes_down() -> None:
-    _meet()
+    _meet(TIMEOUT)
     for _ in range(3):
         dist.all_reduce(torch.ones(1 << 18))
     if dist.get_rank() == 1:
@@ -142,11 +142,11 @@ def until_the_device_goes_down() -> None:
     _part()
 
 
-def _meet() -> None:
+def _meet(timeout: timedelta = PATIENCE) -> None:
     """Makes the group. The other machine may be minutes behind: the time of the group begins when all are there."""
     rank, world, port = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     store = dist.TCPStore(os.environ["MASTER_ADDR"], port, world, rank == 0, timeout=PATIENCE)
-    dist.init_process_group("fairring", store=store, rank=rank, world_size=world, timeout=TIMEOUT)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=world, timeout=timeout)
 
 
 def _print_error(call: Callable[[], object]) -> None:
@@ -164,7 +164,7 @@ def _part() -> None:
     store = dist.distributed_c10d._get_default_store()
     store.set(f"told/{dist.get_rank()}", "")
     if dist.get_rank() == 0:
-        store.wait([f"told/{rank}" for rank in range(dist.get_world_size())], TIMEOUT)
+        store.wait([f"told/{rank}" for rank in range(dist.get_world_size())], PATIENCE)
 
 
 class _Header(ctypes.Structure):

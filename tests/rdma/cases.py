@@ -9,7 +9,7 @@ RDMA = {"FAIRRING_TRANSPORT": "tensorpipe:ibv"}
 SLICE_BYTES, LARGE_BYTES = 64 << 10, 8 << 20
 SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 RANKS = 2
-TIMEOUT = timedelta(seconds=30)  # of the groups
+TIMEOUT = timedelta(seconds=30)  # of a group whose device goes down
 
 
 @dataclass(frozen=True)
