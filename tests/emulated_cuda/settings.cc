@@ -28,7 +28,9 @@ Settings read() {
   read.lateOneIn = number("EMULATED_CUDA_LATE_ONE_IN", 4);
   read.queues = number("CUDA_DEVICE_MAX_CONNECTIONS", 8);
   read.allocationsWait = number("EMULATED_CUDA_ALLOCATIONS_WAIT", 1) != 0;
-  read.loadsWait = number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  const bool loadsLate = loading == nullptr || std::string_view(loading) != "EAGER";
+  read.loadsWait = loadsLate && number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
   if (const char* name = std::getenv("EMULATED_CUDA_KEEP_OFF"); name != nullptr) read.keptOff = name;
   read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
   if (const char* folder = std::getenv("EMULATED_CUDA_LAUNCHES"); folder != nullptr) read.launches = folder;
