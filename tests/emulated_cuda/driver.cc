@@ -141,7 +141,13 @@ CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) 
   if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWriteValue");
   if (emulated::isLeftOut(emulated::Omission::WriteValue, __builtin_return_address(0))) return CUDA_SUCCESS;
-  const auto write = [=] { word.store(value, std::memory_order_release); };
+  // What was written too early stays: nobody would see it again if an older value came over it.
+  const bool countsUp = emulated::leavesOut(emulated::Omission::WriteValueOrder);
+  const auto write = [=] {
+    if (!countsUp) return word.store(value, std::memory_order_release);
+    Word before = word.load(std::memory_order_relaxed);
+    while (before < value && !word.compare_exchange_weak(before, value, std::memory_order_release)) continue;
+  };
   if (emulated::isLeftOut(emulated::Omission::WriteValueOrder, __builtin_return_address(0))) {
     write();
   } else {

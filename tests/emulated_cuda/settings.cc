@@ -67,6 +67,11 @@ Omitted readOmitted() {
   return omitted;
 }
 
+const Omitted& omission() {
+  static const Omitted omitted = readOmitted();
+  return omitted;
+}
+
 }  // namespace
 
 const Settings& settings() {
@@ -77,9 +82,11 @@ const Settings& settings() {
   return all;
 }
 
+bool leavesOut(Omission kind) { return omission().kind == kind; }
+
 bool isLeftOut(Omission kind, const void* caller) {
-  static const Omitted omitted = readOmitted();
   static std::atomic<int> calls{0};
+  const Omitted& omitted = omission();
   Dl_info from;
   if (omitted.kind != kind || dladdr(caller, &from) == 0) return false;
   if (std::string_view(from.dli_fname).find(omitted.library) == std::string_view::npos) return false;

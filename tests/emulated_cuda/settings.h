@@ -28,6 +28,7 @@ const Settings& settings();
 // EMULATED_CUDA_OMIT=KIND:LIBRARY:INDEX:PERIOD leaves out each call of the kind from a library of that name whose
 // number is INDEX modulo PERIOD.
 enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder, WriteValue, WriteValueOrder, Kernel };
+bool leavesOut(Omission kind);                      // any
 bool isLeftOut(Omission kind, const void* caller);  // caller: an address in its code
 
 }  // namespace emulated

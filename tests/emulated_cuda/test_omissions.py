@@ -106,7 +106,7 @@ def _wrong_among_many(rank: int, _: Result) -> int:
 def _play(result: Result, left_out: str, late_us: int, variables: Mapping[str, str]) -> int:
     """The number of wrong rounds."""
     late = {"EMULATED_CUDA_LATE_US": str(late_us), "EMULATED_CUDA_LATE_ONE_IN": "2"}
-    ranks = start("2x1", timeout_seconds=20, environment={**late, **variables, "EMULATED_CUDA_OMIT": left_out})
+    ranks = start("2x1", environment={**late, **variables, "EMULATED_CUDA_OMIT": left_out})
     try:
         return sum(ranks.run(_wrong_among_many if variables is NARROW else _wrong_rounds, result))
     finally:
