@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import emulated_devices
 import torch
 import torch.distributed as dist
 from gpu_machines import start
@@ -37,6 +38,10 @@ BACKENDS = ["fairring", "nccl"]
 IN_FLIGHT, BUCKET = 8, 25 << 20
 TABLE_ROWS, TABLE_WIDTH, TOUCHED = 5_000_000, 2048, 50_000
 SPARSE_ROUNDS = 5
+WIDTH = 2048  # of DDP's layers: 200 MB of gradients
+if emulated_devices.ARE_HERE:  # they have no speed: this shows that the program runs
+    SIZES, ROUNDS, WARM_UP, SPARSE_ROUNDS = [4 << 10, 1 << 20], 1, 0, 1
+    BUCKET, TABLE_ROWS, TOUCHED, WIDTH = 1 << 20, 5000, 50, 64
 MOST_DENSE = 4 << 30  # bytes: through sockets more would take minutes
 PATIENCE_SECONDS = 900  # with one row: four processes may take turns on one GPU
 
@@ -97,12 +102,12 @@ def sparse(rank: int, backend: str) -> dict[str, float]:
 
 
 def ddp(_rank: int) -> dict[str, float]:
-    layers = [nn.Linear(2048, 2048) for _ in range(12)]  # 200 MB of gradients
+    layers = [nn.Linear(WIDTH, WIDTH) for _ in range(12)]
     model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).cuda())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     last_gradient = torch.cuda.Event(enable_timing=True)
     layers[0].weight.register_post_accumulate_grad_hook(lambda _: last_gradient.record())
-    inputs = torch.randn(256, 2048, device="cuda")
+    inputs = torch.randn(256, WIDTH, device="cuda")
     steps, gaps = [], []
     for _ in range(WARM_UP + ROUNDS):
         end = torch.cuda.Event(enable_timing=True)

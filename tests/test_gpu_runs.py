@@ -97,6 +97,18 @@ def test_a_run_names_files_that_there_are(run: str) -> None:
             assert not word.startswith("tests/") or (ROOT / word).exists(), word
 
 
+def test_limits_are_longer_on_emulated_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EMULATED_CUDA_LIBRARIES", raising=False)
+    on_a_gpu = stages("B", Path("built"), sys.executable, Path("rows.json"))
+    monkeypatch.setenv("EMULATED_CUDA_LIBRARIES", "libraries")
+    emulated = stages("B", Path("built"), sys.executable, Path("rows.json"))
+    for short, long in zip(on_a_gpu, emulated, strict=True):
+        assert long.seconds == 5 * short.seconds
+        assert "--timeout=75" in short.command
+        assert "--timeout=375" in long.command
+        assert (short.environment["RANKS_TIMEOUT_SECONDS"], long.environment["RANKS_TIMEOUT_SECONDS"]) == ("45", "225")
+
+
 def test_without_a_gpu_a_run_fails_and_says_why() -> None:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GPU_PYTHON": sys.executable}
     run = subprocess.run([ROOT / "tests/gpu/run", "A"], env=environment, capture_output=True, text=True, check=False)

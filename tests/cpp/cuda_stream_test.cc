@@ -7,10 +7,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "cuda_device.h"
@@ -41,6 +43,11 @@ class CudaStreams : public testing::Test {
     const auto promise = std::make_shared<std::promise<void>>();
     callFrom(stream.get(), [promise] { promise->set_value(); }, kDevice);
     return promise->get_future();
+  }
+  // Then what comes after a gate waits for it, whatever the stream.
+  static bool hasOneQueue() {
+    const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return queues != nullptr && std::string_view(queues) == "1";
   }
   static bool isDone(const std::future<void>& future) {
     return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -134,7 +141,7 @@ TEST_F(CudaStreams, AnEventIsUsedAgainWhenNobodyHoldsItAndWhoWaitsAlreadyWaitsOn
   event.reset();
   EXPECT_EQ(pool.record(free.get()).get(), used);
   const auto behind = reached(second);
-  free.synchronize();
+  if (!hasOneQueue()) free.synchronize();
   EXPECT_FALSE(isDone(behind));
   open(1);
   behind.wait();

@@ -3,11 +3,16 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <map>
+#include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "calls.h"
 #include "emulated.h"
@@ -136,7 +141,13 @@ CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) 
   if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWriteValue");
   if (emulated::isLeftOut(emulated::Omission::WriteValue, __builtin_return_address(0))) return CUDA_SUCCESS;
-  const auto write = [=] { word.store(value, std::memory_order_release); };
+  // What was written too early stays: nobody would see it again if an older value came over it.
+  const bool countsUp = emulated::leavesOut(emulated::Omission::WriteValueOrder);
+  const auto write = [=] {
+    if (!countsUp) return word.store(value, std::memory_order_release);
+    Word before = word.load(std::memory_order_relaxed);
+    while (before < value && !word.compare_exchange_weak(before, value, std::memory_order_release)) continue;
+  };
   if (emulated::isLeftOut(emulated::Omission::WriteValueOrder, __builtin_return_address(0))) {
     write();
   } else {
@@ -145,14 +156,52 @@ CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) 
   return CUDA_SUCCESS;
 }
 
+// There are none to call it with.
+CUresult registerForLogs(CUlogsCallback, void* user, CUlogsCallbackHandle* handle) {
+  if (handle != nullptr) *handle = static_cast<CUlogsCallbackHandle>(user);
+  return CUDA_SUCCESS;
+}
+
+CUresult unregisterForLogs(CUlogsCallbackHandle) { return CUDA_SUCCESS; }
+
+constexpr std::size_t kMostRefused = 64;
+
+std::vector<std::string>& refusedCalls() {
+  static std::vector<std::string>& names = *new std::vector<std::string>;
+  return names;
+}
+
+template <std::size_t Index>
 CUresult refuse() {
-  emulated::say("a call of the driver that is not emulated was refused");
+  emulated::say("%s was refused: it is not emulated", refusedCalls()[Index].c_str());
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 template <class Function>
 void* entry(Function* function) {
   return reinterpret_cast<void*>(function);
+}
+
+template <std::size_t... Indices>
+void* refusal(std::size_t index, std::index_sequence<Indices...>) {
+  static const std::array<void*, sizeof...(Indices)> calls{entry(refuse<Indices>)...};
+  return calls.at(index);
+}
+
+// A call that says which one it is.
+void* refusalOf(const std::string& name) {
+  static std::mutex& mutex = *new std::mutex;
+  const std::lock_guard lock(mutex);
+  std::vector<std::string>& names = refusedCalls();
+  names.reserve(kMostRefused);
+  const auto found = std::ranges::find(names, name);
+  const auto index = static_cast<std::size_t>(found - names.begin());
+  if (found == names.end()) {
+    if (names.size() == kMostRefused)
+      emulated::fatal("%s: too many calls of the driver are not emulated", name.c_str());
+    names.push_back(name);
+  }
+  return refusal(index, std::make_index_sequence<kMostRefused>());
 }
 
 }  // namespace
@@ -164,6 +213,8 @@ EMULATED_API void* driverCall(const std::string& name) {
   static const std::map<std::string, void*> calls{
       {"cuInit", entry(initialize)},
       {"cuDriverGetVersion", entry(driverVersion)},
+      {"cuLogsRegisterCallback", entry(registerForLogs)},
+      {"cuLogsUnregisterCallback", entry(unregisterForLogs)},
       {"cuDeviceGetCount", entry(deviceCount)},
       {"cuDeviceGet", entry(deviceOf)},
       {"cuDeviceGetAttribute", entry(deviceAttribute)},
@@ -191,7 +242,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void**
                                                         cudaDriverEntryPointQueryResult* result) {
   EMULATED_QUERY("cudaGetDriverEntryPointByVersion");
   *call = emulated::driverCall(name);
-  if (*call == nullptr) *call = entry(refuse);
+  if (*call == nullptr) *call = refusalOf(name);
   if (result != nullptr) *result = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }

@@ -28,7 +28,9 @@ Settings read() {
   read.lateOneIn = number("EMULATED_CUDA_LATE_ONE_IN", 4);
   read.queues = number("CUDA_DEVICE_MAX_CONNECTIONS", 8);
   read.allocationsWait = number("EMULATED_CUDA_ALLOCATIONS_WAIT", 1) != 0;
-  read.loadsWait = number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  const bool loadsLate = loading == nullptr || std::string_view(loading) != "EAGER";
+  read.loadsWait = loadsLate && number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
   if (const char* name = std::getenv("EMULATED_CUDA_KEEP_OFF"); name != nullptr) read.keptOff = name;
   read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
   if (const char* folder = std::getenv("EMULATED_CUDA_LAUNCHES"); folder != nullptr) read.launches = folder;
@@ -65,6 +67,11 @@ Omitted readOmitted() {
   return omitted;
 }
 
+const Omitted& omission() {
+  static const Omitted omitted = readOmitted();
+  return omitted;
+}
+
 }  // namespace
 
 const Settings& settings() {
@@ -75,9 +82,11 @@ const Settings& settings() {
   return all;
 }
 
+bool leavesOut(Omission kind) { return omission().kind == kind; }
+
 bool isLeftOut(Omission kind, const void* caller) {
-  static const Omitted omitted = readOmitted();
   static std::atomic<int> calls{0};
+  const Omitted& omitted = omission();
   Dl_info from;
   if (omitted.kind != kind || dladdr(caller, &from) == 0) return false;
   if (std::string_view(from.dli_fname).find(omitted.library) == std::string_view::npos) return false;

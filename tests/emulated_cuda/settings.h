@@ -15,7 +15,7 @@ struct Settings {
   int lateOneIn = 0;            // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause
   int queues = 0;               // CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that the streams of a device share
   bool allocationsWait = true;  // EMULATED_CUDA_ALLOCATIONS_WAIT: cudaMalloc, cudaHostAlloc wait for an idle device
-  bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT: so does the first launch of a kernel
+  bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT, CUDA_MODULE_LOADING: so does the first launch of a kernel
   std::string keptOff;          // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
   bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
   std::string launches;         // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
@@ -28,6 +28,7 @@ const Settings& settings();
 // EMULATED_CUDA_OMIT=KIND:LIBRARY:INDEX:PERIOD leaves out each call of the kind from a library of that name whose
 // number is INDEX modulo PERIOD.
 enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder, WriteValue, WriteValueOrder, Kernel };
+bool leavesOut(Omission kind);                      // any
 bool isLeftOut(Omission kind, const void* caller);  // caller: an address in its code
 
 }  // namespace emulated

@@ -199,6 +199,29 @@ def test_what_cuda_forbids_ends_the_process(
     assert said in _errors(tmp_path)
 
 
+def _call_what_is_not_emulated(_rank: int) -> int:
+    call = ctypes.c_void_p()
+    look_up = ctypes.CDLL("libcudart.so.13").cudaGetDriverEntryPointByVersion
+    look_up(b"cuCtxSynchronize", ctypes.byref(call), 12000, ctypes.c_ulonglong(0), None)
+    result: int = ctypes.CFUNCTYPE(ctypes.c_int)(call.value or 0)()
+    return result
+
+
+def _count(_rank: int) -> float:
+    return torch.ones(10, device="cuda").sum().item()
+
+
+def test_a_call_that_is_not_emulated_is_refused_by_name_and_torch_makes_none(tmp_path: Path) -> None:
+    not_supported = 801
+    program = Ranks(1)
+    program.run(_write_errors_to, tmp_path)
+    assert program.run(_count) == [10.0]
+    assert "emulated CUDA" not in _errors(tmp_path)
+    assert program.run(_call_what_is_not_emulated) == [not_supported]
+    assert "cuCtxSynchronize was refused: it is not emulated" in _errors(tmp_path)
+    assert program.close() == [0]
+
+
 def _reduce_all(rank: int) -> None:
     ranks = dist.get_world_size()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8):

@@ -174,7 +174,7 @@ def _bits(rank: int, device: str) -> str:
                 whole = (torch.randn(elements * dist.get_world_size()) * 1000).to(dtype).to(device)
                 output = torch.empty(elements, dtype=dtype, device=device)
                 dist.reduce_scatter_tensor(output, whole, op=op)
-                bits.update(output.cpu().view(torch.uint8).numpy().tobytes())
+                bits.update(bytes(output.cpu().view(torch.uint8).tolist()))
     return bits.hexdigest()
 
 

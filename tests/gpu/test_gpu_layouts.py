@@ -28,7 +28,7 @@ Hashes = dict[str, str]
 def _hash(*tensors: torch.Tensor) -> str:
     bits = hashlib.sha256()
     for tensor in tensors:
-        bits.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        bits.update(bytes(tensor.detach().cpu().flatten().view(torch.uint8).tolist()))
     return bits.hexdigest()
 
 

@@ -37,7 +37,7 @@ def _hash_of_sums(rank: int) -> str:
         for work in works:
             work.wait()
         for tensor in tensors + together:
-            bits.update(tensor.cpu().view(torch.uint8).numpy().tobytes())
+            bits.update(bytes(tensor.cpu().view(torch.uint8).tolist()))
     return bits.hexdigest()
 
 

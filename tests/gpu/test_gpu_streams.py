@@ -227,6 +227,7 @@ HARDWARE_QUEUES = [
     pytest.param({"CUDA_DEVICE_MAX_CONNECTIONS": "8"}, id="8", marks=pytest.mark.slow),
     pytest.param({"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, id="32", marks=pytest.mark.slow),
     pytest.param({"CUDA_LAUNCH_BLOCKING": "1"}, id="blocking launches", marks=pytest.mark.slow),
+    pytest.param({"CUDA_MODULE_LOADING": "EAGER"}, id="eager loading", marks=pytest.mark.slow),
     pytest.param({"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}, id="NCCL's order", marks=pytest.mark.slow),
     pytest.param(
         {"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_LAUNCH_RACE_FATAL": "1"}, id="NCCL's races", marks=pytest.mark.slow

@@ -116,6 +116,7 @@ def _train_transformer(rank: int, how: str) -> tuple[list[float], int]:
         pytest.param("2x2", "ddp", marks=pytest.mark.slow),
         ("2x2", "fsdp2"),
         pytest.param("2x1", "fsdp2 in NCCL's memory", marks=pytest.mark.slow),
+        pytest.param("2x4", "ddp", marks=pytest.mark.slow),
         pytest.param("2x4", "fsdp2", marks=pytest.mark.slow),
     ],
 )
@@ -139,8 +140,9 @@ def test_a_transformer_trains_to_the_losses_of_nccl(layout: str, how: str, tmp_p
     assert losses["fairring"][-1] < losses["fairring"][0]
     assert losses["fairring"] == pytest.approx(losses["nccl"], rel=1e-4)
     parameters = sum(parameter.numel() for parameter in Transformer().parameters())
-    # Each step sends half of what this machine has summed and, sharded, half of what it gathers twice.
-    assert sent["fairring"] > 8 * 4 * parameters // 4
+    # Each step sends half of what this machine has summed and half of the result or, sharded, more: a quarter of it or
+    # more is this rank's, up to rounding.
+    assert sent["fairring"] > 8 * 4 * parameters // 5
 
 
 def _destroy(_rank: int) -> None:
