@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "exchange/cells.h"
 #include "exchange/compressed_body.h"
 
 namespace fairring {
@@ -213,7 +212,7 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   slice->plan = pending.chosen.plan;
   slice->body = pending.body;
   if (pending.cells) {
-    slice->body = std::make_shared<const CellBody>(pending.cells, stretch);
+    slice->body = levels_.ofCells(pending.cells, stretch);
     slice->layout = plans_.layoutOfCells();
   } else if (isByRank(pending.call.pattern)) {
     const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "plan/cost_rows.h"
 #include "simulation/experiment.h"
@@ -15,6 +16,9 @@ using testing::play;
 using testing::Script;
 using testing::ScriptedCall;
 using testing::Verdict;
+
+constexpr std::array kPatterns{Pattern::AllReduce, Pattern::Reduce,  Pattern::Broadcast, Pattern::ReduceScatter,
+                               Pattern::AllGather, Pattern::Scatter, Pattern::Gather,    Pattern::AllToAll};
 
 Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
   return {.seed = 1, .machines = {2, 2}, .calls = std::move(calls), .faults = std::move(faults)};
@@ -56,8 +60,8 @@ TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
 
 // Those without what a rank refused get an error that names it, as the judge demands; the calls around it go on.
 TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
-  for (int pattern = 0; pattern < 8; ++pattern) {
-    ScriptedCall refused{.pattern = static_cast<Pattern>(pattern), .elements = 5'000, .refuser = 1};
+  for (const Pattern pattern : kPatterns) {
+    ScriptedCall refused{.pattern = pattern, .elements = 5'000, .refuser = 1};
     if (hasRoot(refused.pattern)) refused.root = 3;
     const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
     EXPECT_TRUE(verdict) << verdict.broken;
@@ -263,11 +267,34 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
 }
 
 TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
-  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
-    const double real = simulation::carriedOut(experimentOf(2, 4, bytes, true)).seconds;
-    const double standIn = simulation::carriedOut(experimentOf(2, 4, bytes, false)).seconds;
-    EXPECT_NEAR(standIn, real, 0.1 * real) << bytes << " bytes";
+  for (const Pattern pattern : kPatterns) {
+    for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
+      simulation::Experiment experiment = experimentOf(2, 4, bytes, true);
+      experiment.pattern = pattern;
+      const double real = simulation::carriedOut(experiment).seconds;
+      experiment.cluster.sharedMemory = false;
+      const double standIn = simulation::carriedOut(experiment).seconds;
+      EXPECT_NEAR(standIn, real, 0.1 * real) << describe(planOf(pattern, {0, 1})) << ", " << bytes << " bytes";
+    }
   }
+}
+
+// There and back, of which the network carries a byte once each way.
+TEST(Simulation, AMessageTakesWhatItsLinkMustCarry) {
+  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
+    const simulation::Cluster cluster = experimentOf(2, 2, bytes, false).cluster;
+    const simulation::Outcome outcome = simulation::carriedOut(cluster, simulation::Messages{bytes, 3});
+    const double carried = 2.0 * static_cast<double>(bytes) / cluster.costs.network.bytesPerSecond;
+    EXPECT_NEAR(outcome.linkBytes, static_cast<double>(bytes), 1'000) << bytes << " bytes";
+    EXPECT_GT(outcome.seconds, carried);
+    EXPECT_LT(outcome.seconds, 1.2 * carried + 1e-3);
+    EXPECT_EQ(outcome.mostConnections, 1U);
+  }
+}
+
+TEST(Simulation, MessagesWithinAMachineAreRefused) {
+  const simulation::Cluster cluster = experimentOf(1, 2, 4, false).cluster;
+  EXPECT_THROW(simulation::carriedOut(cluster, simulation::Messages{4, 1}), Failure);
 }
 
 double slowest(const std::vector<double>& calls, std::size_t first, std::size_t last) {
@@ -308,7 +335,7 @@ TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
 TEST(Simulation, OnManyMachinesCallsUseTheFewConnectionsThatAJobHas) {
   simulation::Experiment experiment = experimentOf(128, 1, 64ULL << 10, false);
   const Planner planner(Topology(experiment.cluster.places), experiment.cluster.planner);
-  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather}) {
+  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather, Pattern::AllToAll}) {
     experiment.pattern = pattern;
     EXPECT_EQ(simulation::carriedOut(experiment).mostConnections, planner.peersOf(0).size());
   }
