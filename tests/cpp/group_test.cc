@@ -129,11 +129,6 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
   }
 }
 
-// Of eight machines: pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube
-// have, and ranks 0 and 7 are three ways apart.
-constexpr GroupingFrom kCube{.groups = 4, .clusters = 8, .only = 4};
-const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
-
 std::ptrdiff_t openSockets() {
   return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& entry) {
     std::error_code gone;  // the descriptor of this very look
@@ -161,12 +156,20 @@ TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection)
   EXPECT_EQ(openSockets() - before, 66 * 15 * 2);
 }
 
-TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
-  Job job(kEightMachines);
-  job.grouping = kCube;
+const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
+
+// Pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube have, and ranks 0 and 7
+// are three ways apart.
+void joinAsACube(Job& job) {
+  job.grouping = {.groups = 4, .clusters = 8, .only = 4};
   job.heartbeatTimeout = milliseconds(1'000);
   job.joinAll();
   allReduceEverywhere(job, 100);
+}
+
+TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
+  Job job(kEightMachines);
+  joinAsACube(job);
   std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
   std::vector<std::future<std::string>> done;
   for (std::size_t r = 0; r < 7; ++r)
@@ -212,10 +215,7 @@ TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
 
 TEST(Group, InGroupsOfMachinesARankThatShowsNoSignOfLifeIsNamedToTheFurthest) {
   Job job(kEightMachines);
-  job.grouping = kCube;
-  job.heartbeatTimeout = milliseconds(1'000);
-  job.joinAll();
-  allReduceEverywhere(job, 100);
+  joinAsACube(job);
   const Stopped stopped(*job.nodes.back());
   std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
   std::vector<std::future<std::string>> done;
