@@ -100,7 +100,7 @@ void Member::open() {
   control_ = std::make_unique<Control>(loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] {
                                                                           return toText(peerProgress_.beat());
                                                                         }});
-  loop_.onUncaught(this, [this](const Error& error) { fail(error); });
+  loop_.onUncaught(this, [this](const Error& error) { fail(diagnostics_.own(error)); });
   loop_.setSpinTime(kSpinTime);
   connector_ = std::make_unique<Connector>(
       loop_, endpoint_,

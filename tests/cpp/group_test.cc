@@ -2,15 +2,19 @@
 #include "group/group.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <future>
 #include <map>
+#include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -21,6 +25,7 @@
 #include "group/leave_protocol.h"
 #include "group_job.h"
 #include "transport/connector.h"
+#include "transport/control.h"
 
 namespace fairring {
 namespace {
@@ -488,6 +493,23 @@ TEST(Group, UnfinishedCallsEndWithAnErrorWhenTheGroupIsDestroyed) {
   auto done = job.allReduce(1, tensor);
   job.nodes[1]->group.reset();
   EXPECT_NE(done.get().find("destroyed group job while all_reduce of 10"), std::string::npos);
+}
+
+// As one that finds no memory does.
+TEST(Group, AnExceptionOnTheLoopIsAnErrorOfAllRanksThatNamesTheOne) {
+  Job job({"a", "b", "c"});
+  job.joinAll();
+  allReduceEverywhere(job, 10);
+  std::vector<std::vector<float>> tensors(3, std::vector<float>(10));
+  auto first = job.allReduce(0, tensors[0]);
+  auto second = job.allReduce(1, tensors[1]);
+  job.nodes[2]->loop.loop().post([] { throw std::bad_alloc(); });
+  auto third = job.allReduce(2, tensors[2]);
+  for (auto* done : {&first, &second, &third}) {
+    const std::string text = done->get();
+    EXPECT_NE(text.find("rank 2 (host-of-c): the loop was stopped by an exception: std::bad_alloc"), std::string::npos)
+        << text;
+  }
 }
 
 TEST(Group, SettingsThatDifferAreRefusedAndNameTheRank) {
