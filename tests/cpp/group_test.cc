@@ -403,6 +403,71 @@ TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
   EXPECT_NE(end.find("rank 1 has left the group"), std::string::npos) << end;
 }
 
+// Reads what comes over a control connection until that is a leave. A frame is its type, three zeros, the length of its
+// text, and the text. False: it ended before.
+bool hearsLeave(const AuthenticatedConnection& connection) {
+  constexpr std::size_t kHead = 8;
+  std::string came;
+  for (;;) {
+    while (came.size() >= kHead && came.size() >= kHead + static_cast<std::uint8_t>(came[4])) {
+      if (came[0] == static_cast<char>(ControlType::Leave)) return true;
+      came.erase(0, kHead + static_cast<std::uint8_t>(came[4]));
+    }
+    pollfd readable{connection.stream.socket().get(), POLLIN, 0};
+    ::poll(&readable, 1, -1);
+    char bytes[256];
+    const std::ptrdiff_t count = ::recv(readable.fd, bytes, sizeof bytes, 0);
+    if (count <= 0) return false;
+    came.append(bytes, static_cast<std::size_t>(count));
+  }
+}
+
+// The test plays rank 0, which closes a connection without having said a word, as a process does whose listener is too
+// crowded to wait for our part of the challenge. So it has not heard the leave either.
+TEST(Group, ALeaveIsSaidOnceMoreToOneThatWasTooCrowdedToHearIt) {
+  Job job({"a", "b"});
+  Node& peer = *job.nodes[0];
+  std::vector<AuthenticatedConnection> lanes;
+  std::array<std::promise<AuthenticatedConnection>, 2> controls;
+  std::size_t count = 0;
+  std::promise<bool> connectedAgain;
+  std::once_flag isDecided;
+  peer.loop.runAndWait([&] {
+    peer.endpoint->open([&](AuthenticatedConnection connection) {
+      if (connection.purpose != Purpose::Control) return lanes.push_back(std::move(connection));
+      if (count == controls.size()) return;
+      controls[count++].set_value(std::move(connection));
+      if (count == 2) std::call_once(isDecided, [&] { connectedAgain.set_value(true); });
+    });
+  });
+  job.join(1);
+  const std::vector<float> tensor(10);
+  std::promise<std::string> done;
+  job.nodes[1]->group->submit(
+      {.pattern = Pattern::Broadcast,
+       .root = 1,
+       .blocks = {{{.from = tensor.data(), .elements = tensor.size(), .reduction = {.dtype = DType::Float32}}}},
+       .timeout = kLong,
+       .signature = {"broadcast"},
+       .done = [&done](const Error& error) { done.set_value(error ? error.text() : ""); }});
+  EXPECT_EQ(done.get_future().get(), "");
+  const auto left = std::async(std::launch::async, [&] {
+    job.nodes[1]->group.reset();
+    std::call_once(isDecided, [&] { connectedAgain.set_value(false); });
+  });
+  {
+    const AuthenticatedConnection first = controls[0].get_future().get();
+    EXPECT_TRUE(hearsLeave(first));
+  }
+  ASSERT_TRUE(connectedAgain.get_future().get());
+  EXPECT_TRUE(hearsLeave(controls[1].get_future().get()));
+  left.wait();
+  peer.loop.runAndWait([&] {
+    peer.endpoint->close();
+    lanes.clear();
+  });
+}
+
 TEST(Group, AMessageThatCannotBeReadEndsTheGroupWithTheNameOfItsSender) {
   const std::string end = endOfCallAfterLeave("0");
   EXPECT_NE(end.find("can't read what rank 1 (host-of-b) has sent"), std::string::npos) << end;
