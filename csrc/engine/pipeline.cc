@@ -66,6 +66,7 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
   Packing packing = Packing::of(call);
+  call.blocks = {};  // the packing has them; among thousands of ranks they take megabytes
   const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
   if (weights_ && call.pattern == Pattern::AllReduce &&
       queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
