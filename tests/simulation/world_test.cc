@@ -69,6 +69,22 @@ TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
   }
 }
 
+TEST(Simulation, UnevenAllToAllsAndSparseCallsAreRightAmongOthersAndWithLanesThatBreak) {
+  Script script = twoByTwo({{.pattern = Pattern::AllToAll, .elements = 6'000, .form = testing::Form::Uneven},
+                            {Pattern::AllReduce, -1, 60'000},
+                            {.elements = 6'000, .form = testing::Form::Sparse},
+                            {.elements = 9, .refuser = 1, .form = testing::Form::Sparse},
+                            {.pattern = Pattern::AllToAll, .elements = 9, .form = testing::Form::Uneven}});
+  const Verdict simulated = play(script);
+  EXPECT_TRUE(simulated) << simulated.broken;
+  script.lanes = 2;
+  script.faults = {{.kind = Fault::Kind::Break, .who = 0, .atMicros = 2'000}};
+  const Verdict lanes = play(script);
+  EXPECT_TRUE(lanes) << lanes.broken;
+  EXPECT_FALSE(lanes.failed);
+  EXPECT_EQ(lanes.bits, simulated.bits);
+}
+
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}};
   const Verdict whole = play(twoByTwo(calls));
