@@ -35,6 +35,13 @@ simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes
   return experiment;
 }
 
+Verdict playText(const std::string& text) {
+  if (const auto script = testing::parsed(text)) return play(*script);
+  Verdict none;
+  none.broken = "it is no script: " + text;
+  return none;
+}
+
 TEST(Simulation, ScriptsOfManySeedsHold) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Verdict verdict = play(testing::drawn(seed));
@@ -179,10 +186,7 @@ TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
 
 // The lower rank has nothing but its probes of the higher one's listener to find that out by.
 TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
-  const auto script =
-      testing::parsed("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
+  const Verdict verdict = playText("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
@@ -190,22 +194,18 @@ TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
 // One dies while the group connects, another hears of it, fails and leaves, and a third, which was just connecting to
 // that one, must not take it for the culprit.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnectedTo) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=5019 machines=2,2,1,2 interleaved=1 sites=1 staging=256 slice=8 eager=4 credit=4 copied=0 waits=0 lanes=2 "
       "heartbeat=400 calls=all-reduce:1 faults=kill:4:0:3685:11841");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
 
 // A lane of one that failed and left has come to a rank that has yet to make its first call, and nothing else.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneReached) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=28 machines=1,1,1 staging=512 slice=16 eager=8 credit=8 copied=512 heartbeat=800 calls=all-reduce:1 "
       "faults=idle:0:0:0:1358448,kill:1:0:5225:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
@@ -213,11 +213,9 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneRe
 // It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
 // connection up.
 TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeerForDead) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
       "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_FALSE(verdict.failed);
 }
