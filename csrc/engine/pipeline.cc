@@ -161,6 +161,7 @@ bool Pipeline::cutNext(Queue& queue) {
   if (weights_ && pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
   pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->bytes;
+  if (pending->cut) pending->packing = Packing({});  // its slices have their portions
   pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
   return begin(queue, pending, slice);
 }
