@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fairring.bench.collectives import COLLECTIVES
+from fairring.bench.collectives import BARRIER, COLLECTIVES
 from fairring.config import Config, size
 from fairring.forecast import at_rate, bytes_per_second, plan_question, rows_of
 from fairring.lab.cluster import parse_machines
 
-SIMULATED = ("all-reduce", "reduce-scatter", "all-gather")
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 FORWARD = 1 / 3  # of a step's computing: a backward pass multiplies twice where a forward pass does once
 ONLY_SIMULATED = ("collective", "calls", "buckets", "compute", "latency", "core_rate", "cores", "spine")
@@ -44,7 +43,7 @@ class Model:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("in virtual time, with --simulate").add_argument
     add("--simulate", action="store_true", help="run the engine in virtual time; --machines and --bytes may be lists")
-    add("--collective", choices=SIMULATED, help="instead of an all-reduce; SIZE is of all blocks together")
+    add("--collective", choices=COLLECTIVES, help="instead of an all-reduce; SIZE is of all blocks together")
     add("--calls", type=int, metavar="N", help="calls that follow each other, or training steps (default: 1)")
     add("--buckets", metavar="SIZES", help="a training step instead of calls, with these gradients: 1MiB,25MiBx7")
     add("--compute", metavar="TIME", help="what a rank computes in that step, a third of it before the first bucket")
@@ -71,7 +70,7 @@ def simulate(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     _check(arguments)
     clusters = list(_clusters(arguments))
     model = _model(arguments)
-    sizes = [sum(model.buckets)] if model else [size("--bytes", text) for text in arguments.bytes.split(",")]
+    sizes = [sum(model.buckets)] if model else _sizes(arguments)
     for counts in clusters:
         for call_bytes in sizes:
             yield _simulated(arguments, counts, call_bytes, model)
@@ -105,6 +104,13 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("a training step needs --buckets and --compute: --buckets 1MiB,25MiBx7 --compute 350ms")
     if arguments.buckets and arguments.collective:
         raise ValueError("a training step makes all-reduces; leave out --collective or --buckets")
+
+
+def _sizes(arguments: argparse.Namespace) -> list[int]:
+    """Bytes of each call. A barrier has no size of its own: it is an all-reduce of one byte."""
+    if arguments.collective == BARRIER:
+        return [1]
+    return [size("--bytes", text) for text in arguments.bytes.split(",")]
 
 
 def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[int, ...]]:
@@ -191,7 +197,7 @@ def _common(answer: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[s
     """Columns in front and behind: head and cell."""
     front = [("machines", str(answer["machines"])), ("ranks", str(answer["ranks"]))]
     back = [
-        ("messages of a rank", f"{answer['messages']:.0f}"),
+        ("messages of a rank", f"{answer['messages']:.{0 if answer['messages'] >= 10 else 1}f}"),
         ("connections", str(answer["connections"])),
         ("MB over the busiest link", f"{answer['link_bytes'] / 1e6:.3f}"),
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairring import cli
+from fairring.bench.collectives import COLLECTIVES
 
 PAYLOAD = 0.944 * 125e6  # bytes/s of 1 Gbit/s, less headers
 CLUSTER = ("--machines", "4", "--ranks", "2", "--rate", "1gbit")
@@ -28,6 +29,21 @@ def test_a_large_call_takes_what_its_links_must_carry(capsys: pytest.CaptureFixt
     assert carried / PAYLOAD < answer["seconds"] < 1.3 * carried / PAYLOAD
     assert (answer["machines"], answer["ranks"], answer["connections"]) == (4, 8, 3)
     assert answer["bus_bandwidth"] == pytest.approx((4 << 20) / answer["seconds"] * 2 * 7 / 8)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_collective_takes_what_its_links_must_carry(collective: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (answer,) = simulated(capsys, *CLUSTER, "--bytes", "25MiB", "--collective", collective)
+    least = COLLECTIVES[collective].link_share([2] * 4) * answer["bytes"] / PAYLOAD
+    assert least < answer["seconds"] < 1.6 * least + 0.001  # a reduce carries half as much again
+    assert answer["bus_bandwidth"] == pytest.approx(
+        answer["bytes"] / answer["seconds"] * COLLECTIVES[collective].bus_factor(8)
+    )
+
+
+def test_a_barrier_has_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = simulated(capsys, *CLUSTER, "--collective", "barrier", "--bytes", "4KiB,1MiB")
+    assert [answer["bytes"] for answer in answers] == [1]
 
 
 def test_each_number_of_machines_and_each_size_has_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +127,7 @@ def test_the_table_shows_a_step_of_each_cluster(capsys: pytest.CaptureFixture[st
         (["--simulate", "--rate", "1gbit", "--spine", "0.5"], "from 1"),
         (["--simulate", "--rate", "1gbit", "--calls", "0"], "too few"),
         (["--simulate", "--rate", "1gbit", "--bytes", "much"], "is not a size"),
+        (["--simulate", "--rate", "1gbit", "--ranks", "2", "--collective", "send-recv"], "two machines or more"),
         (["--machines", "2,4"], "with --simulate"),
         (["--latency", "1ms"], "is for --simulate"),
     ],

@@ -12,9 +12,16 @@ namespace py = pybind11;
 namespace {
 
 Pattern patternOf(const std::string& collective) {
+  // A barrier is an all-reduce, of one byte.
   constexpr std::array kPatterns{std::pair("all-reduce", Pattern::AllReduce),
+                                 std::pair("barrier", Pattern::AllReduce),
                                  std::pair("reduce-scatter", Pattern::ReduceScatter),
-                                 std::pair("all-gather", Pattern::AllGather)};
+                                 std::pair("all-gather", Pattern::AllGather),
+                                 std::pair("all-to-all", Pattern::AllToAll),
+                                 std::pair("broadcast", Pattern::Broadcast),
+                                 std::pair("reduce", Pattern::Reduce),
+                                 std::pair("gather", Pattern::Gather),
+                                 std::pair("scatter", Pattern::Scatter)};
   for (const auto& [name, pattern] : kPatterns) {
     if (collective == name) return pattern;
   }
@@ -47,6 +54,8 @@ simulation::Outcome outcomeOf(const SimulationQuestion& question) {
     const simulation::Model model{question.buckets, question.forwardSeconds, question.backwardSeconds};
     return simulation::carriedOut(cluster, model, question.times);
   }
+  if (question.collective == "send-recv")
+    return simulation::carriedOut(cluster, simulation::Messages{question.cluster.bytes, question.times});
   return simulation::carriedOut({.cluster = cluster,
                                  .pattern = patternOf(question.collective),
                                  .bytes = question.cluster.bytes,

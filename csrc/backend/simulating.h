@@ -20,7 +20,7 @@ struct SimulationQuestion {
   double oversubscription = 1;    // of the spine between them
   double coreBytesPerSecond = 0;  // that one core sends or receives
   int cores = 0;                  // that all ranks share; 0: each has its own
-  std::string collective;         // all-reduce, reduce-scatter or all-gather
+  std::string collective;         // as `fairring bench` names it
   int times = 1;                  // calls, or steps
   // A training step instead of a call: the bytes of its buckets, in the order in which gradients are computed.
   std::vector<std::uint64_t> buckets;

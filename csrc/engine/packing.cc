@@ -65,6 +65,7 @@ std::vector<Portion> Packing::cut(const Range& bytes) const {
 std::vector<Portion> Packing::cut(const Range& bytes, std::span<const int> rows,
                                   std::span<const std::uint64_t> places) const {
   std::vector<Portion> portions;
+  portions.reserve(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (Portion portion : within(rows_[static_cast<std::size_t>(rows[i])].portions, bytes)) {
       portion.begin = portion.begin - bytes.begin + places[i];

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "exchange/cells.h"
 #include "exchange/compressed_body.h"
 
 namespace fairring {
@@ -67,6 +66,7 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   if (call.sparse) return submitSparse(std::move(call), signature);
   if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
   Packing packing = Packing::of(call);
+  call.blocks = {};  // the packing has them; among thousands of ranks they take megabytes
   const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
   if (weights_ && call.pattern == Pattern::AllReduce &&
       queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
@@ -161,6 +161,7 @@ bool Pipeline::cutNext(Queue& queue) {
   if (weights_ && pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
   pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->bytes;
+  if (pending->cut) pending->packing = Packing({});  // its slices have their portions
   pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
   return begin(queue, pending, slice);
 }
@@ -213,7 +214,7 @@ std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pe
   slice->plan = pending.chosen.plan;
   slice->body = pending.body;
   if (pending.cells) {
-    slice->body = std::make_shared<const CellBody>(pending.cells, stretch);
+    slice->body = levels_.ofCells(pending.cells, stretch);
     slice->layout = plans_.layoutOfCells();
   } else if (isByRank(pending.call.pattern)) {
     const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);

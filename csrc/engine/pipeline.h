@@ -22,6 +22,7 @@
 #include "engine/plan_cache.h"
 #include "engine/shard_weights.h"
 #include "engine/staging.h"
+#include "exchange/cells.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
 #include "plan/planner.h"
@@ -29,7 +30,6 @@
 namespace fairring {
 
 class AllToAllCall;
-class Cells;
 class SparseCall;
 
 class Pipeline {
@@ -45,8 +45,11 @@ class Pipeline {
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
-    // The body of dense slices. A simulation has another, which counts what the arithmetic would cost.
+    // The bodies of dense slices and of an all-to-all's. A simulation has others, which count what their work would
+    // cost.
     std::shared_ptr<const SliceBody> dense = denseBody();
+    std::function<std::shared_ptr<const SliceBody>(std::shared_ptr<const Cells>, const Range& stretch)> ofCells =
+        bodyOfCells;
     ShardWeights::Settings weights = {};  // NOLINT(readability-redundant-member-init): may be left out
   };
 

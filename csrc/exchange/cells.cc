@@ -89,6 +89,11 @@ std::uint64_t CellBody::bytesFor(int rank) const {
   return bytes;
 }
 
+std::uint64_t CellBody::heldBytes(const Step& step) const {
+  const Level& level = cells_->levels_[placeOf(step)];
+  return bytesOf(level.targets, level.sources);
+}
+
 std::uint64_t CellBody::heldBefore(std::size_t place, const std::vector<int>& targets) const {
   const Level& before = cells_->levels_[place - 1];
   std::uint64_t offset = held_[place - 1];

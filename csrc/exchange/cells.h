@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "exchange/slice_body.h"
@@ -54,7 +55,7 @@ class Cells {
   std::vector<Level> levels_;
 };
 
-class CellBody final : public SliceBody {
+class CellBody : public SliceBody {
  public:
   CellBody(std::shared_ptr<const Cells> cells, const Range& stretch);
 
@@ -70,6 +71,10 @@ class CellBody final : public SliceBody {
   std::vector<Transfer> transfers(const Slice& slice, std::size_t step) const override;
   // Collects the cells that this rank holds after a level above.
   Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
+
+ protected:
+  std::uint64_t ownBytes() const { return bytesFor(cells_->rank_); }  // of this rank's cells for all
+  std::uint64_t heldBytes(const Step& step) const;                    // of the cells that it holds after the step
 
  private:
   using Level = Cells::Level;
@@ -90,5 +95,9 @@ class CellBody final : public SliceBody {
   std::vector<std::uint64_t> received_;  // by place: the areas of arriving cells; unused for level 0
   std::uint64_t end_ = 0;
 };
+
+inline std::shared_ptr<const SliceBody> bodyOfCells(std::shared_ptr<const Cells> cells, const Range& stretch) {
+  return std::make_shared<const CellBody>(std::move(cells), stretch);
+}
 
 }  // namespace fairring

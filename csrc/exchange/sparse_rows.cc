@@ -99,10 +99,11 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
   const int cluster = topology.clusterOf(site);
   std::map<int, KeyBits> ofMachines;  // of this site
   std::map<int, KeyBits> ofSites;     // of this cluster
-  std::map<int, KeyBits> ofClusters;
+  std::map<int, KeyBits> ofClusters;  // where there are several
   for (const int other : topology.machinesOf(site)) ofMachines[other].resize(words);
   for (const int other : topology.sitesOf(cluster)) ofSites[other].resize(words);
-  for (int other = 0; other < topology.clusters(); ++other) ofClusters[other].resize(words);
+  const bool hasClusters = topology.clusters() > 1;
+  for (int other = 0; hasClusters && other < topology.clusters(); ++other) ofClusters[other].resize(words);
   for (int other = 0; other < topology.world(); ++other) {
     const int itsMachine = topology.machineOf(other);
     const int itsSite = topology.siteOf(itsMachine);
@@ -128,7 +129,7 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
     rowSets_[1].try_emplace(other, std::move(rows), rowBytes);
   }
   for (auto& [other, rows] : ofSites) {
-    uniteKeys(ofClusters[cluster], rows);
+    if (hasClusters) uniteKeys(ofClusters[cluster], rows);
     rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
   }
   for (auto& [other, rows] : ofClusters) rowSets_[3].try_emplace(other, std::move(rows), rowBytes);

@@ -43,7 +43,7 @@ class SparseRows {
   const std::byte* values_;
   int rank_;
   std::array<std::vector<int>, kLevels> groupOf_;       // by rank: itself, its machine, its site, its cluster
-  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of each such group
+  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of each such group; of a single cluster none
 };
 
 }  // namespace fairring

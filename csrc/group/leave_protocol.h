@@ -33,6 +33,7 @@ class LeaveProtocol {
 
   // Our own Leave has gone to these peers; `left` is called when all have answered, at once where there is none.
   void said(const std::set<int>& peers, std::function<void()> left);
+  bool awaits(int peer) const { return awaited_.contains(peer); }
   void answered(int peer);  // or its connection is gone
   void giveUp();            // after an error nobody needs anything
 

@@ -100,7 +100,7 @@ void Member::open() {
   control_ = std::make_unique<Control>(loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] {
                                                                           return toText(peerProgress_.beat());
                                                                         }});
-  loop_.onUncaught(this, [this](const Error& error) { fail(error); });
+  loop_.onUncaught(this, [this](const Error& error) { fail(diagnostics_.own(error)); });
   loop_.setSpinTime(kSpinTime);
   connector_ = std::make_unique<Connector>(
       loop_, endpoint_,
@@ -183,6 +183,7 @@ void Member::onLinked(AuthenticatedConnection connection) {
     case Purpose::Control:
       control_->add(connection.peer, std::move(connection.stream));
       if (linked_) introduce(connection.peer);
+      if (leaveProtocol_.awaits(connection.peer)) sayLeave(connection.peer);
   }
   openIfComplete();
   leaveIfAsked();
@@ -428,6 +429,11 @@ void Member::onDiffers(int peer) {
 }
 
 void Member::onControlEnded(int peer, const Error& error) {
+  // It may live: who keeps it waiting during the challenge while strangers crowd its listener is closed out, and finds
+  // that out only now. It has not heard us either, so that a Leave is said once more (onLinked).
+  const bool isUnheard = isNeighbour(peer) && !heard_.contains(peer);
+  if (!error_ && isUnheard && rank_ > peer && repeated_.insert(peer).second)
+    return connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout);
   leaveProtocol_.answered(peer);
   if (error_) return;
   // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
@@ -439,10 +445,6 @@ void Member::onControlEnded(int peer, const Error& error) {
     return;
   }
   if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
-  // It may live: who keeps it waiting during the challenge while strangers crowd its listener is closed out, and finds
-  // that out only now.
-  if (!heard_.contains(peer) && rank_ > peer && repeated_.insert(peer).second)
-    return connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout);
   heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
 }
 

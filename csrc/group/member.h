@@ -91,6 +91,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void loseMessages(int peer, const Error& error);
   bool isNeighbour(int peer) const;  // whom calls of all ranks need
   bool canLeave() const;
+  void sayLeave(int peer);
   void leaveIfAsked();
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);

@@ -44,16 +44,17 @@ void Member::leave(std::function<void()> left) {
   std::set<int> peers;
   if (!error_) {
     peers = control_->peers();
-    Completed completed;
-    if (pipeline_) completed.slicesBelow = pipeline_->completed();
-    for (const int peer : peers) {
-      completed.messages = messages_->sentTo(peer);
-      control_->send(peer, ControlType::Leave, toText(completed));
-    }
+    for (const int peer : peers) sayLeave(peer);
   }
   hasSaidLeave_ = true;
   acknowledgeLeaves();
   leaveProtocol_.said(peers, std::move(left));
+}
+
+void Member::sayLeave(int peer) {
+  Completed completed{.slicesBelow = {}, .messages = messages_->sentTo(peer)};
+  if (pipeline_) completed.slicesBelow = pipeline_->completed();
+  control_->send(peer, ControlType::Leave, toText(completed));
 }
 
 // Messages can have been sent, or received, before the control connection that tells a leave from a death is there.

@@ -2,6 +2,7 @@
 // ever have. Pure arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <vector>
 
@@ -12,5 +13,8 @@ namespace fairring {
 
 // `ways`: in which some plan lets ranks own shards; their turns do not matter here.
 std::set<int> peersOf(const Topology& topology, int rank, const std::vector<FewOwners>& ways);
+
+// How many the rank has that has most, where all owners of a rail own shards.
+std::size_t mostPeers(const Topology& topology);
 
 }  // namespace fairring

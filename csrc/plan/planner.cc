@@ -384,7 +384,7 @@ Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes
   Sized best{0, std::numeric_limits<double>::infinity()};
   const std::uint64_t usual = std::max<std::uint64_t>(1, ceilOf(bytes, candidate.largestSliceBytes));
   const std::uint64_t most = std::max(usual, cutsOf(candidate, bytes));
-  for (std::uint64_t slices = fewestSlices(candidate, bytes); slices <= most; ++slices) {
+  for (std::uint64_t slices = fewestSlices(candidate, bytes, usual); slices <= most; ++slices) {
     const std::uint64_t cut = sizeOf(bytes, slices, settings_.sliceGrainBytes);
     const std::uint64_t sliceBytes = slices < usual ? cut : std::min(candidate.largestSliceBytes, cut);
     const double seconds = predict(candidate, bytes, sliceBytes);
@@ -396,8 +396,8 @@ Planner::Sized Planner::bestSize(const Candidate& candidate, std::uint64_t bytes
 }
 
 // Larger slices than usual are none too large where staging holds the whole call at once.
-std::uint64_t Planner::fewestSlices(const Candidate& candidate, std::uint64_t bytes) const {
-  std::uint64_t fewest = std::max<std::uint64_t>(1, ceilOf(bytes, candidate.largestSliceBytes));
+std::uint64_t Planner::fewestSlices(const Candidate& candidate, std::uint64_t bytes, std::uint64_t usual) const {
+  std::uint64_t fewest = usual;
   for (std::uint64_t fewer = fewest - 1; fewer > 0; fewest = fewer--) {
     const std::uint64_t sliceBytes = sizeOf(bytes, fewer, settings_.sliceGrainBytes);
     if (sliceBytes > settings_.sliceBytes || fewer * stagingOf(candidate, sliceBytes) > stagingFor(candidate.plan))

@@ -176,7 +176,7 @@ class Planner {
   std::uint64_t leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   std::uint64_t cutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
-  std::uint64_t fewestSlices(const Candidate& candidate, std::uint64_t bytes) const;
+  std::uint64_t fewestSlices(const Candidate& candidate, std::uint64_t bytes, std::uint64_t usual) const;
   double predict(const Candidate& candidate, std::uint64_t bytes, std::uint64_t sliceBytes) const;
   Forecast forecastOf(const Candidate& candidate, std::uint64_t bytes) const;
   std::vector<LevelSeconds> levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const;

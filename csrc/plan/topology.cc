@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
+#include "plan/peers.h"
 
 namespace fairring {
 
@@ -20,41 +23,83 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
   return counts + ")";
 }
 
+constexpr std::size_t kFewPeers = 62;  // as 64 machines without groups have, within 1
+constexpr std::size_t kMostTried = 8;  // groupings, some milliseconds each; up to 1 024 machines 4 are enough
+
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
 
 // The messages of the busiest of so many members in so many groups to the others of its group, and whether the groups
 // differ. Those cut their rails differently, so that one between them has about twice as many.
-struct Grouping {
+struct Division {
   int inside;
   int times;
 };
 
-Grouping groupingOf(int members, int groups) {
+Division divisionOf(int members, int groups) {
   return {(members + groups - 1) / groups - 1, members % groups == 0 ? 1 : 2};
 }
 
-// The number of groups, or of clusters and groups, that leaves the busiest rank the fewest messages.
-std::vector<int> groupsOf(int machines, const GroupingFrom& from) {
-  if (machines < from.groups) return {};
-  std::vector<int> best;
-  int fewest = machines - 1;
+struct Grouping {
+  int groups;
+  int clusters;  // 1: none
+  int messages;  // of the busiest rank, about
+  bool isEqual;  // then exactly, and each goes to another rank
+
+  std::vector<int> numbers() const { return clusters > 1 ? std::vector{groups, clusters} : std::vector{groups}; }
+  // Of equal numbers of messages, clusters first, with the smallest groups, since their groups have most bytes.
+  auto order() const {
+    return clusters > 1 ? std::tuple(messages, 0, -groups, -clusters) : std::tuple(messages, 1, groups, 0);
+  }
+};
+
+// The groupings with the fewest messages, and fewer than without any, the best first.
+std::vector<Grouping> groupingsOf(int machines, const GroupingFrom& from) {
+  std::vector<Grouping> groupings;
+  const auto add = [&](const Grouping& one) {
+    if (one.messages < machines - 1) groupings.push_back(one);
+  };
   for (int groups = 2; groups <= machines / 2; ++groups) {
-    const auto [inside, times] = groupingOf(machines, groups);
-    const int messages = inside + times * (groups - 1);
-    if (messages < fewest) best = {groups};
-    fewest = std::min(fewest, messages);
-    if (machines < from.clusters) continue;
-    for (int clusters = 2; clusters <= groups / 2; ++clusters) {
-      const auto [between, more] = groupingOf(groups, clusters);
-      const int clustered = inside + times * (between + more * (clusters - 1));
-      if (clustered <= fewest) best = {groups, clusters};  // of equal numbers the smallest groups: they have most bytes
-      fewest = std::min(fewest, clustered);
+    const auto [inside, times] = divisionOf(machines, groups);
+    add({groups, 1, inside + times * (groups - 1), times == 1});
+    for (int clusters = 2; machines >= from.clusters && clusters <= groups / 2; ++clusters) {
+      const auto [between, more] = divisionOf(groups, clusters);
+      add({groups, clusters, inside + times * (between + more * (clusters - 1)), times * more == 1});
     }
   }
-  return best;
+  const std::size_t tried = std::min(groupings.size(), kMostTried);
+  std::ranges::partial_sort(groupings, groupings.begin() + static_cast<std::ptrdiff_t>(tried), {}, &Grouping::order);
+  groupings.resize(tried);
+  return groupings;
 }
 
 }  // namespace
+
+// The number of groups, or of clusters and groups, that leaves the busiest rank the fewest messages. Where all plans
+// have them, those count that leave it few enough peers, or of the first ones the fewest.
+std::vector<int> Topology::groupsOf(int machines, const GroupingFrom& from) {
+  if (machines < from.groups) return {};
+  const std::vector<Grouping> groupings = groupingsOf(machines, from);
+  if (groupings.empty()) return {};
+  if (machines < from.only) return groupings.front().numbers();
+  std::vector<Place> places;
+  for (int machine = 0; machine < machines; ++machine) places.push_back({std::to_string(machine), ""});
+  const Topology ofOneRank(places, {.groups = GroupingFrom::kNever});
+  const auto peersOf = [&](const Grouping& grouping) {
+    return grouping.isEqual ? static_cast<std::size_t>(grouping.messages)
+                            : mostPeers(ofOneRank.inGroups(grouping.numbers()));
+  };
+  const Grouping* best = nullptr;
+  std::size_t fewest = kFewPeers + 1;
+  for (const Grouping& grouping : groupings) {
+    const std::size_t peers = peersOf(grouping);
+    if (best == nullptr || peers < fewest) {
+      best = &grouping;
+      fewest = peers;
+    }
+    if (peers <= kFewPeers) break;
+  }
+  return best->numbers();
+}
 
 GroupBounds boundsOf(int group, int groups, int members) {
   return {group * members / groups, (group + 1) * members / groups};
@@ -91,15 +136,15 @@ Topology::Topology(const std::vector<Place>& places, const GroupingFrom& from) {
   onlyInGroups_ = !groups_.empty() && this->machines() >= from.only;
 }
 
-Topology Topology::inGroups() const {
+Topology Topology::inGroups(const std::vector<int>& groups) const {
   Topology grouped = *this;
   grouped.groups_.clear();
   grouped.onlyInGroups_ = false;
-  const auto divide = [](int members, int groups, std::vector<int>& groupOf) {
-    std::vector<std::vector<int>> membersOf(groups);
+  const auto divide = [](int members, int into, std::vector<int>& groupOf) {
+    std::vector<std::vector<int>> membersOf(into);
     groupOf.resize(members);
-    for (int group = 0; group < groups; ++group) {
-      const auto [first, last] = boundsOf(group, groups, members);
+    for (int group = 0; group < into; ++group) {
+      const auto [first, last] = boundsOf(group, into, members);
       for (int member = first; member < last; ++member) {
         membersOf[group].push_back(member);
         groupOf[member] = group;
@@ -107,8 +152,8 @@ Topology Topology::inGroups() const {
     }
     return membersOf;
   };
-  grouped.machinesOf_ = divide(machines(), groups_.front(), grouped.siteOf_);
-  grouped.sitesOf_ = divide(groups_.front(), groups_.size() > 1 ? groups_.back() : 1, grouped.clusterOf_);
+  grouped.machinesOf_ = divide(machines(), groups.front(), grouped.siteOf_);
+  grouped.sitesOf_ = divide(groups.front(), groups.size() > 1 ? groups.back() : 1, grouped.clusterOf_);
   return grouped;
 }
 

@@ -54,7 +54,8 @@ class Topology {
   // How many groups of machines there are, and then how many clusters of these, side by side and nearly equal
   // (boundsOf()). Empty where the machines are not grouped, without the clusters where there are none.
   const std::vector<int>& groups() const { return groups_; }
-  Topology inGroups() const;  // the same ranks and machines, with groups and clusters in place of the one site
+  // The same ranks and machines, with groups and clusters in place of the one site.
+  Topology inGroups() const { return inGroups(groups_); }
   bool onlyInGroups() const { return onlyInGroups_; }  // as are the plans of all calls
 
   // Levels at which some group has more than one member. Level 0 is always in (it moves bytes between the tensor and
@@ -63,6 +64,9 @@ class Topology {
   std::string describe() const;  // "2 machines of (4, 3) ranks", for messages
 
  private:
+  static std::vector<int> groupsOf(int machines, const GroupingFrom& from);
+  Topology inGroups(const std::vector<int>& groups) const;
+
   std::vector<int> machineOf_;
   std::vector<int> localIndexOf_;
   std::vector<int> siteOf_;

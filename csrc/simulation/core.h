@@ -10,6 +10,10 @@
 
 namespace fairring::simulation {
 
+// The tensors' bytes that are moved and summed, beside what that costs. Of the others only time passes, and their
+// memory is not looked at. What ranks tell each other about a call to come is express.
+enum class Moved { Nothing, Express, Everything };
+
 class Core {
  public:
   explicit Core(const CoreCosts& costs) : costs_(costs) {}

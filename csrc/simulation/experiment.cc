@@ -4,20 +4,22 @@
 #include <functional>
 #include <memory>
 
+#include "simulation/ping_pong.h"
 #include "simulation/training_steps.h"
 
 namespace fairring::simulation {
 
 namespace {
 
-constexpr std::uint64_t kToldBytes = 64 << 10;  // what the ranks tell each other of their rates has less
+constexpr int kRoot = 0;
 
-WorldSettings settingsOf(const Cluster& cluster) {
+// Ranks tell each other the sizes of an all-to-all, and their rates.
+WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes = false) {
   return {.places = cluster.places,
           .planner = cluster.planner,
           .costs = cluster.costs,
           .grouping = cluster.grouping,
-          .movedBytes = cluster.weightedShards ? kToldBytes : 0,
+          .moved = cluster.weightedShards || tellsSizes ? Moved::Express : Moved::Nothing,
           .sharedMemory = cluster.sharedMemory,
           .records = cluster.weightedShards,
           .bytesBetweenRates = cluster.weightedShards ? ShardWeights::kBytesBetween : 0};
@@ -57,7 +59,7 @@ class Course {
  public:
   explicit Course(const Experiment& experiment)
       : experiment_(experiment),
-        world_(settingsOf(experiment.cluster)),
+        world_(settingsOf(experiment.cluster, experiment.pattern == Pattern::AllToAll)),
         tensor_(new std::byte[experiment.bytes + 1]),
         signatures_(static_cast<std::size_t>(world_.size())) {}
 
@@ -81,6 +83,7 @@ class Course {
     unfinished_ = world_.size();
     for (int rank = 0; rank < world_.size(); ++rank) submit(rank, 0);
     world_.finish(experiment_.cluster.everySoOften);
+    if (error_) throw Failure(error_);
     check(unfinished_ == 0, ErrorKind::Usage, unfinished_, " simulated ranks never ended their calls");
   }
 
@@ -97,6 +100,7 @@ class Course {
     if (counts_) change(number);
     Call call = made(rank);
     call.done = [this, rank, number](const Error& error) {
+      if (error && !error_) error_ = error;
       if (error) return;
       ended_[number] = std::max(ended_[number], world_.timeOf(rank));
       if (number + 1 < ended_.size()) return submit(rank, number + 1);
@@ -107,21 +111,47 @@ class Course {
 
   Call made(int rank) {
     Call call{.pattern = experiment_.pattern, .signature = {}, .done = nullptr};
-    const Reduction reduction{.dtype = DType::Float32};
-    const std::uint64_t elements = experiment_.bytes / sizeof(float);
+    const bool isOfRanks = isByRank(experiment_.pattern);
+    if (hasRoot(experiment_.pattern)) call.root = kRoot;
+    const auto blocks = static_cast<std::uint64_t>(isOfRanks ? world_.size() : 1);
+    const Reduction reduction{.dtype = experiment_.bytes % sizeof(float) == 0 ? DType::Float32 : DType::UInt8};
+    const std::uint64_t elements = experiment_.bytes / bytesOf(reduction.dtype) / blocks;
+    std::byte* const tensor = tensor_.get();
     if (experiment_.pattern == Pattern::AllReduce) {
-      call.operands.push_back({tensor_.get(), elements, reduction});
+      call.operands.push_back({tensor, elements, reduction});
       return call;
     }
-    const bool gathers = experiment_.pattern == Pattern::AllGather;
-    for (int block = 0; block < world_.size(); ++block) {
-      const bool isOwn = block == rank;
-      call.blocks.push_back({{.from = !gathers || isOwn ? tensor_.get() : nullptr,
-                              .to = gathers || isOwn ? tensor_.get() : nullptr,
-                              .elements = elements / static_cast<std::uint64_t>(world_.size()),
-                              .reduction = reduction}});
+    for (int block = 0; block < static_cast<int>(blocks); ++block) {
+      const std::byte* const from = reads(rank, block) ? tensor : nullptr;
+      std::byte* const to = writes(rank, block) ? tensor : nullptr;
+      if (experiment_.pattern == Pattern::AllToAll) {
+        const std::uint64_t bytes = elements * bytesOf(reduction.dtype);
+        call.cells.push_back({from, bytes, to, bytes});
+      } else {
+        call.blocks.push_back({{.from = from, .to = to, .elements = elements, .reduction = reduction}});
+      }
     }
     return call;
+  }
+
+  bool reads(int rank, int block) const {
+    switch (experiment_.pattern) {
+      case Pattern::AllGather:
+      case Pattern::Gather: return block == rank;
+      case Pattern::Broadcast:
+      case Pattern::Scatter: return rank == kRoot;
+      default: return true;
+    }
+  }
+  bool writes(int rank, int block) const {
+    switch (experiment_.pattern) {
+      case Pattern::Broadcast: return rank != kRoot;
+      case Pattern::Reduce:
+      case Pattern::Gather: return rank == kRoot;
+      case Pattern::ReduceScatter:
+      case Pattern::Scatter: return block == rank;
+      default: return true;
+    }
   }
 
   const Experiment& experiment_;
@@ -132,16 +162,24 @@ class Course {
   bool counts_ = false;
   std::vector<std::uint64_t> signatures_;  // by rank: how many calls it has made
   int unfinished_ = 0;
+  Error error_;  // the first
 };
 
 }  // namespace
 
 Outcome carriedOut(const Experiment& experiment) {
-  check(experiment.pattern == Pattern::AllReduce || experiment.pattern == Pattern::ReduceScatter ||
-            experiment.pattern == Pattern::AllGather,
-        ErrorKind::Usage, "only all-reduces, reduce-scatters and all-gathers are timed");
   check(experiment.calls > 0, ErrorKind::Usage, "there are no calls to time");
   return Course(experiment).run();
+}
+
+Outcome carriedOut(const Cluster& cluster, const Messages& messages) {
+  check(messages.rounds > 0, ErrorKind::Usage, "there are no messages to time");
+  World world(settingsOf(cluster));
+  pingPong(world, messages.bytes, 1, cluster.everySoOften);
+  const Time begin = world.now();
+  const Counted counted(world);
+  const Time end = pingPong(world, messages.bytes, messages.rounds, cluster.everySoOften);
+  return counted.outcome(secondsOf(end - begin), messages.rounds);
 }
 
 Outcome carriedOut(const Cluster& cluster, const Model& model, int steps) {

@@ -31,10 +31,15 @@ struct LinkChange {  // before the call of that number, the first being 0
 
 struct Experiment {
   Cluster cluster;
-  Pattern pattern = Pattern::AllReduce;      // or ReduceScatter, AllGather
-  std::uint64_t bytes = 0;                   // of the all-reduced tensor, or of all blocks together
+  Pattern pattern = Pattern::AllReduce;      // with rank 0 as the root, where it has one
+  std::uint64_t bytes = 0;                   // of the one tensor, or of all blocks of a rank together
   int calls = 1;                             // in a row
   std::vector<LinkChange> linkChanges = {};  // NOLINT(readability-redundant-member-init): may be left out
+};
+
+struct Messages {  // from rank 0 to the last rank and back
+  std::uint64_t bytes = 0;
+  int rounds = 1;  // in a row
 };
 
 struct Model {
@@ -43,19 +48,20 @@ struct Model {
   double backwardSeconds = 0;              // as much for each byte of gradients
 };
 
-struct Outcome {                    // of a call, or of a step
+struct Outcome {                    // of a call, a round or a step
   double seconds = 0;               // by the slowest rank, in the mean
   double messages = 0;              // that a rank gives to its channels, in the mean
   double linkBytes = 0;             // that leave the busiest machine
   std::size_t mostConnections = 0;  // of a rank, to other machines
   std::uint64_t events = 0;         // in all
-  // Seconds of each call, from the end of the one before, until the slowest rank has it. Of a training: none.
+  // Seconds of each call, from the end of the one before, until the slowest rank has it. Of all else: none.
   std::vector<double> byCall = {};  // NOLINT(readability-redundant-member-init): may be left out
 };
 
-// Both after a call or a step that is not counted. They throw Failure, as the planner does, or where there is no room
+// All after a call or a step that is not counted. They throw Failure, as the planner does, or where there is no room
 // for so many ranks.
 Outcome carriedOut(const Experiment& experiment);
+Outcome carriedOut(const Cluster& cluster, const Messages& messages);
 Outcome carriedOut(const Cluster& cluster, const Model& model, int steps);
 
 }  // namespace fairring::simulation

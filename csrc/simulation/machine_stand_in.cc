@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 namespace fairring::simulation {
@@ -12,9 +13,11 @@ std::uint8_t bitOf(MachineBoard::Flag flag) { return static_cast<std::uint8_t>(1
 
 }  // namespace
 
-void MachineBoard::raise(std::size_t index, Flag flag, SliceId slice) {
-  Marks& marks = marks_[slice];
+void MachineBoard::raise(std::size_t index, Flag flag, const Slice& slice) {
+  Marks& marks = marks_[slice.id];
   marks.raised.resize(ranks_);
+  marks.images.resize(ranks_);
+  marks.images[index] = slice.image;
   marks.raised[index] |= bitOf(flag);
   for (std::size_t other = 0; other < ranks_; ++other) {
     if (other != index && notify_[other]) notify_[other]();
@@ -31,6 +34,8 @@ bool MachineBoard::haveAll(Flag flag, SliceId slice) const {
   return found != marks_.end() &&
          std::ranges::all_of(found->second.raised, [&](std::uint8_t raised) { return (raised & bitOf(flag)) != 0; });
 }
+
+const std::byte* MachineBoard::image(std::size_t index, SliceId slice) const { return marks_.at(slice).images[index]; }
 
 void MachineBoard::forget(SliceId slice) {
   if (++marks_[slice].gone == ranks_) marks_.erase(slice);
@@ -84,8 +89,9 @@ void MachineStandIn::start(const std::shared_ptr<Slice>& slice, std::size_t step
 }
 
 void MachineStandIn::filled(SliceId id) {
-  slices_.at(id).phase = Phase::Filled;
-  board_.raise(index_, MachineBoard::Flag::Filled, id);
+  InFlight& state = slices_.at(id);
+  state.phase = Phase::Filled;
+  board_.raise(index_, MachineBoard::Flag::Filled, *state.slice);
   advance(id);
 }
 
@@ -107,8 +113,17 @@ void MachineStandIn::gather(InFlight& state) {
   if (isAll || (!machine.rails.empty() && machine.rails.front().self == machine.root)) {
     for (std::size_t index = 0; index < ranks_.size(); ++index) state.ungathered.push_back(index);
   }
-  board_.raise(index_, MachineBoard::Flag::Summed, slice.id);
+  board_.raise(index_, MachineBoard::Flag::Summed, slice);
   advance(slice.id);
+}
+
+// At once, for it is charged already.
+void MachineStandIn::deliver(const Slice& slice, std::size_t index) const {
+  const LevelLayout& machine = slice.layout->at(0);
+  if (machine.rails.empty()) return;
+  const std::byte* image = index == index_ ? slice.image : board_.image(index, slice.id);
+  for (const Copy& copy : slice.body->deliver(slice, machine.rails.front().shards[index], image))
+    std::memcpy(copy.to, copy.from, copy.bytes);
 }
 
 void MachineStandIn::advance(SliceId id) {
@@ -119,21 +134,20 @@ void MachineStandIn::advance(SliceId id) {
   if (state.phase == Phase::Filled && board_.haveAll(MachineBoard::Flag::Filled, id)) {
     state.phase = Phase::Combining;
     PeerImages images;
-    for (const int rank : ranks_) {
-      if (rank != ranks_[index_]) images[rank] = {slice.image, 1.0};
+    for (std::size_t index = 0; index < ranks_.size(); ++index) {
+      if (index != index_) images[ranks_[index]] = {board_.image(index, id), 1.0};
     }
     return run(state, slice.body->combine(slice, state.step, images), &MachineStandIn::isThrough);
   }
   if (state.phase == Phase::Gathering) {
     std::erase_if(state.ungathered, [&](std::size_t index) {
       const bool there = index == index_ || board_.has(index, MachineBoard::Flag::Summed, id);
-      if (there && !slice.layout->at(0).rails.empty())
-        slice.body->deliver(slice, slice.layout->at(0).rails.front().shards[index], slice.image);
+      if (there) deliver(slice, index);
       return there;
     });
     if (!state.ungathered.empty()) return;
     state.phase = Phase::Gathered;
-    board_.raise(index_, MachineBoard::Flag::Finished, id);
+    board_.raise(index_, MachineBoard::Flag::Finished, slice);
     const auto ready = std::exchange(state.events.ready, nullptr);
     ready();
     if (stopped_) return;

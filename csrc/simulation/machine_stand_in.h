@@ -1,6 +1,6 @@
 // Stands in for the exchange of level 0 (exchange/shared_memory.h) where that does not scale: it takes descriptors and
 // mappings of the process, some twenty for each rank. It takes the steps that one takes, waits for whom it waits for,
-// and has the same costs, but moves nothing. One thread; on the loop only, but for the board.
+// and has the same costs; of images it moves what their bodies do. One thread; on the loop only, but for the board.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,16 @@ class MachineBoard {
   explicit MachineBoard(std::size_t ranks) : notify_(ranks), ranks_(ranks) {}
 
   void onChange(std::size_t index, std::function<void()> notify) { notify_[index] = std::move(notify); }
-  void raise(std::size_t index, Flag flag, SliceId slice);
+  void raise(std::size_t index, Flag flag, const Slice& slice);
   bool has(std::size_t index, Flag flag, SliceId slice) const;
   bool haveAll(Flag flag, SliceId slice) const;
-  void forget(SliceId slice);  // by each rank, when it is through with it
+  const std::byte* image(std::size_t index, SliceId slice) const;  // of a rank that has raised a flag
+  void forget(SliceId slice);                                      // by each rank, when it is through with it
 
  private:
   struct Marks {
     std::vector<std::uint8_t> raised;  // by rank, a bit for each flag
+    std::vector<const std::byte*> images;
     std::size_t gone = 0;
   };
   std::vector<std::function<void()>> notify_;
@@ -67,6 +69,7 @@ class MachineStandIn final : public Exchange {
   void filled(SliceId id);
   void isThrough(SliceId id);
   void gather(InFlight& state);
+  void deliver(const Slice& slice, std::size_t index) const;
   void advance(SliceId id);
 
   Loop& loop_;

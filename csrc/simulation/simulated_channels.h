@@ -32,7 +32,7 @@ struct Post {  // what all ranks' channels share
   EventQueue& events;
   Network& network;
   std::vector<Postbox> boxes;   // by rank
-  std::uint64_t movedBytes;     // of a message that is moved, at most; 0: nobody asks for messages' places beforehand
+  Moved moved;                  // if nothing is, nobody asks for messages' places beforehand
   std::uint64_t copiedBytes;    // of a message that is copied, at most
   double latencySeconds;        // until a sender has its acknowledgement
   std::function<Time()> delay;  // of a message that is whole; none: nothing
@@ -41,7 +41,9 @@ struct Post {  // what all ranks' channels share
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 
-  bool moves(const MessageHeader& header) const { return header.bytes <= movedBytes; }
+  bool moves(const Message& message) const {
+    return moved == Moved::Everything || (moved == Moved::Express && message.trafficClass == TrafficClass::Express);
+  }
 };
 
 class SimulatedChannels final : public Channels {

@@ -12,7 +12,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       loop([this] { return core.clock(); }),
       channels(post, settings.rank),
       rank_(settings.rank),
-      body_(std::make_shared<const TimedBody>(core, settings.movedBytes)) {
+      body_(std::make_shared<const TimedBody>(core, settings.moved)) {
   const Troubles troubles{
       [this](const Error& trouble) { fail(trouble); },
       [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); }};
@@ -38,18 +38,23 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   if (weights.bytesBetween > 0) weights.rates = settings.rates;
   if (weights.bytesBetween > 0 && !weights.rates) weights.rates = [this] { return rails->takeRates(); };
   Exchange* const machine = sharedMemory_ ? static_cast<Exchange*>(sharedMemory_.get()) : standIn_.get();
-  std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.sharedStaging;
-  pipeline = std::make_unique<Pipeline>(planner, rank_,
-                                        Pipeline::Levels{.machine = machine,
-                                                         .rails = rails.get(),
-                                                         .mostSlices = SharedMemory::kMostSlices,
-                                                         .staging = staging,
-                                                         .stagingBytes = settings.stagingBytes,
-                                                         .expressBytes = express,
-                                                         .tensorsMayBeImages = local.size() == 1,
-                                                         .recorder = recorder.get(),
-                                                         .dense = body_,
-                                                         .weights = std::move(weights)});
+  std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.staging;
+  pipeline = std::make_unique<Pipeline>(
+      planner, rank_,
+      Pipeline::Levels{.machine = machine,
+                       .rails = rails.get(),
+                       .mostSlices = SharedMemory::kMostSlices,
+                       .staging = staging,
+                       .stagingBytes = settings.stagingBytes,
+                       .expressBytes = express,
+                       .tensorsMayBeImages = local.size() == 1,
+                       .recorder = recorder.get(),
+                       .dense = body_,
+                       .ofCells =
+                           [this, moved = settings.moved](auto cells, const auto& of) {
+                             return std::make_shared<const TimedCells>(core, moved, std::move(cells), of);
+                           },
+                       .weights = std::move(weights)});
 }
 
 SimulatedRank::~SimulatedRank() {

@@ -22,12 +22,12 @@ struct RankSettings {
   CoreCosts costs;
   std::uint64_t stagingBytes;
   EagerLimits limits;
-  std::uint64_t movedBytes;
+  Moved moved;
   bool records;
   std::uint64_t bytesBetweenRates;     // as WorldSettings has it
   std::function<RatesByPeer()> rates;  // null: as the rails have heard them
   MachineBoard* board;                 // null: the real exchange of level 0
-  std::byte* sharedStaging;            // without that: memory that nobody looks at
+  std::byte* staging;                  // without that
 };
 
 class SimulatedRank {

@@ -10,42 +10,58 @@ namespace {
 
 constexpr std::uint64_t kShortBytes = 64 << 10;  // of a job that is over at once, as summation.cc has it
 
-std::uint64_t filledBytes(const Slice& slice, std::size_t step) {
-  if ((*slice.plan)[step].verb == Verb::Load) {
-    std::uint64_t bytes = 0;
-    for (const Portion& portion : slice.portions) bytes += portion.from == nullptr ? 0 : portion.end() - portion.begin;
-    return bytes;
-  }
-  const Rail* const rail = machineRail(slice);
-  return rail == nullptr ? 0 : slice.bytes(rail->range) - slice.bytes(rail->own());
+// That this rank reads of its tensors for that part of the slice.
+std::uint64_t readBytes(const Slice& slice, const Range& range) {
+  std::uint64_t bytes = 0;
+  for (const Portion& portion : within(slice.portions, range))
+    bytes += portion.from == nullptr ? 0 : portion.end() - portion.begin;
+  return bytes;
 }
 
-}  // namespace
+std::uint64_t filledBytes(const Slice& slice, std::size_t step) {
+  if (slice.isInTensor()) return 0;
+  const bool isAll = (*slice.plan)[step].verb == Verb::Load;
+  return readBytes(slice, {0, slice.layout->elements}) - (isAll ? 0 : readBytes(slice, machineShard(slice)));
+}
 
-Job TimedBody::timed(std::uint64_t bytes, double bytesPerSecond) const {
+bool moves(Moved moved, const Slice& slice) {
+  return moved == Moved::Everything || (moved == Moved::Express && slice.id.queue == SliceQueue::HostExpress);
+}
+
+// A job of its length where nothing is moved.
+Job timed(Core& core, std::uint64_t bytes, double bytesPerSecond) {
   if (bytes == 0) return {};
-  const auto piece = [core = &core_, bytes, bytesPerSecond]() mutable {
+  const auto piece = [&core, bytes, bytesPerSecond]() mutable {
     const std::uint64_t now = std::min(bytes, kPieceBytes);
-    core->charge(static_cast<double>(now) / bytesPerSecond);
+    core.charge(static_cast<double>(now) / bytesPerSecond);
     bytes -= now;
     return bytes > 0;
   };
   return Job(piece, bytes <= kShortBytes);
 }
 
+// The job, whose cost is charged as it begins, or what stands in for it.
+template <class MakeJob>
+Job charged(Core& core, bool isMoved, std::uint64_t bytes, double bytesPerSecond, const MakeJob& job) {
+  if (!isMoved) return timed(core, bytes, bytesPerSecond);
+  core.charge(static_cast<double>(bytes) / bytesPerSecond);
+  return job();
+}
+
+}  // namespace
+
 Job TimedBody::fill(const Slice& slice, std::size_t step) const {
-  const std::uint64_t bytes = filledBytes(slice, step);
-  if (!moves(slice)) return timed(bytes, core_.costs().copyBytesPerSecond);
-  core_.charge(static_cast<double>(bytes) / core_.costs().copyBytesPerSecond);
-  return DenseBody::fill(slice, step);
+  return charged(core_, moves(moved_, slice), filledBytes(slice, step), core_.costs().copyBytesPerSecond,
+                 [&] { return DenseBody::fill(slice, step); });
 }
 
 Job TimedBody::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
-  std::uint64_t bytes = slice.isInTensor() ? 0 : slice.bytes(machineShard(slice));
-  for (const auto& [peer, image] : images) bytes += slice.isInTensor() ? 0 : bytesCombined(slice, step, peer);
-  if (!moves(slice)) return timed(bytes, core_.costs().sumBytesPerSecond);
-  core_.charge(static_cast<double>(bytes) / core_.costs().sumBytesPerSecond);
-  return DenseBody::combine(slice, step, images);
+  std::uint64_t bytes = 0;
+  if (machineRail(slice) != nullptr && !slice.isInTensor()) {
+    for (const int rank : machineRail(slice)->owners) bytes += bytesCombined(slice, step, rank);
+  }
+  return charged(core_, moves(moved_, slice), bytes, core_.costs().sumBytesPerSecond,
+                 [&] { return DenseBody::combine(slice, step, images); });
 }
 
 std::vector<Copy> TimedBody::deliver(const Slice& slice, const Range& shard, const std::byte* image) const {
@@ -53,7 +69,7 @@ std::vector<Copy> TimedBody::deliver(const Slice& slice, const Range& shard, con
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.bytes;
   core_.charge(static_cast<double>(bytes) / core_.costs().copyBytesPerSecond);
-  return moves(slice) ? copies : std::vector<Copy>();
+  return moves(moved_, slice) ? copies : std::vector<Copy>();
 }
 
 Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
@@ -63,9 +79,25 @@ Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::v
     for (const Rail& rail : slice.layout->at(what.level).rails)
       bytes += slice.bytes(reducedRange(what, rail)) * rail.owners.size();
   }
-  if (!moves(slice)) return timed(bytes, core_.costs().sumBytesPerSecond);
-  core_.charge(static_cast<double>(bytes) / core_.costs().sumBytesPerSecond);
-  return DenseBody::afterReceiving(slice, step, transfers);
+  return charged(core_, moves(moved_, slice), bytes, core_.costs().sumBytesPerSecond,
+                 [&] { return DenseBody::afterReceiving(slice, step, transfers); });
+}
+
+Job TimedCells::fill(const Slice& slice, std::size_t step) const {
+  return charged(core_, moves(moved_, slice), ownBytes(), core_.costs().copyBytesPerSecond,
+                 [&] { return CellBody::fill(slice, step); });
+}
+
+// On a machine of one rank nothing is collected at level 0, unless that is all there is.
+Job TimedCells::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
+  const bool collects = !images.empty() || slice.layout->levels.size() == 1;
+  return charged(core_, moves(moved_, slice), collects ? heldBytes((*slice.plan)[step]) : 0,
+                 core_.costs().copyBytesPerSecond, [&] { return CellBody::combine(slice, step, images); });
+}
+
+Job TimedCells::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
+  return charged(core_, moves(moved_, slice), heldBytes((*slice.plan)[step]), core_.costs().copyBytesPerSecond,
+                 [&] { return CellBody::afterReceiving(slice, step, transfers); });
 }
 
 }  // namespace fairring::simulation

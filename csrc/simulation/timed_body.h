@@ -1,11 +1,13 @@
-// The dense body, whose copies and sums cost time. The memory of slices that it does not move is not touched, so that a
-// thousand machines fit into one: then pieces of work are charged one by one, as they would be run. Of a slice that it
-// moves, all of a job is charged as it begins.
+// The bodies of dense slices and of cells, whose copies and sums cost time. The memory of slices that they do not move
+// is not touched, so that a thousand machines fit into one: then pieces of work are charged one by one, as they would
+// be run. Of a slice that they move, all of a job is charged as it begins.
 #pragma once
 
-#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "exchange/cells.h"
 #include "exchange/dense_body.h"
 #include "simulation/core.h"
 
@@ -13,8 +15,7 @@ namespace fairring::simulation {
 
 class TimedBody final : public DenseBody {
  public:
-  // movedBytes: of a slice that is moved, at most.
-  TimedBody(Core& core, std::uint64_t movedBytes) : core_(core), movedBytes_(movedBytes) {}
+  TimedBody(Core& core, Moved moved) : core_(core), moved_(moved) {}
 
   Job fill(const Slice& slice, std::size_t step) const override;
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
@@ -22,11 +23,22 @@ class TimedBody final : public DenseBody {
   Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
 
  private:
-  bool moves(const Slice& slice) const { return slice.layout->elements <= movedBytes_; }
-  Job timed(std::uint64_t bytes, double bytesPerSecond) const;
-
   Core& core_;
-  const std::uint64_t movedBytes_;
+  const Moved moved_;
+};
+
+class TimedCells final : public CellBody {
+ public:
+  TimedCells(Core& core, Moved moved, std::shared_ptr<const Cells> cells, const Range& stretch)
+      : CellBody(std::move(cells), stretch), core_(core), moved_(moved) {}
+
+  Job fill(const Slice& slice, std::size_t step) const override;
+  Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
+  Job afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const override;
+
+ private:
+  Core& core_;
+  const Moved moved_;
 };
 
 }  // namespace fairring::simulation

@@ -21,7 +21,7 @@ World::World(const WorldSettings& settings)
       post_{.events = events_,
             .network = network_,
             .boxes = std::vector<Postbox>(settings.places.size()),
-            .movedBytes = settings.movedBytes,
+            .moved = settings.moved,
             .copiedBytes = settings.copiedBytes,
             .latencySeconds = settings.costs.network.latencySeconds,
             .delay = nullptr,
@@ -37,7 +37,9 @@ World::World(const WorldSettings& settings)
     for (int m = 0; m < topology.machines(); ++m)
       boards_.push_back(std::make_unique<MachineBoard>(topology.ranksOf(m).size()));
     const std::uint64_t staging = settings.planner.totalMemoryBytes;
-    staging_.reset(new std::byte[staging + Pipeline::expressBytesBeside(staging)]);
+    const std::size_t count = settings.moved == Moved::Nothing ? 1 : settings.places.size();
+    for (std::size_t i = 0; i < count; ++i)  // of which no page is there before it is used
+      staging_.emplace_back(new std::byte[staging + Pipeline::expressBytesBeside(staging)]);
   }
   for (int rank = 0; rank < size(); ++rank) makeRank(rank, settings);
   for (int rank = 0; rank < size(); ++rank) introduce(rank);
@@ -47,20 +49,22 @@ void World::makeRank(int rank, const WorldSettings& settings) {
   const Topology& topology = planner_.topology();
   MachineBoard* const board =
       settings.sharedMemory ? nullptr : boards_[static_cast<std::size_t>(topology.machineOf(rank))].get();
+  const std::size_t staging = std::min(static_cast<std::size_t>(rank) + 1, staging_.size());
   std::function<RatesByPeer()> rates;
   if (settings.rates) rates = [rank, of = settings.rates] { return of(rank); };
-  ranks_.push_back(std::make_unique<SimulatedRank>(planner_,
-                                                   RankSettings{.rank = rank,
-                                                                .costs = settings.costs.core,
-                                                                .stagingBytes = settings.planner.totalMemoryBytes,
-                                                                .limits = settings.limits,
-                                                                .movedBytes = settings.movedBytes,
-                                                                .records = settings.records,
-                                                                .bytesBetweenRates = settings.bytesBetweenRates,
-                                                                .rates = std::move(rates),
-                                                                .board = board,
-                                                                .sharedStaging = staging_.get()},
-                                                   post_));
+  ranks_.push_back(
+      std::make_unique<SimulatedRank>(planner_,
+                                      RankSettings{.rank = rank,
+                                                   .costs = settings.costs.core,
+                                                   .stagingBytes = settings.planner.totalMemoryBytes,
+                                                   .limits = settings.limits,
+                                                   .moved = settings.moved,
+                                                   .records = settings.records,
+                                                   .bytesBetweenRates = settings.bytesBetweenRates,
+                                                   .rates = std::move(rates),
+                                                   .board = board,
+                                                   .staging = board == nullptr ? nullptr : staging_[staging - 1].get()},
+                                      post_));
   SimulatedRank& self = *ranks_.back();
   post_.boxes[static_cast<std::size_t>(rank)] = {.loop = &self.loop,
                                                  .core = &self.core,
@@ -121,7 +125,6 @@ void World::submit(int rank, Call call, std::uint64_t signature) {
   });
 }
 
-// Puts a task on its loop, where it runs if the rank is still alive then.
 void World::post(int rank, std::function<void(SimulatedRank&)> task) {
   SimulatedRank& self = this->rank(rank);
   if (self.dead) return;

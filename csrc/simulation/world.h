@@ -6,7 +6,6 @@
 // some tens of microseconds early: a turn is as short as a piece of a job. One thread.
 #pragma once
 
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -26,9 +25,7 @@ struct WorldSettings {
   Costs costs = {};
   GroupingFrom grouping = {};
   EagerLimits limits = {};
-  // The largest messages and slices whose bytes are moved. Of larger ones only time passes, and their memory is not
-  // looked at.
-  std::uint64_t movedBytes = std::numeric_limits<std::uint64_t>::max();
+  Moved moved = Moved::Everything;
   bool sharedMemory = true;               // the real exchange of level 0; without it ranks can't be compared
   bool records = false;                   // what its ranks wait for; needs sharedMemory
   std::uint64_t copiedBytes = 512 << 10;  // of a message that is copied as it is sent, at most
@@ -47,6 +44,7 @@ class World {
   explicit World(const WorldSettings& settings);
 
   void submit(int rank, Call call, std::uint64_t signature);
+  void post(int rank, std::function<void(SimulatedRank&)> task);  // to its loop, where it runs if the rank lives then
   // The next event. False: nothing will ever happen again.
   bool step();
   // All events, until nothing will ever happen again. everySoOften is called between some thousands of them, where
@@ -83,7 +81,6 @@ class World {
   Time someTime(double mostSeconds);
   void makeRank(int rank, const WorldSettings& settings);
   void introduce(int rank);
-  void post(int rank, std::function<void(SimulatedRank&)> task);
   void notify(int rank);
   void schedule(int rank, Time when);
   void turn(int rank, Time when);
@@ -98,7 +95,8 @@ class World {
   Post post_;
   std::optional<std::mt19937_64> random_;
   std::vector<std::unique_ptr<MachineBoard>> boards_;  // by machine, where they stand in
-  std::unique_ptr<std::byte[]> staging_;               // likewise
+  // Likewise: by rank, or if nothing is moved one for all, at which nobody looks.
+  std::vector<std::unique_ptr<std::byte[]>> staging_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
   std::vector<Time> cores_;  // when each of the shared ones is free
   Core* acting_ = nullptr;

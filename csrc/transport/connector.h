@@ -46,7 +46,8 @@ class Connector {
   // if the connection is there or under way; missing() does not count it.
   void connect(const ConnectionSpec& one, std::chrono::milliseconds timeout);
   // Makes a wanted connection of this rank's once more, which ended before the other side had said anything: that may
-  // have been too crowded to wait for our part of the challenge. From there on like connect(), but missing() counts it.
+  // have been too crowded to wait for our part of the challenge. From there on like connect(), since it may as well
+  // have ended its group, which is to be known soon; but missing() counts it.
   void repeat(const ConnectionSpec& one, std::chrono::milliseconds timeout);
   // Makes a connection anew that was wanted before, if this rank is the one to connect. Tries until that succeeds,
   // despite any refusal, and reports no failure.

@@ -2,15 +2,19 @@
 #include "group/group.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <future>
 #include <map>
+#include <mutex>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -21,6 +25,7 @@
 #include "group/leave_protocol.h"
 #include "group_job.h"
 #include "transport/connector.h"
+#include "transport/control.h"
 
 namespace fairring {
 namespace {
@@ -129,11 +134,6 @@ TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
   }
 }
 
-// Of eight machines: pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube
-// have, and ranks 0 and 7 are three ways apart.
-constexpr GroupingFrom kCube{.groups = 4, .clusters = 8, .only = 4};
-const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
-
 std::ptrdiff_t openSockets() {
   return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& entry) {
     std::error_code gone;  // the descriptor of this very look
@@ -161,12 +161,20 @@ TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection)
   EXPECT_EQ(openSockets() - before, 66 * 15 * 2);
 }
 
-TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
-  Job job(kEightMachines);
-  job.grouping = kCube;
+const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
+
+// Pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube have, and ranks 0 and 7
+// are three ways apart.
+void joinAsACube(Job& job) {
+  job.grouping = {.groups = 4, .clusters = 8, .only = 4};
   job.heartbeatTimeout = milliseconds(1'000);
   job.joinAll();
   allReduceEverywhere(job, 100);
+}
+
+TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
+  Job job(kEightMachines);
+  joinAsACube(job);
   std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
   std::vector<std::future<std::string>> done;
   for (std::size_t r = 0; r < 7; ++r)
@@ -212,10 +220,7 @@ TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
 
 TEST(Group, InGroupsOfMachinesARankThatShowsNoSignOfLifeIsNamedToTheFurthest) {
   Job job(kEightMachines);
-  job.grouping = kCube;
-  job.heartbeatTimeout = milliseconds(1'000);
-  job.joinAll();
-  allReduceEverywhere(job, 100);
+  joinAsACube(job);
   const Stopped stopped(*job.nodes.back());
   std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
   std::vector<std::future<std::string>> done;
@@ -398,6 +403,71 @@ TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
   EXPECT_NE(end.find("rank 1 has left the group"), std::string::npos) << end;
 }
 
+// Reads what comes over a control connection until that is a leave. A frame is its type, three zeros, the length of its
+// text, and the text. False: it ended before.
+bool hearsLeave(const AuthenticatedConnection& connection) {
+  constexpr std::size_t kHead = 8;
+  std::string came;
+  for (;;) {
+    while (came.size() >= kHead && came.size() >= kHead + static_cast<std::uint8_t>(came[4])) {
+      if (came[0] == static_cast<char>(ControlType::Leave)) return true;
+      came.erase(0, kHead + static_cast<std::uint8_t>(came[4]));
+    }
+    pollfd readable{connection.stream.socket().get(), POLLIN, 0};
+    ::poll(&readable, 1, -1);
+    char bytes[256];
+    const std::ptrdiff_t count = ::recv(readable.fd, bytes, sizeof bytes, 0);
+    if (count <= 0) return false;
+    came.append(bytes, static_cast<std::size_t>(count));
+  }
+}
+
+// The test plays rank 0, which closes a connection without having said a word, as a process does whose listener is too
+// crowded to wait for our part of the challenge. So it has not heard the leave either.
+TEST(Group, ALeaveIsSaidOnceMoreToOneThatWasTooCrowdedToHearIt) {
+  Job job({"a", "b"});
+  Node& peer = *job.nodes[0];
+  std::vector<AuthenticatedConnection> lanes;
+  std::array<std::promise<AuthenticatedConnection>, 2> controls;
+  std::size_t count = 0;
+  std::promise<bool> connectedAgain;
+  std::once_flag isDecided;
+  peer.loop.runAndWait([&] {
+    peer.endpoint->open([&](AuthenticatedConnection connection) {
+      if (connection.purpose != Purpose::Control) return lanes.push_back(std::move(connection));
+      if (count == controls.size()) return;
+      controls[count++].set_value(std::move(connection));
+      if (count == 2) std::call_once(isDecided, [&] { connectedAgain.set_value(true); });
+    });
+  });
+  job.join(1);
+  const std::vector<float> tensor(10);
+  std::promise<std::string> done;
+  job.nodes[1]->group->submit(
+      {.pattern = Pattern::Broadcast,
+       .root = 1,
+       .blocks = {{{.from = tensor.data(), .elements = tensor.size(), .reduction = {.dtype = DType::Float32}}}},
+       .timeout = kLong,
+       .signature = {"broadcast"},
+       .done = [&done](const Error& error) { done.set_value(error ? error.text() : ""); }});
+  EXPECT_EQ(done.get_future().get(), "");
+  const auto left = std::async(std::launch::async, [&] {
+    job.nodes[1]->group.reset();
+    std::call_once(isDecided, [&] { connectedAgain.set_value(false); });
+  });
+  {
+    const AuthenticatedConnection first = controls[0].get_future().get();
+    EXPECT_TRUE(hearsLeave(first));
+  }
+  ASSERT_TRUE(connectedAgain.get_future().get());
+  EXPECT_TRUE(hearsLeave(controls[1].get_future().get()));
+  left.wait();
+  peer.loop.runAndWait([&] {
+    peer.endpoint->close();
+    lanes.clear();
+  });
+}
+
 TEST(Group, AMessageThatCannotBeReadEndsTheGroupWithTheNameOfItsSender) {
   const std::string end = endOfCallAfterLeave("0");
   EXPECT_NE(end.find("can't read what rank 1 (host-of-b) has sent"), std::string::npos) << end;
@@ -488,6 +558,23 @@ TEST(Group, UnfinishedCallsEndWithAnErrorWhenTheGroupIsDestroyed) {
   auto done = job.allReduce(1, tensor);
   job.nodes[1]->group.reset();
   EXPECT_NE(done.get().find("destroyed group job while all_reduce of 10"), std::string::npos);
+}
+
+// As one that finds no memory does.
+TEST(Group, AnExceptionOnTheLoopIsAnErrorOfAllRanksThatNamesTheOne) {
+  Job job({"a", "b", "c"});
+  job.joinAll();
+  allReduceEverywhere(job, 10);
+  std::vector<std::vector<float>> tensors(3, std::vector<float>(10));
+  auto first = job.allReduce(0, tensors[0]);
+  auto second = job.allReduce(1, tensors[1]);
+  job.nodes[2]->loop.loop().post([] { throw std::bad_alloc(); });
+  auto third = job.allReduce(2, tensors[2]);
+  for (auto* done : {&first, &second, &third}) {
+    const std::string text = done->get();
+    EXPECT_NE(text.find("rank 2 (host-of-c): the loop was stopped by an exception: std::bad_alloc"), std::string::npos)
+        << text;
+  }
 }
 
 TEST(Group, SettingsThatDifferAreRefusedAndNameTheRank) {

@@ -81,8 +81,28 @@ TEST(Peers, OfARankOnAThousandMachinesAreFewerThan62) {
   EXPECT_EQ(mostPeers(std::vector<int>(63, 8)), 62U);
   EXPECT_EQ(mostPeers(std::vector<int>(256, 8)), 3U + 7 + 7);
   EXPECT_EQ(mostPeers(std::vector<int>(1024, 8)), 7U + 7 + 15);
-  for (const std::size_t machines : {65U, 67U, 101U, 127U, 255U, 257U, 509U, 1000U, 1023U})
-    EXPECT_LE(mostPeers(std::vector<int>(machines, 1)), 62U) << machines << " machines";
+}
+
+TEST(Peers, AreAtMost62OnAnyNumberOfEqualMachinesUpTo1024) {
+  for (std::size_t machines = 65; machines <= 1024; ++machines) {
+    const Topology grouped = onOneSite(std::vector<int>(machines, 1)).inGroups();
+    ASSERT_LE(fairring::mostPeers(grouped), 62U) << machines << " machines";
+  }
+}
+
+TEST(Peers, AreCountedAsTheyAreNamed) {
+  for (const Topology& topology : {onSites({{2, 2}, {2, 2}, {2, 2}}), onSites({{3, 2}, {4}}),
+                                   onOneSite(std::vector<int>(67, 1)).inGroups(), onOneSite({4})}) {
+    std::size_t most = 0;
+    for (int rank = 0; rank < topology.world(); ++rank) most = std::max(most, peersOf(topology, rank, {{}}).size());
+    EXPECT_EQ(fairring::mostPeers(topology), most) << topology.describe();
+  }
+}
+
+// Machines of several sites do not stand in groups.
+TEST(Peers, OnSeveralSitesAreOneOfEachMachineAndOneOfEachOtherSite) {
+  const std::vector<int> machines(100, 1);
+  EXPECT_EQ(fairring::mostPeers(onSites({machines, machines})), 99U + 1);
 }
 
 // Of every plan that a planner may choose, by a walk over the rails of slices of many sizes.

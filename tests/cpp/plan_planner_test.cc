@@ -50,6 +50,16 @@ TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
   EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true)), "RS0 RS1 AR2 AG1 AG0");
 }
 
+// Nine machines in three groups: the scatter within a group, the relay from group to group, which the third hears of
+// when the second has it, and the all-gather.
+TEST(Prediction, OfARelayWaitsForItsOwnStepAloneAsOftenAsItIsPassedOn) {
+  PlannerSettings latencies = settings();
+  latencies.rows = {kFree, {1, 0, 1e30, 1e30}};
+  const Planner planner(onOneSite(std::vector<int>(9, 1), {.groups = 4, .only = 4}), latencies);
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(broadcastPlan({0, 1, 2}, 1), 6400, 6400), 1 + 2 + 1);
+  EXPECT_DOUBLE_EQ(planner.predictSeconds(broadcastPlan({0, 1, 2}, 2), 6400, 6400), 1 + 1 + 1);
+}
+
 TEST(Prediction, IsLatencyPlusMessagesPlusBytesPlusSumsOfEachStep) {
   PlannerSettings onlyNetwork = settings();
   onlyNetwork.rows = {kFree, {1, 0.01, 100, 1000}};

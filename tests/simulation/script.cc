@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce-scatter",
                                    "all-gather", "scatter", "gather",    "all-to-all"};
+constexpr const char* kUnevenName = "uneven-all-to-all";
+constexpr const char* kSparseName = "sparse-all-reduce";
 constexpr std::array kFaultNames{"kill", "pause", "slow",   "cut",      "sever",  "break", "lose",
                                  "late", "idle",  "refuse", "stranger", "freeze", "leap"};
 
@@ -107,6 +109,13 @@ void drawRefusals(std::mt19937_64& random, Script& script) {
   for (ScriptedCall& call : script.calls) {
     if (random() % 3 == 0 && call.elements > 0)
       call.refuser = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
+  }
+}
+
+void drawForms(std::mt19937_64& random, Script& script) {
+  for (ScriptedCall& call : script.calls) {
+    if (call.pattern == Pattern::AllToAll && random() % 2 == 0) call.form = Form::Uneven;
+    if (call.pattern == Pattern::AllReduce && random() % 4 == 0) call.form = Form::Sparse;
   }
 }
 
@@ -204,14 +213,32 @@ void drawRounds(std::mt19937_64& random, Script& script) {
   }
 }
 
+const char* nameOf(const ScriptedCall& call) {
+  switch (call.form) {
+    case Form::Uneven: return kUnevenName;
+    case Form::Sparse: return kSparseName;
+    case Form::Dense: break;
+  }
+  return kPatternNames[static_cast<std::size_t>(call.pattern)];
+}
+
 std::optional<ScriptedCall> parsedCall(const std::string& text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) return std::nullopt;
-  const auto pattern = indexOf(kPatternNames, parts[0]);
-  if (!pattern) return std::nullopt;
-  return ScriptedCall{static_cast<Pattern>(*pattern), parts.size() > 2 ? static_cast<int>(numberIn(parts[2])) : -1,
-                      std::strtoull(parts[1].c_str(), nullptr, 10),
-                      parts.size() > 3 ? static_cast<int>(numberIn(parts[3])) : -1};
+  ScriptedCall call{.root = parts.size() > 2 ? static_cast<int>(numberIn(parts[2])) : -1,
+                    .elements = std::strtoull(parts[1].c_str(), nullptr, 10),
+                    .refuser = parts.size() > 3 ? static_cast<int>(numberIn(parts[3])) : -1};
+  if (parts[0] == kUnevenName) {
+    call.pattern = Pattern::AllToAll;
+    call.form = Form::Uneven;
+  } else if (parts[0] == kSparseName) {
+    call.form = Form::Sparse;
+  } else if (const auto pattern = indexOf(kPatternNames, parts[0])) {
+    call.pattern = static_cast<Pattern>(*pattern);
+  } else {
+    return std::nullopt;
+  }
+  return call;
 }
 
 std::optional<Fault> parsedFault(const std::string& text) {
@@ -281,7 +308,7 @@ std::string Script::text() const {
   if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const ScriptedCall& call = calls[i];
-    out << (i == 0 ? " calls=" : ",") << kPatternNames[static_cast<std::size_t>(call.pattern)] << ':' << call.elements;
+    out << (i == 0 ? " calls=" : ",") << nameOf(call) << ':' << call.elements;
     if (call.root >= 0 || call.refuser >= 0) out << ':' << call.root;
     if (call.refuser >= 0) out << ':' << call.refuser;
   }
@@ -340,6 +367,7 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if (kind != Kind::Any && random() % 4 == 0) drawStrangers(random, script);
   script.weighted = random() % 2 == 0;
   if (random() % 4 == 0) drawRefusals(random, script);
+  if (kind != Kind::Rounds && random() % 2 == 0) drawForms(random, script);
   return script;
 }
 
@@ -414,6 +442,7 @@ std::vector<Script> shortened(const Script& script) {
   }
   for (std::size_t i = 0; i < script.calls.size(); ++i) {
     if (script.calls[i].elements > 1) add([i](Script& one) { one.calls[i].elements /= 2; });
+    if (script.calls[i].form != Form::Dense) add([i](Script& one) { one.calls[i].form = Form::Dense; });
     if (script.calls[i].pattern != Pattern::AllReduce)
       add([i](Script& one) { one.calls[i] = {.elements = one.calls[i].elements, .refuser = one.calls[i].refuser}; });
     if (script.calls[i].refuser >= 0) add([i](Script& one) { one.calls[i].refuser = -1; });

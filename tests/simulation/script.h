@@ -12,11 +12,16 @@
 
 namespace fairring::testing {
 
+// Uneven: an all-to-all whose cells have `elements` at most, each another number. Sparse: an all-reduce of tensors of
+// so many rows, of which each rank has some.
+enum class Form : std::uint8_t { Dense, Uneven, Sparse };
+
 struct ScriptedCall {
   Pattern pattern = Pattern::AllReduce;
   int root = -1;               // where the pattern has one
   std::uint64_t elements = 0;  // of the tensor, or of each rank's block
   int refuser = -1;            // the rank that has no memory for its part; -1: none
+  Form form = Form::Dense;
 };
 
 struct Fault {

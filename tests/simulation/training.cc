@@ -35,7 +35,7 @@ bool isOf(const Trouble& trouble, std::initializer_list<Trouble::Kind> kinds) {
 WorldSettings settingsOf(const Training& training) {
   WorldSettings settings{.places = placesOf(training),
                          .planner = {kStagingBytes, 25ULL << 20, builtInRows("tcp", "tcp")},
-                         .movedBytes = 0,
+                         .moved = Moved::Nothing,
                          .records = true};
   settings.costs.network.bytesPerSecond = training.bytesPerSecond * NetworkCosts::kPayload;
   settings.planner.rows[1].bytesPerSecond = training.bytesPerSecond / training.ranks;

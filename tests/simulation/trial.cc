@@ -22,6 +22,7 @@ using simulation::Time;
 
 constexpr float kUntouched = -1000.0F;
 constexpr float kAfterwards = -1e6F;
+constexpr std::uint64_t kRowElements = 3;
 constexpr std::uint64_t kMostEvents = 20'000'000;
 
 std::uint64_t mixed(std::uint64_t value) {
@@ -90,6 +91,8 @@ std::unique_ptr<Ranks> ranksOf(const Script& script) {
 struct Held {
   std::vector<std::vector<float>> from;
   std::vector<std::vector<float>> to;
+  std::vector<std::uint64_t> ownKeys;  // of a sparse call, whose rows are in the one block
+  std::vector<std::uint64_t> keys;     // that came back
 };
 
 class Play {
@@ -143,6 +146,21 @@ class Play {
   }
   bool isOfOneTensor(std::size_t call) const { return !isByRank(script_.calls[call].pattern) && !isToAll(call); }
   bool isToAll(std::size_t call) const { return script_.calls[call].pattern == Pattern::AllToAll; }
+  bool isSparse(std::size_t call) const { return script_.calls[call].form == Form::Sparse; }
+
+  // Of what the one rank has for the other, or of any block of another call.
+  std::uint64_t elementsOf(std::size_t call, int from, int to) const {
+    const ScriptedCall& scripted = script_.calls[call];
+    if (scripted.form != Form::Uneven) return scripted.elements;
+    const auto cell = (static_cast<std::uint64_t>(from) << 16) + static_cast<std::uint64_t>(to);
+    return mixed(script_.seed ^ mixed((call << 32) + cell)) % (scripted.elements + 1);
+  }
+
+  // Every row of some ranks, and few of others: an eighth to all.
+  bool hasRow(int rank, std::size_t call, std::uint64_t key) const {
+    const std::uint64_t seed = mixed(script_.seed ^ mixed((call << 32) + static_cast<std::uint64_t>(rank)));
+    return mixed(seed + key) % 8 <= seed % 8;
+  }
   int blocksOf(std::size_t call) const { return isOfOneTensor(call) ? 1 : ranks(); }
 
   bool reads(int rank, std::size_t call, int block) const {
@@ -169,7 +187,7 @@ class Play {
 
   // Where a rank refuses its part: whether this one's result lacks that.
   bool isRefused(int rank, std::size_t call) const {
-    const auto& [pattern, root, elements, refuser] = script_.calls[call];
+    const auto& [pattern, root, elements, refuser, form] = script_.calls[call];
     if (refuser < 0 || rank == refuser) return refuser >= 0;
     switch (pattern) {
       case Pattern::Broadcast:
@@ -194,10 +212,10 @@ class Play {
   void makeCall(int rank, std::size_t index) {
     const ScriptedCall& scripted = script_.calls[index];
     Held& held = held_[at(rank)][index];
-    for (int block = 0; block < blocksOf(index); ++block) {
-      auto& from = held.from.emplace_back(scripted.elements);
-      for (std::uint64_t i = 0; i < scripted.elements; ++i) from[i] = valueOf(rank, index, block, i);
-      held.to.emplace_back(scripted.elements, kUntouched);
+    for (int block = 0; block < blocksOf(index) && !isSparse(index); ++block) {
+      auto& from = held.from.emplace_back(elementsOf(index, rank, block));
+      for (std::uint64_t i = 0; i < from.size(); ++i) from[i] = valueOf(rank, index, block, i);
+      held.to.emplace_back(elementsOf(index, block, rank), kUntouched);
     }
     Call call{.pattern = scripted.pattern,
               .root = scripted.root,
@@ -205,7 +223,8 @@ class Play {
               .done = [this, rank, index](const Error& error) { onDone(rank, index, error); }};
     const bool hasMemory = scripted.refuser != rank;
     if (!hasMemory) call.refused = makeError(ErrorKind::Refused, "rank ", rank, " refused its part: it has no memory");
-    for (std::size_t block = 0; block < held.from.size(); ++block) {
+    if (isSparse(index)) call.sparse = sparseOperand(rank, index, hasMemory);
+    for (std::size_t block = 0; block < held.from.size() && !isSparse(index); ++block) {
       std::vector<float>& from = held.from[block];
       std::vector<float>& to = held.to[block];
       const Reduction reduction{.dtype = DType::Float32};
@@ -213,8 +232,8 @@ class Play {
         to = from;
         call.operands.push_back({hasMemory ? to.data() : nullptr, to.size(), reduction});
       } else if (isToAll(index)) {
-        const std::uint64_t bytes = from.size() * sizeof(float);
-        call.cells.push_back({hasMemory ? from.data() : nullptr, bytes, hasMemory ? to.data() : nullptr, bytes});
+        call.cells.push_back({hasMemory ? from.data() : nullptr, from.size() * sizeof(float),
+                              hasMemory ? to.data() : nullptr, to.size() * sizeof(float)});
       } else {
         const int number = static_cast<int>(block);
         call.blocks.push_back({{.from = hasMemory && reads(rank, index, number) ? from.data() : nullptr,
@@ -224,6 +243,33 @@ class Play {
       }
     }
     ranks_->submit(rank, std::move(call), index + 1);
+  }
+
+  // Who has no memory has no rows.
+  SparseOperand sparseOperand(int rank, std::size_t index, bool hasMemory) {
+    Held& held = held_[at(rank)][index];
+    held.from.resize(1);
+    held.to.resize(1);
+    for (std::uint64_t key = 0; hasMemory && key < script_.calls[index].elements; ++key) {
+      if (!hasRow(rank, index, key)) continue;
+      held.ownKeys.push_back(key);
+      for (std::uint64_t i = 0; i < kRowElements; ++i)
+        held.from[0].push_back(valueOf(rank, index, 0, key * kRowElements + i));
+    }
+    SparseOperand operand{.keys = held.ownKeys,
+                          .keysBelow = script_.calls[index].elements,
+                          .values = reinterpret_cast<const std::byte*>(held.from[0].data()),
+                          .rowElements = kRowElements,
+                          .reduction = {.dtype = DType::Float32},
+                          .result = nullptr};
+    if (hasMemory) {
+      operand.result = [&held](const std::vector<std::uint64_t>& keys) {
+        held.keys = keys;
+        held.to[0].assign(keys.size() * kRowElements, kUntouched);
+        return reinterpret_cast<std::byte*>(held.to[0].data());
+      };
+    }
+    return operand;
   }
 
   void onDone(int rank, std::size_t index, const Error& error) {
@@ -256,6 +302,9 @@ class Play {
     if (isRefused(rank, index))
       broke("rank ", rank, ", call ", index, " ended well, though rank ", script_.calls[index].refuser, " refused");
     const Held& held = held_[at(rank)][index];
+    if (isSparse(index) && held.keys != allKeys(index))
+      return broke("rank ", rank, ", call ", index, " has ", held.keys.size(), " rows, expected are ",
+                   allKeys(index).size());
     for (int block = 0; block < blocksOf(index); ++block) {
       const auto& values = held.to[at(block)];
       if (!writes(rank, index, block)) {
@@ -269,6 +318,18 @@ class Play {
         broke("rank ", rank, ", call ", index, ", block ", block, " has other bits than another rank");
       if (isNew) checkValues(rank, index, block, values);
     }
+  }
+
+  std::vector<std::uint64_t> allKeys(std::size_t index) const {
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t key = 0; key < script_.calls[index].elements; ++key) {
+      for (int rank = 0; rank < ranks(); ++rank) {
+        if (!hasRow(rank, index, key)) continue;
+        keys.push_back(key);
+        break;
+      }
+    }
+    return keys;
   }
 
   // Blocks of different ranks that must be alike have equal numbers.
@@ -294,7 +355,10 @@ class Play {
       default: break;
     }
     double sum = 0;
-    for (int from = 0; from < ranks(); ++from) sum += valueOf(from, index, block, i);
+    const std::uint64_t key = isSparse(index) ? held_[at(rank)][index].keys[i / kRowElements] : 0;
+    const std::uint64_t element = isSparse(index) ? key * kRowElements + i % kRowElements : i;
+    for (int from = 0; from < ranks(); ++from)
+      sum += isSparse(index) && !hasRow(from, index, key) ? 0 : valueOf(from, index, block, element);
     return sum;
   }
 

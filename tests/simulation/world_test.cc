@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "plan/cost_rows.h"
 #include "simulation/experiment.h"
@@ -16,6 +17,9 @@ using testing::Script;
 using testing::ScriptedCall;
 using testing::Verdict;
 
+constexpr std::array kPatterns{Pattern::AllReduce, Pattern::Reduce,  Pattern::Broadcast, Pattern::ReduceScatter,
+                               Pattern::AllGather, Pattern::Scatter, Pattern::Gather,    Pattern::AllToAll};
+
 Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
   return {.seed = 1, .machines = {2, 2}, .calls = std::move(calls), .faults = std::move(faults)};
 }
@@ -29,6 +33,13 @@ simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes
     for (int r = 0; r < ranks; ++r) experiment.cluster.places.push_back({"machine" + std::to_string(m), "site"});
   }
   return experiment;
+}
+
+Verdict playText(const std::string& text) {
+  if (const auto script = testing::parsed(text)) return play(*script);
+  Verdict none;
+  none.broken = "it is no script: " + text;
+  return none;
 }
 
 TEST(Simulation, ScriptsOfManySeedsHold) {
@@ -56,13 +67,29 @@ TEST(Simulation, ADeathInACallIsATypedErrorOfAllOthers) {
 
 // Those without what a rank refused get an error that names it, as the judge demands; the calls around it go on.
 TEST(Simulation, ARankWithoutMemoryForItsPartEndsThatCallAlone) {
-  for (int pattern = 0; pattern < 8; ++pattern) {
-    ScriptedCall refused{.pattern = static_cast<Pattern>(pattern), .elements = 5'000, .refuser = 1};
+  for (const Pattern pattern : kPatterns) {
+    ScriptedCall refused{.pattern = pattern, .elements = 5'000, .refuser = 1};
     if (hasRoot(refused.pattern)) refused.root = 3;
     const Verdict verdict = play(twoByTwo({{Pattern::AllReduce, -1, 60'000}, refused, {Pattern::AllReduce, -1, 9}}));
     EXPECT_TRUE(verdict) << verdict.broken;
     EXPECT_FALSE(verdict.failed);
   }
+}
+
+TEST(Simulation, UnevenAllToAllsAndSparseCallsAreRightAmongOthersAndWithLanesThatBreak) {
+  Script script = twoByTwo({{.pattern = Pattern::AllToAll, .elements = 6'000, .form = testing::Form::Uneven},
+                            {Pattern::AllReduce, -1, 60'000},
+                            {.elements = 6'000, .form = testing::Form::Sparse},
+                            {.elements = 9, .refuser = 1, .form = testing::Form::Sparse},
+                            {.pattern = Pattern::AllToAll, .elements = 9, .form = testing::Form::Uneven}});
+  const Verdict simulated = play(script);
+  EXPECT_TRUE(simulated) << simulated.broken;
+  script.lanes = 2;
+  script.faults = {{.kind = Fault::Kind::Break, .who = 0, .atMicros = 2'000}};
+  const Verdict lanes = play(script);
+  EXPECT_TRUE(lanes) << lanes.broken;
+  EXPECT_FALSE(lanes.failed);
+  EXPECT_EQ(lanes.bits, simulated.bits);
 }
 
 TEST(Simulation, ALinkThatComesBackCostsTimeAlone) {
@@ -159,10 +186,7 @@ TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
 
 // The lower rank has nothing but its probes of the higher one's listener to find that out by.
 TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
-  const auto script =
-      testing::parsed("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
+  const Verdict verdict = playText("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
@@ -170,22 +194,18 @@ TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
 // One dies while the group connects, another hears of it, fails and leaves, and a third, which was just connecting to
 // that one, must not take it for the culprit.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnectedTo) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=5019 machines=2,2,1,2 interleaved=1 sites=1 staging=256 slice=8 eager=4 credit=4 copied=0 waits=0 lanes=2 "
       "heartbeat=400 calls=all-reduce:1 faults=kill:4:0:3685:11841");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
 
 // A lane of one that failed and left has come to a rank that has yet to make its first call, and nothing else.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneReached) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=28 machines=1,1,1 staging=512 slice=16 eager=8 credit=8 copied=512 heartbeat=800 calls=all-reduce:1 "
       "faults=idle:0:0:0:1358448,kill:1:0:5225:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_TRUE(verdict.failed);
 }
@@ -193,11 +213,9 @@ TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneRe
 // It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
 // connection up.
 TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeerForDead) {
-  const auto script = testing::parsed(
+  const Verdict verdict = playText(
       "seed=182 machines=3,2,1 staging=512 slice=8 eager=8 credit=8 lanes=2 heartbeat=1600 calls=all-reduce:1 "
       "faults=pause:3:0:3574:1491983,stranger:5:3:300:0,stranger:0:3:3276:0");
-  ASSERT_TRUE(script);
-  const Verdict verdict = play(*script);
   EXPECT_TRUE(verdict) << verdict.broken;
   EXPECT_FALSE(verdict.failed);
 }
@@ -263,11 +281,34 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
 }
 
 TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
-  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
-    const double real = simulation::carriedOut(experimentOf(2, 4, bytes, true)).seconds;
-    const double standIn = simulation::carriedOut(experimentOf(2, 4, bytes, false)).seconds;
-    EXPECT_NEAR(standIn, real, 0.1 * real) << bytes << " bytes";
+  for (const Pattern pattern : kPatterns) {
+    for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
+      simulation::Experiment experiment = experimentOf(2, 4, bytes, true);
+      experiment.pattern = pattern;
+      const double real = simulation::carriedOut(experiment).seconds;
+      experiment.cluster.sharedMemory = false;
+      const double standIn = simulation::carriedOut(experiment).seconds;
+      EXPECT_NEAR(standIn, real, 0.1 * real) << describe(planOf(pattern, {0, 1})) << ", " << bytes << " bytes";
+    }
   }
+}
+
+// There and back, of which the network carries a byte once each way.
+TEST(Simulation, AMessageTakesWhatItsLinkMustCarry) {
+  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
+    const simulation::Cluster cluster = experimentOf(2, 2, bytes, false).cluster;
+    const simulation::Outcome outcome = simulation::carriedOut(cluster, simulation::Messages{bytes, 3});
+    const double carried = 2.0 * static_cast<double>(bytes) / cluster.costs.network.bytesPerSecond;
+    EXPECT_NEAR(outcome.linkBytes, static_cast<double>(bytes), 1'000) << bytes << " bytes";
+    EXPECT_GT(outcome.seconds, carried);
+    EXPECT_LT(outcome.seconds, 1.2 * carried + 1e-3);
+    EXPECT_EQ(outcome.mostConnections, 1U);
+  }
+}
+
+TEST(Simulation, MessagesWithinAMachineAreRefused) {
+  const simulation::Cluster cluster = experimentOf(1, 2, 4, false).cluster;
+  EXPECT_THROW(simulation::carriedOut(cluster, simulation::Messages{4, 1}), Failure);
 }
 
 double slowest(const std::vector<double>& calls, std::size_t first, std::size_t last) {
@@ -308,7 +349,7 @@ TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
 TEST(Simulation, OnManyMachinesCallsUseTheFewConnectionsThatAJobHas) {
   simulation::Experiment experiment = experimentOf(128, 1, 64ULL << 10, false);
   const Planner planner(Topology(experiment.cluster.places), experiment.cluster.planner);
-  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather}) {
+  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather, Pattern::AllToAll}) {
     experiment.pattern = pattern;
     EXPECT_EQ(simulation::carriedOut(experiment).mostConnections, planner.peersOf(0).size());
   }
