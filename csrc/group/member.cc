@@ -182,6 +182,7 @@ void Member::onLinked(AuthenticatedConnection connection) {
     case Purpose::MessageLane: guarded([&] { messages_->add(std::move(connection)); }); break;
     case Purpose::Control:
       control_->add(connection.peer, std::move(connection.stream));
+      peerProgress_.met(connection.peer);
       if (linked_) introduce(connection.peer);
       if (leaveProtocol_.awaits(connection.peer)) sayLeave(connection.peer);
   }

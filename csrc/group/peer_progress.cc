@@ -32,6 +32,12 @@ PeerProgress::Silence PeerProgress::longestSilence(std::int64_t now) const {
   return longest;
 }
 
+void PeerProgress::met(int peer) {
+  const std::int64_t now = this->now();
+  const std::lock_guard lock(mutex_);
+  secondHand_.try_emplace(peer, Said{{}, 0, {}, now});
+}
+
 PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
@@ -79,7 +85,8 @@ std::vector<PeerProgress::Sighting> PeerProgress::sightings() const {
   std::vector<Sighting> all;
   for (const auto& [peer, said] : secondHand_) {
     const std::int64_t ago = now - said.heard;
-    all.push_back({rank_, peer, neighbours_.at(peer), ago});
+    const auto own = neighbours_.find(peer);
+    all.push_back({rank_, peer, own == neighbours_.end() ? std::nullopt : std::optional(own->second), ago});
     const int behind = said.behind.rank;
     if (behind >= 0 && behind != rank_ && !neighbours_.contains(behind))
       all.push_back({peer, behind, said.behind, std::nullopt});

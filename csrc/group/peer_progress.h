@@ -59,6 +59,7 @@ class PeerProgress {
   PeerProgress(int rank, const CallLog& callLog, const Loop& loop, std::uint32_t passesOn = 0)
       : rank_(rank), callLog_(callLog), loop_(loop), passesOn_(passesOn) {}
 
+  void met(int peer);               // it is a neighbour, whose silence counts from now on
   Beat beat() const;                // for all neighbours
   bool heard(int peer, Beat beat);  // false: the peer has made other calls than this rank
   // By neighbour, the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
@@ -75,7 +76,7 @@ class PeerProgress {
     Progress behind;
     std::uint32_t passedOn = 0;
     Silence silence;
-    std::int64_t heard = 0;  // when
+    std::int64_t heard = 0;  // when; before its first beat: when it was met
   };
   struct Told {
     Progress progress;

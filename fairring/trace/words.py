@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fairring.trace.blame import Blame, blame, dearest
-from fairring.trace.findings import LEAST_SHARE, findings
+from fairring.trace.findings import LEAST_SHARE, Finding, findings
 from fairring.trace.records import RankTrace, TraceError
 from fairring.trace.stuck import stuck
 
@@ -44,9 +44,17 @@ def _slow(found: Blame) -> Iterator[str]:
         yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
     for number, one in enumerate(named, 1):
         yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
-        yield f"   Without it: {_ms((found.span - one.seconds) / steps)} instead of {_ms(each)}. To do: {one.advice}."
+        yield f"   {_without(one, (found.span - one.seconds) / steps, each)}To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
     yield from _worst(found)
+
+
+def _without(one: Finding, predicted: float, each: float) -> str:
+    if one.surely is None:
+        return ""
+    low, high = (min(multiple * predicted, each) for multiple in one.surely)
+    between = _ms(low) if low == high else f"between {_ms(low)} and {_ms(high)}"
+    return f"Without it: {between} instead of {_ms(each)}. "
 
 
 def _weighted(one: RankTrace) -> Iterator[str]:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <limits>
 
@@ -206,6 +207,23 @@ TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
   EXPECT_LE(seen.at({0, 1}).silent.value_or(kNever), Recorder::now() - before) << "it has just been heard";
   EXPECT_EQ(middle.sightings().size(), 2U) << "it hears both itself";
   for (const PeerProgress::Sighting& one : middle.sightings()) EXPECT_EQ(one.by, 1);
+}
+
+TEST(PeerProgress, ANeighbourThatNeverBeatIsSilentSinceItWasMet) {
+  const Loop loop;
+  CallLog callLogs[2];
+  PeerProgress left(0, callLogs[0], loop);
+  PeerProgress middle(1, callLogs[1], loop);
+  middle.met(2);
+  const std::vector<PeerProgress::Sighting> seen = middle.sightings();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen.front().rank, 2);
+  EXPECT_FALSE(seen.front().progress);
+  EXPECT_GE(seen.front().silent.value_or(-1), 0);
+  left.heard(1, middle.beat());
+  const auto told = left.sightings();
+  EXPECT_TRUE(std::ranges::any_of(told, [](const auto& one) { return one.by == 1 && one.rank == 2 && one.silent; }));
+  EXPECT_FALSE(left.laggard());
 }
 
 TEST(PeerProgress, ABeatComesBackFromItsText) {

@@ -1,17 +1,19 @@
 """Troubles planted in trainings in virtual time (tests/simulation/stragglers.cc), and whom their traces name.
 
-Usage: python tests/stragglers/simulated.py FROM SEEDS: a table of verdicts as Markdown; wrong ones in full on stderr.
+Prints a table of verdicts as Markdown, and wrong ones in full on stderr.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from fairring.trace.blame import blame
@@ -31,6 +33,7 @@ _KINDS = {
     "slow core": "sums",
     "busy core": "processor",
 }
+_WELL = 0.1  # share of the time without a trouble by which a good prediction is off
 _SURE = 1.5 * LEAST_SHARE  # share of the time that a trouble costs for sure to be named
 
 
@@ -47,7 +50,8 @@ class Simulated:
     step_seconds: float
     without: float
     named: list[Finding]
-    predicted: float  # the seconds without the first that is named
+    predicted: tuple[float, float] | None  # the seconds without the first that is named, at least and at most
+    steps: float  # that were looked at
     ranks: list[RankTrace]
 
     @property
@@ -67,12 +71,20 @@ class Simulated:
             return not self.named
         return bool(self.named) and (self.named[0].kind, self.named[0].who) == (_KINDS[self.planted], self.who)
 
+    @property
+    def off(self) -> float | None:
+        """By which share the time without the trouble lies outside what was predicted; None: nothing was."""
+        if self.predicted is None:
+            return None
+        low, high = self.predicted
+        return max(0.0, low / self.without - 1, 1 - high / self.without)
 
-def simulated(first: int, seeds: int, program: Path = PROGRAM) -> Iterator[Simulated]:
-    """Trainings of all kinds from each seed. Raises CalledProcessError."""
-    for seed in range(first, first + seeds):
+
+def simulated(first: int, seeds: int, kinds: Sequence[str] = (), program: Path = PROGRAM) -> Iterator[Simulated]:
+    """Trainings of these or all kinds from each seed. Raises CalledProcessError."""
+    for seed, kind in product(range(first, first + seeds), kinds or [""]):
         with tempfile.TemporaryDirectory() as directory:
-            command = [str(program), directory, str(seed), "1"]
+            command = [str(program), directory, str(seed), "1", *filter(None, [kind])]
             lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
             groups = load(Path(directory))
             for line in lines:
@@ -83,7 +95,8 @@ def _judged(planted: dict, groups: dict) -> Simulated:
     ranks = groups[planted["group"]]
     found = blame(ranks)
     named = findings(found)
-    gained = named[0].seconds / found.span if named else 0.0
+    rest = planted["step_seconds"] * (1 - (named[0].seconds / found.span if named else 0.0))
+    surely = named[0].surely if named else (1.0, 1.0)
     return Simulated(
         title=planted["group"],
         planted=planted["planted"],
@@ -91,14 +104,16 @@ def _judged(planted: dict, groups: dict) -> Simulated:
         step_seconds=planted["step_seconds"],
         without=planted["without"],
         named=named,
-        predicted=planted["step_seconds"] * (1 - gained),
+        predicted=None if surely is None else (surely[0] * rest, surely[1] * rest),
+        steps=found.steps,
         ranks=ranks,
     )
 
 
 def main() -> None:
+    arguments = parsed()
     table: dict[str, list[Simulated]] = defaultdict(list)
-    for one in simulated(int(sys.argv[1]), int(sys.argv[2])):
+    for one in simulated(arguments.first, arguments.seeds, arguments.kind, arguments.program):
         table[one.planted].append(one)
         if one.counts and not one.right:
             print(
@@ -106,13 +121,24 @@ def main() -> None:
                 f"{one.without * 1e3:.4g}\n{explain(one.ranks)}\n",
                 file=sys.stderr,
             )
-    print("| planted | trainings | it costs enough | named rightly | what if, off by: median, most |")
-    print("|---|---|---|---|---|")
+    print("| planted | trainings | steps looked at | count | named correctly | predicted | within 10 %, most |")
+    print("|---|---|---|---|---|---|---|")
     for planted, every in table.items():
         counted = [one for one in every if one.counts]
         right = [one for one in counted if one.right]
-        off = sorted(abs(one.predicted / one.without - 1) for one in right) or [0.0]
-        print(f"| {planted} | {len(every)} | {len(counted)} | {len(right)} | {off[len(off) // 2]:.1%}, {off[-1]:.1%} |")
+        off = [one.off for one in right if one.off is not None]
+        steps = round(sum(one.steps for one in every))
+        well = f"{sum(share <= _WELL for share in off)}, {max(off):.0%}" if off else "-"
+        print(f"| {planted} | {len(every)} | {steps} | {len(counted)} | {len(right)} | {len(off)} | {well} |")
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int, help="seed")
+    parser.add_argument("seeds", type=int, help="how many from the first on")
+    parser.add_argument("--kind", action="append", default=[], help="of the program's; all if none is given")
+    parser.add_argument("--program", type=Path, default=PROGRAM, help="as built without sanitizers, say")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
