@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -70,6 +71,45 @@ def trace(*arguments: str) -> int:
     return command.run(parser.parse_args(arguments, argparse.Namespace(parser=parser, command=[])))
 
 
+VALUES: tuple[Any, ...] = (
+    None,
+    -1,
+    0,
+    7,
+    10**30,
+    1.5,
+    float("nan"),
+    float("inf"),
+    "x",
+    "",
+    True,
+    [],
+    [1],
+    {},
+    {"a": 1},
+)
+
+
+def damaged(whole: Any, random: Random) -> Any:
+    """The same JSON with another value, or nothing, in one place."""
+    places: list[tuple[Any, Any]] = []
+
+    def look(part: Any) -> None:
+        for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+            places.append((part, key))
+            if isinstance(value, dict | list):
+                look(value)
+
+    whole = json.loads(json.dumps(whole))
+    look(whole)
+    part, key = random.choice(places)
+    if random.random() < 0.2:
+        del part[key]
+    else:
+        part[key] = random.choice(VALUES)
+    return whole
+
+
 def test_the_traces_of_a_job_are_told_of_and_merged(tmp_path, capsys) -> None:
     write(tmp_path, *(written(rank) for rank in range(4)))
     assert trace("explain", str(tmp_path)) == 0
@@ -120,3 +160,17 @@ def test_traces_with_what_is_not_in_the_group_are_refused(tmp_path, capsys, othe
     write(tmp_path, {**written(0), "otherData": {**written(0)["otherData"], **other}})
     assert trace("explain", str(tmp_path)) == 1
     assert text in capsys.readouterr().err
+
+
+def test_a_damaged_trace_is_told_of_or_refused_by_name(tmp_path, capsys) -> None:
+    random = Random(1)
+    refused = 0
+    for _ in range(250):
+        write(tmp_path, *(written(rank) for rank in range(4)))
+        (tmp_path / "0-rank1.json").write_text(json.dumps(damaged(written(1), random)))
+        for action in (["explain"], ["merge", "-o", str(tmp_path / "job.json")]):
+            code = trace(action[0], str(tmp_path), *action[1:])
+            said = capsys.readouterr()
+            assert code == 0 or "0-rank1.json" in said.err, said.err
+            refused += code
+    assert refused > 100, "most damage is seen"

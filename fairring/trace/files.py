@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,7 +86,7 @@ def largest(groups: dict[str, list[RankTrace]], name: str | None) -> list[RankTr
 
 def _from_json(trace: dict[str, Any]) -> RankTrace:
     other = trace["otherData"]
-    ran, waited = (other["processor"][name] for name in ("ran_ns", "waited_ns"))
+    processor = other["processor"]
     records = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     calls = [_call(event) for event in records if "slice" not in event["args"]]
     slices = [event for event in records if "slice" in event["args"]]
@@ -93,49 +94,83 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
     receives = [event for event in slices if event["name"].startswith("from rank")]
     waits = [event for event in slices if event["name"] == "waits for staging"]
     return RankTrace(
-        rank=other["rank"],
-        group=other["group"],
-        machines=tuple(other["machines"]),
-        hosts=tuple(other["hosts"]),
-        leads={int(peer): lead * NANO for peer, lead in other["clock_leads_ns"].items()},
-        packets={int(peer): (one["sent"], one["again"]) for peer, one in other["packets"].items()},
-        staging_bytes=other["staging_bytes"],
-        now=other["now_ns"] * NANO,
-        unix_now=other["unix_ns"] * NANO,
-        bytes_by_level={int(level): count for level, count in other["bytes_by_level"].items()},
-        ran=ran * NANO,
-        queued=waited * NANO,
-        error=other["error"],
+        rank=_whole(other["rank"]),
+        group=_text(other["group"]),
+        machines=tuple(map(_text, other["machines"])),
+        hosts=tuple(map(_text, other["hosts"])),
+        leads={int(peer): _seconds(lead, NANO) for peer, lead in other["clock_leads_ns"].items()},
+        packets={int(peer): (_whole(one["sent"]), _whole(one["again"])) for peer, one in other["packets"].items()},
+        staging_bytes=_whole(other["staging_bytes"]),
+        now=_seconds(other["now_ns"], NANO),
+        unix_now=_seconds(other["unix_ns"], NANO),
+        bytes_by_level={int(level): _whole(count) for level, count in other["bytes_by_level"].items()},
+        ran=_seconds(processor["ran_ns"], NANO),
+        queued=_seconds(processor["waited_ns"], NANO),
+        error=_text(other["error"]),
         calls={call.number: call for call in calls},
         steps=tuple(_steps(slices)),
         sends=tuple(_send(event) for event in sends),
         receives=tuple(_receive(event) for event in receives),
         staging=tuple(_staging(event) for event in waits),
         seen=tuple(_sighting(one) for one in other["seen"]),
-        missing=tuple(other["missing"]),
-        messages=tuple(
-            MessageWait(one.get("peer"), one["sends"], one["tag"], one["since_ns"] * NANO) for one in other["messages"]
-        ),
-        absent=tuple(other["absent"]),
-        program=other["program"],
-        weights=tuple(other["weights"]),
+        missing=tuple(map(_whole, other["missing"])),
+        messages=tuple(_message(one) for one in other["messages"]),
+        absent=tuple(map(_whole, other["absent"])),
+        program=_text(other["program"]),
+        weights=tuple(map(_whole, other["weights"])),
     )
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:  # a bool is an int
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _seconds(value: Any, unit: float) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is no time")
+    return float(value * unit)
+
+
 def _sighting(one: dict[str, Any]) -> Sighting:
-    silent = one.get("silent_ns", 0) * NANO
-    return Sighting(one["by"], one["rank"], one.get("calls"), one.get("last", ""), silent)
+    calls = _whole(one["calls"]) if "calls" in one else None
+    silent = _seconds(one.get("silent_ns", 0), NANO)
+    return Sighting(_whole(one["by"]), _whole(one["rank"]), calls, _text(one.get("last", "")), silent)
+
+
+def _message(one: dict[str, Any]) -> MessageWait:
+    return MessageWait(_peer(one), bool(one["sends"]), _whole(one["tag"]), _seconds(one["since_ns"], NANO))
+
+
+def _peer(args: dict[str, Any]) -> int | None:
+    return _whole(args["peer"]) if "peer" in args else None
+
+
+def _began(event: dict[str, Any]) -> float:
+    return _seconds(event["ts"], MICRO)
 
 
 def _end(event: dict[str, Any]) -> float:
-    return float((event["ts"] + event["dur"]) * MICRO)
+    return _began(event) + _seconds(event["dur"], MICRO)
 
 
 def _call(event: dict[str, Any]) -> Call:
     args = event["args"]
     ended = None if "open" in args else _end(event)
     return Call(
-        args["call"], event["name"], event["ts"] * MICRO, args["begun"] * MICRO, ended, args.get("failed", False)
+        number=_whole(args["call"]),
+        title=_text(event["name"]),
+        submitted=_began(event),
+        begun=_seconds(args["begun"], MICRO),
+        ended=ended,
+        failed="failed" in args,
     )
 
 
@@ -144,34 +179,41 @@ def _steps(events: Iterable[dict[str, Any]]) -> Iterable[Step]:
         args = event["args"]
         if event["name"].startswith(("to rank", "from rank")) or event["name"] == "waits for staging":
             continue
-        began = event["ts"] * MICRO
-        times = [args.get(name, 0) * MICRO for name in ("offered", "heard", "released")]
-        ready = None if "open" in args else _end(event)
+        began = _began(event)
+        offered, heard, released = (_seconds(args.get(name, 0), MICRO) for name in ("offered", "heard", "released"))
         yield Step(
-            call=args["call"],
-            slice=args["slice"],
+            call=_whole(args["call"]),
+            slice=_whole(args["slice"]),
             verb=event["name"],
-            level=args["level"],
-            peer=args.get("peer"),
+            level=_whole(args["level"]),
+            peer=_peer(args),
             began=began,
-            offered=times[0] or began,
-            heard=times[1],
-            ready=ready,
-            released=times[2],
+            offered=offered or began,
+            heard=heard,
+            ready=None if "open" in args else _end(event),
+            released=released,
         )
 
 
 def _send(event: dict[str, Any]) -> Send:
     args = event["args"]
-    times = (event["ts"] * MICRO, args["offered"] * MICRO)
-    return Send(args["call"], args["slice"], args["of"], args["level"], args["peer"], args["bytes"], *times)
+    times = (_began(event), _seconds(args["offered"], MICRO))
+    return Send(*_slice(args), _text(args["of"]), _whole(args["level"]), *_moved(args), *times)
 
 
 def _receive(event: dict[str, Any]) -> Receive:
     args = event["args"]
-    return Receive(args["call"], args["slice"], args["of"], args["peer"], args["bytes"], _end(event))
+    return Receive(*_slice(args), _text(args["of"]), *_moved(args), _end(event))
+
+
+def _slice(args: dict[str, Any]) -> tuple[int, int]:
+    return _whole(args["call"]), _whole(args["slice"])
+
+
+def _moved(args: dict[str, Any]) -> tuple[int, int]:
+    return _whole(args["peer"]), _whole(args["bytes"])
 
 
 def _staging(event: dict[str, Any]) -> StagingWait:
     args = event["args"]
-    return StagingWait(args["call"], args["slice"], args["bytes"], event["ts"] * MICRO, _end(event))
+    return StagingWait(*_slice(args), _whole(args["bytes"]), _began(event), _end(event))
