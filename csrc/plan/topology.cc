@@ -82,6 +82,7 @@ std::vector<int> Topology::groupsOf(int machines, const GroupingFrom& from) {
   if (groupings.empty()) return {};
   if (machines < from.only) return groupings.front().numbers();
   std::vector<Place> places;
+  places.reserve(static_cast<std::size_t>(machines));
   for (int machine = 0; machine < machines; ++machine) places.push_back({std::to_string(machine), ""});
   const Topology ofOneRank(places, {.groups = GroupingFrom::kNever});
   const auto peersOf = [&](const Grouping& grouping) {

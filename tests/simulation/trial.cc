@@ -302,9 +302,10 @@ class Play {
     if (isRefused(rank, index))
       broke("rank ", rank, ", call ", index, " ended well, though rank ", script_.calls[index].refuser, " refused");
     const Held& held = held_[at(rank)][index];
-    if (isSparse(index) && held.keys != allKeys(index))
+    if (isSparse(index) && held.keys != allKeys(index)) {
       return broke("rank ", rank, ", call ", index, " has ", held.keys.size(), " rows, expected are ",
                    allKeys(index).size());
+    }
     for (int block = 0; block < blocksOf(index); ++block) {
       const auto& values = held.to[at(block)];
       if (!writes(rank, index, block)) {
