@@ -31,6 +31,16 @@ class Link:
     bytes_per_second: float  # the median
 
 
+@dataclass(frozen=True)
+class OwnSums:
+    """Seconds that a rank's sums and copies would take, on the path or not, if each took as long as the fastest of its
+    kind, and as the median one. Messages and other slices hold up some of them, on any core.
+    """
+
+    fastest: float
+    typical: float
+
+
 @dataclass
 class CallBlame:
     """As Blame, but for a single call."""
@@ -64,7 +74,7 @@ class Blame:
     sums: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    own_sums: dict[int, float] = field(default_factory=dict)  # all sums and copies, on the path or not
+    own_sums: dict[int, OwnSums] = field(default_factory=dict)
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
     by_call: list[CallBlame] = field(default_factory=list)
 
@@ -179,15 +189,16 @@ def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
             of_call.own[piece.rank] += seconds
 
 
-def _own_sums(one: RankTrace, window: tuple[float, float]) -> float:
-    """The time that all of them would take at the speed of the fastest tenth: messages and other slices hold
-    up the others, on any core."""
+def _own_sums(one: RankTrace, window: tuple[float, float]) -> OwnSums:
     taken: dict[str, list[float]] = defaultdict(list)
     for step in one.steps:
         if step.ready is not None and window[0] <= step.ready <= window[1]:
             there = max(step.heard if step.waited else 0.0, step.offered)
             taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
-    return sum(len(times) * sorted(times)[len(times) // 10] for times in taken.values())
+    return OwnSums(
+        fastest=sum(len(times) * min(times) for times in taken.values()),
+        typical=sum(len(times) * statistics.median(times) for times in taken.values()),
+    )
 
 
 def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:

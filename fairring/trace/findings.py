@@ -119,19 +119,29 @@ def _links(found: Blame) -> Iterator[Finding]:
 def _sums(found: Blame) -> Iterator[Finding]:
     if len(found.own_sums) < 2:
         return
-    rank = max(found.own_sums, key=lambda one: found.own_sums[one])
-    own = found.own_sums[rank]
-    usual = statistics.median(seconds for other, seconds in found.own_sums.items() if other != rank)
-    if usual <= 0 or own <= _TWICE * usual:  # a small call may have one owner, who sums alone
+    rank = max(found.own_sums, key=lambda one: found.own_sums[one].typical)
+    own, *others = (found.own_sums[rank], *(sums for other, sums in found.own_sums.items() if other != rank))
+    # Slices hold each other up, so that the fastest may differ on healthy ranks, but then the typical ones do not.
+    times = min(
+        _times(own.fastest, [other.fastest for other in others]),
+        _times(own.typical, [other.typical for other in others]),
+    )
+    if times <= _TWICE:
         return
     yield Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        found.replay.gained(saved=[(1 - usual / own) * call.own.get(rank, 0.0) for call in found.by_call]),
-        f"its sums and copies take {own / usual:.1f} times as long as others'",
+        found.replay.gained(saved=[(1 - 1 / times) * call.own.get(rank, 0.0) for call in found.by_call]),
+        f"its sums and copies take {times:.1f} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
         surely=None,
     )
+
+
+def _times(seconds: float, of_others: Sequence[float]) -> float:
+    """How many times as long as the others' median; 0 if that is none, since one rank may sum alone."""
+    usual = statistics.median(of_others)
+    return seconds / usual if usual > 0 else 0.0
 
 
 def _is_throughout(found: Blame, rank: int) -> bool:
