@@ -127,6 +127,17 @@ def test_the_name_of_a_group_is_no_pattern(tmp_path, group: str) -> None:
     assert [one["args"]["name"] for one in events if one["ph"] == "M"] == ["rank 0", "rank 1"]
 
 
+def test_a_group_that_stands_still_is_told_of_before_the_one_with_most_calls(tmp_path, capsys) -> None:
+    late = {"missing": [], "messages": [], "absent": [3]}
+    write(tmp_path, *(written(rank) for rank in range(4)), *(written(rank, "tp", **late) for rank in range(3)))
+    assert trace("explain", str(tmp_path)) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("Group tp: rank 3 has not made the group, for which rank 0, 1, 2 waits")
+    assert any(line.startswith("Group 0, 4 ranks: ") for line in others)
+    assert trace("explain", str(tmp_path), "--group", "0") == 0
+    assert "Group tp" not in capsys.readouterr().out
+
+
 def test_a_title_that_is_cut_within_a_letter_is_read(tmp_path) -> None:
     for rank in range(2):
         text = json.dumps(written(rank)).replace('"all_reduce"', '"all_reduc\\u00e9"')

@@ -17,7 +17,7 @@ from fairring.lab import Lab
 from fairring.trace.files import load
 from fairring.trace.live import ask
 from fairring.trace.records import TraceError
-from fairring.trace.words import explain
+from fairring.trace.words import explain_job
 
 MACHINES = [2, 2]
 CULPRIT = 3
@@ -69,15 +69,19 @@ CASES = {
     "a rank has not made the group": Stuck(
         "group", r"rank (0, )?3 has not made the group, for which rank \d waits", by=(1, 2)
     ),
+    "a rank has not made a later group": Stuck(
+        "later group", r"Group 1: rank 3 has not made the group, for which rank \d waits"
+    ),
 }
 
 
 def told_by(rank: int, directory: Path) -> str:
-    """The explanations of its groups' traces, with no other rank's."""
-    told = []
+    """What its traces tell, without any other rank's."""
     with suppress(TraceError):  # there is no trace yet, or nothing to explain
-        told = [explain([one]) for ranks in load(directory).values() for one in ranks if one.rank == rank]
-    return "\n".join(told)
+        own = {name: [one for one in ranks if one.rank == rank] for name, ranks in load(directory).items()}
+        groups = {name: ranks for name, ranks in own.items() if ranks}
+        return explain_job(groups, None) if groups else ""
+    return ""
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())

@@ -61,13 +61,14 @@ def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, expl
     from fairring.trace.files import largest, load
     from fairring.trace.merge import merge
     from fairring.trace.records import TraceError
-    from fairring.trace.words import explain
+    from fairring.trace.words import explain_job
 
     try:
-        ranks = largest(load(directory), arguments.group)
+        groups = load(directory)
         if explained:
-            print(explain(ranks, arguments.last))
+            print(explain_job(groups, arguments.group, arguments.last))
         if out is not None:
+            ranks = largest(groups, arguments.group)
             name = ranks[0].group.replace("/", "_")
             merged = merge(sorted(directory.glob(f"{escape(name)}-rank*.json")))
             out.write_text(json.dumps(merged))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def of_newest(traces: Iterable[RankTrace]) -> list[RankTrace]:
     return [one for one in ranks if len(one.machines) == len(newest.machines)]
 
 
-def largest(groups: dict[str, list[RankTrace]], name: str | None) -> list[RankTrace]:
+def largest(groups: Mapping[str, Sequence[RankTrace]], name: str | None) -> Sequence[RankTrace]:
     """The group of that name, or the one with the most calls. Raises TraceError."""
     if name is None:
         return max(groups.values(), key=lambda ranks: sum(len(one.calls) for one in ranks))

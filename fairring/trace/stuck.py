@@ -24,6 +24,17 @@ def stuck(ranks: Sequence[RankTrace]) -> Iterator[str]:
     yield from _messages(ranks)
 
 
+def stands_still(ranks: Sequence[RankTrace]) -> bool:
+    """Whether a rank waits for one that has not made the group, or has waited for longer than two heartbeats."""
+    return any(one.absent or any(one.now - since > _BEATS_SECONDS for since in _under_way(one)) for one in ranks)
+
+
+def _under_way(one: RankTrace) -> Iterator[float]:
+    """Since when each call and message has been under way."""
+    yield from (call.submitted for call in one.calls.values() if call.ended is None)
+    yield from (wait.since for wait in one.messages)
+
+
 def _absent(ranks: Sequence[RankTrace]) -> Iterator[str]:
     absent = sorted(set(chain.from_iterable(one.absent for one in ranks)) - {one.rank for one in ranks if one.calls})
     waiting = [one.rank for one in ranks if one.absent]

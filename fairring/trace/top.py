@@ -17,7 +17,7 @@ from pathlib import Path
 from fairring.trace.blame import Blame, blame
 from fairring.trace.files import largest, load
 from fairring.trace.records import Call, RankTrace, Step, TraceError
-from fairring.trace.words import explain
+from fairring.trace.words import elsewhere, explain
 
 HELP = "watches a live job: calls a second, who is slow, each rank, links"
 _CLEAR = "\x1b[H\x1b[2J"
@@ -44,12 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"fairring top: no process of this machine listens in {arguments.directory}", file=sys.stderr)
                 return 1
             now = time.monotonic()
-            ranks = largest(load(arguments.directory), arguments.group)
+            groups = load(arguments.directory)
+            ranks = largest(groups, arguments.group)
+            others = elsewhere(groups, ranks) if arguments.group is None else []
             made = max(_made(one) for one in ranks)
             per_second = (made - before[1]) / (now - before[0]) if before else None
             before = (now, made)
             print(_CLEAR if sys.stdout.isatty() else "", end="")
-            print("\n".join([*refused, *picture(ranks, arguments.last, per_second)]), flush=True)
+            print("\n".join([*refused, *others, *picture(ranks, arguments.last, per_second)]), flush=True)
             if look == arguments.times:
                 return 0
             pause.wait(arguments.every)

@@ -15,15 +15,15 @@ HELP = "who or what makes a live job slow"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
-    parser.add_argument("--group", help="by name; the one with most calls if none is given")
+    parser.add_argument("--group", help="by name; the one with most calls, and any that stands still, if none is given")
     parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from fairring.trace.files import largest, load
+    from fairring.trace.files import load
     from fairring.trace.live import ask
     from fairring.trace.records import TraceError
-    from fairring.trace.words import explain
+    from fairring.trace.words import explain_job
 
     answered, refused = ask(arguments.directory, arguments.last + 1)
     for said in refused:
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fairring why: no process of this machine listens in {arguments.directory}", file=sys.stderr)
         return 1
     try:
-        print(explain(largest(load(arguments.directory), arguments.group), arguments.last))
+        print(explain_job(load(arguments.directory), arguments.group, arguments.last))
     except (TraceError, OSError) as error:
         print(f"fairring why: {error}", file=sys.stderr)
         return 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fairring.trace.blame import Blame, blame, dearest
+from fairring.trace.files import largest
 from fairring.trace.findings import LEAST_SHARE, Finding, findings
 from fairring.trace.records import RankTrace, TraceError
-from fairring.trace.stuck import stuck
+from fairring.trace.stuck import stands_still, stuck
 
 _SHOWN = 3
 
@@ -23,6 +24,29 @@ def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
             raise
         lines.append(str(error))
     return "\n".join(lines)
+
+
+def explain_job(groups: Mapping[str, Sequence[RankTrace]], name: str | None, last: int | None = None) -> str:
+    """explain() of the group of that name; else of that with most calls, after elsewhere(). Raises TraceError."""
+    ranks = largest(groups, name)
+    lines = elsewhere(groups, ranks) if name is None else []
+    try:
+        lines.append(explain(ranks, last))
+    except TraceError as error:
+        if not lines:
+            raise
+        lines.append(f"Group {ranks[0].group}: {error}")
+    return "\n".join(lines)
+
+
+def elsewhere(groups: Mapping[str, Sequence[RankTrace]], ranks: Sequence[RankTrace]) -> list[str]:
+    """Errors and what stands still in other groups than that of these ranks."""
+    others = {name: traces for name, traces in groups.items() if traces is not ranks}
+    return [
+        f"Group {name}: {line}"
+        for name, traces in others.items()
+        for line in [*_errors(traces), *(stuck(traces) if stands_still(traces) else ())]
+    ]
 
 
 def _slow(found: Blame) -> Iterator[str]:

@@ -21,6 +21,7 @@ WAITING: dict[str, Callable[[], object]] = {
     "call": lambda: dist.all_reduce(torch.ones(10)),
     "message": lambda: dist.recv(torch.empty(10), src=CULPRIT, tag=TAG),
     "receive": lambda: dist.send(LARGE, CULPRIT, tag=TAG),
+    "later group": lambda: dist.all_reduce(torch.ones(10), group=dist.new_group(list(range(CULPRIT + 1)))),
 }
 
 
