@@ -19,7 +19,7 @@ EXACT_UP_TO = {
 }
 PERIODS = (13, 11, 7, 5, 3, 2)
 COPY_PERIOD, COPY_STEP = 251, 31  # the largest prime below 256, up to which all dtypes are exact; apart by rank
-REPEATS = 4096  # periods in one row, so that filling and comparing run at the memory's speed
+REPEATS = 4096  # periods in one row at most, so that filling and comparing run at the memory's speed
 
 
 def fitting_period(dtype: torch.dtype, world: int) -> int:
@@ -38,11 +38,11 @@ class Pattern:
 
     def fill(self, tensor: Tensor, rank: int, call: int) -> None:
         """Puts this rank's contribution to this call into a flat tensor."""
-        _repeat(self._values(rank, call).to(self._dtype).repeat(REPEATS), tensor)
+        _repeat(self._values(rank, call).to(self._dtype), tensor)
 
     def wrong(self, tensor: Tensor, call: int) -> int:
         """The number of wrong elements of a result."""
-        row = self._expected(call).repeat(REPEATS)
+        row = _row(self._expected(call), tensor)
         return sum(int(self._differs(part, row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
 
     def fill_copy(self, tensor: Tensor, rank: int, call: int) -> None:
@@ -51,12 +51,11 @@ class Pattern:
 
     def wrong_copy(self, tensor: Tensor, rank: int, call: int) -> int:
         """The number of elements that are not those that this rank filled in for this call."""
-        row = self._copied(rank, call)
+        row = _row(self._copied(rank, call), tensor)
         return sum(int((part != row[: part.shape[-1]]).sum()) for part in _rows(tensor, len(row)))
 
     def _copied(self, rank: int, call: int) -> Tensor:
-        values = (torch.arange(COPY_PERIOD) + COPY_STEP * rank + call) % COPY_PERIOD
-        return values.to(self._dtype).repeat(REPEATS)
+        return ((torch.arange(COPY_PERIOD) + COPY_STEP * rank + call) % COPY_PERIOD).to(self._dtype)
 
     def _values(self, rank: int, call: int) -> Tensor:
         return (torch.arange(self._period) + 3 * rank + call) % self._period
@@ -79,8 +78,14 @@ class Pattern:
         return part != row
 
 
-def _repeat(row: Tensor, tensor: Tensor) -> None:
-    """Fills a flat tensor with the row, again and again."""
+def _row(period: Tensor, tensor: Tensor) -> Tensor:
+    """The period, as often as the tensor needs it, or REPEATS times."""
+    return period.repeat(min(REPEATS, tensor.numel() // len(period) + 1))
+
+
+def _repeat(period: Tensor, tensor: Tensor) -> None:
+    """Fills a flat tensor with the period, again and again."""
+    row = _row(period, tensor)
     for part in _rows(tensor, len(row)):
         part.copy_(row[: part.shape[-1]])
 
