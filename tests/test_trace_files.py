@@ -128,7 +128,7 @@ def test_the_name_of_a_group_is_no_pattern(tmp_path, group: str) -> None:
 
 
 def test_a_group_that_stands_still_is_told_of_before_the_one_with_most_calls(tmp_path, capsys) -> None:
-    late = {"missing": [], "messages": [], "absent": [3]}
+    late: dict[str, Any] = {"missing": [], "messages": [], "absent": [3]}
     write(tmp_path, *(written(rank) for rank in range(4)), *(written(rank, "tp", **late) for rank in range(3)))
     assert trace("explain", str(tmp_path)) == 0
     first, *others = capsys.readouterr().out.splitlines()
