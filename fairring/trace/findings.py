@@ -120,7 +120,8 @@ def _sums(found: Blame) -> Iterator[Finding]:
     if len(found.own_sums) < 2:
         return
     rank = max(found.own_sums, key=lambda one: found.own_sums[one].typical)
-    own, *others = (found.own_sums[rank], *(sums for other, sums in found.own_sums.items() if other != rank))
+    own = found.own_sums[rank]
+    others = [sums for other, sums in found.own_sums.items() if other != rank]
     # Slices hold each other up, so that the fastest may differ on healthy ranks, but then the typical ones do not.
     times = min(
         _times(own.fastest, [other.fastest for other in others]),

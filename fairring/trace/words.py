@@ -41,10 +41,10 @@ def explain_job(groups: Mapping[str, Sequence[RankTrace]], name: str | None, las
 
 def elsewhere(groups: Mapping[str, Sequence[RankTrace]], ranks: Sequence[RankTrace]) -> list[str]:
     """Errors and what stands still in other groups than that of these ranks."""
-    others = {name: traces for name, traces in groups.items() if traces is not ranks}
     return [
         f"Group {name}: {line}"
-        for name, traces in others.items()
+        for name, traces in groups.items()
+        if traces is not ranks
         for line in [*_errors(traces), *(stuck(traces) if stands_still(traces) else ())]
     ]
 
