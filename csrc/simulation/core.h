@@ -14,6 +14,10 @@ namespace fairring::simulation {
 // memory is not looked at. What ranks tell each other about a call to come is express.
 enum class Moved { Nothing, Express, Everything };
 
+inline bool moves(Moved moved, bool isExpress) {
+  return moved == Moved::Everything || (moved == Moved::Express && isExpress);
+}
+
 class Core {
  public:
   explicit Core(const CoreCosts& costs) : costs_(costs) {}

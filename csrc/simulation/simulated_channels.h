@@ -42,7 +42,7 @@ struct Post {  // what all ranks' channels share
   std::uint64_t bytes = 0;
 
   bool moves(const Message& message) const {
-    return moved == Moved::Everything || (moved == Moved::Express && message.trafficClass == TrafficClass::Express);
+    return simulation::moves(moved, message.trafficClass == TrafficClass::Express);
   }
 };
 

@@ -24,9 +24,7 @@ std::uint64_t filledBytes(const Slice& slice, std::size_t step) {
   return readBytes(slice, {0, slice.layout->elements}) - (isAll ? 0 : readBytes(slice, machineShard(slice)));
 }
 
-bool moves(Moved moved, const Slice& slice) {
-  return moved == Moved::Everything || (moved == Moved::Express && slice.id.queue == SliceQueue::HostExpress);
-}
+bool moves(Moved moved, const Slice& slice) { return moves(moved, slice.id.queue == SliceQueue::HostExpress); }
 
 // A job of its length where nothing is moved.
 Job timed(Core& core, std::uint64_t bytes, double bytesPerSecond) {
