@@ -54,6 +54,12 @@ Error Diagnostics::gone(int peer) const {
                            : "");
 }
 
+Error Diagnostics::stopped(int peer, milliseconds silence) const {
+  return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has not come to group ", group_, ", and its process ",
+                   "has not answered ", neighbours_.who(rank_), " for ", seconds(silence),
+                   ", though its machine does: ", "it is stopped, or frozen by a debugger. It counts as dead then");
+}
+
 Error Diagnostics::messagesLost(int peer) const {
   return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " died, or left group ", group_,
                    ", with a message due between it and ", neighbours_.who(rank_),

@@ -24,8 +24,9 @@ class Diagnostics {
   };
   Error late(const TimedCall& call, const Waiting& waiting) const;
   Error died(int peer, const Error& error) const;
-  Error gone(int peer) const;          // before it has connected
-  Error messagesLost(int peer) const;  // a message was for it, or was to come from it
+  Error gone(int peer) const;                                        // before it has connected
+  Error stopped(int peer, std::chrono::milliseconds silence) const;  // before it came to the group
+  Error messagesLost(int peer) const;                                // a message was for it, or was to come from it
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;

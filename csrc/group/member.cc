@@ -108,8 +108,10 @@ void Member::open() {
                         [this](int peer, const Error& error) { onUnlinked(peer, error); }});
   probe_ = std::make_unique<ListenerProbe>(
       loop_, ListenerProbe::Pace{kProbeListeners, settings_.tuning.connectTimeout},
-      ListenerProbe::Events{[this](int peer) { onGone(peer); },
-                            [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+      ListenerProbe::Events{
+          [this](int peer) { onGone(peer, diagnostics_.gone(peer)); },
+          [this](int peer, const Error& error) { onUnlinked(peer, error); },
+          [this](int peer, milliseconds silence) { onGone(peer, diagnostics_.stopped(peer, silence)); }});
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
       Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout,
@@ -467,8 +469,9 @@ void Member::onChannelEnded(int peer, const Error& error) {
   if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
   afterLastWord([this, peer, error] {
     if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-    const Error broke = diagnostics_.channelBroke(peer, error);
-    heard_.contains(peer) ? fail(broke) : failUnlessTold(broke);  // a lane may have come, and nothing else
+    // Where a lane has come, and nothing else, nobody knows that the peer's process lives.
+    heard_.contains(peer) ? fail(diagnostics_.channelBroke(peer, error))
+                          : failUnlessTold(diagnostics_.died(peer, error));
   });
 }
 

@@ -86,7 +86,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void awaitReason(const Error& error, Loop::Clock::time_point until);
   void introduce(int peer);
   void openIfComplete();
-  void onGone(int peer);
+  void onGone(int peer, const Error& error);
   void onMessagesEnded(int peer, const Error& error);
   void loseMessages(int peer, const Error& error);
   bool isNeighbour(int peer) const;  // whom calls of all ranks need

@@ -30,9 +30,9 @@ bool Member::isNeighbour(int peer) const {
   return linked_ && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
 }
 
-// Its process has ended before it came to the group: that concerns whoever waits for it.
-void Member::onGone(int peer) {
-  if (isNeighbour(peer) || messages_->waitsFor(peer)) return failUnlessTold(diagnostics_.gone(peer));
+// Its process has ended, or stopped, before it came to the group: that concerns whoever waits for it.
+void Member::onGone(int peer, const Error& error) {
+  if (isNeighbour(peer) || messages_->waitsFor(peer)) return failUnlessTold(error);
   loseMessages(peer, diagnostics_.messagesLost(peer));
 }
 

@@ -1,6 +1,7 @@
 #include "transport/listener_probe.h"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <cassert>
 #include <cerrno>
@@ -56,8 +57,15 @@ void ListenerProbe::probeAll() {
     }
   }
   for (const int peer : silent) {
-    const std::string trouble = listeners_.at(peer).trouble;
+    const Listener& listener = listeners_.at(peer);
+    const std::string trouble = listener.trouble;
+    const bool isTaken = listener.isTaken;
+    const auto silence = std::chrono::round<std::chrono::milliseconds>(now - *listener.unansweredSince);
     forget(peer);
+    if (isTaken) {
+      events_.stopped(peer, silence);
+      continue;
+    }
     events_.silent(peer, makeError(ErrorKind::Timeout, "no answer to any probe of its listener within ",
                                    pace_.patience.count(), " ms", trouble.empty() ? "" : concat(" (", trouble, ")")));
   }
@@ -72,30 +80,45 @@ bool ListenerProbe::isDue(const Listener& listener) const {
 void ListenerProbe::begin(int peer, Listener& listener) {
   endProbe(listener);
   listener.begun = loop_.now();
+  listener.isTaken = false;
   if (!listener.unansweredSince) listener.unansweredSince = listener.begun;
   try {
     listener.probe = startConnect(listener.address);
-    loop_.watch(listener.probe.get(), EPOLLOUT, [this, peer](std::uint32_t) { onAnswer(peer); });
+    loop_.watch(listener.probe.get(), EPOLLOUT, [this, peer](std::uint32_t) { onReady(peer); });
   } catch (const Failure& failure) {  // no route, or no descriptor left: the next probe may have one
     listener.probe = {};
     listener.trouble = failure.error().text();
   }
 }
 
-void ListenerProbe::onAnswer(int peer) {
-  const auto found = listeners_.find(peer);
-  Listener& listener = found->second;
+void ListenerProbe::onReady(int peer) {
+  Listener& listener = listeners_.at(peer);
+  listener.isTaken ? answered(listener) : onConnected(peer, listener);
+}
+
+void ListenerProbe::onConnected(int peer, Listener& listener) {
   const int code = finishConnect(listener.probe);
   const bool refused = code == ECONNREFUSED;
-  if (refused || code == 0) {
-    listener.unansweredSince.reset();
+  const bool isSecond = std::exchange(listener.refused, refused) && refused;
+  listener.isTaken = code == 0;
+  if (listener.isTaken) {
+    ::shutdown(listener.probe.get(), SHUT_WR);
+    return loop_.rewatch(listener.probe.get(), EPOLLIN);
+  }
+  if (refused) {
+    answered(listener);
   } else {
     listener.trouble = concat("connect: ", std::generic_category().message(code));
+    endProbe(listener);
   }
-  endProbe(listener);
-  if (!std::exchange(listener.refused, refused) || !refused) return;
+  if (!isSecond) return;
   forget(peer);
   events_.refused(peer);
+}
+
+void ListenerProbe::answered(Listener& listener) {
+  listener.unansweredSince.reset();
+  endProbe(listener);
 }
 
 void ListenerProbe::endProbe(Listener& listener) {

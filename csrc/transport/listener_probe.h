@@ -1,9 +1,9 @@
 // The higher of two ranks connects, at its first call (connector.h). Until then the lower one has no connection whose
 // end would tell it that the other's process has ended. So it probes from time to time whether that process's listener
-// (acceptor.h) is still there. A probe is a connection that is closed again without sending anything. Only two refusals
-// in a row count: a firewall that is being changed may refuse for a moment. A peer that does not answer may be
-// unreachable for a while, so it counts only after its patience without any answer. A stopped process answers: its
-// kernel does. On the loop only.
+// (acceptor.h) is still there. A probe is a connection that ends without sending anything; the process has answered
+// when it has closed its side. The kernel of a stopped one takes connections, and nothing closes them. Only two
+// refusals in a row count: a firewall that is being changed may refuse for a moment. A peer that does not answer may be
+// unreachable, or too busy, for a while, so it counts only after the patience without any answer. On the loop only.
 #pragma once
 
 #include <chrono>
@@ -28,6 +28,7 @@ class ListenerProbe {
   struct Events {  // one of them, once for a peer; never from within watch() or forget()
     std::function<void(int peer)> refused;
     std::function<void(int peer, const Error&)> silent;
+    std::function<void(int peer, std::chrono::milliseconds)> stopped;  // it is reached, and its process does nothing
   };
 
   ListenerProbe(Loop& loop, Pace pace, Events events);
@@ -45,12 +46,15 @@ class ListenerProbe {
     Loop::Clock::time_point begun;
     std::optional<Loop::Clock::time_point> unansweredSince;  // the first of those without an answer
     std::string trouble;                                     // why the last of those had none; empty: nothing came back
-    bool refused = false;                                    // the last one
+    bool refused = false;                                    // the last of all
+    bool isTaken = false;                                    // the last of all, by the other side's kernel at least
   };
 
   void probeAll();
   void begin(int peer, Listener& listener);
-  void onAnswer(int peer);
+  void onReady(int peer);
+  void onConnected(int peer, Listener& listener);
+  void answered(Listener& listener);
   void endProbe(Listener& listener);
   void probeLater();
   bool isDue(const Listener& listener) const;

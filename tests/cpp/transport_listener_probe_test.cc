@@ -46,12 +46,18 @@ class Watch : public ::testing::Test {
                                                                  [this](int peer, const Error& error) {
                                                                    silent_.push_back(peer);
                                                                    reason_ = error.text();
+                                                                 },
+                                                                 [this](int peer, milliseconds silence) {
+                                                                   stopped_.push_back(peer);
+                                                                   silence_ = silence;
                                                                  }});
   }
 
   std::vector<int> shut_;
   std::vector<int> silent_;
   std::string reason_;  // for the last of them
+  std::vector<int> stopped_;
+  milliseconds silence_{0};  // of the last of them
   std::unique_ptr<ListenerProbe> watch_ = probe(milliseconds(60'000));
 };
 
@@ -89,6 +95,31 @@ TEST_F(Watch, WhoNeverAnswersIsSaidOnceAndWhoDoesIsNot) {
   EXPECT_EQ(silent_, std::vector<int>{kPeer});
   EXPECT_EQ(reason_, "no answer to any probe of its listener within 200 ms");
   EXPECT_TRUE(shut_.empty());
+}
+
+// The kernel takes the connections of a stopped process.
+TEST_F(Watch, WhoTakesConnectionsAndDoesNotCloseThemIsStopped) {
+  const Descriptor stopped = listenOn(tcpAddress("127.0.0.1", 0));
+  loop_.post([this] { watch_ = probe(milliseconds(200)); });
+  watch(kOther);
+  loop_.post([&] { watch_->watch(kPeer, tcpAddress("127.0.0.1", portOf(stopped))); });
+  while (stopped_.empty()) {
+    loop_.runOnce(milliseconds(1));
+    acceptFrom(door_);
+  }
+  serve(3);
+  EXPECT_EQ(stopped_, std::vector<int>{kPeer});
+  EXPECT_GE(silence_, milliseconds(200));
+  EXPECT_TRUE(silent_.empty());
+  EXPECT_TRUE(shut_.empty());
+}
+
+TEST_F(Watch, WhoGoesOnInTimeIsNotSaidToBeStopped) {
+  loop_.post([this] { watch_ = probe(milliseconds(60'000)); });
+  watch(kPeer);
+  for (int i = 0; i < 20; ++i) loop_.runOnce(milliseconds(5));
+  serve(3);
+  EXPECT_TRUE(stopped_.empty());
 }
 
 }  // namespace

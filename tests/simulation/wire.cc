@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -116,6 +117,7 @@ void Wire::cut() {
 void Wire::died(int rank) {
   for (const std::size_t end : {0U, 1U}) {
     if (ends_[end].rank != rank || isBroken_) continue;
+    ends_[end].window = std::numeric_limits<std::uint64_t>::max();  // its kernel sends on what it holds
     take(end);
     if (std::exchange(ends_[end].isOver, true)) continue;
     carry(end, {});

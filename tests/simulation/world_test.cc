@@ -220,6 +220,24 @@ TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeer
   EXPECT_FALSE(verdict.failed);
 }
 
+// It has published where it listens; its kernel goes on taking connections, and it makes none.
+TEST(SimulatedMembers, WhoIsStoppedBeforeItConnectsIsGivenUp) {
+  const Verdict verdict = playText(
+      "seed=1134591477 machines=2,2,2 staging=256 slice=32 eager=4 credit=8 copied=512 heartbeat=400 "
+      "calls=all-reduce:1 faults=late:0:0:0:898267,pause:5:0:11038:1000000000");
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedMembers, WhatAProcessWroteBeforeItEndedArrives) {
+  const Verdict verdict = playText(
+      "seed=5001174 machines=3,2,1 staging=512 slice=16 eager=4 credit=4 copied=512 waits=1 lanes=1 heartbeat=400 "
+      "calls=all-reduce:1,all-reduce:1,all-reduce:1,all-reduce:1,all-reduce:12 "
+      "faults=pause:3:0:5262:851102,cut:0:2:5185:25540,pause:1:0:10836:1000000000,stranger:2:0:13964:0");
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
 TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
   Script script = members(calls);
@@ -248,6 +266,15 @@ TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
     EXPECT_GE(once.steps, 2U);  // of the last round, at least
     EXPECT_EQ(play(script).events, once.events);
   }
+}
+
+// Its control connection had come and gone before it said a word; its lane ends two seconds before that is judged.
+TEST(SimulatedRounds, WhoHasFailedBeforeItWasHeardIsNotSaidToLive) {
+  const Verdict verdict = playText(
+      "seed=7000802 machines=1,1,1,1,1,1 staging=512 slice=32 eager=4 credit=12 copied=512 heartbeat=200 grouped=1 "
+      "rounds=5 shrinks=1 calls=all-reduce:0 faults=pause:3:0:1654:800000:1,kill:4:0:2296:0:3,kill:5:0:4046:0:4");
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
 }
 
 TEST(Simulation, AScriptIsReadAsItWasWritten) {
