@@ -39,11 +39,11 @@ class EngineRanks final : public Ranks {
   void watch(int from, int to, std::span<const Message> messages);
 
   mutable simulation::World world_;
-  std::optional<Wires> wires_;  // where the script has lanes
   const std::uint64_t creditBytes_;
   std::vector<std::set<int>> peers_;
   std::map<std::tuple<int, int, SliceQueue>, std::map<std::uint64_t, std::uint64_t>> ahead_;  // bytes by slice
   std::string broken_;
+  std::optional<Wires> wires_;  // where the script has lanes; the first to go: what it still sends is watched
 };
 
 }  // namespace fairring::testing

@@ -23,6 +23,7 @@ class Wires::LaneChannels final : public Channels {
                 .patience = World::kSilence}) {}
 
   void send(int peer, std::span<const Message> messages, Released released) override {
+    if (isClosed_) return;
     if (const auto& watch = wires_.world_.post().onSend) watch(rank_, peer, messages);
     lanes_.send(peer, messages, std::move(released));
   }
@@ -70,7 +71,12 @@ Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed)
   }
 }
 
-Wires::~Wires() { world_.turnIsOver = world_.died = nullptr; }
+// What the ranks' loops still have to do ends here too: it may send.
+Wires::~Wires() {
+  for (int rank = 0; rank < world_.size(); ++rank)
+    world_.rank(rank).onLoop([&] { channels_[static_cast<std::size_t>(rank)]->close(); });
+  world_.turnIsOver = world_.died = nullptr;
+}
 
 void Wires::connect(const Place& place) {
   const auto& [lower, higher, lane] = place;
