@@ -292,7 +292,7 @@ def _reconfigure_over_a_call(rank: int, uuid: int, handles: list[str]) -> Member
     members = _join(rank, uuid, handles)
     if under_way is not None:
         # Or its peer leaves before it does.
-        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d has left"):
+        with pytest.raises(dist.DistBackendError, match=r"while all_reduce.* was not finished|rank \d \(.*\) has left"):
             under_way.wait()
     return members
 

@@ -13,14 +13,12 @@
 
 namespace fairring {
 
-// How an exchange ends its group. Either callback stops the exchange before it returns.
+// How an exchange ends its group. Each callback stops the exchange before it returns.
 struct Troubles {
   std::function<void(const Error&)> failed;
   std::function<void(int peer)> differs;  // the peer has made different calls than this rank
+  std::function<void(int peer)> left;     // the peer has left, and slices need something from it
 };
-
-// The error of both exchanges if a peer has left. rank: this one.
-Error hasLeft(int rank, int peer);
 
 class Exchange {
  public:

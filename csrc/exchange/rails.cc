@@ -297,8 +297,7 @@ bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
 
 void Rails::leave(int peer) {
   left_.insert(peer);
-  if (!needs(peer)) return;
-  troubles_.failed(hasLeft(rank_, peer));
+  if (needs(peer)) troubles_.left(peer);
 }
 
 }  // namespace fairring

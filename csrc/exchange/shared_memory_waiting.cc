@@ -67,8 +67,7 @@ bool SharedMemory::needs(int peer, const Watermarks& slicesBelow) const {
 
 void SharedMemory::leave(int peer) {
   left_.insert(peer);
-  if (!needs(peer)) return;
-  troubles_.failed(hasLeft(rank_, peer));
+  if (needs(peer)) troubles_.left(peer);
 }
 
 }  // namespace fairring

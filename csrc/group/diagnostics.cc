@@ -66,6 +66,16 @@ Error Diagnostics::messagesLost(int peer) const {
                    "; if it did not mean to, its own output has the reason");
 }
 
+Error Diagnostics::left(int peer, bool owed) const {
+  if (owed) {
+    return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " began to leave group ", group_, ", and its ",
+                     "connection to ", neighbours_.who(rank_), " ended before all that it had sent was there: its ",
+                     "process was killed, the network between them is cut, or this rank was too late for it");
+  }
+  return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " has left the group (it destroyed it or its program ",
+                   "ended), but ", neighbours_.who(rank_), " made a further call that needs it");
+}
+
 Error Diagnostics::silent(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has given ", neighbours_.who(rank_),
                    " no sign of life for ", seconds(silence), ": its process is stopped, its machine is down, or ",

@@ -27,6 +27,8 @@ class Diagnostics {
   Error gone(int peer) const;                                        // before it has connected
   Error stopped(int peer, std::chrono::milliseconds silence) const;  // before it came to the group
   Error messagesLost(int peer) const;                                // a message was for it, or was to come from it
+  // owed: it said that it leaves, and something that it completed for this rank has not arrived.
+  Error left(int peer, bool owed) const;
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
   Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;

@@ -133,7 +133,8 @@ void Member::link() {
 }
 
 void Member::prepare() {
-  const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); }};
+  const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); },
+                          [this](int peer) { fail(left(peer)); }};
   const std::uint64_t bulk = settings_.tuning.totalMemoryBytes;
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
@@ -453,7 +454,7 @@ void Member::onControlEnded(int peer, const Error& error) {
 
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
-  if (error_ || leaveProtocol_.hasGone(peer)) return;
+  if (error_ || leaveProtocol_.isAnswered(peer)) return;
   if (!heard_.contains(peer)) {  // it has not come to the group, where this connection waits for it
     if (isNeighbour(peer)) probe_->watch(peer, neighbours_.listenAddressOf(peer));
     return;

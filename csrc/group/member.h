@@ -100,6 +100,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void unlessOver(std::chrono::milliseconds wait, std::function<void()> action);
   void onLeave(int peer, const Completed& completed);
   void acknowledgeLeaves();
+  Error left(int peer) const;  // of what needs a peer that has said that it leaves
   void onDiffers(int peer);
   void onDeadline(const TimedCall& call);
   void stopExchanges();

@@ -23,9 +23,11 @@ void Member::acknowledgeLeaves() {
     control_->send(peer, ControlType::LeaveAck, "");
     if (!error_ && machine_) machine_->leave(peer);
     if (!error_ && rails_) rails_->leave(peer);
-    if (!error_) messages_->leave(peer, hasLeft(rank_, peer));
+    if (!error_) messages_->leave(peer, left(peer));
   }
 }
+
+Error Member::left(int peer) const { return diagnostics_.left(peer, !leaveProtocol_.isAnswered(peer)); }
 
 const Call* Member::oldestCall() const { return pipeline_ ? pipeline_->oldestCall() : nullptr; }
 

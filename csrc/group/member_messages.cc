@@ -37,9 +37,9 @@ void Member::onGone(int peer, const Error& error) {
 }
 
 void Member::onMessagesEnded(int peer, const Error& error) {
-  if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, hasLeft(rank_, peer));
+  if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, left(peer));
   afterLastWord([this, peer, error] {
-    if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, hasLeft(rank_, peer));
+    if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, left(peer));
     if (!control_->peers().contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
     fail(diagnostics_.channelBroke(peer, error));
   });

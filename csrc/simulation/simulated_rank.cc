@@ -15,7 +15,10 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       body_(std::make_shared<const TimedBody>(core, settings.moved)) {
   const Troubles troubles{
       [this](const Error& trouble) { fail(trouble); },
-      [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); }};
+      [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); },
+      [this](int peer) {
+        fail(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left, and rank ", rank_, " has not"));
+      }};
   const Topology& topology = planner.topology();
   const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank_));
   const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);

@@ -55,7 +55,8 @@ struct DeviceRank {
   }
 
   Troubles troubles() {
-    return {[this](const Error& error) { fail(error); }, [this](int peer) { differs.insert(peer); }};
+    return {[this](const Error& error) { fail(error); }, [this](int peer) { differs.insert(peer); },
+            [this](int peer) { fail(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left")); }};
   }
   void onLoop(const Loop::Task& task) {
     loop.post(task);

@@ -71,7 +71,8 @@ struct Rank {
     pipeline = std::make_unique<Pipeline>(planner, rank, levels);
   }
   Troubles troubles() {
-    return {[this](const Error& error) { errors.push_back(error.text()); }, [this](int peer) { differs.insert(peer); }};
+    return {[this](const Error& error) { errors.push_back(error.text()); }, [this](int peer) { differs.insert(peer); },
+            [this](int peer) { errors.push_back(concat("rank ", peer, " has left")); }};
   }
   ~Rank() {
     onLoop([this] {

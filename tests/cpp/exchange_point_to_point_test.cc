@@ -215,7 +215,7 @@ TEST_F(PointToPointTest, ContextsAreApart) {
 
 TEST_F(PointToPointTest, WhatCameBeforeALeaveIsReceivedAndTheRestEnds) {
   make(3);
-  const Error left = hasLeft(1, 0);
+  const Error left = makeError(ErrorKind::PeerLeft, "rank 0 has left");
   rank(0).send(1, kLabel, filled(10, 2));
   EXPECT_TRUE(rank(1).messages.needs(0, 1));
   deliverAll();

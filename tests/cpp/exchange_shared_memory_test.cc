@@ -37,7 +37,9 @@ struct Pair {
   Pair() {
     onLoop([this] {
       for (const int rank : {0, 1}) {
-        const Troubles troubles{[this, rank](const Error& error) { failed(rank, error); }, [](int) {}};
+        const Troubles troubles{
+            [this, rank](const Error& error) { failed(rank, error); }, [](int) {},
+            [this, rank](int peer) { failed(rank, makeError(ErrorKind::PeerLeft, "rank ", peer)); }};
         ranks[rank] = std::make_unique<SharedMemory>(loop, std::vector{0, 1}, rank, kStagingBytes, troubles);
       }
       for (const int rank : {0, 1}) {

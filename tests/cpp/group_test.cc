@@ -306,7 +306,7 @@ TEST(Group, AFurtherCallAfterARankHasLeftIsAnErrorThatNamesIt) {
   job.nodes[0]->group.reset();
   std::vector<float> tensor(10);
   const std::string text = job.allReduce(1, tensor).get();
-  EXPECT_NE(text.find("rank 0 has left the group"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 0 (host-of-a) has left the group"), std::string::npos) << text;
 }
 
 // How a call of rank 0 ends. The test plays rank 1: it sends this text as its leave, if there is one, and then its
@@ -400,7 +400,7 @@ TEST(Group, WhoIsGoneBeforeItSaidAWordIsBlamedWhereNobodyKnowsBetter) {
 
 TEST(Group, ARankThatDiesAfterItsLeaveIsNotWaitedFor) {
   const std::string end = endOfCallAfterLeave(toText(Completed()));
-  EXPECT_NE(end.find("rank 1 has left the group"), std::string::npos) << end;
+  EXPECT_NE(end.find("rank 1 (host-of-b) has left the group"), std::string::npos) << end;
 }
 
 // Reads what comes over a control connection until that is a leave. A frame is its type, three zeros, the length of its

@@ -238,6 +238,23 @@ TEST(SimulatedMembers, WhatAProcessWroteBeforeItEndedArrives) {
   EXPECT_TRUE(verdict.failed);
 }
 
+// Its calls have ended and it has said so, but what it sent last is still in its process.
+TEST(SimulatedMembers, WhoIsStoppedWhileItLeavesIsGivenUpByThoseThatNeedIt) {
+  const Verdict verdict = playText(
+      "seed=20007911 machines=1,1,1 staging=512 slice=32 eager=1 credit=1 copied=512 heartbeat=800 "
+      "calls=all-reduce:18582,broadcast:2425:2,all-to-all:5556 faults=pause:2:0:17942:1000000000");
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
+TEST(SimulatedMembers, WhoIsKilledWhileItLeavesIsNamedWithItsMachine) {
+  const Verdict verdict = playText(
+      "seed=20003499 machines=1,1 staging=512 slice=32 eager=2 credit=6 copied=512 heartbeat=200 "
+      "calls=all-reduce:55878 faults=kill:1:0:33375:4433,pause:1:0:8013:13238");
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
 TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
   Script script = members(calls);
