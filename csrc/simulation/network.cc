@@ -57,7 +57,10 @@ std::size_t Network::connectionsOf(int rank) const {
   return found == ofRank_.end() ? 0 : found->second.size();
 }
 
-void Network::cut(int from, int to, Time until) { cuts_[{from, to}] = until; }
+void Network::cut(int from, int to, Time until) {
+  Time& standing = cuts_[{from, to}];
+  standing = std::max(standing, until);
+}
 
 void Network::slow(int machine, double factor) {
   for (auto* links : {&up_, &down_}) (*links)[static_cast<std::size_t>(machine)].bytesPerSecond /= factor;

@@ -424,7 +424,7 @@ void Rounds::checkBlame(const Player& self, const Group& group, const Error& err
   };
   const bool isSo =
       !named.empty() && (processes_.isToBlame(named[0]) || hasLeft(named[0]) || processes_.areCutOff(named[0], other) ||
-                         (error.kind() == ErrorKind::Connection && processes_.isToBlame(other)));
+                         (error.kind() == ErrorKind::Connection && (processes_.isToBlame(other) || hasLeft(other))));
   if (!isSo) broke("process ", self.process, " names who is not to blame: ", error.text());
 }
 
@@ -593,7 +593,10 @@ void Rounds::endRound() {
   }
 }
 
-void Rounds::checkTheEnd(const std::vector<int>& members) {
+// A fault of an earlier round may have come late, and hit one that the others needed no more.
+void Rounds::checkTheEnd(std::vector<int> members) {
+  std::erase_if(members, [this](int member) { return processes_.isGone(member); });
+  if (members.empty()) return;
   const std::size_t state = player(members.front()).kept.back().second;
   for (const int member : members) {
     if (player(member).kept.back().second != state) broke("process ", member, " has other steps in the end");

@@ -101,7 +101,7 @@ class Rounds {
   void checkBlame(const Player& self, const Group& group, const Error& error);
   void checkLate();
   void checkHang();
-  void checkTheEnd(const std::vector<int>& members);
+  void checkTheEnd(std::vector<int> members);
   std::size_t after(std::size_t state, const std::vector<int>& members);
   std::int64_t shareOf(int process, std::size_t state) const;
   std::int64_t resultOf(std::size_t state, const std::vector<int>& members) const;
