@@ -251,7 +251,8 @@ bool Members::isToBlame(int rank) const {
 }
 
 std::string Members::wrongIn(int rank, const Error& error) const {
-  const Time within = self(rank).hasJoined ? 2 * timeout() + kSlack : Time(kMeeting + kForDead);
+  // A peer may have waited for a dead one before it gave up, and only its end tells this rank.
+  const Time within = kForDead + (self(rank).hasJoined ? 2 * timeout() + kSlack : Time(kMeeting));
   if (now() > processes_.lastFaultEnds() + within)
     return concat("it comes ", simulation::secondsOf(now() - processes_.lastFaultEnds()), " s after the last fault");
   if (isStoreLost_ && !self(rank).hasJoined) return "";
