@@ -50,7 +50,9 @@ void ListenerProbe::probeAll() {
   std::vector<int> silent;
   for (auto& [peer, listener] : listeners_) {
     if (overslept && listener.unansweredSince) listener.unansweredSince = now;
-    if (listener.unansweredSince && now - *listener.unansweredSince >= pace_.patience) {
+    const bool isOverdue = listener.unansweredSince && now - *listener.unansweredSince >= pace_.patience;
+    // An answer may be there, and this timer comes before it is read.
+    if (std::exchange(listener.isOverdue, isOverdue) && isOverdue) {
       silent.push_back(peer);
     } else if (isDue(listener)) {
       begin(peer, listener);

@@ -47,6 +47,7 @@ class ListenerProbe {
     std::optional<Loop::Clock::time_point> unansweredSince;  // the first of those without an answer
     std::string trouble;                                     // why the last of those had none; empty: nothing came back
     bool refused = false;                                    // the last of all
+    bool isOverdue = false;                                  // when it was last looked at
     bool isTaken = false;                                    // the last of all, by the other side's kernel at least
   };
 
