@@ -248,8 +248,8 @@ void Loop::dropWork(const void* owner) {
 Loop::TimerId Loop::at(Clock::time_point when, Task task) {
   assert(isCurrent());
   const TimerId id = nextId_++;
+  timerTimes_.emplace(id, when);  // the first: a timer that nobody can cancel would outlive who made it
   timers_.emplace(std::pair(when, id), std::move(task));
-  timerTimes_.emplace(id, when);
   return id;
 }
 

@@ -334,8 +334,10 @@ void Pipeline::fail(const Error& error) {
   halt();
   for (Queue& queue : queues_) queue.uncut.clear();
   unweighted_.clear();
-  for (const auto& pending : std::exchange(calls_, {})) {
-    if (!pending->learned) pending->call.done(error);
+  while (!calls_.empty()) {
+    const std::shared_ptr<Pending> pending = calls_.front();
+    if (pending->call.done) pending->call.done(error);  // the last part of a call has it
+    calls_.pop_front();
   }
 }
 

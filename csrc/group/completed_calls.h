@@ -10,11 +10,7 @@ namespace fairring {
 
 class CompletedCalls {
  public:
-  void begin(std::uint64_t number) {
-    begun_ = number;
-    ++underWay_;
-  }
-  void end() { --underWay_; }
+  void begin(std::uint64_t number) { begun_ = number; }
   // False: it has ended too late to count, for this rank has told others that it is not complete here.
   bool complete(std::uint64_t number) {
     if (number <= settled_) return false;
@@ -26,7 +22,6 @@ class CompletedCalls {
     while (ahead_.erase(upTo_ + 1) > 0) ++upTo_;
     return true;
   }
-  bool isIdle() const { return underWay_ == 0; }
   // Calls 1 to this one are complete here, and none of those begun so far becomes so from now on.
   std::uint64_t settle() {
     settled_ = begun_;
@@ -35,7 +30,6 @@ class CompletedCalls {
 
  private:
   std::uint64_t begun_ = 0;  // the last one
-  std::uint64_t underWay_ = 0;
   std::uint64_t upTo_ = 0;
   std::uint64_t settled_ = 0;      // the last one that was begun then
   std::set<std::uint64_t> ahead_;  // complete, behind one that is not

@@ -85,18 +85,20 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
       deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
 
-void Member::guarded(const std::function<void()>& action) {
+void Member::open() {
+  assert(loop_.isCurrent());
   try {
-    action();
-  } catch (const Failure& failure) {
-    fail(diagnostics_.own(failure.error()));
+    makeParts();
   } catch (const std::exception& exception) {
-    fail(diagnostics_.own(makeError(ErrorKind::System, exception.what())));
+    const Error error = diagnostics_.own(makeError(ErrorKind::System, exception.what()));
+    dropParts();
+    endpoint_->close();
+    setError(error);
+    if (settings_.failed) settings_.failed(error);
   }
 }
 
-void Member::open() {
-  assert(loop_.isCurrent());
+void Member::makeParts() {
   control_ = std::make_unique<Control>(loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] {
                                                                           return toText(peerProgress_.beat());
                                                                         }});
@@ -123,13 +125,15 @@ void Member::open() {
 
 // At the first call of all ranks.
 void Member::link() {
-  if (std::exchange(linked_, true)) return;
+  if (!connector_ || std::exchange(linked_, true)) return;
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
-  for (const int peer : std::set<int>(control_->peers())) introduce(peer);
-  for (auto& [peer, message] : std::exchange(early_, {})) onControl(peer, std::move(message));
-  openIfComplete();
+  guarded([this] {
+    for (const int peer : std::set<int>(control_->peers())) introduce(peer);
+    for (auto& [peer, message] : std::exchange(early_, {})) onControl(peer, std::move(message));
+    openIfComplete();
+  });
 }
 
 void Member::prepare() {
@@ -243,25 +247,31 @@ void Member::submit(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   link();
   if (error_) return call.done(error_);
-  pipeline_->submit(timed(std::move(call), entry), entry.hash);
+  attempt(call, entry, [&] { pipeline_->submit(std::move(call), entry.hash); });
 }
 
-Call Member::timed(Call call, const CallLog::Entry& entry) {
+void Member::begin(Call& call, const CallLog::Entry& entry) {
   const std::uint64_t number = entry.number;
+  UnderWay& underWay = underWay_[number];
+  underWay.text = call.signature.text;
+  underWay.done = std::exchange(call.done, [this, number](const Error& error) { ended(number, error); });
+  call.number = number;
+  completed_.begin(number);
   recorder_.submitted({.number = number, .signature = entry.hash, .text = entry.text, .submitted = entry.made});
   deadlines_.begin(number, {number, call.signature.text, call.timeout});
-  completed_.begin(number);
-  call.number = number;
-  call.done = [this, number, text = call.signature.text, done = std::move(call.done)](const Error& error) {
-    deadlines_.end(number);
-    recorder_.ended(number, static_cast<bool>(error));
-    completed_.end();
-    done(verdict(number, text, error));
-    if (completed_.isIdle() && !idle_.empty()) {
-      for (const auto& idle : std::exchange(idle_, {})) idle();
-    }
-  };
-  return call;
+}
+
+void Member::ended(std::uint64_t number, const Error& error) {
+  const auto found = underWay_.find(number);
+  if (found == underWay_.end()) return;
+  const Error told = verdict(number, found->second.text, error);
+  const auto node = underWay_.extract(found);
+  deadlines_.end(number);
+  recorder_.ended(number, static_cast<bool>(error));
+  node.mapped().done(told);
+  if (underWay_.empty() && !idle_.empty()) {
+    for (const auto& idle : std::exchange(idle_, {})) idle();
+  }
 }
 
 // A call that was refused is over as others are: all ranks know.
@@ -273,7 +283,7 @@ Error Member::verdict(std::uint64_t number, const Text& text, const Error& error
 
 void Member::whenIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (completed_.isIdle()) return idle();
+  if (underWay_.empty()) return idle();
   idle_.push_back(std::move(idle));
 }
 
@@ -299,32 +309,43 @@ void Member::stopExchanges() {
   if (device_) device_->stop();
 }
 
+// Where memory runs out in the midst of it, what is left is ended at the second attempt.
 void Member::fail(const Error& error) {
   assert(loop_.isCurrent());
   if (error_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    error_ = error;
+  setError(error);
+  try {
+    endEverything();
+  } catch (const std::exception&) {
+    endEverything();
   }
+  leaveProtocol_.giveUp();
+  if (leaving_) leave(std::exchange(leaving_, nullptr));
+}
+
+void Member::endEverything() {
   const auto seen = settings_.tuning.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
   tellFailure(control_->peers());
   stopExchanges();
   if (channels_) channels_->close();
-  messages_->fail(error);
+  messages_->fail(error_);
   if (pipeline_) {
-    untouched_ = pipeline_->untouched();
-    pipeline_->fail(error);
+    if (untouched_.empty()) untouched_ = pipeline_->untouched();
+    pipeline_->fail(error_);
   }
   if (device_) device_->openForEver();
-  if (abortDevice_) settings_.offLoop(abortDevice_);
+  if (abortDevice_) settings_.offLoop(std::exchange(abortDevice_, nullptr));
   if (seen && settings_.offLoop) {
     settings_.offLoop(
         [seen, directory = settings_.tuning.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
   }
-  if (settings_.failed) settings_.failed(error);
-  leaveProtocol_.giveUp();
-  if (leaving_) leave(std::exchange(leaving_, nullptr));
+  if (settings_.failed) settings_.failed(error_);
+}
+
+void Member::setError(Error error) {
+  const std::lock_guard lock(mutex_);
+  error_ = std::move(error);
 }
 
 void Member::tellFailure(const std::set<int>& peers) {
@@ -451,6 +472,8 @@ void Member::onControlEnded(int peer, const Error& error) {
   if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
   heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
 }
+
+void Member::onTrouble(const Error& error) { fail(diagnostics_.own(error)); }
 
 // Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {

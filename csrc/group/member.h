@@ -73,9 +73,12 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;
+  void onTrouble(const Error& error) override;
   void onSilent(int peer, std::chrono::milliseconds silence) override;
 
  private:
+  void makeParts();  // what a member has from the beginning
+  void dropParts();
   void link();
   void prepare();
   void linkNeighbours();
@@ -93,6 +96,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool canLeave() const;
   void sayLeave(int peer);
   void leaveIfAsked();
+  void setError(Error error);
+  void endEverything();  // that is under way, with the group's error; or what is left of it
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
   void afterLastWord(std::function<void()> action);
@@ -108,11 +113,21 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // The value that a peer has sent as text. One that can't be read ends the group.
   template <class Value>
   std::optional<Value> read(int peer, const std::string& text);
-  // Runs what may throw; a Failure ends the group.
-  void guarded(const std::function<void()>& action);
-  Call timed(Call call, const CallLog::Entry& entry);
+  // Runs what may throw; that ends the group.
+  template <class Action>
+  void guarded(const Action& action);
+  // Begins the call and has it submitted. It ends whatever is thrown meanwhile.
+  template <class Action>
+  void attempt(Call& call, const CallLog::Entry& entry, const Action& submit);
+  void begin(Call& call, const CallLog::Entry& entry);
+  void ended(std::uint64_t number, const Error& error);  // no effect where it has ended
   Error verdict(std::uint64_t number, const Text& text, const Error& error);
   const Call* oldestCall() const;
+
+  struct UnderWay {
+    Text text;
+    std::function<void(const Error&)> done;
+  };
 
   Loop& loop_;
   LoopThread& vitals_;
@@ -143,7 +158,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::function<void()> deviceIsIdle_;  // called when it is
   bool open_ = false;
 
-  Deadlines deadlines_;  // of our own calls
+  Deadlines deadlines_;                         // of our own calls
+  std::map<std::uint64_t, UnderWay> underWay_;  // calls of all ranks, by number
   CompletedCalls completed_;
   std::set<std::uint64_t> untouched_;        // of the calls that were under way when the group failed
   std::vector<std::function<void()>> idle_;  // called when it is
@@ -159,5 +175,28 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;
 };
+
+template <class Action>
+void Member::guarded(const Action& action) {
+  try {
+    action();
+  } catch (const Failure& failure) {
+    fail(diagnostics_.own(failure.error()));
+  } catch (const std::exception& exception) {
+    fail(diagnostics_.own(makeError(ErrorKind::System, exception.what())));
+  }
+}
+
+// Where it throws, the pipeline may have the call, which has ended it then, or not.
+template <class Action>
+void Member::attempt(Call& call, const CallLog::Entry& entry, const Action& submit) {
+  bool hasBegun = false;
+  guarded([&] {
+    begin(call, entry);
+    hasBegun = true;
+    submit();
+  });
+  if (error_) hasBegun ? ended(entry.number, error_) : call.done(error_);
+}
 
 }  // namespace fairring

@@ -22,12 +22,13 @@ void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
   assert(loop_.isCurrent());
   link();
   if (error_) return call.done(error_);
-  Call timedCall = timed(std::move(call), entry);
-  timedCall.done = [this, done = std::move(timedCall.done)](const Error& error) {
-    done(error);
-    if (deviceIsIdle_ && !pipeline_->hasCalls(SliceQueue::Device)) std::exchange(deviceIsIdle_, nullptr)();
-  };
-  pipeline_->submitOnDevice(std::move(timedCall));
+  attempt(call, entry, [&] {
+    call.done = [this, number = entry.number](const Error& error) {
+      ended(number, error);
+      if (deviceIsIdle_ && !pipeline_->hasCalls(SliceQueue::Device)) std::exchange(deviceIsIdle_, nullptr)();
+    };
+    pipeline_->submitOnDevice(std::move(call));
+  });
 }
 
 void Member::whenDeviceIsIdle(std::function<void()> idle) {

@@ -68,14 +68,18 @@ void Member::leaveIfAsked() {
   if (leaving_ && canLeave()) leave(std::exchange(leaving_, nullptr));
 }
 
-void Member::close() {
-  assert(loop_.isCurrent());
+void Member::dropParts() {
   loop_.forgetUncaught(this);
-  messages_->fail(diagnostics_.unfinished("a message"));
   messages_.reset();
   connector_.reset();
   probe_.reset();
   control_.reset();  // before what it sends the descriptors of
+}
+
+void Member::close() {
+  assert(loop_.isCurrent());
+  if (messages_) messages_->fail(diagnostics_.unfinished("a message"));
+  dropParts();
   if (device_) device_->openForEver();
   device_.reset();
   pipeline_.reset();

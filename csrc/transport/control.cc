@@ -8,12 +8,20 @@ Control::Control(Loop& loop, LoopThread& vitals, ControlReceiver& receiver, Hear
     : loop_(loop), vitals_(vitals), self_(std::make_shared<Control*>(this)) {
   assert(loop_.isCurrent());
   vitals_.runAndWait([&] {
+    vitals_.loop().onUncaught(this, [&loop = loop_, &receiver, self = std::weak_ptr(self_)](const Error& error) {
+      loop.post([&receiver, self, error] {
+        if (!self.expired()) receiver.onTrouble(error);
+      });
+    });
     stream_ = std::make_unique<ControlConnections>(vitals_.loop(), std::move(heartbeat), eventsTo(receiver));
   });
 }
 
 Control::~Control() {
-  vitals_.runAndWait([this] { stream_.reset(); });
+  vitals_.runAndWait([this] {
+    vitals_.loop().forgetUncaught(this);
+    stream_.reset();
+  });
 }
 
 ControlConnections::Events Control::eventsTo(ControlReceiver& receiver) {

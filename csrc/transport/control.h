@@ -24,6 +24,7 @@ class ControlReceiver {
   virtual void onControlEnded(int peer, const Error& error) = 0;  // at most once per peer; empty error: end of file
   // Nothing has come from the peer for that long; repeated with every beat while this lasts.
   virtual void onSilent(int peer, std::chrono::milliseconds silence) = 0;
+  virtual void onTrouble(const Error& error) = 0;  // an exception in the vitals' loop, which does not come here
 };
 
 class Control {

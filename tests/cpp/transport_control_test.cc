@@ -46,6 +46,7 @@ class Side final : public ControlReceiver {
     keep(ControlType::Leave, concat("ended ", error ? error.text() : ""), 0);
   }
   void onSilent(int, milliseconds) override { keep(ControlType::Leave, "silent", 0); }
+  void onTrouble(const Error& error) override { keep(ControlType::Leave, concat("trouble: ", error.text()), 0); }
 
   // The first message that matches; it is dropped, and so are those before it.
   std::size_t await(const std::string& text) {

@@ -26,6 +26,7 @@ void EngineRanks::strike(const Fault& fault) {
     case Fault::Kind::Stranger:  // there is no store here, no group that forms, and no listener
     case Fault::Kind::Freeze:
     case Fault::Kind::Leap:
+    case Fault::Kind::Starve:
     case Fault::Kind::Idle: return;  // nor any timer of the engine's own, and its first call is its user's
   }
 }

@@ -9,6 +9,7 @@
 #include "group/bootstrap.h"
 #include "group/key_value.h"
 #include "group/member.h"
+#include "memory.h"
 
 namespace fairring::testing {
 
@@ -177,6 +178,7 @@ void Members::join(Self& self) {
 void Members::submit(int rank, Call call, std::uint64_t number) {
   call.signature = {"call " + std::to_string(number), number};
   call.done = [this, rank, done = std::move(call.done)](const Error& error) {
+    const AmpleMemory memory;
     if (!isOver_ && !processes_.isGone(rank)) done(error);
   };
   auto shared = std::make_shared<Call>(std::move(call));
@@ -191,6 +193,7 @@ void Members::give(Self& self, Call call) {
 
 // Ranks that come later learn of it in the store.
 void Members::failed(Self& self, const Error& error) {
+  const AmpleMemory memory;
   if (self.error) return;
   self.error = error;
   if (self.member && !isStoreLost_) store_->compareSet(self.bootstrap->errorKey(), "", error.text());
@@ -198,6 +201,7 @@ void Members::failed(Self& self, const Error& error) {
 }
 
 std::future<Error> Members::lookForFailure(const Self& self) {
+  const AmpleMemory memory;
   std::promise<Error> found;
   const BootstrapOptions options{kName, self.rank, world(), ""};
   found.set_value(isStoreLost_ ? Error() : Bootstrap::failureIn(*store_, self.bootstrap->errorKey(), options));

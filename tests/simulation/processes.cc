@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "memory.h"
 #include "simulation/core.h"
 
 namespace fairring::testing {
@@ -49,6 +50,7 @@ struct Processes::Process {
   Thread slices;
   Thread vitals;
   Time pausedUntil{0};
+  std::uint64_t allocationsLeft = 0;  // until one fails; 0: none does
   bool isDead = false;
   bool hasEnded = false;  // in good order
 };
@@ -139,7 +141,12 @@ void Processes::submit(int rank, const std::shared_ptr<Member>& member, Call cal
 
 void Processes::leave(int rank, const std::shared_ptr<Member>& member, const std::function<void()>& left) {
   const auto ends = [this, rank, left] { in(rank, left); };
-  threads(rank).slices.loop().post([this, member, ends] { member->leave([this, ends] { at(now(), ends); }); });
+  threads(rank).slices.loop().post([this, member, ends] {
+    member->leave([this, ends] {
+      const AmpleMemory memory;
+      at(now(), ends);
+    });
+  });
   at(now() + kLeaveTimeout, ends);
 }
 
@@ -181,13 +188,15 @@ void Processes::strike(const Fault& fault) {
     case Fault::Kind::Stranger: sockets_.intrude(fault.who, static_cast<Sockets::Intrusion>(fault.other)); break;
     case Fault::Kind::Freeze: freeze(process(fault.who), lasts); break;
     case Fault::Kind::Leap: leap(process(fault.who), lasts); break;
+    case Fault::Kind::Starve: starve(process(fault.who), static_cast<std::uint64_t>(fault.amount)); break;
     case Fault::Kind::Lose:
     case Fault::Kind::Late:
     case Fault::Kind::Idle: break;
   }
   const bool isOfClock = fault.kind == Fault::Kind::Freeze || fault.kind == Fault::Kind::Leap;
   if (isOfClock && script_.isFatal(fault)) toBlame_.insert(fault.who);
-  const bool ends = !isForEver && fault.kind != Fault::Kind::Slow && fault.kind != Fault::Kind::Leap;
+  const bool ends = !isForEver && fault.kind != Fault::Kind::Slow && fault.kind != Fault::Kind::Leap &&
+                    fault.kind != Fault::Kind::Starve;
   lateUntil(now() + (ends ? lasts : Time(0)));
 }
 
@@ -201,6 +210,12 @@ void Processes::freeze(Process& self, Time lasts) {
 void Processes::leap(Process& self, Time by) {
   self.clockAhead += by;
   if (!self.isGone()) scheduleTimers(self);
+}
+
+// When the allocation comes is for the rank to say: that it fails is the fault, and its time counts.
+void Processes::starve(Process& self, std::uint64_t allocation) {
+  self.allocationsLeft = allocation;
+  toBlame_.insert(self.rank);
 }
 
 bool Processes::isDead(int rank) const { return process(rank).isDead; }
@@ -238,7 +253,12 @@ void Processes::turn(Process& self, Thread& thread, Time when) {
   sockets_.act(self.rank);
   acting_ = &self;
   thread.core.begin(now());
-  const bool served = thread.loop.loop().runOnce(milliseconds(0));
+  const bool starves = self.allocationsLeft > 0;
+  const bool served = [&] {
+    const ScarceMemory memory(&self.allocationsLeft);
+    return thread.loop.loop().runOnce(milliseconds(0));
+  }();
+  if (starves && self.allocationsLeft == 0) lateUntil(now());
   if (served) {
     thread.core.charge(thread.core.costs().turnSeconds + (thread.isAsleep ? thread.core.costs().wakeSeconds : 0));
     sockets_.serve(self.rank);

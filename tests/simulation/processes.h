@@ -85,6 +85,7 @@ class Processes {
   void turn(Process& self, Thread& thread, Time when);
   void freeze(Process& self, Time lasts);
   void leap(Process& self, Time by);
+  void starve(Process& self, std::uint64_t allocation);
   void scheduleTimers(Process& self);
 
   const Script script_;

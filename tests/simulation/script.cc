@@ -17,7 +17,7 @@ constexpr std::array kPatternNames{"all-reduce", "reduce",  "broadcast", "reduce
 constexpr const char* kUnevenName = "uneven-all-to-all";
 constexpr const char* kSparseName = "sparse-all-reduce";
 constexpr std::array kFaultNames{"kill", "pause", "slow",   "cut",      "sever",  "break", "lose",
-                                 "late", "idle",  "refuse", "stranger", "freeze", "leap"};
+                                 "late", "idle",  "refuse", "stranger", "freeze", "leap",  "starve"};
 
 // A rank that waits for another one looks for its listener once a second (group/member.cc), and the second refusal
 // counts.
@@ -119,12 +119,15 @@ void drawForms(std::mt19937_64& random, Script& script) {
   }
 }
 
-// A crowd holds up who comes behind it for a second, which members that wait for less than that may not bear.
+// A crowd holds up who comes behind it for a second, which members that wait for less than that may not bear. Two of
+// them take two.
 void drawStrangers(std::mt19937_64& random, Script& script) {
   const int round = script.rounds > 0 ? static_cast<int>(random() % static_cast<std::uint64_t>(script.rounds)) : 0;
   for (std::uint64_t strangers = 1 + random() % 4; strangers > 0; --strangers) {
     const auto how = static_cast<int>(random() % kIntrusions);
-    const bool isBorne = script.rounds > 0 || script.heartbeatMs * 1000 > kBetweenProbesMicros;
+    const bool isFirst = std::ranges::none_of(
+        script.faults, [](const Fault& other) { return other.kind == Fault::Kind::Stranger && other.other == kCrowd; });
+    const bool isBorne = script.rounds > 0 || (isFirst && script.heartbeatMs * 1000 > kBetweenProbesMicros);
     script.faults.push_back({.kind = Fault::Kind::Stranger,
                              .who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world())),
                              .other = isBorne ? how : how % kCrowd,
@@ -173,6 +176,16 @@ void drawScene(std::mt19937_64& random, Script& script) {
                   .atMicros = below(20'000),
                   .amount = below(3 * timeout)});
   }
+}
+
+// One of some thousand allocations, as far as there are so many.
+void drawStarvation(Script& script) {
+  std::mt19937_64 random(script.seed + 0x57A2FE);
+  if (random() % 6 != 0) return;
+  script.faults.push_back({.kind = Fault::Kind::Starve,
+                           .who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world())),
+                           .atMicros = static_cast<std::int64_t>(random() % 20'000),
+                           .amount = static_cast<std::int64_t>(1 + random() % (random() % 2 == 0 ? 100 : 3'000))});
 }
 
 // The members of a group change, by deaths and by chance. Some processes are not members from the beginning.
@@ -286,9 +299,16 @@ bool Script::isFatal(const Fault& fault) const {
   switch (fault.kind) {
     case Fault::Kind::Kill:
     case Fault::Kind::Sever: return true;
-    case Fault::Kind::Lose: return heartbeatMs > 0;
-    case Fault::Kind::Refuse:
-      return heartbeatMs > 0 && (fault.who < world() - 1 || fault.amount >= kBetweenProbesMicros);
+    case Fault::Kind::Lose:
+    case Fault::Kind::Starve: return heartbeatMs > 0;
+    case Fault::Kind::Refuse: {
+      // A look that a cut held up may come just before the next one.
+      const auto holdsUp = [](const Fault& other) {
+        return other.kind == Fault::Kind::Cut || other.kind == Fault::Kind::Freeze;
+      };
+      const bool isBorne = fault.who == world() - 1 && fault.amount < kBetweenProbesMicros;
+      return heartbeatMs > 0 && (!isBorne || std::ranges::any_of(faults, holdsUp));
+    }
     case Fault::Kind::Pause:
     case Fault::Kind::Freeze:
     case Fault::Kind::Leap:
@@ -364,6 +384,7 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if (kind == Kind::Members) drawMembers(random, script);
   if (kind == Kind::Rounds) drawRounds(random, script);
   if (kind == Kind::Members && random() % 2 == 0) drawScene(random, script);
+  if (kind == Kind::Members) drawStarvation(script);
   if (kind != Kind::Any && random() % 4 == 0) drawStrangers(random, script);
   script.weighted = random() % 2 == 0;
   if (random() % 4 == 0) drawRefusals(random, script);

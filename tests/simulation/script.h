@@ -25,12 +25,13 @@ struct ScriptedCall {
 };
 
 struct Fault {
-  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break, Lose, Late, Idle, Refuse, Stranger, Freeze, Leap };
+  enum class Kind { Kill, Pause, Slow, Cut, Sever, Break, Lose, Late, Idle, Refuse, Stranger, Freeze, Leap, Starve };
   Kind kind = Kind::Kill;
   int who = 0;    // a rank; of Cut and Sever a machine
   int other = 0;  // of those: the machine at which nothing arrives; of Stranger: what it does (sockets.h)
   std::int64_t atMicros = 0;
-  std::int64_t amount = 0;  // microseconds; Slow: so many times; Kill, Break, Sever, Lose, Stranger have none
+  std::int64_t amount = 0;  // microseconds; Slow: so many times; Kill, Break, Sever, Lose, Stranger have none; Starve:
+                            // of the allocations from then on this one fails
   int round = 0;            // from whose beginning on atMicros counts, where there are rounds
   int step = 0;             // of that round, which counts from when the first of its members takes it; 0: its beginning
 };

@@ -47,10 +47,13 @@ int report(const Script& script, const Verdict& verdict) {
 }
 
 void count(Totals& totals, const Verdict& verdict) {
-  static constexpr const char* kNames[] = {
-      "deaths",          "pauses",     "slow ranks", "cut links",          "severed links", "breaks of a rank's lanes",
-      "lost stores",     "late ranks", "idle ranks", "refusing listeners", "strangers",     "frozen machines",
-      "leaps of a clock"};
+  static constexpr const char* kNames[] = {"deaths",           "pauses",
+                                           "slow ranks",       "cut links",
+                                           "severed links",    "breaks of a rank's lanes",
+                                           "lost stores",      "late ranks",
+                                           "idle ranks",       "refusing listeners",
+                                           "strangers",        "frozen machines",
+                                           "leaps of a clock", "failed allocations"};
   ++totals.scripts;
   totals.withErrors += verdict.failed ? 1 : 0;
   totals.events += verdict.events;

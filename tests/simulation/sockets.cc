@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "memory.h"
 #include "transport/acceptor.h"
 
 namespace fairring {
@@ -193,18 +194,38 @@ Descriptor Sockets::accept(const Descriptor& listener) {
 
 }  // namespace testing
 
-Descriptor listenOn(const SocketAddress& address) { return testing::Sockets::current().listen(address); }
-int portOf(const Descriptor& listener) { return testing::Sockets::current().portOf(listener); }
-bool isLocal(const Descriptor& socket) { return testing::Sockets::current().isLocal(socket); }
+// The network's own memory does not run out.
+using testing::AmpleMemory;
+
+Descriptor listenOn(const SocketAddress& address) {
+  const AmpleMemory memory;
+  return testing::Sockets::current().listen(address);
+}
+int portOf(const Descriptor& listener) {
+  const AmpleMemory memory;
+  return testing::Sockets::current().portOf(listener);
+}
+bool isLocal(const Descriptor& socket) {
+  const AmpleMemory memory;
+  return testing::Sockets::current().isLocal(socket);
+}
 std::string peerOf(const Descriptor& socket) { return concat(isLocal(socket) ? "this" : "another", " machine"); }
 Descriptor startConnect(const SocketAddress& address, const std::optional<SocketAddress>&) {
+  const AmpleMemory memory;
   return testing::Sockets::current().connect(address);
 }
-int finishConnect(const Descriptor& socket) { return testing::Sockets::current().finishConnect(socket); }
+int finishConnect(const Descriptor& socket) {
+  const AmpleMemory memory;
+  return testing::Sockets::current().finishConnect(socket);
+}
 void prepareForPayload(const Descriptor& socket, std::chrono::milliseconds) {
+  const AmpleMemory memory;
   testing::Sockets::current().prepareForPayload(socket);
 }
 void shareEvenly(const Descriptor&) {}
-Descriptor acceptFrom(const Descriptor& listener) { return testing::Sockets::current().accept(listener); }
+Descriptor acceptFrom(const Descriptor& listener) {
+  const AmpleMemory memory;
+  return testing::Sockets::current().accept(listener);
+}
 
 }  // namespace fairring
