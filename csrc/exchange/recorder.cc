@@ -48,16 +48,7 @@ void Recorder::Ring<Record>::add(Record record) {
 void Recorder::submitted(CallRecord call) {
   assert(loop_.isCurrent());
   call.begun = time();
-  call.text = shared(call.text);
   calls_.add(std::move(call));
-}
-
-Text Recorder::shared(const Text& title) {
-  const auto found = titles_.find(title);
-  if (found != titles_.end()) return found->second;
-  if (titles_.size() == kTitles) titles_.clear();
-  titles_.emplace(title, title);  // a copy shares its memory, to which the key points
-  return title;
 }
 
 void Recorder::ended(std::uint64_t number, bool failed) {

@@ -6,8 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/loop.h"
@@ -97,15 +95,9 @@ class Recorder {
     std::uint64_t added_ = 0;
   };
 
-  static constexpr std::size_t kTitles = 1024;
-
-  Text shared(const Text& title);
-
   Loop& loop_;
   Ring<SliceRecord> slices_;
   Ring<CallRecord> calls_;
-  // The calls of a training have few titles: they share them, so a call's own text lives no longer than the call.
-  std::unordered_map<std::string_view, Text> titles_;
 };
 
 // Uses the recorder's clock. Without a recorder nothing is recorded, and no clock is read: 0.
