@@ -32,15 +32,17 @@ SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
 }
 
 template <class Record>
-void Recorder::Ring<Record>::add(Record record) {
+template <class Given>
+void Recorder::Ring<Record>::add(Given&& record) {
   if (records_.empty()) records_.reserve(capacity_);
   if (records_.size() < capacity_) {
-    records_.push_back(std::move(record));
+    records_.push_back(std::forward<Given>(record));
   } else {
-    at(added_) = std::move(record);
+    records_[next_] = std::forward<Given>(record);
   }
   ++added_;
-  const auto* next = reinterpret_cast<const char*>(records_.data() + added_ % capacity_);
+  next_ = next_ + 1 == capacity_ ? 0 : next_ + 1;
+  const auto* next = reinterpret_cast<const char*>(records_.data() + next_);
   __builtin_prefetch(next, 1);
   __builtin_prefetch(next + sizeof(Record) - 1, 1);
 }
