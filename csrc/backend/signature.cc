@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "backend/reduction.h"
 #include "base/error.h"
@@ -110,8 +111,16 @@ std::uint64_t digestOf(const Operation& operation, const Common& common) {
 
 }  // namespace
 
+// The digest covers all that the text says. The calls of a training have few texts, which the log of calls and the
+// records share.
 Signature signatureOf(const Operation& operation, const Common& common) {
-  return {textOf(operation, common), digestOf(operation, common)};
+  constexpr std::size_t kMostTexts = 1024;
+  thread_local std::unordered_map<std::uint64_t, Text> texts;
+  const std::uint64_t digest = digestOf(operation, common);
+  const auto known = texts.find(digest);
+  if (known != texts.end()) return {known->second, digest};
+  if (texts.size() == kMostTexts) texts.clear();
+  return {texts[digest] = textOf(operation, common), digest};
 }
 
 }  // namespace fairring

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -20,6 +21,7 @@ constexpr std::chrono::hours kLongestSleep{24};      // the longest that fits in
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
   Loop::Clock::time_point sleepAt;
+  Loop::Clock::time_point lookedAt;  // the last time; what the next look finds has happened just now
 };
 
 // The timeout of epoll_wait(): in milliseconds, rounded up.
@@ -56,21 +58,20 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
   setPolling(true);
   std::optional<Idle> idle;
   const auto busy = [&](bool slept) {
-    if (idle) spin_.ended(now_() - idle->since, slept);
+    if (idle) spin_.ended((slept ? now_() : idle->lookedAt) - idle->since, slept);
     idle.reset();
   };
   while (!over()) {
-    if (serve() || poll()) {
+    if (serve() || poll(idle ? EventTime(idle->lookedAt) : std::nullopt)) {
       busy(false);
       continue;
     }
+    if (idle) ::sched_yield();  // to another rank of this machine, if there are more ranks than cores
     const auto now = now_();
     if (now >= deadline) break;
-    if (!idle) idle = {now, now + spin_.next()};
-    if (now < idle->sleepAt) {
-      ::sched_yield();  // to another rank of this machine, if there are more ranks than cores
-      continue;
-    }
+    if (!idle) idle = {now, now + spin_.next(), now};
+    idle->lookedAt = now;
+    if (now < idle->sleepAt) continue;
     setPolling(false);
     if (!poll()) sleepUntil(deadline);
     setPolling(true);
@@ -82,9 +83,9 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
   return true;
 }
 
-void Loop::runPostedAndGive() {
+void Loop::runPostedAndGive(EventTime now) {
   assert(isCurrent());
-  while (runPosted()) endTurn();
+  while (runPosted(std::exchange(now, std::nullopt))) endTurn();
   ownership_.give({.next = firstTimer()});
 }
 
@@ -128,10 +129,10 @@ Loop::Clock::time_point Loop::firstTimer() const {
   return timers_.empty() ? Clock::time_point::max() : timers_.begin()->first.first;
 }
 
-bool Loop::poll() {
+bool Loop::poll(EventTime at) {
   bool seen = false;
   polling_ = true;
-  for (const auto& entry : pollers_) invoke([&] { seen = entry.second.poll() || seen; });
+  for (const auto& entry : pollers_) invoke([&] { seen = entry.second.poll() || seen; }, at);
   polling_ = false;
   if (seen) endTurn();
   return seen;
@@ -160,9 +161,9 @@ void Loop::setSpinTime(std::chrono::microseconds time) {
   spin_ = SpinPolicy(time);
 }
 
-bool Loop::runPosted() {
+bool Loop::runPosted(EventTime firstAt) {
   const std::vector<Task> tasks = ownership_.takePosted();
-  for (const Task& task : tasks) invoke(task);
+  for (const Task& task : tasks) invoke(task, std::exchange(firstAt, std::nullopt));
   return !tasks.empty();
 }
 
@@ -211,8 +212,8 @@ Loop::Clock::time_point Loop::eventTimeAnew() {
   return *(eventTime_ = now_());
 }
 
-void Loop::invoke(const Task& task) {
-  eventTime_.reset();
+void Loop::invoke(const Task& task, EventTime at) {
+  eventTime_ = at;
   Error error;
   try {
     return task();

@@ -62,8 +62,8 @@ class Loop {
   bool postInRow(Task task) { return ownership_.postInRow(std::move(task)); }
   // To be called with ownership taken so: runs what was posted, and what that posts itself, and gives ownership up.
   // Whoever calls this goes on to progressUntil() at once, for all else: what ends there finds somebody who waits for
-  // it.
-  void runPostedAndGive();
+  // it. now: a time read just before, if there is one, which the first task takes for its own.
+  void runPostedAndGive(std::optional<Clock::time_point> now = std::nullopt);
   // To be called with ownership taken so: serves what is due for some tens of microseconds at most, waits for nothing,
   // and gives ownership up. For tasks so short that waking the progress thread would take longer.
   void progressAndGive();
@@ -109,18 +109,20 @@ class Loop {
     std::shared_ptr<Ready> ready;
   };
 
+  using EventTime = std::optional<Clock::time_point>;  // empty: nobody has asked for it
+
   // True if there was something to do.
   bool serve();
-  bool runPosted();
+  bool runPosted(EventTime firstAt = std::nullopt);
   bool runDueTimers();
   bool runPieces();
   Jobs::iterator nextJob();
   void openDescriptors();
   bool serveDescriptors(int waitMs);
-  bool poll();
+  bool poll(EventTime at = std::nullopt);
   void setPolling(bool polling);
   void endTurn();
-  void invoke(const Task& task);
+  void invoke(const Task& task, EventTime at = std::nullopt);
   void sleepUntil(Clock::time_point until);
 
   const Now now_;
@@ -136,7 +138,7 @@ class Loop {
   std::map<const void*, std::function<void(const Error&)>> uncaught_;
   std::map<const void*, Poller> pollers_;
   SpinPolicy spin_{Clock::duration::zero()};
-  std::optional<Clock::time_point> eventTime_;  // of the running task, handler or piece; empty: it has not asked
+  EventTime eventTime_;  // of the running task, handler or piece
   int pending_ = 0;
   bool polling_ = false;
 };

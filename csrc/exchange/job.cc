@@ -4,12 +4,14 @@
 
 namespace fairring {
 
+bool Job::runAtOnce() {
+  if (isEmpty()) return true;
+  if (isShort_) piece_();
+  return isShort_;
+}
+
 void Job::run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) && {
-  if (isEmpty()) return done();
-  if (isShort_) {
-    piece_();
-    return done();
-  }
+  if (runAtOnce()) return done();
   loop.work(owner, urgency, [piece = std::move(piece_), done = std::move(done)] {
     if (piece()) return true;
     done();

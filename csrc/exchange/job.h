@@ -19,6 +19,8 @@ class Job {
   explicit Job(Loop::Piece piece, bool isShort = false) : piece_(std::move(piece)), isShort_(isShort) {}
 
   bool isEmpty() const { return piece_ == nullptr; }
+  // Runs an empty or a short job to its end. False, and nothing is done, for a long one.
+  bool runAtOnce();
   // Puts it on the loop as a job of this owner; `done` follows the last piece. An empty or short job is over when this
   // returns, `done` included, because a turn of the loop would take longer than its work.
   void run(Loop& loop, const void* owner, std::uint64_t urgency, std::function<void()> done) &&;

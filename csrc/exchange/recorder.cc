@@ -32,15 +32,17 @@ SliceRecord Recorder::recordOf(const Slice& slice, std::size_t step) {
 }
 
 template <class Record>
-void Recorder::Ring<Record>::add(Record record) {
+template <class Given>
+void Recorder::Ring<Record>::add(Given&& record) {
   if (records_.empty()) records_.reserve(capacity_);
   if (records_.size() < capacity_) {
-    records_.push_back(std::move(record));
+    records_.push_back(std::forward<Given>(record));
   } else {
-    at(added_) = std::move(record);
+    records_[next_] = std::forward<Given>(record);
   }
   ++added_;
-  const auto* next = reinterpret_cast<const char*>(records_.data() + added_ % capacity_);
+  next_ = next_ + 1 == capacity_ ? 0 : next_ + 1;
+  const auto* next = reinterpret_cast<const char*>(records_.data() + next_);
   __builtin_prefetch(next, 1);
   __builtin_prefetch(next + sizeof(Record) - 1, 1);
 }
@@ -48,16 +50,7 @@ void Recorder::Ring<Record>::add(Record record) {
 void Recorder::submitted(CallRecord call) {
   assert(loop_.isCurrent());
   call.begun = time();
-  call.text = shared(call.text);
   calls_.add(std::move(call));
-}
-
-Text Recorder::shared(const Text& title) {
-  const auto found = titles_.find(title);
-  if (found != titles_.end()) return found->second;
-  if (titles_.size() == kTitles) titles_.clear();
-  titles_.emplace(title, title);  // a copy shares its memory, to which the key points
-  return title;
 }
 
 void Recorder::ended(std::uint64_t number, bool failed) {

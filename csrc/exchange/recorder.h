@@ -6,8 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/loop.h"
@@ -79,33 +77,34 @@ class Recorder {
   std::vector<CallRecord> calls(std::size_t last) const;
 
  private:
-  // Record n stands at n mod capacity. The place of the next one is prefetched: a ring comes round so late that its
-  // memory has left the cache, and waiting for it took most of the time of recording.
+  // Record n stands at n mod capacity, which is never divided by. The place of the next one is prefetched: a ring comes
+  // round so late that its memory has left the cache, and waiting for it took most of the time of recording.
   template <class Record>
   class Ring {
    public:
     explicit Ring(std::size_t capacity) : capacity_(capacity) {}
-    void add(Record record);
-    Record& at(std::uint64_t n) { return records_[n % capacity_]; }
-    const Record& at(std::uint64_t n) const { return records_[n % capacity_]; }
+    template <class Given>
+    void add(Given&& record);
+    Record& at(std::uint64_t n) { return records_[placeOf(n)]; }
+    const Record& at(std::uint64_t n) const { return records_[placeOf(n)]; }
     std::uint64_t first() const { return added_ - records_.size(); }
     std::uint64_t end() const { return added_; }
 
    private:
+    std::size_t placeOf(std::uint64_t n) const {
+      const std::uint64_t back = added_ - n;
+      return back <= next_ ? next_ - back : next_ + capacity_ - back;
+    }
+
     const std::size_t capacity_;
     std::vector<Record> records_;
     std::uint64_t added_ = 0;
+    std::size_t next_ = 0;  // the place of the next one
   };
-
-  static constexpr std::size_t kTitles = 1024;
-
-  Text shared(const Text& title);
 
   Loop& loop_;
   Ring<SliceRecord> slices_;
   Ring<CallRecord> calls_;
-  // The calls of a training have few titles: they share them, so a call's own text lives no longer than the call.
-  std::unordered_map<std::string_view, Text> titles_;
 };
 
 // Uses the recorder's clock. Without a recorder nothing is recorded, and no clock is read: 0.

@@ -73,7 +73,8 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
 }
 
 // Puts a job of the slice on the loop; the continuation follows.
-void SharedMemory::run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&)) {
+void SharedMemory::run(InFlight& state, Job job, void (SharedMemory::*then)(InFlight&)) {
+  if (job.runAtOnce()) return (this->*then)(state);
   std::move(job).run(loop_, this, urgencyOf(state.slice->id),
                      [this, id = state.slice->id, then] { (this->*then)(slices_.at(id)); });
 }
@@ -156,7 +157,7 @@ void SharedMemory::enter(InFlight& state, Phase phase) {
 }
 
 void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
-  const auto released = state.events.released;
+  const auto released = std::move(state.events.released);
   recordEnd(state);
   raise(state, phase);
   if (!stopped_) released();  // the image stays in use until the all-gather is released
@@ -264,11 +265,10 @@ void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>
 }
 
 void SharedMemory::advanceAll() {
-  std::vector<SliceId> ids;
-  ids.reserve(slices_.size());
-  for (const auto& [id, state] : slices_) ids.push_back(id);
-  for (SliceId id : ids) {
-    if (!stopped_) advance(id);
+  for (auto next = slices_.begin(); next != slices_.end();) {  // one that advances may end others, or admit some
+    const SliceId id = next->first;
+    advance(id);
+    next = slices_.upper_bound(id);
   }
   for (const int peer : std::set<int>(left_)) {
     if (!stopped_) leave(peer);

@@ -68,7 +68,7 @@ class SharedMemory final : public Exchange {
   bool poll();
   void recordEnd(InFlight& state);
 
-  void run(const InFlight& state, Job job, void (SharedMemory::*then)(InFlight&));
+  void run(InFlight& state, Job job, void (SharedMemory::*then)(InFlight&));
   void publish(const Slice& slice);
   void signal(ProgressFlags::Progress progress, SliceId slice);
   void ringDoorbells();

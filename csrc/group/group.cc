@@ -71,16 +71,18 @@ void Group::endUnfinished() {
 void Group::submit(Call call, bool waited) {
   Loop& loop = threads_.slices.loop();
   const bool serves = waited || isShort(call);
+  Loop::Clock::time_point made;
   {
     const std::lock_guard lock(order_);
     CallLog::Entry entry = member_->callLog().record(call.signature);
+    made = Loop::Clock::time_point(std::chrono::nanoseconds(entry.made));
     auto task = [member = member_, entry = std::move(entry), call = std::move(call)]() mutable {
       member->submit(std::move(call), entry);
     };
     if (!serves) return loop.post(std::move(task));
     if (!(waited ? loop.postAndTake(std::move(task)) : loop.postInRow(std::move(task)))) return;
   }
-  waited ? loop.runPostedAndGive()
+  waited ? loop.runPostedAndGive(made)
          : loop.progressAndGive();  // without the lock: others may call meanwhile, from the loop as well
 }
 

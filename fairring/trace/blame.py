@@ -74,6 +74,7 @@ class Blame:
     sums: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     grants: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     loop: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    staging: dict[int, float] = field(default_factory=dict)  # some slice of the rank waited for its staging
     own_sums: dict[int, OwnSums] = field(default_factory=dict)
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
     by_call: list[CallBlame] = field(default_factory=list)
@@ -123,6 +124,7 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     for call in calls[1:]:
         before = _add_call(found, call, before, paths)
     window = (_end(calls[0]), before)
+    found.staging = {one.rank: _staging(one, window) for one in there}
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
     found.links = _links(there, window)
     return found
@@ -187,6 +189,11 @@ def _add_piece(found: Blame, piece: Piece, seconds: float) -> None:
         case Cause.LOOP | Cause.LATE:
             found.loop[piece.rank] += seconds
             of_call.own[piece.rank] += seconds
+
+
+def _staging(one: RankTrace, window: tuple[float, float]) -> float:
+    """Only the next slice waits; those behind it are not cut yet."""
+    return sum(max(0.0, min(wait.ended, window[1]) - max(wait.began, window[0])) for wait in one.staging)
 
 
 def _own_sums(one: RankTrace, window: tuple[float, float]) -> OwnSums:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from fairring.config import MIB, Config
 from fairring.trace.blame import Blame, blame, dearest
 from fairring.trace.files import largest
 from fairring.trace.findings import LEAST_SHARE, Finding, findings
@@ -70,6 +71,7 @@ def _slow(found: Blame) -> Iterator[str]:
         yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
         yield f"   {_without(one, (found.span - one.seconds) / steps, each)}To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
+    yield from _staging(found)
     yield from _worst(found)
 
 
@@ -103,6 +105,19 @@ def _parts(found: Blame) -> str:
     }
     ordered = sorted(parts.items(), key=lambda part: part[1], reverse=True)
     return ", ".join(f"{name} {seconds / found.span:.0%}" for name, seconds in ordered if seconds >= 0.01 * found.span)
+
+
+def _staging(found: Blame) -> Iterator[str]:
+    """Staging below the default. No finding: with much waiting for it the links may be as busy as with none."""
+    rank, seconds = dearest(found.staging, 1)[0]
+    staging = next(one.staging_bytes for one in found.ranks if one.rank == rank)
+    if seconds < LEAST_SHARE * found.span or staging >= Config.total_memory:
+        return
+    yield (
+        f"Slices of {found.who(rank)} waited for staging for {seconds / found.span:.0%} of the time: FAIRRING_TOTAL_"
+        f"MEMORY gives it {staging / MIB:.3g} MiB instead of the default {Config.total_memory / MIB:.3g}. What more "
+        "would gain, a trace does not tell: try it."
+    )
 
 
 def _worst(found: Blame) -> Iterator[str]:

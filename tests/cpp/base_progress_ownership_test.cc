@@ -56,6 +56,21 @@ TEST(Loop, ACallerServesItWhileItsThreadSleeps) {
   EXPECT_EQ(served, std::this_thread::get_id());
 }
 
+TEST(Loop, ACallersOwnReadingOfTheClockIsTheTimeOfItsTaskAlone) {
+  Loop loop;
+  const Loop::Clock::time_point read = Loop::Clock::now();
+  std::vector<Loop::Clock::time_point> times;
+  const auto note = [&] { times.push_back(loop.eventTime()); };
+  ASSERT_TRUE(loop.postAndTake([&] {
+    note();
+    loop.post(note);
+  }));
+  loop.runPostedAndGive(read);
+  ASSERT_EQ(times.size(), 2U);
+  EXPECT_EQ(times.front(), read);
+  EXPECT_GT(times.back(), read);
+}
+
 TEST(Loop, ACallerThatServesBrieflyLeavesLongWorkToTheThread) {
   LoopThread thread;
   std::atomic<bool> left = false;

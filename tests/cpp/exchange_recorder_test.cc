@@ -67,18 +67,5 @@ TEST(Recorder, KeepsTheLastCallsAndSaysWhenTheyEnded) {
   });
 }
 
-TEST(Recorder, SharesTheTitlesOfCallsAndForgetsNone) {
-  Rig rig;
-  rig.onLoop([&] {
-    for (std::uint64_t number = 1; number <= 3000; ++number) {  // more than are shared
-      rig.recorder.submitted({.number = number, .text = std::to_string(number / 2)});
-      EXPECT_EQ(rig.recorder.calls(1).front().text, std::to_string(number / 2));
-    }
-    const std::vector<CallRecord> calls = rig.recorder.calls(2);
-    EXPECT_EQ(calls.front().text, "1499");
-    EXPECT_EQ(calls.back().text, "1500");
-  });
-}
-
 }  // namespace
 }  // namespace fairring

@@ -28,12 +28,14 @@ constexpr std::array kKinds{Kind{Trouble::Kind::None, "none"},
                             Kind{Trouble::Kind::SlowCore, "slow core"},
                             Kind{Trouble::Kind::LateBucket, "late bucket"},
                             Kind{Trouble::Kind::BusyCore, "busy core"},
-                            Kind{Trouble::Kind::LossyLink, "lossy link"}};
+                            Kind{Trouble::Kind::LossyLink, "lossy link"},
+                            Kind{Trouble::Kind::SmallStaging, "small staging"}};
 
 // Who it is, as findings name it.
 std::string whoIsIt(const Trouble& trouble) {
   switch (trouble.kind) {
-    case Trouble::Kind::None: break;
+    case Trouble::Kind::None:
+    case Trouble::Kind::SmallStaging: break;
     case Trouble::Kind::LateRank:
     case Trouble::Kind::LateInput:
     case Trouble::Kind::LateBucket:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kBeginSeconds = 1e-3;
 constexpr std::uint64_t kStagingBytes = 50ULL << 20;
-constexpr std::uint64_t kPackets = 100'000;  // to each rail peer
+constexpr std::uint64_t kLeastStagingBytes = 2 << 20;  // of small staging: all clusters have slices that fit
+constexpr std::uint64_t kPackets = 100'000;            // to each rail peer
 
 double share(std::uint64_t bits) { return static_cast<double>(bits >> 11) / 9007199254740992.0; }
 
@@ -32,9 +33,15 @@ bool isOf(const Trouble& trouble, std::initializer_list<Trouble::Kind> kinds) {
   return std::ranges::find(kinds, trouble.kind) != kinds.end();
 }
 
+std::uint64_t stagingOf(const Training& training) {
+  if (training.trouble.kind != Trouble::Kind::SmallStaging) return kStagingBytes;
+  const double bytes = static_cast<double>(training.bucketBytes) / training.trouble.factor;
+  return std::max(kLeastStagingBytes, static_cast<std::uint64_t>(bytes));
+}
+
 WorldSettings settingsOf(const Training& training) {
   WorldSettings settings{.places = placesOf(training),
-                         .planner = {kStagingBytes, 25ULL << 20, builtInRows("tcp", "tcp")},
+                         .planner = {stagingOf(training), 25ULL << 20, builtInRows("tcp", "tcp")},
                          .moved = Moved::Nothing,
                          .records = true};
   settings.costs.network.bytesPerSecond = training.bytesPerSecond * NetworkCosts::kPayload;
@@ -106,7 +113,7 @@ class Course {
       facts.machines.push_back(place.machine);
       facts.hosts.push_back("host" + place.machine.substr(7));
     }
-    facts.stagingBytes = kStagingBytes;
+    facts.stagingBytes = stagingOf(training_);
     facts.processor = processorOf(rank);
     for (const int peer : world_.planner().peersOf(rank)) {
       facts.packets[peer] = {.sent = kPackets,
@@ -186,6 +193,7 @@ Training drawnTraining(std::uint64_t seed, Trouble::Kind kind) {
     case Trouble::Kind::LossyLink:
     case Trouble::Kind::SlowLink: training.trouble.factor = between(random, 2.5, 10); break;
     case Trouble::Kind::SlowCore: training.trouble.factor = between(random, 5, 50); break;
+    case Trouble::Kind::SmallStaging: training.trouble.factor = between(random, 2, 20); break;
   }
   return training;
 }

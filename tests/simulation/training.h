@@ -23,6 +23,7 @@ struct Trouble {
     LateBucket,   // a rank computes one bucket of each step so many times longer
     BusyCore,     // LateRank, whose threads stand in line for a processor meanwhile
     LossyLink,    // SlowLink, from and to which packets go again
+    SmallStaging  // of all ranks; so many times smaller than a bucket
   };
   Kind kind = Kind::None;
   int who = 0;  // rank or machine
