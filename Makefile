@@ -241,7 +241,7 @@ cover-cuda: build
 	@$(BIN)/cmake -S . -B $(COVERED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DCMAKE_CXX_COMPILER="$$(.ci/clang)" \
 	  -DCMAKE_CXX_FLAGS_RELEASE='-O1 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation -Wno-unused-command-line-argument' \
-	  -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON
+	  -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON $(CMAKE_ARGS)
 	@$(STAGE) "build with counters" $(BIN)/cmake --build $(COVERED) \
 	  --target _core emulated_cuda fairring_cuda_tests fairring_device_tests
 	@$(STAGE) "lines of the CUDA sources" $(BIN)/python tests/emulated_cuda/reached_lines.py $(COVERED) "$$(.ci/clang)"
