@@ -63,7 +63,7 @@ def _die_before_any_call(rank: int) -> str:
 
 def test_a_peer_that_dies_before_the_first_call_is_an_error() -> None:
     """Rank 3 waits for what rank 2 of its machine would tell it, ranks 0 and 1 for the sums of the other machine."""
-    ranks = start("2x2", timeout_seconds=60)
+    ranks = start("2x2", timeout_seconds=600)  # longer than pytest waits: nobody may wait for that
     begun = ranks.start(_die_before_any_call)
     for text in ranks.finish([rank for rank in begun if rank != 2]):
         assert "rank 2" in text, text
