@@ -45,9 +45,6 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  int rank() const { return place_.rank; }
-  int ranks() const { return place_.ranks; }
-
   // Calls NCCL, as one group, and returns when what it was asked for stands in its streams: then events may be
   // recorded behind it. `name`: what is called, for errors.
   using Calls = std::function<ncclResult_t(ncclComm_t)>;

@@ -137,10 +137,11 @@ void Group::submit(Call call, const OnDevice& where) {
     if (const Error earlier = error()) throw Failure(earlier);
     for (const auto& end : chain.enqueue(tensors, where.after)) chain.accelerator().wait(where.joined, end);
   } catch (const Failure& failure) {
-    abort(failure.error());
+    const Error mine = named(failure.error());
+    abort(mine);
     joinAll(where.joined);
-    if (const Error earlier = error()) throw Failure(earlier);  // which broke the device off under this call
-    throw;
+    const Error earlier = error();  // which broke the device off under this call
+    throw Failure(earlier ? earlier : mine);
   }
 }
 
@@ -155,14 +156,22 @@ void Group::capture(const Call& call, int device, Accelerator::Stream stream, co
     if (const Error earlier = error()) throw Failure(earlier);
     chainOn(device, call.timeout).capture({call.pattern, Packing::of(call), call.scale}, stream, staging);
   } catch (const Failure& failure) {
-    abort(failure.error());
-    if (const Error earlier = error()) throw Failure(earlier);  // which broke the device off under this call
-    throw;
+    const Error mine = named(failure.error());
+    abort(mine);
+    const Error earlier = error();  // which broke the device off under this call
+    throw Failure(earlier ? earlier : mine);
   } catch (const std::exception& exception) {  // no memory for staging, say; the other ranks have captured the call
     abort(makeError(ErrorKind::System, "rank ", settings_.rank, " could not capture ", call.signature.text, ": ",
                     exception.what()));
     throw;
   }
+}
+
+// The error goes to all ranks. NCCL's names this rank; CUDA's names a device, of which other ranks have one too.
+Error Group::named(const Error& error) const {
+  const std::string who = concat("rank ", settings_.rank);
+  if (error.text().starts_with(who)) return error;
+  return makeError(error.kind(), who, " of group ", settings_.name, ": ", error.text());
 }
 
 // What was enqueued before a call failed still reads and writes its tensors, whose memory is free behind `joined`.

@@ -89,6 +89,7 @@ class Group {
   std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
   DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
   void writeTraceAtEnd() const noexcept;
+  Error named(const Error& error) const;
   void joinAll(Accelerator::Stream joined) noexcept;
 
   std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered

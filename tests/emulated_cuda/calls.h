@@ -1,11 +1,13 @@
-// How each emulated call of the runtime begins. Queries leave a thread without a context as it is.
+// How each emulated call of the runtime begins, in its own function. Queries leave a thread without a context as it is.
 #pragma once
 
 #include "device.h"
+#include "faults.h"
 #include "host_thread.h"
 
-#define EMULATED_QUERY(name) \
-  if (!emulated::mayCall(name)) return emulated::failed(cudaErrorInitializationError)
+#define EMULATED_QUERY(name)                                                           \
+  if (!emulated::mayCall(name)) return emulated::failed(cudaErrorInitializationError); \
+  if (emulated::isToFail(name, __builtin_return_address(0))) return emulated::failed(cudaErrorUnknown)
 #define EMULATED_CALL(name) \
   EMULATED_QUERY(name);     \
   emulated::hostThread().hasContext = true

@@ -16,6 +16,7 @@
 
 #include "calls.h"
 #include "emulated.h"
+#include "faults.h"
 #include "kernels.h"
 #include "settings.h"
 
@@ -94,6 +95,7 @@ CUresult addressRange(CUdeviceptr* base, std::size_t* bytes, CUdeviceptr address
 
 CUresult loadFunction(CUfunction function) {
   if (!emulated::mayCall("cuFuncLoad")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (emulated::isToFail("cuFuncLoad", __builtin_return_address(0))) return CUDA_ERROR_UNKNOWN;
   CUkern_st* kernel = emulated::registeredKernel(function);
   if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const int device = hostThread().device;
@@ -126,6 +128,7 @@ std::atomic_ref<Word> wordAt(CUdeviceptr address, const char* what) {
 template <class Word>
 CUresult waitForValue(CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
   if (!emulated::mayCall("cuStreamWaitValue")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (emulated::isToFail("cuStreamWaitValue", __builtin_return_address(0))) return CUDA_ERROR_UNKNOWN;
   if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWaitValue");
   if (emulated::isLeftOut(emulated::Omission::WaitValue, __builtin_return_address(0))) return CUDA_SUCCESS;
@@ -138,6 +141,7 @@ CUresult waitForValue(CUstream stream, CUdeviceptr address, Word value, unsigned
 template <class Word>
 CUresult writeValue(CUstream stream, CUdeviceptr address, Word value, unsigned) {
   if (!emulated::mayCall("cuStreamWriteValue")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (emulated::isToFail("cuStreamWriteValue", __builtin_return_address(0))) return CUDA_ERROR_UNKNOWN;
   if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
   const std::atomic_ref<Word> word = wordAt<Word>(address, "cuStreamWriteValue");
   if (emulated::isLeftOut(emulated::Omission::WriteValue, __builtin_return_address(0))) return CUDA_SUCCESS;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "emulated.h"
+#include "faults.h"
 #include "nccl_communicator.h"
 #include "nccl_reduction.h"
 
@@ -32,6 +33,8 @@ ncclResult_t refused(ncclResult_t result, std::string why) {
   emulated::say("NCCL: %s", lastError.c_str());
   return result;
 }
+
+ncclResult_t failedForTest() { return refused(ncclSystemError, "a call that a test lets fail"); }
 
 bool isBlocking(const ncclConfig_t* config) {
   const char* forced = std::getenv("NCCL_COMM_BLOCKING");
@@ -98,6 +101,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t) { return lastError.c_str(); }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (emulated::isToFail("ncclCommInitRankConfig", __builtin_return_address(0))) return failedForTest();
   int device = 0;
   cudaGetDevice(&device);
   *comm = new ncclComm{std::make_shared<Communicator>(id.internal, rank, ranks, device, isBlocking(config))};
@@ -114,6 +118,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  if (emulated::isToFail("ncclCommSplit", __builtin_return_address(0))) return failedForTest();
   const auto give = [made](std::shared_ptr<Communicator> part) {
     *made = part == nullptr ? nullptr : new ncclComm{std::move(part)};
   };
@@ -172,7 +177,9 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
   for (const auto& communicator : std::exchange(aborting, {})) communicator->release();
-  return issue(std::exchange(waiting, {}));
+  const auto calls = std::exchange(waiting, {});
+  if (emulated::isToFail("ncclGroupEnd", __builtin_return_address(0))) return failedForTest();
+  return issue(calls);
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t operation,

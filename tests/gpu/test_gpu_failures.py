@@ -55,6 +55,21 @@ def test_a_peer_that_dies_while_a_call_is_in_flight_is_an_error() -> None:
     ranks.kill()
 
 
+def _die_before_any_call(rank: int) -> str:
+    if rank == 2:
+        os._exit(3)
+    return _error_of_a_call()
+
+
+def test_a_peer_that_dies_before_the_first_call_is_an_error() -> None:
+    """Rank 3 waits for what rank 2 of its machine would tell it, ranks 0 and 1 for the sums of the other machine."""
+    ranks = start("2x2", timeout_seconds=600)  # longer than pytest waits: nobody may wait for that
+    begun = ranks.start(_die_before_any_call)
+    for text in ranks.finish([rank for rank in begun if rank != 2]):
+        assert "rank 2" in text, text
+    ranks.kill()
+
+
 def _logged(rank: int, folder: Path) -> list[str]:
     """What rank 0 has logged of results that are garbage, before its next call and with it."""
     if rank == 1:

@@ -1,0 +1,137 @@
+"""A call of CUDA or NCCL that fails on one rank: that rank is told which, all others who it was, and nobody hangs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import emulated_devices
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import start
+from ranks import Ranks
+
+from fairring import _core
+
+pytestmark = [
+    pytest.mark.gpu,
+    emulated_devices.only_there,
+]
+
+LAYOUT = "2x2"
+ELEMENTS = 600_000  # three slices
+MOST_CALLS = 20
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    yield from _started({})
+
+
+@pytest.fixture(scope="module")
+def four_by_nccl() -> Iterator[Ranks]:
+    yield from _started({"FAIRRING_CUDA_RAILS": "nccl"})
+
+
+def _started(variables: dict[str, str]) -> Iterator[Ranks]:
+    ranks = start(LAYOUT, environment=variables)
+    yield ranks
+    assert ranks.close() == [0] * ranks.size
+
+
+def _fail(call: str, before: int) -> None:
+    """The call of that name, from Fairring's module, once, after so many of them."""
+    ctypes.CDLL("libcudart.so.13").cudaEmulatedFail(call.encode(), b"_core", before)
+
+
+def _error(rank: int, call: str, before: int, at_first: bool) -> str:
+    """Of a group in which the call fails on the last rank, in the group's first call or in a later one."""
+    group: Any = dist.new_group()
+    last = rank == dist.get_world_size() - 1
+    tensor = torch.ones(ELEMENTS, device="cuda")
+    if not at_first:
+        dist.all_reduce(tensor, group=group)
+        torch.cuda.synchronize()
+        dist.barrier()
+    if last:
+        _fail(call, before)
+    try:
+        for _ in range(MOST_CALLS):
+            dist.all_reduce(tensor, group=group)
+            torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        group._get_backend(torch.device("cuda")).abort()
+        torch.cuda.synchronize()
+    return ""
+
+
+def _check(ranks: Ranks, call: str, before: int, at_first: bool, said: str) -> None:
+    last = ranks.size - 1
+    for error in ranks.run(_error, call, before, at_first):
+        assert said in error
+        assert f"rank {last}" in error
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "said"),
+    [
+        ("cudaMalloc", 0, "B of device memory: cudaMalloc on CUDA device 3"),
+        ("cudaHostAlloc", 0, "B of pinned host memory: cudaHostAlloc on CUDA device 3"),
+        ("cudaStreamCreateWithPriority", 0, "cudaStreamCreateWithPriority on CUDA device 3"),
+        ("cuFuncLoad", 0, "cuFuncLoad on CUDA device 3"),
+        ("ncclCommInitRankConfig", 0, "ncclCommInitRankConfig between the 2 ranks of the machine"),
+        ("ncclCommSplit", 0, "ncclCommSplit between the 2 ranks of the machine"),
+        ("ncclGroupEnd", 0, "ncclReduceScatter between the 2 ranks of the machine"),
+        ("ncclGroupEnd", 2, "ncclAllGather between the 2 ranks of the machine"),
+    ],
+)
+def test_what_fails_in_a_groups_first_call_is_told_to_all_ranks(four: Ranks, call: str, before: int, said: str) -> None:
+    _check(four, call, before, True, said)
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "said"),
+    [
+        ("ncclGroupEnd", 1, "ncclAllGather between the 2 ranks of the machine"),
+        ("cudaMemcpyAsync", 1, "cudaMemcpyAsync on CUDA device 3"),
+        ("cudaLaunchKernel", 1, "cudaLaunchKernel on CUDA device 3"),
+        ("cudaEventRecord", 2, "cudaEventRecord on CUDA device 3"),
+        ("cudaStreamWaitEvent", 1, "cudaStreamWaitEvent on CUDA device 3"),
+        ("cuStreamWaitValue", 1, "cuStreamWaitValue64 on CUDA device 3"),
+        ("cuStreamWriteValue", 1, "cuStreamWriteValue64 on CUDA device 3"),
+    ],
+)
+def test_what_fails_in_a_later_call_is_told_to_all_ranks(four: Ranks, call: str, before: int, said: str) -> None:
+    _check(four, call, before, False, said)
+
+
+def _sum_with_a_device_that_does_not_answer(rank: int) -> tuple[float, int]:
+    """The sum in a new group, and the bytes that its rails have carried."""
+    if rank == dist.get_world_size() - 1:
+        _fail("cudaDeviceGetAttribute", 0)
+    group: Any = dist.new_group()
+    tensor = torch.ones(ELEMENTS, device="cuda")
+    dist.all_reduce(tensor, group=group)
+    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
+    return tensor[-1].item(), sum(one["bytes"] for level, one in moved.items() if level > 0)
+
+
+def test_a_device_that_does_not_answer_leaves_the_groups_calls_to_nccl(four: Ranks) -> None:
+    assert four.run(_sum_with_a_device_that_does_not_answer) == [(4.0, 0)] * 4
+
+
+@pytest.mark.slow  # the same, but for what NCCL sends
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("ncclGroupEnd", "ncclSend and ncclRecv between the 4 ranks of the group"),
+        ("cudaEventRecord", "cudaEventRecord on CUDA device 3"),
+        ("cuStreamWriteValue", "cuStreamWriteValue64 on CUDA device 3"),
+    ],
+)
+def test_what_fails_with_rails_by_nccl_is_told_to_all_ranks(four_by_nccl: Ranks, call: str, said: str) -> None:
+    _check(four_by_nccl, call, 1, False, said)
