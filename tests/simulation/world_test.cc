@@ -255,6 +255,36 @@ TEST(SimulatedMembers, WhoIsKilledWhileItLeavesIsNamedWithItsMachine) {
   EXPECT_TRUE(verdict.failed);
 }
 
+// While a member is made, and while it connects and plans its first calls.
+TEST(SimulatedMembers, AnAllocationThatFailsEndsAllCallsOfAllRanks) {
+  Script script{.seed = 1,
+                .machines = {2, 1},
+                .lanes = 2,
+                .heartbeatMs = 1'000,
+                .calls = {{Pattern::AllReduce, -1, 100},
+                          {.elements = 20, .form = testing::Form::Sparse},
+                          {.pattern = Pattern::AllToAll, .elements = 50}},
+                .faults = {}};
+  int failed = 0;
+  for (const std::int64_t at : {500, 2'000}) {
+    for (std::int64_t allocation = 1; allocation < 90; allocation += 3) {
+      script.faults = {{.kind = Fault::Kind::Starve, .who = 1, .atMicros = at, .amount = allocation}};
+      const Verdict verdict = play(script);
+      EXPECT_TRUE(verdict) << script.text() << ": " << verdict.broken;
+      failed += verdict.failed ? 1 : 0;
+    }
+  }
+  EXPECT_GT(failed, 30) << "of 60";
+}
+
+// It finds its timer due before the answer of its peer, which is there.
+TEST(SimulatedMembers, WhoWasStoppedTwiceItselfDoesNotTakeAPeerForStopped) {
+  const Verdict verdict = playText(
+      "seed=6774 machines=3 staging=512 slice=32 eager=1 credit=1 copied=512 heartbeat=1600 calls=all-reduce:1 "
+      "faults=slow:0:0:2423:26,pause:0:0:1845:4526,pause:0:0:6861:1489075,pause:0:0:1499953:1692943");
+  EXPECT_TRUE(verdict) << verdict.broken;
+}
+
 TEST(SimulatedMembers, StrangersAreKeptOutAndChangeNothing) {
   const std::vector<ScriptedCall> calls{{Pattern::AllReduce, -1, 60'000}, {Pattern::AllToAll, -1, 6'000}};
   Script script = members(calls);
