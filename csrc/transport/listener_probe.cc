@@ -62,7 +62,7 @@ void ListenerProbe::probeAll() {
     const Listener& listener = listeners_.at(peer);
     const std::string trouble = listener.trouble;
     const bool isTaken = listener.isTaken;
-    const auto silence = std::chrono::round<std::chrono::milliseconds>(now - *listener.unansweredSince);
+    const auto silence = std::chrono::round<std::chrono::milliseconds>(now - listener.unansweredSince.value_or(now));
     forget(peer);
     if (isTaken) {
       events_.stopped(peer, silence);

@@ -11,7 +11,10 @@ namespace {
 thread_local std::uint64_t* current = nullptr;
 
 void* allocated(std::size_t bytes, std::size_t alignment) {
-  if (current != nullptr && *current > 0 && --*current == 0) throw std::bad_alloc();
+  if (current != nullptr && *current > 0) {
+    --*current;
+    if (*current == 0) throw std::bad_alloc();
+  }
   const std::size_t whole = (bytes + alignment - 1) / alignment * alignment;
   if (void* const memory = std::aligned_alloc(alignment, whole > 0 ? whole : alignment)) return memory;
   throw std::bad_alloc();
