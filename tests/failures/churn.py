@@ -27,6 +27,7 @@ def many_groups(rank: Rank) -> None:
             rank.say("full", holdings.take())
         for group in groups:
             dist.destroy_process_group(group)
+        _let_all_close(rank)
         _say_holdings(rank, ("warm", "", "empty")[number])
 
 
@@ -51,6 +52,13 @@ def _use(rank: Rank, group: Any) -> None:
     gathered = [torch.empty(1000) for _ in range(rank.size)]
     dist.all_gather(gathered, torch.full((1000,), float(rank.number)), group=group)
     assert [int(part[0]) for part in gathered] == list(range(rank.size))
+
+
+def _let_all_close(rank: Rank) -> None:
+    """Rank 0 serves the store: what others have closed there is gone once it answers a later request."""
+    dist.barrier()
+    if rank.number == 0:
+        dist.distributed_c10d._get_default_store().add("closed", 1)
 
 
 def _say_holdings(rank: Rank, word: str) -> None:
