@@ -42,6 +42,13 @@ Verdict playText(const std::string& text) {
   return none;
 }
 
+// It holds, and what was done to its ranks is told by typed errors.
+void endsWithErrors(const std::string& text) {
+  const Verdict verdict = playText(text);
+  EXPECT_TRUE(verdict) << verdict.broken;
+  EXPECT_TRUE(verdict.failed);
+}
+
 TEST(Simulation, ScriptsOfManySeedsHold) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Verdict verdict = play(testing::drawn(seed));
@@ -186,28 +193,22 @@ TEST(SimulatedMembers, AStoreThatIsLostOnceTheyHaveMetIsNotMissed) {
 
 // The lower rank has nothing but its probes of the higher one's listener to find that out by.
 TEST(SimulatedMembers, MachinesThatAreCutOffWhileTheyConnectNameOneAnother) {
-  const Verdict verdict = playText("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
+  endsWithErrors("seed=5099 machines=1,1 heartbeat=400 calls=all-reduce:1 faults=sever:0:1:1949:0");
 }
 
 // One dies while the group connects, another hears of it, fails and leaves, and a third, which was just connecting to
 // that one, must not take it for the culprit.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseItWasNotConnectedTo) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=5019 machines=2,2,1,2 interleaved=1 sites=1 staging=256 slice=8 eager=4 credit=4 copied=0 waits=0 lanes=2 "
       "heartbeat=400 calls=all-reduce:1 faults=kill:4:0:3685:11841");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 // A lane of one that failed and left has come to a rank that has yet to make its first call, and nothing else.
 TEST(SimulatedMembers, WhoLeavesBecauseOfADeathIsNotBlamedByThoseThatOnlyALaneReached) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=28 machines=1,1,1 staging=512 slice=16 eager=8 credit=8 copied=512 heartbeat=800 calls=all-reduce:1 "
       "faults=idle:0:0:0:1358448,kill:1:0:5225:0");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 // It has passed the challenge in its own eyes, while a crowd of strangers had the other side give its half-open
@@ -222,37 +223,29 @@ TEST(SimulatedMembers, WhoWasStoppedInTheChallengeBehindACrowdDoesNotTakeThePeer
 
 // It has published where it listens; its kernel goes on taking connections, and it makes none.
 TEST(SimulatedMembers, WhoIsStoppedBeforeItConnectsIsGivenUp) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=1134591477 machines=2,2,2 staging=256 slice=32 eager=4 credit=8 copied=512 heartbeat=400 "
       "calls=all-reduce:1 faults=late:0:0:0:898267,pause:5:0:11038:1000000000");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 TEST(SimulatedMembers, WhatAProcessWroteBeforeItEndedArrives) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=5001174 machines=3,2,1 staging=512 slice=16 eager=4 credit=4 copied=512 waits=1 lanes=1 heartbeat=400 "
       "calls=all-reduce:1,all-reduce:1,all-reduce:1,all-reduce:1,all-reduce:12 "
       "faults=pause:3:0:5262:851102,cut:0:2:5185:25540,pause:1:0:10836:1000000000,stranger:2:0:13964:0");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 // Its calls have ended and it has said so, but what it sent last is still in its process.
 TEST(SimulatedMembers, WhoIsStoppedWhileItLeavesIsGivenUpByThoseThatNeedIt) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=20007911 machines=1,1,1 staging=512 slice=32 eager=1 credit=1 copied=512 heartbeat=800 "
       "calls=all-reduce:18582,broadcast:2425:2,all-to-all:5556 faults=pause:2:0:17942:1000000000");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 TEST(SimulatedMembers, WhoIsKilledWhileItLeavesIsNamedWithItsMachine) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=20003499 machines=1,1 staging=512 slice=32 eager=2 credit=6 copied=512 heartbeat=200 "
       "calls=all-reduce:55878 faults=kill:1:0:33375:4433,pause:1:0:8013:13238");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 // While a member is made, and while it connects and plans its first calls.
@@ -317,11 +310,9 @@ TEST(SimulatedRounds, WhoIsLeftAfterADeathGoesOn) {
 
 // Its control connection had come and gone before it said a word; its lane ends two seconds before that is judged.
 TEST(SimulatedRounds, WhoHasFailedBeforeItWasHeardIsNotSaidToLive) {
-  const Verdict verdict = playText(
+  endsWithErrors(
       "seed=7000802 machines=1,1,1,1,1,1 staging=512 slice=32 eager=4 credit=12 copied=512 heartbeat=200 grouped=1 "
       "rounds=5 shrinks=1 calls=all-reduce:0 faults=pause:3:0:1654:800000:1,kill:4:0:2296:0:3,kill:5:0:4046:0:4");
-  EXPECT_TRUE(verdict) << verdict.broken;
-  EXPECT_TRUE(verdict.failed);
 }
 
 TEST(Simulation, AScriptIsReadAsItWasWritten) {
