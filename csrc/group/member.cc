@@ -87,15 +87,10 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
 
 void Member::open() {
   assert(loop_.isCurrent());
-  try {
-    makeParts();
-  } catch (const std::exception& exception) {
-    const Error error = diagnostics_.own(makeError(ErrorKind::System, exception.what()));
-    dropParts();
-    endpoint_->close();
-    setError(error);
-    if (settings_.failed) settings_.failed(error);
-  }
+  guarded([this] { makeParts(); });
+  if (!error_) return;
+  dropParts();
+  endpoint_->close();
 }
 
 void Member::makeParts() {
@@ -313,7 +308,10 @@ void Member::stopExchanges() {
 void Member::fail(const Error& error) {
   assert(loop_.isCurrent());
   if (error_) return;
-  setError(error);
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = Error(error);  // whole, or not at all where memory runs out
+  }
   try {
     endEverything();
   } catch (const std::exception&) {
@@ -326,10 +324,10 @@ void Member::fail(const Error& error) {
 void Member::endEverything() {
   const auto seen = settings_.tuning.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
-  tellFailure(control_->peers());
+  if (control_) tellFailure(control_->peers());
   stopExchanges();
   if (channels_) channels_->close();
-  messages_->fail(error_);
+  if (messages_) messages_->fail(error_);
   if (pipeline_) {
     if (untouched_.empty()) untouched_ = pipeline_->untouched();
     pipeline_->fail(error_);
@@ -341,11 +339,6 @@ void Member::endEverything() {
         [seen, directory = settings_.tuning.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });
   }
   if (settings_.failed) settings_.failed(error_);
-}
-
-void Member::setError(Error error) {
-  const std::lock_guard lock(mutex_);
-  error_ = std::move(error);
 }
 
 void Member::tellFailure(const std::set<int>& peers) {

@@ -96,7 +96,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool canLeave() const;
   void sayLeave(int peer);
   void leaveIfAsked();
-  void setError(Error error);
   void endEverything();  // that is under way, with the group's error; or what is left of it
   void tellFailure(const std::set<int>& peers);
   void onChannelEnded(int peer, const Error& error);
