@@ -154,10 +154,16 @@ def _reduce_until_a_death(_rank: int) -> str:
     return str(raised.value)
 
 
+def _meet(_rank: int) -> None:
+    """By a call for CPU tensors, which makes the group and nothing of NCCL's."""
+    dist.all_reduce(torch.ones(1))
+
+
 @pytest.mark.parametrize("rails", RAILS)
-def test_a_rank_that_dies_before_its_first_call_keeps_nobody_in_nccl(rails: dict[str, str]) -> None:
+def test_a_rank_that_dies_before_its_first_call_on_devices_keeps_nobody_in_nccl(rails: dict[str, str]) -> None:
     """Rank 1's machine waits for it in NCCL, or the whole group does."""
     ranks = start(LAYOUT, environment=rails)
+    ranks.run(_meet)
     waiting = ranks.start(_reduce_until_a_death, on=[0])
     _kill(ranks, 1)
     (text,) = ranks.finish(waiting)
