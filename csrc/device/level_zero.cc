@@ -92,7 +92,7 @@ std::vector<CopiedPiece> piecesIn(const Slice& slice) {
   std::vector<CopiedPiece> pieces;
   for (const Portion& portion : slice.portions) {
     if (portion.from != nullptr)
-      pieces.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin});
+      pieces.push_back({slice.image + portion.begin, portion.from, portion.end() - portion.begin, portion.tensor});
   }
   return pieces;
 }
@@ -101,7 +101,7 @@ std::vector<CopiedPiece> piecesOut(const Slice& slice) {
   std::vector<CopiedPiece> pieces;
   for (const Portion& portion : slice.portions) {
     if (portion.to != nullptr)
-      pieces.push_back({portion.to, slice.image + portion.begin, portion.end() - portion.begin});
+      pieces.push_back({portion.to, slice.image + portion.begin, portion.end() - portion.begin, portion.tensor});
   }
   return pieces;
 }

@@ -27,7 +27,7 @@ LevelZeroCopies::LevelZeroCopies(std::span<const CopiedPiece> pieces) {
 }
 
 bool LevelZeroCopies::Run::takes(const CopiedPiece& next) const {
-  if (next.bytes != first.bytes) return false;
+  if (next.tensor != first.tensor || next.bytes != first.bytes) return false;
   if (pieces > 1) return next.to == first.to + pieces * toDistance && next.from == first.from + pieces * fromDistance;
   const auto isPitch = [this](std::ptrdiff_t apart) {
     return apart >= static_cast<std::ptrdiff_t>(first.bytes) && apart <= kMostDistance;

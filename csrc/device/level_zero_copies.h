@@ -1,5 +1,6 @@
-// Pieces of a device's memory that are copied within it, in as few calls as their places allow: pieces of one length at
-// equal distances are one call. Only in builds with CUDA.
+// Pieces of a device's memory that are copied within it, in as few calls as their places allow: pieces of one tensor,
+// of one length and at equal distances, are one call. CUDA refuses a call whose distances lead from one allocation to
+// another, though nothing between the two is touched. Only in builds with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,6 +16,7 @@ struct CopiedPiece {
   std::byte* to;
   const std::byte* from;
   std::uint64_t bytes;
+  std::uint32_t tensor;  // that it is of, as Portion counts them
 };
 
 class LevelZeroCopies {

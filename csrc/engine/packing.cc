@@ -11,6 +11,7 @@ void Packing::Row::add(Portion portion) {
   const std::size_t elementBytes = bytesOf(portion.reduction.dtype);
   largestElement = std::max(largestElement, elementBytes);
   portion.begin = roundUp(bytes, elementBytes);
+  portion.tensor = static_cast<std::uint32_t>(portions.size());
   bytes = portion.end();
   portions.push_back(portion);
 }

@@ -22,7 +22,8 @@ struct Portion {
   // there is none, because it is another rank's block, or this rank refused the call.
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
-  Reduction reduction;  // of the whole call
+  Reduction reduction;       // of the whole call
+  std::uint32_t tensor = 0;  // which of the call's tensors: each is one piece of users' memory
 
   std::uint64_t end() const { return begin + elements * bytesOf(reduction.dtype); }
 };

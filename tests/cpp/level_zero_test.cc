@@ -18,6 +18,7 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/cuda_accelerator.h"
+#include "device/level_zero_copies.h"
 #include "exchange/portion.h"
 #include "plan/blocks.h"
 #include "plan/topology.h"
@@ -294,7 +295,8 @@ class Machine {
                                          .elements = tensor.elements,
                                          .from = user.data(),
                                          .to = user.data(),
-                                         .reduction = tensor.reduction});
+                                         .reduction = tensor.reduction,
+                                         .tensor = static_cast<std::uint32_t>(k)});
       begin += tensor.elements * kElementBytes;
     }
   }
@@ -540,6 +542,23 @@ TEST(LevelZero, TakesFewCallsForBlocksOfEqualMachines) {
   BlocksOfMachine stretches({machines, false, 300, 16, 48}, Pattern::AllGather, 1.0);
   stretches.gather();
   EXPECT_EQ(counted, (std::map<std::string, int>{{"Copy", 1 + 8}, {"AllGather", 1}}));
+}
+
+TEST(LevelZero, JoinsPiecesOfOneTensorAlone) {
+  constexpr std::size_t kPieces = 4;
+  constexpr std::size_t kApart = 64;
+  std::vector<std::byte> from(kPieces * kApart);
+  std::vector<std::byte> to(kPieces * kApart);
+  const auto calls = [&](bool isOneTensor) {
+    std::vector<CopiedPiece> pieces;
+    for (std::size_t k = 0; k < kPieces; ++k) {
+      const auto tensor = static_cast<std::uint32_t>(isOneTensor ? 0 : k);
+      pieces.push_back({to.data() + k * kApart, from.data() + k * kApart, kApart / 2, tensor});
+    }
+    return LevelZeroCopies(pieces).calls();
+  };
+  EXPECT_EQ(calls(true), 1);
+  EXPECT_EQ(calls(false), kPieces);
 }
 
 TEST(LevelZero, ReducesWhatNcclKnows) {

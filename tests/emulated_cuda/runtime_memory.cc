@@ -174,15 +174,15 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t
                               cudaMemcpyKind, cudaStream_t stream) {
   EMULATED_CALL("cudaMemcpy2DAsync");
   if (width > toPitch || width > fromPitch) return failed(cudaErrorInvalidPitchValue);
-  std::vector<std::pair<void*, const void*>> rows;
-  for (std::size_t row = 0; row < height && width > 0; ++row) {
-    rows.emplace_back(emulated::reach(static_cast<std::byte*>(to) + row * toPitch, width, "a copy's target"),
-                      emulated::reach(static_cast<const std::byte*>(from) + row * fromPitch, width, "a copy's source"));
-  }
-  emulated::enqueue(stream, "cudaMemcpy2DAsync", [rows = std::move(rows), width] {
-    for (const auto& [target, source] : rows) std::memset(target, kPoison, width);
+  if (width == 0 || height == 0) return cudaSuccess;
+  // All rows have to lie in one allocation.
+  auto* target = static_cast<std::byte*>(emulated::reach(to, (height - 1) * toPitch + width, "a copy's target"));
+  const auto* source =
+      static_cast<const std::byte*>(emulated::reach(from, (height - 1) * fromPitch + width, "a copy's source"));
+  emulated::enqueue(stream, "cudaMemcpy2DAsync", [=] {
+    for (std::size_t row = 0; row < height; ++row) std::memset(target + row * toPitch, kPoison, width);
     emulated::pause();
-    for (const auto& [target, source] : rows) std::memcpy(target, source, width);
+    for (std::size_t row = 0; row < height; ++row) std::memcpy(target + row * toPitch, source + row * fromPitch, width);
   });
   return cudaSuccess;
 }
