@@ -6,9 +6,17 @@
 
 namespace emulated {
 
+namespace {
+
+int waitingInDriver = 0;  // threads; under the devices' mutex
+
+}  // namespace
+
+// As on an H200: while a thread waits for memory of the device or the host, others can enqueue nothing.
 void enqueue(cudaStream_t stream, std::string what, std::function<void()> run) {
   Devices& devices = Devices::all();
-  const Devices::Lock lock = devices.lock();
+  Devices::Lock lock = devices.lock();
+  devices.await(lock, [] { return waitingInDriver == 0; });
   devices.enqueue(devices.stream(stream), {std::move(what), nullptr, std::move(run)});
 }
 
@@ -44,11 +52,16 @@ std::mutex& driverMutex() {
 }
 
 void awaitInDriver(Devices::Lock& lock, int device) {
-  if (!settings().driverLock) return Devices::all().awaitDevice(lock, device);
-  lock.unlock();
-  const std::lock_guard driver(driverMutex());
-  lock.lock();
+  std::unique_lock<std::mutex> driver;
+  if (settings().driverLock) {
+    lock.unlock();
+    driver = std::unique_lock(driverMutex());
+    lock.lock();
+  }
+  ++waitingInDriver;
   Devices::all().awaitDevice(lock, device);
+  --waitingInDriver;
+  Devices::all().notify();
 }
 
 }  // namespace emulated
