@@ -1,7 +1,8 @@
 """The hardware queues of a CUDA device, which the streams of a process share.
 
 A stream that stands at a gate of Fairring's (docs/cuda.md) holds up every other stream in its queue, including the
-program's. CUDA reads the number of queues when it is first used.
+program's. CUDA reads the number of queues when it is first used. On an H200 with 8 of them, the number that CUDA takes
+by itself, gates held up some kernels of the program and all of its copies to the host; with 32, none.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ def raise_their_number() -> None:
 
 
 def few() -> str:
-    """The number of queues, if they are too few for calls to overlap with anything; else empty."""
-    text = os.environ.get(VARIABLE, "").strip()
-    return text if text.isdigit() and int(text) < DEFAULT else ""
+    """The number of queues, if they are so few that gates hold up the program's work; else empty.
+
+    Only where FAIRRING_CUDA is on or auto: the variable is unset then if CUDA was used before it could be set.
+    """
+    text = os.environ.get(VARIABLE, "").strip() or str(DEFAULT)
+    return text if text.isdigit() and int(text) < MOST else ""
 
 
 def warn_of_few() -> None:
-    text = few()
-    if text:
+    number = few()
+    if number:
         _log.warning(
-            "%s=%s: CUDA's streams share so few hardware queues that calls with FAIRRING_CUDA=on hold up the program's "
-            "own work; unset it, or give %d or more",
+            "CUDA's streams share %s hardware queues, so that calls with FAIRRING_CUDA=on hold up the program's own "
+            "work: set %s=%d, or leave it unset and import fairring before CUDA is first used",
+            number,
             VARIABLE,
-            text,
-            DEFAULT,
+            MOST,
         )

@@ -31,7 +31,7 @@ def reason(rails: str, environment: Mapping[str, str] | None = None) -> str:
         if variables.get(name, "").strip() == value:
             return f"{name}={value}, with which {effect}"
     if few := hardware_queues.few():
-        return f"{hardware_queues.VARIABLE}={few}, with which nothing would overlap"
+        return f"CUDA's streams share {few} hardware queues there, so that gates would hold up the program's work"
     if (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES) / "control").exists():
         return "its GPUs are shared by CUDA's MPS, under which gates are not known to work"
     fabric = _fabric() if rails == "pinned" else ""

@@ -45,11 +45,17 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
     assert VARIABLE not in os.environ
 
 
-@pytest.mark.parametrize(("number", "warns"), [("1", True), ("7", True), ("8", False), ("32", False)])
+@pytest.mark.parametrize(("number", "warns"), [("1", True), ("8", True), ("31", True), ("32", False)])
 def test_too_few_are_named(
     environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: str, warns: bool
 ) -> None:
     environment.setenv(VARIABLE, number)
     with caplog.at_level(logging.WARNING):
         hardware_queues.warn_of_few()
-    assert (f"{VARIABLE}={number}" in caplog.text) is warns
+    assert (f"share {number} hardware queues" in caplog.text) is warns
+
+
+def test_cudas_own_number_is_too_few(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr("torch.cuda.is_initialized", lambda: True)
+    hardware_queues.raise_their_number()
+    assert hardware_queues.few() == "8"

@@ -11,10 +11,10 @@ from fairring import nccls
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host without network cards, kernel modules, MPS, or a choice of hardware queues."""
+    """A host without network cards, kernel modules or MPS, with the most hardware queues."""
     for name, value in (("INFINIBAND", "cards"), ("MODULES", "modules"), ("DRIVER", "driver"), ("MPS_PIPES", "mps")):
         monkeypatch.setattr(nccls, name, tmp_path / value)
-    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     return tmp_path
 
 
@@ -44,9 +44,10 @@ def test_settings_that_keep_calls_from_overlapping(variables: dict[str, str], wo
     assert nccls.reason("pinned", variables).startswith(word)
 
 
-def test_few_hardware_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    assert nccls.reason("nccl", {}).startswith("CUDA_DEVICE_MAX_CONNECTIONS=1")
+@pytest.mark.parametrize("number", ["1", "8", "31"])
+def test_few_hardware_queues(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", number)
+    assert nccls.reason("nccl", {}).startswith(f"CUDA's streams share {number} hardware queues")
 
 
 def test_a_gpu_that_processes_share(host: Path) -> None:

@@ -61,9 +61,9 @@ def test_large_calls_are_fairrings_and_small_ones_nccls() -> None:
 
 
 def _take_queues() -> None:
-    """Of eight, so that the default stream has one that a stream of Fairring's will share."""
+    """Of 32, so that the default stream has one that a stream of Fairring's will share."""
     torch.zeros(1, device="cuda")
-    for _ in range(5):
+    for _ in range(29):
         with torch.cuda.stream(torch.cuda.Stream()):
             torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
@@ -83,7 +83,7 @@ def _want_memory() -> None:
         (_nothing, {"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "rank 0 (.*streams don't stand at gates"),
         (_nothing, {"EMULATED_CUDA_OMIT": "write_value:_core:0:1"}, "rank 0 (.*the device does not tell how far it is"),
         (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of Float differ from NCCL's"),
-        (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}, "rank 0 (.*with which they share a hardware queue"),
+        (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "rank 0 (.*with which they share a hardware queue"),
     ],
     ids=["no memory", "functions", "no gates", "no words", "wrong sums", "one queue"],
 )
