@@ -24,6 +24,7 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "base/error.h"
+#include "kernels/device_reduction.h"
 
 namespace fairring {
 namespace {
@@ -34,14 +35,15 @@ constexpr int kDevice = 0;
 constexpr unsigned kLimitSeconds = 20;  // of a question
 constexpr std::uint64_t kBytes = 4 << 10;
 constexpr int kRounds = 300;
-constexpr int kProgramStreams = 32;                  // what torch's pool has of a priority
-constexpr std::chrono::milliseconds kPatience{500};  // with what does not wait for a gate
+constexpr int kGatedStreams = 4;
+constexpr int kProgramStreams = 16;
+constexpr std::chrono::milliseconds kPatience{200};  // with what does not wait for a gate
 
 double microsecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// Words and bytes that streams and the host share, and a gate's stream.
+// Words and bytes that streams and the host share, and what streams do with them.
 class Bench {
  public:
   std::atomic_ref<std::uint64_t> word(int index) const {
@@ -50,24 +52,31 @@ class Bench {
   void hold(const CudaStream& stream, int index, std::uint64_t value) const {
     words_.holdUntil(stream.get(), &reinterpret_cast<const std::uint64_t*>(pinned_.get())[8 * index], value);
   }
-  // A word that the stream writes when it comes there; false where the driver has no such call.
-  bool mark(const CudaStream& stream, int index, std::uint64_t value) const {
-    const auto write = reinterpret_cast<PFN_cuStreamWriteValue64_v11070>(driverCall("cuStreamWriteValue64", 11070));
-    if (write == nullptr) return false;
-    const auto address = reinterpret_cast<CUdeviceptr>(pinned_.get() + 64 * index);
-    return write(stream.get(), address, value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+  void mark(const CudaStream& stream, int index, std::uint64_t value) const {
+    words_.write(stream.get(), &reinterpret_cast<std::uint64_t*>(pinned_.get())[8 * index], value);
   }
+  void kernel(const CudaStream& stream) const {
+    checkCuda(cudaMemsetAsync(device_.get(), 1, kBytes, stream.get()), "cudaMemsetAsync", kDevice);
+  }
+  void within(const CudaStream& stream) const { copy(stream, device_.get() + kBytes, device_.get()); }
   void out(const CudaStream& stream) const { copy(stream, pinned_.get() + kBytes, device_.get()); }
   void in(const CudaStream& stream) const { copy(stream, device_.get(), pinned_.get() + kBytes); }
+  void outByKernel(const CudaStream& stream) const { copyByKernel(stream, pinned_.get() + kBytes, device_.get()); }
+  void inByKernel(const CudaStream& stream) const { copyByKernel(stream, device_.get(), pinned_.get() + kBytes); }
 
  private:
   static void copy(const CudaStream& stream, void* to, const void* from) {
     checkCuda(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync", kDevice);
   }
+  void copyByKernel(const CudaStream& stream, void* to, const void* from) const {
+    const Input input{from};
+    copies_.enqueue(to, {&input, 1}, kBytes / sizeof(std::uint64_t), 1, stream.get());
+  }
 
   const std::shared_ptr<std::byte> pinned_ = pinnedMemory(2 * kBytes, kDevice);
-  const std::shared_ptr<std::byte> device_ = deviceMemory(kBytes, kDevice);
+  const std::shared_ptr<std::byte> device_ = deviceMemory(2 * kBytes, kDevice);
   const StreamWords words_{kDevice};
+  const DeviceReduction copies_{DType::UInt64, Op::BitOr, kDevice};
 };
 
 bool within(std::chrono::milliseconds limit, const std::function<bool()>& isSo) {
@@ -123,68 +132,101 @@ void latencies() {
   measure("a function", tell, isTold);
   measure("4 KiB out, a function", [&] { bench.out(stream), tell(); }, isTold);
   measure("4 KiB in, 4 KiB out, a function", [&] { bench.in(stream), bench.out(stream), tell(); }, isTold);
-  if (!bench.mark(stream, 1, 1)) {
-    std::printf("  the driver has no cuStreamWriteValue64\n");
-    return;
-  }
   const auto isMarked = [&] { return bench.word(1) == turn; };
   measure("a written word", [&] { bench.mark(stream, 1, turn); }, isMarked);
   measure("4 KiB out, a written word", [&] { bench.out(stream), bench.mark(stream, 1, turn); }, isMarked);
+  measure(
+      "4 KiB in and out by kernels, a written word",
+      [&] { bench.inByKernel(stream), bench.outByKernel(stream), bench.mark(stream, 1, turn); }, isMarked);
 }
 
-// How many of a program's streams stand still behind gates that are none of theirs.
+using Work = void (Bench::*)(const CudaStream&) const;
+
+// How many of a program's streams stand still while work of ours stands at gates in other streams.
 void queues() {
   const Bench bench;
-  const auto memory = deviceMemory(kBytes, kDevice);  // while no gate is shut: to get it may wait for the device
   std::vector<CudaStream> gated;
   std::vector<CudaStream> others;
-  while (gated.size() < 4) gated.emplace_back(kDevice);
+  while (gated.size() < kGatedStreams) gated.emplace_back(kDevice);
   while (others.size() < kProgramStreams) others.emplace_back(kDevice);
-  for (const CudaStream& stream : gated) {
-    bench.out(stream);
-    bench.hold(stream, 0, 1);
-    bench.in(stream);
-  }
-  const auto stuck = [&](const char* what, const std::function<void(const CudaStream&)>& enqueue) {
-    std::vector<std::shared_ptr<std::atomic<bool>>> done;
-    for (const CudaStream& stream : others) {
-      const auto flag = done.emplace_back(std::make_shared<std::atomic<bool>>(false));
-      enqueue(stream);
-      callFrom(stream.get(), [flag] { *flag = true; }, kDevice);
-    }
-    const auto isDone = [](const auto& flag) { return flag->load(); };
-    within(kPatience, [&] { return std::ranges::all_of(done, isDone); });
-    std::printf("  %s: %td of %d streams stand still\n", what, kProgramStreams - std::ranges::count_if(done, isDone),
-                kProgramStreams);
+  const std::pair<const char*, Work> ours[] = {
+      {"nothing", nullptr},
+      {"a kernel", &Bench::kernel},
+      {"a copy within", &Bench::within},
+      {"a copy in", &Bench::in},
+      {"a copy out", &Bench::out},
+      {"a kernel that copies in", &Bench::inByKernel},
+      {"a kernel that copies out", &Bench::outByKernel},
   };
-  stuck("kernels", [&](const CudaStream& stream) {
-    checkCuda(cudaMemsetAsync(memory.get(), 1, kBytes, stream.get()), "cudaMemsetAsync", kDevice);
-  });
-  stuck("copies out", [&](const CudaStream& stream) { bench.out(stream); });
-  stuck("copies in", [&](const CudaStream& stream) { bench.in(stream); });
-  bench.word(0) = 1;
-  for (const CudaStream& stream : others) stream.synchronize();
+  const std::pair<const char*, Work> programs[] = {{"kernels", &Bench::kernel},
+                                                   {"copies within", &Bench::within},
+                                                   {"copies out", &Bench::out},
+                                                   {"copies in", &Bench::in}};
+  std::uint64_t turn = 0;
+  const auto stuck = [&](Work ourWork, Work work) {
+    ++turn;
+    for (const CudaStream& stream : gated) {
+      bench.hold(stream, 0, turn);
+      if (ourWork != nullptr) (bench.*ourWork)(stream);
+    }
+    for (int i = 0; i < kProgramStreams; ++i) {
+      const CudaStream& stream = others[static_cast<std::size_t>(i)];
+      (bench.*work)(stream);
+      bench.mark(stream, 2 + i, turn);
+    }
+    const auto late = [&] {
+      int count = 0;
+      for (int i = 0; i < kProgramStreams; ++i) count += bench.word(2 + i) < turn ? 1 : 0;
+      return count;
+    };
+    within(kPatience, [&] { return late() == 0; });
+    const int count = late();
+    bench.word(0) = turn;
+    for (const CudaStream& stream : gated) stream.synchronize();
+    for (const CudaStream& stream : others) stream.synchronize();
+    return count;
+  };
+  for (const auto& [behind, ourWork] : ours) {
+    std::printf("  %s at the gate: of %d streams stand still", behind, kProgramStreams);
+    for (const auto& [what, work] : programs) std::printf(", %s: %d", what, stuck(ourWork, work));
+    std::printf("\n");
+  }
 }
 
-// A gate that opens only when the host has been told of something behind the same stream's work, while another thread
-// is in a call that may wait for the device. Where the call keeps the host from being told, neither ever ends.
+// As the package has it, where nobody has said otherwise.
+void queuesOf32() {
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  queues();
+}
+
+// Whether the host is told of a stream's work while another thread is in a call that waits for the device, which stands
+// at a gate; and whether a third thread can enqueue anything then.
 void locks(const char* name, const std::function<void()>& call) {
   for (const bool byWord : {false, true}) {
     const Bench bench;
     const CudaStream stream(kDevice);
-    const CudaStream other(kDevice);
+    const CudaStream telling(kDevice);
+    const CudaStream third(kDevice);
     std::atomic<bool> told{false};
-    if (byWord && !bench.mark(other, 2, 1)) return;
-    bench.hold(stream, 0, 1);  // keeps the device busy, so that the call waits
-    std::thread calling(call);
+    bench.hold(stream, 0, 1);
+    bench.hold(telling, 3, 1);
+    byWord ? bench.mark(telling, 1, 1) : callFrom(telling.get(), [&told] { told = true; }, kDevice);
+    std::atomic<bool> hasReturned{false};
+    std::atomic<bool> hasEnqueued{false};
+    std::thread calling([&] { call(), hasReturned = true; });
     std::this_thread::sleep_for(kPatience);  // for the call to be inside the driver; a probe of times, not a test
-    byWord ? static_cast<void>(bench.mark(other, 1, 1)) : callFrom(other.get(), [&told] { told = true; }, kDevice);
+    const bool waits = !hasReturned;
+    bench.word(3) = 1;
     const bool seen = within(kPatience, [&] { return byWord ? bench.word(1) == 1 : told.load(); });
+    std::thread enqueuing([&] { bench.kernel(third), hasEnqueued = true; });
+    const bool enqueues = within(kPatience, [&] { return hasEnqueued.load(); });
     bench.word(0) = 1;
     calling.join();
+    enqueuing.join();
     stream.synchronize();
-    std::printf("  during %s, %s: %s\n", name, byWord ? "a written word" : "a function",
-                seen ? "comes" : "does not come before the gate opens");
+    std::printf("  during %s (%s), %s: %s; another thread's launch: %s\n", name, waits ? "waits" : "does not wait",
+                byWord ? "a written word" : "a function", seen ? "comes" : "does not come before the gate opens",
+                enqueues ? "returns" : "does not return before the gate opens");
   }
 }
 
@@ -209,26 +251,30 @@ void bandwidth() {
   const auto device = deviceMemory(2 * kLarge, kDevice);
   const CudaStream outward(kDevice);
   const CudaStream inward(kDevice);
-  const auto measure = [&](const char* what, bool out, bool in) {
+  const DeviceReduction kernel(DType::UInt64, Op::BitOr, kDevice);
+  const auto copyOf = [&](bool byKernel, std::byte* to, const std::byte* from, const CudaStream& stream) {
+    const Input input{from};
+    if (byKernel) return kernel.enqueue(to, {&input, 1}, kLarge / sizeof(std::uint64_t), 1, stream.get());
+    checkCuda(cudaMemcpyAsync(to, from, kLarge, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync", kDevice);
+  };
+  const auto measure = [&](const char* what, bool byKernel, bool out, bool in) {
     const auto begin = Clock::now();
     for (int time = 0; time < kTimes; ++time) {
-      if (out)
-        checkCuda(cudaMemcpyAsync(host.get(), device.get(), kLarge, cudaMemcpyDeviceToHost, outward.get()),
-                  "cudaMemcpyAsync", kDevice);
-      if (in)
-        checkCuda(
-            cudaMemcpyAsync(device.get() + kLarge, host.get() + kLarge, kLarge, cudaMemcpyHostToDevice, inward.get()),
-            "cudaMemcpyAsync", kDevice);
+      if (out) copyOf(byKernel, host.get(), device.get(), outward);
+      if (in) copyOf(byKernel, device.get() + kLarge, host.get() + kLarge, inward);
     }
     outward.synchronize();
     inward.synchronize();
     const double bytes = static_cast<double>(kLarge) * kTimes;
     std::printf("  %s: %.1f GB/s each way\n", what, bytes / microsecondsSince(begin) / 1e3);
   };
-  measure("warm-up", true, true);
-  measure("out", true, false);
-  measure("in", false, true);
-  measure("out and in", true, true);
+  measure("warm-up", false, true, true);
+  measure("out", false, true, false);
+  measure("in", false, false, true);
+  measure("out and in", false, true, true);
+  measure("out by kernels", true, true, false);
+  measure("in by kernels", true, false, true);
+  measure("out and in by kernels", true, true, true);
 }
 
 struct Question {
@@ -240,6 +286,7 @@ constexpr Question kQuestions[] = {
     {"attributes", attributes},
     {"latencies", latencies},
     {"queues", queues},
+    {"queues-of-32", queuesOf32},
     {"locks-of-free", locksOfFree},
     {"locks-of-pinned", locksOfPinned},
     {"locks-of-streams", locksOfStreams},
