@@ -12,6 +12,7 @@ from pathlib import Path
 import emulated_devices
 import torch
 from ranks import TIMEOUT_SECONDS, Ranks
+from versions import LETS_FORKS_USE_CUDA
 
 from fairring import hardware_queues
 
@@ -64,7 +65,7 @@ def machines(
     shared = {**nccl, **(_EMULATED if emulated_devices.ARE_HERE else {}), "FAIRRING_CUDA": "on", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(names)]
     own[-1] |= of_last or {}
-    forks = emulated_devices.ARE_HERE and "TORCH_CPP_LOG_LEVEL" not in shared
+    forks = emulated_devices.ARE_HERE and LETS_FORKS_USE_CUDA and "TORCH_CPP_LOG_LEVEL" not in shared
     ranks = Ranks(len(names), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=forks)
     ranks.run(_take_device)
     return ranks

@@ -72,11 +72,14 @@ def test_a_peer_that_dies_before_the_first_call_is_an_error() -> None:
 
 def _logged(rank: int, folder: Path) -> list[str]:
     """What rank 0 has logged of results that are garbage, before its next call and with it."""
+    store = dist.distributed_c10d._get_default_store()
     if rank == 1:
+        store.wait(["called"])
         os._exit(3)
     path = folder / "errors"
     os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), 2)
     dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    store.set("called", "yes")
     while GARBAGE not in path.read_text():
         os.sched_yield()
     torch.cuda.synchronize()

@@ -79,7 +79,10 @@ def _merge_meanwhile(rank: int) -> None:
     if rank == 0:
         sparse = [torch.sparse_coo_tensor(torch.arange(n).view(1, n) // 2, torch.ones(n)).cuda() for n in (10, 30_000)]
         spare = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(20)]
-        torch.zeros(1, dtype=torch.long, device="cuda").mul_(5).add_(1).item()  # torch's kernels for the keys
+        keys = torch.zeros(1, dtype=torch.long, device="cuda")  # torch's kernels, which are loaded when first used
+        assert keys.mul_(5).add_(keys).item() == 0
+        twos = torch.full((1,), 2.0, device="cuda")
+        assert torch.equal(twos, torch.full_like(twos, 2.0))
         torch.cuda.synchronize()
         del spare  # so that nothing is taken of CUDA while the device waits
         work = dist.all_reduce(tensor, async_op=True)

@@ -5,6 +5,8 @@ import sys
 import torch
 import torch.distributed as dist
 
+import fairring  # noqa: F401  registers the backend on torch before 2.15
+
 torch.cuda.set_device(0)
 dist.init_process_group("fairring")
 dist.all_reduce(torch.ones(1 << 20, device="cuda"))
