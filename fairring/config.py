@@ -78,7 +78,7 @@ VARIABLES = (
         "FAIRRING_CUDA",
         "off",
         "on: all-reduces and their halves go over the rails on CUDA too; auto: where that can be quicker than NCCL and "
-        "a trial passes. on:SIZE, auto:SIZE: calls of that size and above. Never tried on a GPU.",
+        "a trial passes. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU.",
     ),
     Variable(
         "FAIRRING_CUDA_RAILS",
