@@ -333,6 +333,7 @@ void Member::endEverything() {
     pipeline_->fail(error_);
   }
   if (device_) device_->openForEver();
+  if (deviceIsIdle_) std::exchange(deviceIsIdle_, nullptr)();
   if (abortDevice_) settings_.offLoop(std::exchange(abortDevice_, nullptr));
   if (seen && settings_.offLoop) {
     settings_.offLoop(
