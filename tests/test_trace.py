@@ -14,7 +14,6 @@ from fairring.trace.clock import offsets
 from fairring.trace.files import load, parse
 from fairring.trace.findings import Finding, findings
 from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError
-from fairring.trace.replay import Replay
 from fairring.trace.stuck import stuck
 from fairring.trace.top import picture
 from fairring.trace.words import explain
@@ -47,14 +46,6 @@ def test_what_would_be_without_it_is_what_is_without_it() -> None:
     found = blame(job.traces())
     without = (found.span - first(job).seconds) / found.calls
     assert without == pytest.approx(per_call(Job()), rel=0.02)
-
-
-def test_a_small_call_may_be_over_before_an_older_large_one() -> None:
-    times = [(0.0, 1.0), (1.0, 5.0), (2.0, 3.0), (5.5, 6.0)]
-    calls = [
-        {0: Call(number, "", submitted, submitted, ended, False)} for number, (submitted, ended) in enumerate(times)
-    ]
-    assert Replay(calls).seconds() == pytest.approx(5.0)
 
 
 def test_a_machine_whose_ranks_are_all_late_is_named() -> None:

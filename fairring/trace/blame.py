@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from fairring.trace.clock import offsets
 from fairring.trace.path import CallPaths, Cause, Piece
+from fairring.trace.ports import Passage, Port, busiest, covered, passages
 from fairring.trace.records import Call, RankTrace, TraceError
 from fairring.trace.replay import Replay
 
@@ -33,12 +34,13 @@ class Link:
 
 @dataclass(frozen=True)
 class OwnSums:
-    """Seconds that a rank's sums and copies would take, on the path or not, if each took as long as the fastest of its
-    kind, and as the median one. Messages and other slices hold up some of them, on any core.
+    """Seconds of a rank's sums and copies, on the path or not.
+
+    busy: in which it had any to do. least: if each took as long as the fastest of its kind.
     """
 
-    fastest: float
-    typical: float
+    busy: float
+    least: float
 
 
 @dataclass
@@ -78,6 +80,8 @@ class Blame:
     own_sums: dict[int, OwnSums] = field(default_factory=dict)
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
     by_call: list[CallBlame] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)  # for each call but the first, as Replay.seconds() has it
 
     @property
     def steps(self) -> float:
@@ -111,11 +115,12 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     if span <= 0:
         raise TraceError("all calls that all of these ranks have ended were over at once; let the job run on")
     errors = [move.error for move in moves.values()]
+    period = _period([min(call.items())[1].title for call in calls[1:]])
     found = Blame(
         ranks=there,
-        replay=Replay(calls),
+        replay=Replay(calls, period),
         calls=len(calls) - 1,
-        period=_period([min(call.items())[1].title for call in calls[1:]]),
+        period=period,
         span=span,
         clock_error=max((error for error in errors if error is not None), default=0.0) if None not in errors else None,
     )
@@ -127,6 +132,8 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     found.staging = {one.rank: _staging(one, window) for one in there}
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
     found.links = _links(there, window)
+    found.passages = passages(there, window)
+    found.busy = busiest(found.passages, _most_rates(found), numbers[1:])
     return found
 
 
@@ -197,15 +204,14 @@ def _staging(one: RankTrace, window: tuple[float, float]) -> float:
 
 
 def _own_sums(one: RankTrace, window: tuple[float, float]) -> OwnSums:
+    spans: list[tuple[float, float]] = []
     taken: dict[str, list[float]] = defaultdict(list)
     for step in one.steps:
         if step.ready is not None and window[0] <= step.ready <= window[1]:
             there = max(step.heard if step.waited else 0.0, step.offered)
+            spans += [(step.began, step.offered), (there, step.ready)]
             taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
-    return OwnSums(
-        fastest=sum(len(times) * min(times) for times in taken.values()),
-        typical=sum(len(times) * statistics.median(times) for times in taken.values()),
-    )
+    return OwnSums(busy=covered(spans), least=sum(len(times) * min(times) for times in taken.values()))
 
 
 def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
@@ -225,6 +231,17 @@ def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tupl
     for (source, target), seen in rates.items():
         links[source, target] = Link(source, target, statistics.median(seen))
     return links
+
+
+def _most_rates(found: Blame) -> dict[Port, float]:
+    """Bytes per second that each port carries at most, if its links each carry what they do at the same time."""
+    rates: dict[Port, float] = defaultdict(float)
+    for link in found.links.values():
+        source, target = found.machine_of(link.source), found.machine_of(link.target)
+        if source != target:
+            rates[Port(source, "out")] += link.bytes_per_second
+            rates[Port(target, "in")] += link.bytes_per_second
+    return rates
 
 
 def _period(titles: Sequence[str]) -> int:

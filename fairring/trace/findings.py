@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairring.trace.blame import Blame, CallBlame, Link, dearest
+from fairring.trace.ports import least_rates
 
 LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
@@ -16,10 +17,9 @@ _LOSSY = 0.01  # more than a full queue loses
 _TIMES_LOST = 3.0  # times the packets that others lose
 _QUEUED = 0.2  # a rank whose core is taken waits for this share of the processor time that it wants
 _TWICE = 2.0
+_SLOW_CORE = 3.0  # times as long as others' sums
 _MORE = 1.5  # times the share that any single rank loses, for a loss of all ranks of a machine
-# A mended link shares its rate among messages otherwise than the slow one, so its calls are foreseen less well. A core
-# that sums slowly sends and receives slowly too, and the trace does not tell how much of a wait for a message that is.
-_SURELY_OF_LINKS = (0.6, 1.5)
+_MENDED_LINK = 1.25  # times what its messages would take: it shares its rate among them otherwise than the slow one
 _PARTS = 8  # a late rank is late in more than half of these consecutive parts of the calls
 
 
@@ -27,7 +27,7 @@ _PARTS = 8  # a late rank is late in more than half of these consecutive parts o
 class Finding:
     """seconds: of the whole time, to be gained without it. who: "rank 5", "machine b" or "all ranks".
 
-    surely: the time without it lies between these multiples of the predicted one. None: nobody can tell from the trace.
+    surely: the time without it lies between these multiples of the predicted one. None: the trace does not tell.
     """
 
     kind: str  # late, processor, link, loss, sums
@@ -41,10 +41,13 @@ class Finding:
 def findings(found: Blame) -> list[Finding]:
     """The findings, worst first. Empty if no rank, machine or link costs a tenth of the time."""
     late = _dear(found, _late(found))
-    # A late rank receives the others' data all at once, so its sums queue up: that is no finding of its own.
-    sums = [one for one in _sums(found) if one.who not in {other.who for other in late}]
-    every = _dear(found, [*late, *_links(found), *sums])
-    return sorted(every, key=lambda one: one.seconds, reverse=True)
+    core = _slow_core(found)
+    sums = _dear(found, [_sums(found, *core)] if core else [])
+    # A late rank receives the others' data all at once, so its sums queue up: that is no finding of its own. Neither is
+    # a machine's link that a slow core does not keep busy.
+    sums = [one for one in sums if one.who not in {other.who for other in late}]
+    links = _dear(found, _links(found, but=found.machine_of(core[0]) if core and sums else None))
+    return sorted([*late, *links, *sums], key=lambda one: one.seconds, reverse=True)
 
 
 def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
@@ -55,20 +58,22 @@ def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
     mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
     if len(mates) > 1 and of_machine > _MORE * max(found.late.get(rank, 0.0) for rank in mates):
+        seconds, surely = _gained_by_coming(found, mates)
         yield Finding(
             "late",
             found.title(machine),
-            found.replay.gained(without=mates),
+            seconds,
             f"its ranks {', '.join(map(str, mates))} make their calls after all others",
             "look at what that machine does between calls: its processors' clock, other jobs, its disks",
+            surely,
         )
         return
     if not found.late:
         return
-    (rank, seconds), *others = dearest(found.late, 2)
-    if not _is_throughout(found, rank) or (others and seconds < _TWICE * others[0][1]):
+    (rank, waited), *others = dearest(found.late, 2)
+    if not _is_throughout(found, rank) or (others and waited < _TWICE * others[0][1]):
         return
-    seconds = found.replay.gained(without=[rank])
+    seconds, surely = _gained_by_coming(found, [rank])
     many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
     if _is_queued(found, rank):
         yield Finding(
@@ -78,6 +83,7 @@ def _late(found: Blame) -> Iterator[Finding]:
             f"{many}, and its threads stood in line for a processor for {_queued(found, rank):.0%} of the time they "
             "wanted one",
             f"find what else runs on its cores on {_host(found, rank)} (top, taskset, the number of threads)",
+            surely,
         )
         return
     yield Finding(
@@ -86,13 +92,46 @@ def _late(found: Blame) -> Iterator[Finding]:
         seconds,
         f"{many}: it computes longer, or waits for its input",
         "profile that rank's step (torch.profiler) beside another's: data loading, forward, backward",
+        surely,
     )
 
 
-def _links(found: Blame) -> Iterator[Finding]:
-    machines = list(dict.fromkeys(found.ranks[0].machines))
+def _gained_by_coming(found: Blame, ranks: Sequence[int]) -> tuple[float, tuple[float, float]]:
+    """Seconds, if these ranks came as early as the others, and Finding.surely. A trace in which calls wait for a rank
+    does not tell whether they would overlap: at least they overlap where links allow it, at most not at all.
+    """
+    most = found.replay.seconds(ranks)
+    return _gained(found, most, least=found.replay.seconds(ranks, busy=found.busy), most=most)
+
+
+def _gained_by_mending(found: Blame, machine: str, share: float) -> tuple[float, tuple[float, float]]:
+    """Seconds, if this share of the machine's time on the wire were saved, and Finding.surely.
+
+    At least, all that the calls do besides waits for those messages too. At most, none of it does, or the machine's
+    port is no faster than what the others carry among themselves, though they share it with its slow messages.
+    """
+    replay = found.replay
+    least = replay.seconds(saved=[share * took for took in replay.took])
+    alone = replay.seconds(saved=[share * _wire(found, call, machine) for call in found.by_call])
+    elsewhere = least_rates(one for one in found.passages if machine not in (one.source, one.target))
+    here = [rate for port, rate in least_rates(found.passages).items() if port.machine == machine]
+    slower = max(here) / max([*here, *elsewhere.values()])
+    among = replay.seconds(saved=[(1 - slower) * took for took in replay.took])
+    most = max(least, min(_MENDED_LINK * alone, among))
+    return _gained(found, (least + most) / 2, least, most)
+
+
+def _gained(found: Blame, likely: float, least: float, most: float) -> tuple[float, tuple[float, float]]:
+    """Seconds that are gained if the job likely takes so many, and Finding.surely."""
+    return found.replay.seconds() - likely, (least / max(likely, 1e-9), most / max(likely, 1e-9))
+
+
+def _links(found: Blame, but: str | None) -> Iterator[Finding]:
+    """but: a machine to leave out."""
     best: Finding | None = None
-    for machine in machines:
+    for machine in dict.fromkeys(found.ranks[0].machines):
+        if machine == but:
+            continue
         touching = [link for link in found.links.values() if _touches(found, link, machine)]
         others = [link for link in found.links.values() if not _touches(found, link, machine)]
         if not touching or not others:
@@ -102,38 +141,44 @@ def _links(found: Blame) -> Iterator[Finding]:
             title = found.title(machine)
             lost, usually = _lost(found, touching), _lost(found, others)
             lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
+            seconds, surely = _gained_by_mending(found, machine, 1 - rate / usual)
             again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
             finding = Finding(
                 "loss" if lossy and lost > _LOSSY else "link",
                 title,
-                found.replay.gained(saved=[(1 - rate / usual) * _wire(found, call, machine) for call in found.by_call]),
+                seconds,
                 f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
                 f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
-                _SURELY_OF_LINKS,
+                surely,
             )
             best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
     if best is not None:
         yield best
 
 
-def _sums(found: Blame) -> Iterator[Finding]:
+def _slow_core(found: Blame) -> tuple[int, float] | None:
+    """The rank whose own sums take much longer than others', and how many times as long."""
     if len(found.own_sums) < 2:
-        return
-    rank = max(found.own_sums, key=lambda one: found.own_sums[one].typical)
+        return None
+    rank = max(found.own_sums, key=lambda one: found.own_sums[one].busy)
     own = found.own_sums[rank]
     others = [sums for other, sums in found.own_sums.items() if other != rank]
-    # Slices hold each other up, so that the fastest may differ on healthy ranks, but then the typical ones do not.
+    # A rank to which all data comes at once has more to do at once, but its fastest sums are like the others'.
     times = min(
-        _times(own.fastest, [other.fastest for other in others]),
-        _times(own.typical, [other.typical for other in others]),
+        _times(own.busy, [other.busy for other in others]),
+        _times(own.least, [other.least for other in others]),
     )
-    if times <= _TWICE:
-        return
-    yield Finding(
+    return (rank, times) if times > _SLOW_CORE else None
+
+
+def _sums(found: Blame, rank: int, times: float) -> Finding:
+    """A core that sums slowly sends and receives slowly too. How much of a wait that is, a trace does not tell."""
+    saved = [(1 - 1 / times) * (call.own[rank] + _messages(call, rank)) for call in found.by_call]
+    return Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        found.replay.gained(saved=[(1 - 1 / times) * call.own.get(rank, 0.0) for call in found.by_call]),
-        f"its sums and copies take {times:.1f} times as long as others'",
+        found.replay.seconds() - found.replay.seconds(saved=saved),
+        f"its sums and copies take {times:.2g} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
         surely=None,
     )
@@ -164,6 +209,10 @@ def _wire(found: Blame, call: CallBlame, machine: str) -> float:
         for (source, target), seconds in call.wire.items()
         if machine in (found.machine_of(source), found.machine_of(target))
     )
+
+
+def _messages(call: CallBlame, rank: int) -> float:
+    return sum(seconds for ends, seconds in call.wire.items() if rank in ends)
 
 
 def _touches(found: Blame, link: Link, machine: str) -> bool:

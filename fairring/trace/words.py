@@ -79,7 +79,7 @@ def _without(one: Finding, predicted: float, each: float) -> str:
     if one.surely is None:
         return ""
     low, high = (min(multiple * predicted, each) for multiple in one.surely)
-    between = _ms(low) if low == high else f"between {_ms(low)} and {_ms(high)}"
+    between = _ms(low) if _ms(low) == _ms(high) else f"between {_ms(low)} and {_ms(high)}"
     return f"Without it: {between} instead of {_ms(each)}. "
 
 

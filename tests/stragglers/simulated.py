@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 from fairring.trace.blame import blame
 from fairring.trace.files import load
@@ -33,7 +34,7 @@ _KINDS = {
     "slow core": "sums",
     "busy core": "processor",
 }
-_WELL = 0.1  # share of the time without a trouble by which a good prediction is off
+WELL = 0.1  # share of the time without a trouble by which a good prediction is off
 _SURE = 1.5 * LEAST_SHARE  # share of the time that a trouble costs for sure to be named
 
 
@@ -79,6 +80,12 @@ class Simulated:
         low, high = self.predicted
         return max(0.0, low / self.without - 1, 1 - high / self.without)
 
+    @property
+    def wide(self) -> float:
+        """The width of what was predicted, as a share of the time without the trouble."""
+        low, high = self.predicted or (0.0, 0.0)
+        return (high - low) / self.without
+
 
 def simulated(first: int, seeds: int, kinds: Sequence[str] = (), program: Path = PROGRAM) -> Iterator[Simulated]:
     """Trainings of these or all kinds from each seed. Raises CalledProcessError."""
@@ -121,15 +128,17 @@ def main() -> None:
                 f"{one.without * 1e3:.4g}\n{explain(one.ranks)}\n",
                 file=sys.stderr,
             )
-    print("| planted | trainings | steps looked at | count | named correctly | predicted | within 10 %, most |")
-    print("|---|---|---|---|---|---|---|")
+    print("| planted | trainings | steps | count | named correctly | predicted | within 10 %, most | width, most |")
+    print("|---|---|---|---|---|---|---|---|")
     for planted, every in table.items():
         counted = [one for one in every if one.counts]
         right = [one for one in counted if one.right]
         off = [one.off for one in right if one.off is not None]
+        wide = [one.wide for one in right if one.off is not None]
         steps = round(sum(one.steps for one in every))
-        well = f"{sum(share <= _WELL for share in off)}, {max(off):.0%}" if off else "-"
-        print(f"| {planted} | {len(every)} | {steps} | {len(counted)} | {len(right)} | {len(off)} | {well} |")
+        well = f"{sum(share <= WELL for share in off)}, {max(off):.0%}" if off else "-"
+        width = f"{median(wide):.0%}, {max(wide):.0%}" if wide else "-"
+        print(f"| {planted} | {len(every)} | {steps} | {len(counted)} | {len(right)} | {len(off)} | {well} | {width} |")
 
 
 def parsed() -> argparse.Namespace:
