@@ -56,6 +56,13 @@ def test_a_rank_whose_processor_is_taken_is_told_from_one_that_computes() -> Non
     assert named(Job(slow_compute={3: 0.2}, queued={3: 0.4})) == [("processor", "rank 3")]
 
 
+def test_where_all_cores_are_crowded_the_rank_that_queues_longest_is_told() -> None:
+    crowded = [replace(one, ran=0.1, queued=0.2) for one in Job(slow_compute={3: 0.2}).traces()]
+    assert [one.kind for one in findings(blame(crowded))] == ["late"]
+    crowded[3] = replace(crowded[3], ran=0.3, queued=1.1)
+    assert [one.kind for one in findings(blame(crowded))] == ["processor"]
+
+
 def test_a_machine_with_a_slow_link_is_named() -> None:
     job = Job(slow_rate={1: 2e7})
     assert named(job) == [("link", "machine host1")]

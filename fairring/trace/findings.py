@@ -37,6 +37,13 @@ class Finding:
     advice: str
     surely: tuple[float, float] | None = (1.0, 1.0)
 
+    def without(self, span: float) -> tuple[float, float] | None:
+        """What remains of a span of so many seconds, at least and at most. None: the trace does not tell."""
+        if self.surely is None:
+            return None
+        low, high = (min(multiple * (span - self.seconds), span) for multiple in self.surely)
+        return low, high
+
 
 def findings(found: Blame) -> list[Finding]:
     """The findings, worst first. Empty if no rank, machine or link costs a tenth of the time."""
@@ -240,9 +247,10 @@ def _queued(found: Blame, rank: int) -> float:
 
 
 def _is_queued(found: Blame, rank: int) -> bool:
-    others = [one.queued_share for one in found.ranks if one.rank != rank]
-    own = _queued(found, rank)
-    return own > _QUEUED and own > _TWICE * statistics.median(others or [0.0])
+    """Where all cores are crowded, even ranks that hardly run queue for most of what they want, but not for long."""
+    seconds = {one.rank: one.queued for one in found.ranks}
+    others = [queued for other, queued in seconds.items() if other != rank]
+    return _queued(found, rank) > _QUEUED and seconds[rank] > _TWICE * statistics.median(others or [0.0])
 
 
 def _host(found: Blame, rank: int) -> str:

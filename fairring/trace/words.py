@@ -52,7 +52,7 @@ def elsewhere(groups: Mapping[str, Sequence[RankTrace]], ranks: Sequence[RankTra
 
 def _slow(found: Blame) -> Iterator[str]:
     world = len(found.ranks[0].machines)
-    steps, each = found.steps, found.span / found.steps
+    each = found.span / found.steps
     ranks = f"{len(found.ranks)} of {world} ranks" if len(found.ranks) < world else f"{world} ranks"
     of = f", {found.period} calls a step" if found.period > 1 else ""
     yield (
@@ -69,18 +69,19 @@ def _slow(found: Blame) -> Iterator[str]:
         yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
     for number, one in enumerate(named, 1):
         yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
-        yield f"   {_without(one, (found.span - one.seconds) / steps, each)}To do: {one.advice}."
+        yield f"   {_without(one, found)}To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
     yield from _staging(found)
     yield from _worst(found)
 
 
-def _without(one: Finding, predicted: float, each: float) -> str:
-    if one.surely is None:
+def _without(one: Finding, found: Blame) -> str:
+    rest = one.without(found.span)
+    if rest is None:
         return ""
-    low, high = (min(multiple * predicted, each) for multiple in one.surely)
+    low, high = (seconds / found.steps for seconds in rest)
     between = _ms(low) if _ms(low) == _ms(high) else f"between {_ms(low)} and {_ms(high)}"
-    return f"Without it: {between} instead of {_ms(each)}. "
+    return f"Without it: {between} instead of {_ms(found.span / found.steps)}. "
 
 
 def _weighted(one: RankTrace) -> Iterator[str]:

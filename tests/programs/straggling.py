@@ -6,12 +6,16 @@ seconds of a step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -24,33 +28,47 @@ BURN = "while True: pass"
 
 @dataclass
 class Run:
-    """pause: seconds that each layer's backward takes; slow: those ranks take slow_pause instead."""
+    """pause: seconds that each layer's backward takes; slow: those ranks take slow_pause instead.
+
+    crowded: ranks that take the pause in time of a core, and share that core with busy processes.
+    """
 
     steps: int = 12
     width: int = 512  # a layer has its square of parameters
     pause: float = 0.005
     slow: list[int] = field(default_factory=list)
     slow_pause: float = 0.02
-    crowded: list[int] = field(default_factory=list)  # ranks that share their core with busy processes
+    crowded: list[int] = field(default_factory=list)
     busy: int = 3
+
+
+def rest(seconds: float) -> None:
+    """What a longer computation, or a slower processor, looks like to the others."""
+    time.sleep(seconds)
+
+
+def compute(seconds: float) -> None:
+    began = time.thread_time()
+    while time.thread_time() < began + seconds:
+        pass
 
 
 class Pause(torch.autograd.Function):
     """A layer whose backward takes a while."""
 
     @staticmethod
-    def forward(ctx, values, seconds):
-        ctx.seconds = seconds
+    def forward(ctx, values, pause):
+        ctx.pause = pause
         return values.view_as(values)
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(ctx.seconds)  # what a longer computation, or a slower processor, looks like to the others
+        ctx.pause()
         return gradient, None
 
 
 class Net(nn.Module):
-    def __init__(self, width: int, pause: float) -> None:
+    def __init__(self, width: int, pause: Callable[[], None]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(LAYERS))
         self.pause = pause
@@ -61,15 +79,23 @@ class Net(nn.Module):
         return values
 
 
+def pin(cores: set[int]) -> None:
+    """Lets all threads of this process run on these cores alone."""
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 def play(run: Run, rank: int) -> None:
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
     crowd = []
     cores = os.sched_getaffinity(0)
     if rank in run.crowded:
-        os.sched_setaffinity(0, {max(cores)})
+        pin({max(cores)})
         crowd = [subprocess.Popen([sys.executable, "-I", "-S", "-c", BURN]) for _ in range(run.busy)]
-    net = Net(run.width, run.slow_pause if rank in run.slow else run.pause)
+    seconds = run.slow_pause if rank in run.slow else run.pause
+    net = Net(run.width, partial(compute if crowd else rest, seconds))
     model = DistributedDataParallel(net, process_group=group, bucket_cap_mb=run.width * run.width * 4 / 2**20)
     began = time.monotonic()
     for _ in range(run.steps):
@@ -78,7 +104,8 @@ def play(run: Run, rank: int) -> None:
     for one in crowd:
         one.kill()
         one.wait()
-    os.sched_setaffinity(0, cores)
+    if crowd:
+        pin(cores)
     print(json.dumps({"group": group.group_name, "seconds": seconds}), flush=True)
     dist.destroy_process_group(group)
 

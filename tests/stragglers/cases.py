@@ -32,10 +32,7 @@ def clusters(rounds: int) -> Iterator[Cluster]:
     world = sum(MACHINES)
     sound = [Planted("none")]
     slow = [Planted("slow backward", ("late",), f"rank {rank}", {"slow": [rank]}) for rank in range(world)]
-    crowded = [
-        Planted("busy core", ("processor",), f"rank {rank}", {"crowded": [rank], "pause": 0.001})
-        for rank in range(world)
-    ]
+    crowded = [Planted("busy core", ("processor",), f"rank {rank}", {"crowded": [rank]}) for rank in range(world)]
     machine = [
         Planted("slow machine", ("late",), f"machine {number}", {"slow": [2 * number, 2 * number + 1]})
         for number in range(len(MACHINES))

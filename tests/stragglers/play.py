@@ -16,17 +16,22 @@ from fairring.trace.findings import Finding, findings
 from fairring.trace.words import explain
 from stragglers.cases import MACHINES, Cluster, Planted
 
+_STEPS = 8  # that are looked at
 _PROGRAM = Path(__file__).parent.parent / "programs" / "straggling.py"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The findings that were named in a run. step_seconds: as the program measured them."""
+    """The findings that were named in a run. step_seconds: as the program measured them.
+
+    without: the seconds of a step without the first finding, at least and at most.
+    """
 
     planted: Planted
     named: list[Finding]
     told: str
     step_seconds: float
+    without: tuple[float, float] | None
 
     @property
     def right(self) -> bool:
@@ -50,5 +55,9 @@ def play(cluster: Cluster, machines: tuple[int, ...] = MACHINES, timeout: float 
         for planted, line in zip(cluster.runs, result.stdout[0].splitlines(), strict=True):
             report = json.loads(line)
             ranks = groups[report["group"]]
-            last = 8 * 4  # calls: eight steps of four buckets
-            yield Verdict(planted, findings(blame(ranks, last)), explain(ranks, last), report["seconds"])
+            last = _STEPS * 4  # calls: each step has four buckets
+            found = blame(ranks, last)
+            named = findings(found)
+            rest = named[0].without(found.span) if named else None
+            without = (rest[0] / _STEPS, rest[1] / _STEPS) if rest else None
+            yield Verdict(planted, named, explain(ranks, last), report["seconds"], without)

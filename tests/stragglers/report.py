@@ -1,4 +1,5 @@
 """Plants each trouble in the lab and prints a table of how often the traces named who it was, and why, as Markdown.
+Times are medians.
 
 Usage: python tests/stragglers/report.py [rounds]. What was named wrongly is printed in full, on stderr.
 """
@@ -6,8 +7,10 @@ Usage: python tests/stragglers/report.py [rounds]. What was named wrongly is pri
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -15,22 +18,30 @@ from stragglers.cases import clusters
 from stragglers.play import play
 
 
+def milliseconds(seconds: Iterable[float]) -> str:
+    return f"{median(seconds) * 1e3:.3g}"
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 1
     runs: Counter[str] = Counter()
     right: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = defaultdict(list)
+    without: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for cluster in clusters(rounds):
         for verdict in play(cluster):
             title = verdict.planted.title
             runs[title] += 1
             right[title] += verdict.right
+            seconds[title].append(verdict.step_seconds)
+            if verdict.right and verdict.without:
+                without[title].append(verdict.without)
             if not verdict.right:
                 print(f"== {title}, {verdict.planted.who}\n{verdict.told}\n", file=sys.stderr)
-    print("| planted | runs | named rightly |\n|---|---|---|")
+    print("| planted | runs | named rightly | ms a step | without it, at least | at most |\n|---|---|---|---|---|---|")
     for title, count in runs.items():
-        print(f"| {title} | {count} | {right[title]} |")
-    planted = sum(runs.values()) - runs["none"]
-    print(f"| all that were planted | {planted} | {sum(right.values()) - right['none']} |")
+        between = " | ".join(map(milliseconds, zip(*without[title], strict=True))) or "- | -"
+        print(f"| {title} | {count} | {right[title]} | {milliseconds(seconds[title])} | {between} |")
 
 
 main()

@@ -102,8 +102,8 @@ def _judged(planted: dict, groups: dict) -> Simulated:
     ranks = groups[planted["group"]]
     found = blame(ranks)
     named = findings(found)
-    rest = planted["step_seconds"] * (1 - (named[0].seconds / found.span if named else 0.0))
-    surely = named[0].surely if named else (1.0, 1.0)
+    rest = named[0].without(found.span) if named else (found.span, found.span)
+    of_span = planted["step_seconds"] / found.span
     return Simulated(
         title=planted["group"],
         planted=planted["planted"],
@@ -111,7 +111,7 @@ def _judged(planted: dict, groups: dict) -> Simulated:
         step_seconds=planted["step_seconds"],
         without=planted["without"],
         named=named,
-        predicted=None if surely is None else (surely[0] * rest, surely[1] * rest),
+        predicted=None if rest is None else (of_span * rest[0], of_span * rest[1]),
         steps=found.steps,
         ranks=ranks,
     )
