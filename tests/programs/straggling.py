@@ -1,7 +1,6 @@
 """Trains a small model by DDP in a group for each run, with the run's trouble planted; FAIRRING_TRACE gets the traces.
 
-Argument: the runs, as JSON: a list of objects with the fields of Run. Prints a line for each: its group's name, the
-seconds of a step.
+Argument: the runs, as JSON: a list of objects with the fields of Run. Prints a line for each: its group's name.
 """
 
 from __future__ import annotations
@@ -97,16 +96,14 @@ def play(run: Run, rank: int) -> None:
     seconds = run.slow_pause if rank in run.slow else run.pause
     net = Net(run.width, partial(compute if crowd else rest, seconds))
     model = DistributedDataParallel(net, process_group=group, bucket_cap_mb=run.width * run.width * 4 / 2**20)
-    began = time.monotonic()
     for _ in range(run.steps):
         model(torch.ones(2, run.width)).sum().backward()
-    seconds = (time.monotonic() - began) / run.steps
     for one in crowd:
         one.kill()
         one.wait()
     if crowd:
         pin(cores)
-    print(json.dumps({"group": group.group_name, "seconds": seconds}), flush=True)
+    print(json.dumps({"group": group.group_name}), flush=True)
     dist.destroy_process_group(group)
 
 

@@ -39,5 +39,5 @@ def clusters(rounds: int) -> Iterator[Cluster]:
     ]
     yield Cluster("", rounds * [*sound, *slow, *crowded, *machine])
     for number in range(len(MACHINES)):
-        named = Planted("slow link", ("link",), f"machine {number}", {"pause": 0.001})
+        named = Planted("slow link", ("link",), f"machine {number}")
         yield Cluster(f"{number}=100mbit", rounds * 2 * [named])

@@ -22,9 +22,10 @@ _PROGRAM = Path(__file__).parent.parent / "programs" / "straggling.py"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The findings that were named in a run. step_seconds: as the program measured them.
+    """The findings that were named in a run.
 
-    without: the seconds of a step without the first finding, at least and at most.
+    step_seconds: of the steps that are looked at. without: those of a step without the first finding, at least and at
+    most.
     """
 
     planted: Planted
@@ -60,4 +61,4 @@ def play(cluster: Cluster, machines: tuple[int, ...] = MACHINES, timeout: float 
             named = findings(found)
             rest = named[0].without(found.span) if named else None
             without = (rest[0] / _STEPS, rest[1] / _STEPS) if rest else None
-            yield Verdict(planted, named, explain(ranks, last), report["seconds"], without)
+            yield Verdict(planted, named, explain(ranks, last), found.span / _STEPS, without)
