@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fairring.trace.clock import offsets
 from fairring.trace.path import CallPaths, Cause, Piece
-from fairring.trace.ports import Passage, Port, busiest, covered, passages
+from fairring.trace.ports import Arrival, Passage, Port, arrivals, busiest, covered, passages
 from fairring.trace.records import Call, RankTrace, TraceError
 from fairring.trace.replay import Replay
 
@@ -131,8 +131,9 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     window = (_end(calls[0]), before)
     found.staging = {one.rank: _staging(one, window) for one in there}
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
-    found.links = _links(there, window)
-    found.passages = passages(there, window)
+    messages = arrivals(there)
+    found.links = _links(messages, window)
+    found.passages = passages(messages, there[0].machines, window)
     found.busy = busiest(found.passages, _most_rates(found), numbers[1:])
     return found
 
@@ -214,23 +215,16 @@ def _own_sums(one: RankTrace, window: tuple[float, float]) -> OwnSums:
     return OwnSums(busy=covered(spans), least=sum(len(times) * min(times) for times in taken.values()))
 
 
-def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
-    went = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
+def _links(every: Sequence[Arrival], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
     rates: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for one in ranks:
-        before: dict[int, float] = defaultdict(
-            float
-        )  # by peer: when its last message was here, behind which others waited
-        for message in sorted(one.receives, key=lambda message: message.arrived):
-            left = went.get((message.peer, one.rank, message.slice, message.verb))
-            if left is not None and window[0] <= message.arrived <= window[1]:
-                took = max(message.arrived - max(left, before[message.peer]), 1e-6)
-                rates[message.peer, one.rank].append(message.bytes / took)
-            before[message.peer] = message.arrived
-    links = {}
-    for (source, target), seen in rates.items():
-        links[source, target] = Link(source, target, statistics.median(seen))
-    return links
+    before: dict[tuple[int, int], float] = defaultdict(float)  # when a link's last message came: others wait behind it
+    for rank, message, went in sorted(every, key=lambda one: one.message.arrived):
+        link = message.peer, rank
+        if went is not None and window[0] <= message.arrived <= window[1]:
+            took = max(message.arrived - max(went, before[link]), 1e-6)
+            rates[link].append(message.bytes / took)
+        before[link] = message.arrived
+    return {(source, target): Link(source, target, statistics.median(seen)) for (source, target), seen in rates.items()}
 
 
 def _most_rates(found: Blame) -> dict[Port, float]:

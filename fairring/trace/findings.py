@@ -63,7 +63,7 @@ def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
 
 def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
-    mates = [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
+    mates = _mates(found, machine)
     if len(mates) > 1 and of_machine > _MORE * max(found.late.get(rank, 0.0) for rank in mates):
         seconds, surely = _gained_by_coming(found, mates)
         yield Finding(
@@ -119,7 +119,8 @@ def _gained_by_mending(found: Blame, machine: str, share: float) -> tuple[float,
     """
     replay = found.replay
     least = replay.seconds(saved=[share * took for took in replay.took])
-    alone = replay.seconds(saved=[share * _wire(found, call, machine) for call in found.by_call])
+    mates = _mates(found, machine)
+    alone = replay.seconds(saved=[share * _wire(call, mates) for call in found.by_call])
     elsewhere = least_rates(one for one in found.passages if machine not in (one.source, one.target))
     here = [rate for port, rate in least_rates(found.passages).items() if port.machine == machine]
     slower = max(here) / max([*here, *elsewhere.values()])
@@ -180,7 +181,7 @@ def _slow_core(found: Blame) -> tuple[int, float] | None:
 
 def _sums(found: Blame, rank: int, times: float) -> Finding:
     """A core that sums slowly sends and receives slowly too. How much of a wait that is, a trace does not tell."""
-    saved = [(1 - 1 / times) * (call.own[rank] + _messages(call, rank)) for call in found.by_call]
+    saved = [(1 - 1 / times) * (call.own[rank] + _wire(call, [rank])) for call in found.by_call]
     return Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
@@ -210,16 +211,13 @@ def _is_throughout(found: Blame, rank: int) -> bool:
     return most > parts / 2
 
 
-def _wire(found: Blame, call: CallBlame, machine: str) -> float:
-    return sum(
-        seconds
-        for (source, target), seconds in call.wire.items()
-        if machine in (found.machine_of(source), found.machine_of(target))
-    )
+def _wire(call: CallBlame, ranks: Sequence[int]) -> float:
+    """Seconds that the call waited for messages from and to these."""
+    return sum(seconds for ends, seconds in call.wire.items() if any(rank in ends for rank in ranks))
 
 
-def _messages(call: CallBlame, rank: int) -> float:
-    return sum(seconds for ends, seconds in call.wire.items() if rank in ends)
+def _mates(found: Blame, machine: str) -> list[int]:
+    return [rank for rank, name in enumerate(found.ranks[0].machines) if name == machine]
 
 
 def _touches(found: Blame, link: Link, machine: str) -> bool:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fairring.trace.records import RankTrace
+from fairring.trace.records import RankTrace, Receive
 
 
 class Port(NamedTuple):
@@ -34,17 +34,30 @@ class Passage(NamedTuple):
         return Port(self.source, "out"), Port(self.target, "in")
 
 
-def passages(ranks: Sequence[RankTrace], window: tuple[float, float]) -> list[Passage]:
-    """The large messages that arrived in the window."""
+class Arrival(NamedTuple):
+    """A large message that the rank received. went: when its sender sent it; None: that is not recorded."""
+
+    rank: int
+    message: Receive
+    went: float | None
+
+
+def arrivals(ranks: Sequence[RankTrace]) -> list[Arrival]:
+    """All of them, by rank."""
     went = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
-    machines = ranks[0].machines
     return [
-        Passage(machines[message.peer], machines[one.rank], message.call, message.bytes, left, message.arrived)
+        Arrival(one.rank, message, went.get((message.peer, one.rank, message.slice, message.verb)))
         for one in ranks
         for message in one.receives
-        if machines[message.peer] != machines[one.rank]
-        and window[0] <= message.arrived <= window[1]
-        and (left := went.get((message.peer, one.rank, message.slice, message.verb))) is not None
+    ]
+
+
+def passages(every: Iterable[Arrival], machines: Sequence[str], window: tuple[float, float]) -> list[Passage]:
+    """Those between machines that came in the window. machines: the name for each rank of the group."""
+    return [
+        Passage(machines[message.peer], machines[rank], message.call, message.bytes, went, message.arrived)
+        for rank, message, went in every
+        if machines[message.peer] != machines[rank] and window[0] <= message.arrived <= window[1] and went is not None
     ]
 
 
