@@ -249,28 +249,32 @@ TEST_P(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
   EXPECT_EQ(two, one);
 }
 
-// Rank 1 makes no call.
+// Rank 0's device waits in a call that rank 1 does not make.
+struct OneInACall {
+  explicit OneInACall(bool devicesHaveRails) : rig({"a", "b"}, devicesHaveRails) {
+    rig.job.joinAll();
+    rig.allReduceEverywhere(100);
+    call = rig.allReduce(0, tensor);
+  }
+
+  std::vector<float> tensor = std::vector<float>(200'000, 1.0F);
+  Rig rig;
+  std::future<std::string> call;
+};
+
 TEST_P(DeviceGroups, EndingItWaitsNoLongerThanItIsTold) {
-  std::vector<float> tensor(200'000, 1.0F);
-  Rig rig({"a", "b"}, GetParam());
-  rig.job.joinAll();
-  rig.allReduceEverywhere(100);
-  auto call = rig.allReduce(0, tensor);
-  rig.job.nodes[0]->group->endWithin(std::chrono::seconds(0));
-  rig.job.nodes[0]->group.reset();
-  EXPECT_NE(call.get().find("rank 0 ended its process 0 s ago"), std::string::npos);
+  OneInACall one(GetParam());
+  one.rig.job.nodes[0]->group->endWithin(std::chrono::seconds(0));
+  one.rig.job.nodes[0]->group.reset();
+  EXPECT_NE(one.call.get().find("rank 0 ended its process 0 s ago"), std::string::npos);
 }
 
 TEST_P(DeviceGroups, EndingItIsOverWhenTheGroupFails) {
-  std::vector<float> tensor(200'000, 1.0F);
-  Rig rig({"a", "b"}, GetParam());
-  rig.job.joinAll();
-  rig.allReduceEverywhere(100);
-  auto call = rig.allReduce(0, tensor);
-  std::thread ending([&] { rig.job.nodes[0]->group.reset(); });
-  rig.job.nodes[1]->group->abort(makeError(ErrorKind::Aborted, "rank 1 gave up"));
+  OneInACall one(GetParam());
+  std::thread ending([&] { one.rig.job.nodes[0]->group.reset(); });
+  one.rig.job.nodes[1]->group->abort(makeError(ErrorKind::Aborted, "rank 1 gave up"));
   ending.join();
-  EXPECT_NE(call.get().find("rank 1 gave up"), std::string::npos);
+  EXPECT_NE(one.call.get().find("rank 1 gave up"), std::string::npos);
 }
 
 TEST_P(DeviceGroups, APeerThatDiesWhileTheDeviceWaitsForItEndsTheCallWithAnError) {
