@@ -139,7 +139,8 @@ void Member::prepare() {
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   machine_->recordIn(recorder_);
   if (!neighbours_.rails().empty()) {
-    rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
+    const EagerLimits limits = settings_.tuning.weightedShards ? kEagerLimitsWithWeights : EagerLimits{};
+    rails_ = std::make_unique<Rails>(loop_, rank_, troubles, limits);
     rails_->recordIn(recorder_);
     rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{[this](int peer, std::uint32_t lane) {

@@ -19,6 +19,7 @@ WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes = false) {
           .planner = cluster.planner,
           .costs = cluster.costs,
           .grouping = cluster.grouping,
+          .limits = cluster.weightedShards ? kEagerLimitsWithWeights : EagerLimits{},
           .moved = cluster.weightedShards || tellsSizes ? Moved::Express : Moved::Nothing,
           .sharedMemory = cluster.sharedMemory,
           .records = cluster.weightedShards,
