@@ -15,9 +15,13 @@ constexpr int kRoot = 0;
 
 // Ranks tell each other the sizes of an all-to-all, and their rates.
 WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes = false) {
+  Costs costs = cluster.costs;
+  // A message of one quantum is there at once and tells no rate.
+  if (cluster.weightedShards)
+    costs.network.quantumBytes = std::min(costs.network.quantumBytes, kEagerLimitsWithWeights.messageBytes / 2);
   return {.places = cluster.places,
           .planner = cluster.planner,
-          .costs = cluster.costs,
+          .costs = costs,
           .grouping = cluster.grouping,
           .limits = cluster.weightedShards ? kEagerLimitsWithWeights : EagerLimits{},
           .moved = cluster.weightedShards || tellsSizes ? Moved::Express : Moved::Nothing,
