@@ -2,7 +2,8 @@
 
 In the lab. Fairring with weighted and with equal shards and Gloo take turns, call by call, on the same tensors. Before
 each of the calls that --changes names the link of machine 1 becomes slow, or whole again. Prints seconds of each call
-by rank 0, which machines own what, and whether weighted and equal shards gave the same bits.
+by rank 0, which machines own what, and whether weighted and equal shards gave the same bits. With --mpi, MPI makes
+some calls of the same size before the first one and after each change.
 """
 
 from __future__ import annotations
@@ -57,13 +58,12 @@ def rank(arguments: argparse.Namespace) -> int:
     is_first = dist.get_rank() == 0
     if is_first:
         print("call", *CONTESTANTS, "shares", sep="\t", flush=True)
+    mpi_race = Mpi(arguments).race if arguments.mpi else lambda: None
+    mpi_race()
     for call in range(arguments.calls):
         if call in changes:
-            dist.barrier()
-            if is_first:
-                print(f"before call {call}", flush=True)
-            while not (Path(arguments.rank_of) / str(call)).exists():
-                time.sleep(0.01)
+            wait_for_change(Path(arguments.rank_of) / str(call))
+            mpi_race()
         row, bits = [], []
         for name in CONTESTANTS:
             tensor = values.clone()
@@ -84,6 +84,50 @@ def rank(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def wait_for_change(done: Path) -> None:
+    import torch.distributed as dist
+
+    dist.barrier()
+    if dist.get_rank() == 0:
+        print(f"before call {done.name}", flush=True)
+    while not done.exists():
+        time.sleep(0.01)
+
+
+class Mpi:
+    """MPI's turns, which all ranks take together."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        import torch
+        import torch.distributed as dist
+
+        from fairring.bench import mpi
+        from fairring.bench.calls import Course
+        from fairring.bench.job import Job
+        from fairring.bench.placement import Placement
+
+        place = Placement.from_environment()
+        places = [place] * place.world
+        dist.all_gather_object(places, place)
+        self._job = Job(place, places)
+        bytes_ = arguments.mebibytes << 20
+        self._course = Course("all-reduce", bytes_, torch.float32, "sum", 1, rounds=8, warm_up=1, check=True)
+        found = mpi.prepare(arguments.mpi, self._course, self._job)
+        if isinstance(found, str):
+            raise SystemExit(found)
+        self._mpi = found
+
+    def race(self) -> None:
+        from fairring.bench import mpi
+
+        score = mpi.race(self._mpi, self._course, self._job)
+        if isinstance(score, str):
+            raise SystemExit(score)
+        if self._job.is_first:
+            times = [f"{seconds:.3f}" for seconds in score.seconds]
+            print("MPI", *times, "" if score.wrong == 0 else f"{score.wrong} WRONG", sep="\t", flush=True)
+
+
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machines", type=int, default=4)
@@ -93,6 +137,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--changes", default="6,15", help="calls before which the link changes, slow first")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--slow", default="500mbit")
+    parser.add_argument("--mpi", default="", help="the path of an mpirun")
     parser.add_argument("--rank-of", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
 
