@@ -103,6 +103,22 @@ def test_a_job_is_recorded_as_a_whole_and_by_its_own_ranks(tmp_path) -> None:
         assert [sorted(one.calls) for one in load(tmp_path / directory)["0"]] == [calls, calls]
 
 
+def test_profiles_of_a_job_lie_beside_its_calls(tmp_path) -> None:
+    with Lab(program("profiled", str(tmp_path)), (1, 1), env={"FAIRRING_TRACE": str(tmp_path)}) as lab:
+        assert lab.wait(TIMEOUT_SECONDS).exit_code == 0
+    profiles = (str(tmp_path / f"profile{rank}.json.gz") for rank in range(2))
+    merged = fairring("trace", "merge", str(tmp_path), "--profiler", *profiles, "-o", str(tmp_path / "job.json"))
+    assert merged.returncode == 0, merged
+    events = json.loads((tmp_path / "job.json").read_text())["traceEvents"]
+    for rank in range(2):
+        calls = [one for one in events if one["pid"] == rank and "all_reduce" in one["name"]]
+        beside = [one for one in events if one["pid"] == 2 + rank and one["name"] == "fairring:all_reduce"]
+        assert (len(calls), len(beside)) == (3, 3)
+        for call, one in zip(calls, beside, strict=True):
+            middle = call["ts"] + call["dur"] / 2
+            assert one["ts"] < middle < one["ts"] + one["dur"], "both are the same call, on one clock"
+
+
 def test_the_exit_code_of_a_recorded_job_is_its_own(tmp_path) -> None:
     recorded = fairring("trace", "--into", str(tmp_path), "--", sys.executable, "-c", "raise SystemExit(7)")
     assert recorded.returncode == 7

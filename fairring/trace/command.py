@@ -25,6 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--into", type=Path, help="where a job's traces go (fairring-trace-<time>)")
     parser.add_argument("--group", help="by name; the one with most calls if none is given")
     parser.add_argument("--last", type=int, metavar="CALLS", help="explain so many calls; all that are kept by default")
+    parser.add_argument(
+        "--profiler",
+        nargs="+",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="traces of torch.profiler, of any ranks, to be merged too",
+    )
     parser.add_argument("-o", "--out", type=Path, help="the merged trace (trace.json; of a recorded job DIR/job.json)")
 
 
@@ -34,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None or arguments.directory is None:
         arguments.parser.error("give explain or merge with a DIR, or a command behind --")
     if arguments.what == "explain":
+        if arguments.profiler:
+            arguments.parser.error("--profiler is for merge")
         return _read(arguments.directory, arguments, out=None)
     return _read(arguments.directory, arguments, out=arguments.out or Path("trace.json"), explained=False)
 
@@ -60,6 +70,7 @@ def _record(arguments: argparse.Namespace) -> int:
 def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
     from fairring.trace.files import largest, load
     from fairring.trace.merge import merge
+    from fairring.trace.profiler import read
     from fairring.trace.records import TraceError
     from fairring.trace.words import explain_job
 
@@ -70,7 +81,8 @@ def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, expl
         if out is not None:
             ranks = largest(groups, arguments.group)
             name = ranks[0].group.replace("/", "_")
-            merged = merge(sorted(directory.glob(f"{escape(name)}-rank*.json")))
+            paths = sorted(directory.glob(f"{escape(name)}-rank*.json"))
+            merged = merge(paths, [read(path) for path in arguments.profiler])
             out.write_text(json.dumps(merged))
             print(f"{out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
     except (TraceError, OSError) as error:
