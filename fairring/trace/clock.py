@@ -43,7 +43,7 @@ def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
     first = by_rank[root]
     for rank, one in by_rank.items():
         if rank not in found:
-            found[rank] = Offset((one.unix_now - one.now) - (first.unix_now - first.now), None)
+            found[rank] = Offset(one.clock_zero - first.clock_zero, None)
     return found
 
 

@@ -26,7 +26,7 @@ def merge(paths: Sequence[Path], profiles: Sequence[ProfilerTrace] = ()) -> dict
     """
     texts = [path.read_text(errors="replace") for path in paths]
     ranks = of_newest(parse(text, str(path)) for text, path in zip(texts, paths, strict=True))
-    own_dates = {one.rank: one.unix_now - one.now for one in ranks}
+    own_dates = {one.rank: one.clock_zero for one in ranks}
     moves = offsets(ranks)
     dates = {rank: own_dates[ranks[0].rank] + move.seconds for rank, move in moves.items()}  # of each clock's zero
     parts: list[tuple[float, list[dict[str, Any]]]] = []

@@ -68,7 +68,7 @@ def beside(ranks: int, traces: Sequence[ProfilerTrace]) -> Iterable[tuple[Profil
         events = []
         for event in trace.events:
             moved = {**event, "pid": processes.setdefault((trace.rank, event["pid"]), ranks + len(processes))}
-            if "id" in event and isinstance(event["id"], int):
+            if isinstance(event.get("id"), int):
                 moved["id"] = file << _ARROW_BITS | event["id"]
             if event["ph"] == "M" and event["name"] == "process_name":
                 moved["args"] = {"name": f"rank {trace.rank}: {event['args'].get('name')}"}

@@ -151,6 +151,11 @@ class RankTrace:
         return f"machine {list(hosts).index(machine)}"
 
     @property
+    def clock_zero(self) -> float:
+        """When its machine's clock showed 0, in seconds since 1970 by its machine's date."""
+        return self.unix_now - self.now
+
+    @property
     def queued_share(self) -> float:
         """The share of the processor time its threads wanted that they spent queued."""
         return self.queued / max(self.ran + self.queued, NANO)
