@@ -3,6 +3,7 @@
 An `sh` block is run by bash, in the repository, where every program is a stand-in that writes down its arguments. So
 loops, variables and scripts are expanded as a reader's shell does it. What was written down then goes to the program's
 own parser. Commands in running text are read likewise, but for the shell. test_docs_examples.py plays `bash` blocks.
+An `sql` block is read by SQLite, with the tables of a merged trace.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ import pytest
 from test_docs import DOCUMENTS, REPOSITORY, code
 from test_docs_examples import BLOCK
 from torch.distributed.run import get_args_parser
+from trace_tables import tables
 
 from fairring import cli
 
 README_OF_BENCHMARKS = REPOSITORY / "benchmarks" / "README.md"
 SHOWN = [*DOCUMENTS, README_OF_BENCHMARKS]
-# bash is played, and text compared with what it printed; sh is understood here, and so is python without a title.
-LANGUAGES = {"python", "bash", "text", "sh"}
+# bash is played, and text compared with what it printed; sh and sql are understood here, and so is python without a
+# title.
+LANGUAGES = {"python", "bash", "text", "sh", "sql"}
 STAND_IN = """#!{python} -IS
 import json, sys
 from pathlib import Path
@@ -191,6 +194,8 @@ def test_every_block_is_played_or_understood(document: Path) -> None:
         assert language in LANGUAGES, f"```{language}"
         if language == "python":
             compile(text, title or str(document), "exec")
+        if language == "sql":
+            tables({"traceEvents": []}).execute(text)
 
 
 @pytest.mark.parametrize(

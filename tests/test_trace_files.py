@@ -7,6 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from test_docs import DOCS
+from test_docs_examples import BLOCK
+from trace_tables import tables
 from written_traces import damaged, trace, write, written
 
 
@@ -17,6 +20,22 @@ def test_the_traces_of_a_job_are_told_of_and_merged(tmp_path, capsys) -> None:
     assert trace("merge", str(tmp_path), "-o", str(tmp_path / "job.json")) == 0
     events = json.loads((tmp_path / "job.json").read_text())["traceEvents"]
     assert len(events) == 4 * len(written(0)["traceEvents"])
+
+
+def test_the_documents_query_counts_the_calls_that_each_rank_was_the_last_to_make(tmp_path) -> None:
+    query = next(text for language, _, text in BLOCK.findall((DOCS / "trace.md").read_text()) if language == "sql")
+    for rank in range(4):
+        one = written(rank)
+        events = one["traceEvents"]
+        for event, later in zip(events[1:4], (rank, rank, -rank), strict=True):
+            event |= {"pid": rank, "ts": event["ts"] + 1e4 * later}
+        for event in events[4:]:
+            event |= {"pid": rank, "tid": 500}
+        events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": 0, "args": {"name": "calls"}})
+        write(tmp_path, one)
+    assert trace("merge", str(tmp_path), "-o", str(tmp_path / "job.json")) == 0
+    job = tables(json.loads((tmp_path / "job.json").read_text()))
+    assert job.execute(query).fetchall() == [("rank 3", 2), ("rank 0", 1)]
 
 
 @pytest.mark.parametrize("group", ["pp[0-3]", "tp*", "a?b"])
