@@ -29,7 +29,8 @@ def main() -> int:
     changes = [int(call) for call in arguments.changes.split(",") if call]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, *sys.argv[1:], "--rank-of", folder]
-        with Lab(command, [arguments.ranks] * arguments.machines, arguments.rate) as lab:
+        machines = [arguments.ranks] * arguments.machines
+        with Lab(command, machines, arguments.rate, sites=arguments.sites, site_delay=arguments.site_delay) as lab:
             for number, call in enumerate(changes):
                 lab.wait_for_output(0, f"before call {call}\n", TIMEOUT_SECONDS)
                 lab.set_rate(CHANGED, arguments.slow if number % 2 == 0 else arguments.rate)
@@ -137,6 +138,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--changes", default="6,15", help="calls before which the link changes, slow first")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--slow", default="500mbit")
+    parser.add_argument("--sites", default="1", help="how many there are, as fairring lab has it")
+    parser.add_argument("--site-delay", default="0ms", help="from one site to another, one way")
     parser.add_argument("--mpi", default="", help="the path of an mpirun")
     parser.add_argument("--rank-of", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
