@@ -72,7 +72,8 @@ VARIABLES = (
     Variable(
         "FAIRRING_WEIGHTED_SHARDS",
         "off",
-        "on: machines with slower links own less of large all-reduces on the CPU, by measured rates.",
+        "on: machines, or of several sites the sites, with slower links own less of large all-reduces on the CPU, by "
+        "measured rates.",
     ),
     Variable(
         "FAIRRING_CUDA",

@@ -295,10 +295,10 @@ TrafficByLevel FairringBackend::traffic() const {
   return membership ? membership->traffic() : TrafficByLevel();
 }
 
-Weights FairringBackend::weights() const {
+std::vector<std::uint32_t> FairringBackend::machineParts() const {
   if (isForked()) return {};
   const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->weights() : Weights();
+  return membership ? membership->machineParts() : std::vector<std::uint32_t>();
 }
 
 std::string FairringBackend::trace(std::size_t calls) const {

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -91,10 +92,11 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 
 py::object shares(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto weights = askWithoutGil(backend, [](FairringBackend& ours) { return ours.weights(); });
-  if (!weights) return py::none();
+  const auto parts = askWithoutGil(backend, [](FairringBackend& ours) { return ours.machineParts(); });
+  if (!parts) return py::none();
+  const double whole = std::reduce(parts->begin(), parts->end(), 0.0);
   py::list machines;
-  for (const std::uint32_t weight : *weights) machines.append(static_cast<double>(weight) / kWholeWeight);
+  for (const std::uint32_t part : *parts) machines.append(part / whole);
   return machines;
 }
 

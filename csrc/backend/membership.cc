@@ -360,9 +360,9 @@ std::uint64_t Membership::callsMade() const {
   return group ? group->callsMade() : 0;
 }
 
-Weights Membership::weights() const {
+std::vector<std::uint32_t> Membership::machineParts() const {
   const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->weights() : Weights();
+  return group ? group->machineParts() : std::vector<std::uint32_t>();
 }
 
 TrafficByLevel Membership::traffic() const {

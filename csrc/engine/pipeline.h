@@ -77,7 +77,10 @@ class Pipeline {
   bool hasBegun(const Watermarks& slicesBelow) const;
   // The numbers of the calls that have written nothing into their tensors.
   std::set<std::uint64_t> untouched() const;
-  Weights weights() const { return weights_ ? weights_->weights() : Weights{}; }  // of calls that are made now
+  // What each machine owns of calls that are made now (partsOfMachines()).
+  std::vector<std::uint32_t> machineParts() const {
+    return weights_ ? weights_->machineParts() : std::vector<std::uint32_t>{};
+  }
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready, or was released
 

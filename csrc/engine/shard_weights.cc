@@ -16,23 +16,23 @@ std::vector<Operand> ShardWeights::Exchange::operands() {
 }
 
 LinkRates ShardWeights::Exchange::rates() const {
-  std::size_t machines = 0;
-  while (machines * machines < sums_.size()) ++machines;
-  LinkRates rates(machines);
-  for (std::size_t from = 0; from < machines; ++from) {
-    const auto row = sums_.begin() + static_cast<std::ptrdiff_t>(from * machines);
-    rates[from].assign(row, row + static_cast<std::ptrdiff_t>(machines));
+  std::size_t members = 0;
+  while (members * members < sums_.size()) ++members;
+  LinkRates rates(members);
+  for (std::size_t from = 0; from < members; ++from) {
+    const auto row = sums_.begin() + static_cast<std::ptrdiff_t>(from * members);
+    rates[from].assign(row, row + static_cast<std::ptrdiff_t>(members));
   }
   return rates;
 }
 
 bool ShardWeights::applyTo(const Topology& topology) {
-  return topology.sites() == 1 && topology.machines() >= kFewestWeighted && topology.machines() <= kMostMachines &&
-         !topology.onlyInGroups();
+  const int members = weightedMembers(topology);
+  return members >= kFewestWeighted && members <= kMostMembers && !topology.onlyInGroups();
 }
 
 ShardWeights::ShardWeights(const Topology& topology, int rank, Settings settings)
-    : topology_(topology), machine_(topology.machineOf(rank)), settings_(std::move(settings)) {}
+    : topology_(topology), member_(weightedMemberOf(topology, rank)), settings_(std::move(settings)) {}
 
 bool ShardWeights::isDue(std::uint64_t bytes) {
   bytes_ += bytes;
@@ -46,12 +46,14 @@ void ShardWeights::callEnds(std::uint64_t bytes, std::uint64_t weighting, std::i
   if (weighting != number_) speed_.take();  // until then calls had other weights, and their time says nothing of these
 }
 
-// The ranks of a machine share its link, so what they hear at the same time is added up.
+// The ranks of a member share its link, so what they hear at the same time is added up.
 std::shared_ptr<ShardWeights::Exchange> ShardWeights::begin() {
-  const auto machines = static_cast<std::size_t>(topology_.machines());
-  LinkRates own(machines, std::vector<std::uint64_t>(machines));
-  for (const auto& [peer, rate] : settings_.rates())
-    own[static_cast<std::size_t>(topology_.machineOf(peer))][static_cast<std::size_t>(machine_)] += rate;
+  const auto members = static_cast<std::size_t>(weightedMembers(topology_));
+  LinkRates own(members, std::vector<std::uint64_t>(members));
+  for (const auto& [peer, rate] : settings_.rates()) {
+    const int from = weightedMemberOf(topology_, peer);
+    if (from != member_) own[static_cast<std::size_t>(from)][static_cast<std::size_t>(member_)] += rate;
+  }
   ++begun_;
   return exchanges_.emplace_back(std::make_shared<Exchange>(own, speed_.take()));
 }

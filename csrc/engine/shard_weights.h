@@ -21,7 +21,7 @@ namespace fairring {
 
 class ShardWeights {
  public:
-  static constexpr int kMostMachines = 64;  // whose rates fit a small call
+  static constexpr int kMostMembers = 64;  // whose rates fit a small call
   static constexpr std::uint64_t kBytesBetween = 24 << 20;
   static constexpr std::uint64_t kLeastTimedBytes = 4 << 20;  // of a call whose speed says something of the links
 
@@ -30,8 +30,8 @@ class ShardWeights {
     std::uint64_t bytesBetween = kBytesBetween;    // of large calls, from one exchange to the next
   };
 
-  // Whether links can differ so that weights help: not where each carries everything, nor beyond one site,
-  // nor where no plan has the rails of all machines.
+  // Whether links can differ so that weights help: not where each carries everything, nor where no plan has the rails
+  // of all machines.
   static bool applyTo(const Topology& topology);
 
   ShardWeights(const Topology& topology, int rank, Settings settings);
@@ -67,11 +67,12 @@ class ShardWeights {
   std::uint64_t taken() const { return begun_ - exchanges_.size(); }
 
   const Weights& weights() const { return policy_.weights(); }
+  std::vector<std::uint32_t> machineParts() const { return partsOfMachines(topology_, weights()); }
   std::uint64_t number() const { return number_; }  // of these weights, another for each; 0: equal shards
 
  private:
   const Topology& topology_;
-  const int machine_;
+  const int member_;
   const Settings settings_;
   WeightPolicy policy_;
   Throughput speed_;

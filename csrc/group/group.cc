@@ -260,10 +260,10 @@ TrafficByLevel Group::traffic() const {
   return moved;
 }
 
-Weights Group::weights() const {
-  Weights weights;
-  threads_.slices.runAndWait([&] { weights = member_->weights(); });
-  return weights;
+std::vector<std::uint32_t> Group::machineParts() const {
+  std::vector<std::uint32_t> parts;
+  threads_.slices.runAndWait([&] { parts = member_->machineParts(); });
+  return parts;
 }
 
 }  // namespace fairring

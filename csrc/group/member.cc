@@ -348,7 +348,9 @@ void Member::tellFailure(const std::set<int>& peers) {
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
 
-Weights Member::weights() const { return pipeline_ ? pipeline_->weights() : Weights(); }
+std::vector<std::uint32_t> Member::machineParts() const {
+  return pipeline_ ? pipeline_->machineParts() : std::vector<std::uint32_t>();
+}
 
 TrafficByLevel Member::traffic() const {
   TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
@@ -365,7 +367,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   facts.group = settings_.name;
   facts.rank = rank_;
   facts.stagingBytes = settings_.tuning.totalMemoryBytes;
-  facts.weights = weights();
+  facts.machineParts = machineParts();
   facts.now = recorder_.time();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {

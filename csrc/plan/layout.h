@@ -8,8 +8,7 @@
 // Few owners: at one level a rail may be cut into fewer shards than it has owners. Only as many of them then own one,
 // others on the next rail and in the next slice, so that all carry alike; the rest have an empty shard.
 //
-// Weights: at level 1 of a job of one site, each machine's owners may have more or less of their rails than an even
-// part (weights.h).
+// Weights: at one level the owners of each member may have more or less of their rails than an even part (weights.h).
 //
 // Cuts fall on multiples of 64 bytes from the slice's beginning, so no rank carries more than ceil(N/g) + 64 bytes of
 // a slice of N bytes on a machine of g ranks.

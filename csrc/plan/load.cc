@@ -75,8 +75,9 @@ std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
 
 std::vector<Load> loadsOf(const Topology& topology, const Weights& weights) {
   std::vector<Load> loads = evenLoads(topology);
+  const int level = weightedLevel(topology);
   for (int rank = 0; rank < topology.world(); ++rank)
-    loads[rank].levels[1].weight = weights[static_cast<std::size_t>(topology.machineOf(rank))];
+    loads[rank].levels[level].weight = weights[static_cast<std::size_t>(weightedMemberOf(topology, rank))];
   sortOutEqual(loads);
   return loads;
 }

@@ -62,7 +62,7 @@ Partitions::Partition Partitions::partition(int level, int group) const {
 
 // Those whose turn it is stand side by side, beginning further on by their number with each rail and each turn.
 std::vector<Range> Partitions::shardsOf(const Rail& rail, int level, std::size_t index) const {
-  if (level == 1 && !weights_.empty()) return weightedShardsOf(rail);
+  if (!weights_.empty() && level == weightedLevel(topology_)) return weightedShardsOf(rail);
   const auto owners = static_cast<int>(rail.owners.size());
   const bool few = level == few_.level && few_.shards > 0 && few_.shards < owners;
   const int shards = few ? few_.shards : owners;
@@ -84,7 +84,7 @@ std::vector<Range> Partitions::weightedShardsOf(const Rail& rail) const {
   std::uint64_t weight = 0;  // of the owners so far
   for (const int owner : rail.owners) {
     const std::uint64_t begin = result.empty() ? rail.range.begin : result.back().end;
-    weight += weights_[static_cast<std::size_t>(topology_.machineOf(owner))];
+    weight += weights_[static_cast<std::size_t>(weightedMemberOf(topology_, owner))];
     const auto before = static_cast<std::uint64_t>(Product{rail.range.size()} * weight / kWholeWeight);
     result.push_back({begin, rail.range.begin + before});
   }

@@ -9,8 +9,9 @@ namespace fairring {
 
 namespace {
 
-constexpr std::uint64_t kFull = 64;  // the relative rate of most machines
+constexpr std::uint64_t kFull = 64;  // the relative rate of most members
 constexpr std::uint64_t kTimeScale = 1 << 20;
+constexpr std::uint32_t kPartsOfAWeight = 1 << 20;  // that the machines of a site share
 
 // In hundredths. The first is of the time with the best weights and makes them worth it; the second is of the present
 // time and makes equal shards no worse. Under weights that are not the best any more the links carry unlike, and rates
@@ -25,22 +26,45 @@ constexpr int kSeenInARow = 2;
 
 }  // namespace
 
+int weightedLevel(const Topology& topology) { return topology.sites() == 1 ? 1 : Topology::kSiteLevel; }
+
+int weightedMembers(const Topology& topology) { return topology.sites() == 1 ? topology.machines() : topology.sites(); }
+
+int weightedMemberOf(const Topology& topology, int rank) {
+  const int machine = topology.machineOf(rank);
+  return topology.sites() == 1 ? machine : topology.siteOf(machine);
+}
+
+// The machines of a site own equal parts of what it owns.
+std::vector<std::uint32_t> partsOfMachines(const Topology& topology, const Weights& weights) {
+  if (weights.empty() || topology.sites() == 1) return weights;
+  std::vector<std::uint32_t> parts(static_cast<std::size_t>(topology.machines()));
+  for (int site = 0; site < topology.sites(); ++site) {
+    const std::vector<int>& machines = topology.machinesOf(site);
+    for (const int machine : machines) {
+      parts[static_cast<std::size_t>(machine)] =
+          kPartsOfAWeight * weights[static_cast<std::size_t>(site)] / static_cast<std::uint32_t>(machines.size());
+    }
+  }
+  return parts;
+}
+
 std::vector<std::uint64_t> relativeRates(const LinkRates& rates) {
-  const std::size_t machines = rates.size();
-  std::vector<std::uint64_t> slower(machines);
-  for (std::size_t machine = 0; machine < machines; ++machine) {
+  const std::size_t members = rates.size();
+  std::vector<std::uint64_t> slower(members);
+  for (std::size_t member = 0; member < members; ++member) {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    for (std::size_t other = 0; other < machines; ++other) {
-      sent += rates[machine][other];
-      received += rates[other][machine];
+    for (std::size_t other = 0; other < members; ++other) {
+      sent += rates[member][other];
+      received += rates[other][member];
     }
-    slower[machine] = std::min(sent, received);
-    if (slower[machine] == 0) return {};
+    slower[member] = std::min(sent, received);
+    if (slower[member] == 0) return {};
   }
   std::vector<std::uint64_t> sorted = slower;
   std::ranges::sort(sorted, std::greater());
-  const std::uint64_t most = sorted[(machines - 1) / 2];
+  const std::uint64_t most = sorted[(members - 1) / 2];
   for (std::uint64_t& rate : slower) {
     rate = std::max<std::uint64_t>(
         1, static_cast<std::uint64_t>(static_cast<unsigned __int128>(std::min(rate, most)) * kFull / most));
@@ -48,41 +72,41 @@ std::vector<std::uint64_t> relativeRates(const LinkRates& rates) {
   return slower;
 }
 
-// All machines that own something are through at the same time T, the others before: of the n fastest, whose rates sum
+// All members that own something are through at the same time T, the others before: of the n fastest, whose rates sum
 // to S, each owns ((M-2+n) rate / S - 1) / (M-2). n is the most of which all own something.
 Weights balanced(std::span<const std::uint64_t> relative) {
-  const std::size_t machines = relative.size();
-  if (machines < static_cast<std::size_t>(kFewestWeighted)) return {};
+  const std::size_t members = relative.size();
+  if (members < static_cast<std::size_t>(kFewestWeighted)) return {};
   std::vector<std::uint64_t> sorted(relative.begin(), relative.end());
   std::ranges::sort(sorted, std::greater());
   if (sorted.front() == sorted.back()) return {};
-  std::size_t owners = machines;
+  std::size_t owners = members;
   std::uint64_t sum = std::reduce(sorted.begin(), sorted.end());
   const auto over = [&](std::uint64_t rate) {  // what it owns, times sum * (M-2); nothing where that is not positive
-    const std::uint64_t carried = (machines - 2 + owners) * rate;
+    const std::uint64_t carried = (members - 2 + owners) * rate;
     return carried > sum ? carried - sum : 0;
   };
   while (over(sorted[owners - 1]) == 0) sum -= sorted[--owners];
 
-  Weights weights(machines);
-  for (std::size_t machine = 0; machine < machines; ++machine)
-    weights[machine] = static_cast<std::uint32_t>(kWholeWeight * over(relative[machine]) / (sum * (machines - 2)));
+  Weights weights(members);
+  for (std::size_t member = 0; member < members; ++member)
+    weights[member] = static_cast<std::uint32_t>(kWholeWeight * over(relative[member]) / (sum * (members - 2)));
   // What rounding has left, to the fastest, in turn.
   std::uint32_t left = kWholeWeight - std::reduce(weights.begin(), weights.end());
-  for (std::size_t machine = 0; left > 0; machine = (machine + 1) % machines) {
-    if (relative[machine] != sorted.front()) continue;
-    ++weights[machine];
+  for (std::size_t member = 0; left > 0; member = (member + 1) % members) {
+    if (relative[member] != sorted.front()) continue;
+    ++weights[member];
     --left;
   }
   return weights;
 }
 
 std::uint64_t timeOf(std::span<const std::uint64_t> relative, const Weights& weights) {
-  const std::uint64_t machines = relative.size();
+  const std::uint64_t members = relative.size();
   std::uint64_t longest = 0;
-  for (std::size_t machine = 0; machine < machines; ++machine) {
-    const std::uint64_t share = weights.empty() ? kTimeScale / machines : kTimeScale * weights[machine] / kWholeWeight;
-    longest = std::max(longest, (kTimeScale + (machines - 2) * share) / relative[machine]);
+  for (std::size_t member = 0; member < members; ++member) {
+    const std::uint64_t share = weights.empty() ? kTimeScale / members : kTimeScale * weights[member] / kWholeWeight;
+    longest = std::max(longest, (kTimeScale + (members - 2) * share) / relative[member]);
   }
   return longest;
 }

@@ -1,5 +1,6 @@
-// How much of each rail each machine of a site owns: more if its link is faster, so that a slow one does not
-// slow the whole all-reduce. A machine of share w carries N(1 + (M-2)w) of N bytes each way, M machines in all; what
+// How much of each rail each member of one level owns: more if its link is faster, so that a slow one does not slow the
+// whole all-reduce. Members are the machines of a job of one site, and the sites of a job of several, whose links are
+// slower than those inside them. A member of share w carries N(1 + (M-2)w) of N bytes each way, M members in all; what
 // balances that is derived in docs/algorithms.md. Whoever owns an element, its sum is the same, bit by bit. Pure
 // arithmetic in integers: the same rates give the same weights on all ranks.
 #pragma once
@@ -8,25 +9,34 @@
 #include <span>
 #include <vector>
 
+#include "plan/topology.h"
+
 namespace fairring {
 
 inline constexpr std::uint32_t kWholeWeight = 256;  // that a rail's weights sum to
-inline constexpr int kFewestWeighted = 3;           // machines; of two, each carries N whatever it owns
+inline constexpr int kFewestWeighted = 3;           // members; of two, each carries N whatever it owns
 
-using Weights = std::vector<std::uint32_t>;  // by machine; none: equal shards
+using Weights = std::vector<std::uint32_t>;  // by member; none: equal shards
 
-// Bytes/s from each machine to each other, as the receivers saw it while something came; 0: nothing came. A machine's
+int weightedLevel(const Topology& topology);
+int weightedMembers(const Topology& topology);
+int weightedMemberOf(const Topology& topology, int rank);
+
+// What each machine owns, in integers that may have any sum; none where shards are equal.
+std::vector<std::uint32_t> partsOfMachines(const Topology& topology, const Weights& weights);
+
+// Bytes/s from each member to each other, as the receivers saw it while something came; 0: nothing came. A member's
 // own are left at 0.
 using LinkRates = std::vector<std::vector<std::uint64_t>>;  // [from][to]
 
-// The rate of each machine, in 64ths of what most machines have and no more than that: the slower of what it sends and
+// The rate of each member, in 64ths of what most members have and no more than that: the slower of what it sends and
 // what it receives. Empty where nothing is known of one.
 std::vector<std::uint64_t> relativeRates(const LinkRates& rates);
 
-// The weights with which the last machine is through first. Empty if all are alike.
+// The weights with which the last member is through first. Empty if all are alike.
 Weights balanced(std::span<const std::uint64_t> relative);
 
-// How long a call takes, compared with others of the same machines.
+// How long a call takes, compared with others of the same members.
 std::uint64_t timeOf(std::span<const std::uint64_t> relative, const Weights& weights);
 
 // Chooses the weights now and then, from rates that vary. They change only where the gain is worth it and has been seen

@@ -18,11 +18,12 @@ Topology machinesOf(const std::vector<int>& ranks) {
   return Topology(places);
 }
 
-TEST(ShardWeights, AreOfThreeMachinesAndMoreOfOneSite) {
+TEST(ShardWeights, AreOfThreeMachinesOfOneSiteOrOfThreeSites) {
   EXPECT_FALSE(ShardWeights::applyTo(machinesOf({4, 4})));
   EXPECT_TRUE(ShardWeights::applyTo(machinesOf({1, 1, 1})));
   EXPECT_FALSE(ShardWeights::applyTo(machinesOf(std::vector<int>(65, 1))));
   EXPECT_FALSE(ShardWeights::applyTo(Topology({{"a", "x"}, {"b", "x"}, {"c", "y"}})));
+  EXPECT_TRUE(ShardWeights::applyTo(Topology({{"a", "x"}, {"b", "y"}, {"c", "z"}})));
 }
 
 TEST(ShardWeights, AreDueAgainAfterSoManyBytes) {
@@ -37,6 +38,12 @@ TEST(ShardWeights, AreDueAgainAfterSoManyBytes) {
 TEST(ShardWeights, AddUpWhatAMachinesRanksHear) {
   const Topology topology = machinesOf({2, 1, 1});
   ShardWeights weights(topology, 2, {.rates = [] { return RatesByPeer{{0, 10}, {1, 20}, {3, 5}}; }});
+  EXPECT_EQ(weights.begin()->rates(), (LinkRates{{0, 30, 0}, {0, 0, 0}, {0, 5, 0}}));
+}
+
+TEST(ShardWeights, AddUpWhatASitesMachinesHearFromOtherSites) {
+  const Topology topology({{"a", "x"}, {"b", "x"}, {"c", "y"}, {"d", "y"}, {"e", "z"}});
+  ShardWeights weights(topology, 3, {.rates = [] { return RatesByPeer{{0, 10}, {1, 20}, {2, 40}, {4, 5}}; }});
   EXPECT_EQ(weights.begin()->rates(), (LinkRates{{0, 30, 0}, {0, 0, 0}, {0, 5, 0}}));
 }
 

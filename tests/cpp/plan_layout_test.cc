@@ -62,14 +62,14 @@ std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t element
   return layouts;
 }
 
-// All weight is the last machine's; or each has more than the one before.
+// All weight is the last member's; or each has more than the one before.
 std::vector<Weights> weightsFor(const Topology& topology) {
-  const auto machines = static_cast<std::size_t>(topology.machines());
-  Weights last(machines, 0);
+  const auto members = static_cast<std::size_t>(weightedMembers(topology));
+  Weights last(members, 0);
   last.back() = kWholeWeight;
-  Weights rising(machines);
+  Weights rising(members);
   std::uint32_t left = kWholeWeight;
-  for (std::size_t machine = 0; machine + 1 < machines; ++machine) left -= rising[machine] = 3 * machine;
+  for (std::size_t member = 0; member + 1 < members; ++member) left -= rising[member] = 3 * member;
   rising.back() = left;
   return {last, rising};
 }
@@ -80,7 +80,7 @@ std::vector<Owning> ownersFor(const Topology& topology) {
   for (const int level : topology.levels()) {
     if (level > 0) owners.insert(owners.end(), {{{level, 1, 1}}, {{level, 2, 0}}, {{level, 3, 5}}});
   }
-  if (topology.sites() > 1 || topology.machines() < kFewestWeighted) return owners;
+  if (weightedMembers(topology) < kFewestWeighted) return owners;
   for (const Weights& weights : weightsFor(topology)) owners.push_back({.weights = weights});
   return owners;
 }
@@ -238,6 +238,20 @@ TEST(Weights, GiveEachMachineSoMuchOfEveryRail) {
     for (const Rail& rail : layout.at(1).rails) owned += rail.shards[rail.self].size();
     const std::uint64_t ofMachine = elements * weights[static_cast<std::size_t>(machine)] / kWholeWeight;
     EXPECT_EQ(owned, ofMachine / topology.ranksOf(machine).size()) << "rank " << rank;
+  }
+}
+
+TEST(Weights, GiveEachSiteSoMuchOfEveryRail) {
+  const Topology topology = onSites({{1, 1}, {2}, {2, 2}});
+  const Weights weights{32, 0, 224};
+  const std::uint64_t elements = kGrain * 64;
+  for (int rank = 0; rank < topology.world(); ++rank) {
+    const auto site = static_cast<std::size_t>(topology.siteOf(topology.machineOf(rank)));
+    std::uint64_t owned = 0;
+    const Layout layout = layoutSlice(topology, rank, elements, kBytes, {}, weights);
+    for (const Rail& rail : layout.at(Topology::kSiteLevel).rails) owned += rail.shards[rail.self].size();
+    const std::uint64_t ranks = site == 2 ? 4 : 2;
+    EXPECT_EQ(owned, elements * weights[site] / kWholeWeight / ranks) << "rank " << rank;
   }
 }
 

@@ -64,12 +64,15 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
 }
 
 TEST(Staging, BoundHoldsWhereShardsHaveWeights) {
-  const Plan plan = hierarchicalPlan({0, 1}, false);
-  for (const auto& [ranks, weights] : std::vector<std::pair<std::vector<int>, Weights>>{{{1, 1, 1}, {0, 256, 0}},
-                                                                                        {{2, 2, 2, 2}, {85, 0, 86, 85}},
-                                                                                        {{4, 3, 2}, {1, 200, 55}},
-                                                                                        {{1, 3, 2}, {128, 0, 128}}}) {
-    const Topology topology = onOneSite(ranks);
+  for (const auto& [sites, weights] :
+       std::vector<std::pair<Sites, Weights>>{{{{1, 1, 1}}, {0, 256, 0}},
+                                              {{{2, 2, 2, 2}}, {85, 0, 86, 85}},
+                                              {{{4, 3, 2}}, {1, 200, 55}},
+                                              {{{1, 3, 2}}, {128, 0, 128}},
+                                              {{{1}, {1}, {1}}, {0, 256, 0}},
+                                              {{{2, 2}, {3, 2}, {4}, {1, 1, 1}}, {85, 0, 86, 85}}}) {
+    const Topology topology = onSites(sites);
+    const Plan plan = hierarchicalPlan(topology.levels(), false);
     for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
       const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology, weights), bound);
       for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {

@@ -40,6 +40,14 @@ TEST(Weights, OfEqualLinksAreEqualShards) {
   EXPECT_TRUE(balanced(std::vector<std::uint64_t>{64, 32}).empty()) << "of two machines each carries all";
 }
 
+TEST(Weights, OfASiteAreThoseOfItsMachinesInEqualParts) {
+  EXPECT_EQ(partsOfMachines(onOneSite({2, 1, 1}), {128, 0, 128}), (std::vector<std::uint32_t>{128, 0, 128}));
+  const std::uint32_t whole = 1 << 20;
+  EXPECT_EQ(partsOfMachines(onSites({{1, 1}, {4}, {2, 1, 1, 1}}), {128, 0, 128}),
+            (std::vector<std::uint32_t>{64 * whole, 64 * whole, 0, 32 * whole, 32 * whole, 32 * whole, 32 * whole}));
+  EXPECT_TRUE(partsOfMachines(onSites({{1}, {1}, {1}}), {}).empty());
+}
+
 TEST(Weights, LetAHalvedLinkOwnNothing) {
   EXPECT_EQ(balanced(std::vector<std::uint64_t>{64, 32, 64, 64})[1], 0);
   EXPECT_NEAR(secondsOf({1, 0.5, 1, 1}, balanced(std::vector<std::uint64_t>{64, 32, 64, 64})), 2.0, 0.01);

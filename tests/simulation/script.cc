@@ -350,7 +350,7 @@ Script drawn(std::uint64_t seed, Kind kind) {
   script.machines = worlds[random() % worlds.size()];
   script.interleaved = random() % 4 == 0;
   const auto machines = script.machines.size();
-  if (machines > 2 && random() % 4 == 0) script.sites = 2;
+  if (machines > 2 && random() % 4 == 0) script.sites = machines > 3 && seed % 2 == 0 ? 3 : 2;
   if (std::mt19937_64 other(~seed); other() % 4 == 0) {
     const auto grouped = groupedLayouts();
     script.grouped = true;
