@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "plan/partition.h"
+
 namespace fairring {
 
 namespace {
@@ -28,23 +30,20 @@ constexpr int kSeenInARow = 2;
 
 int weightedLevel(const Topology& topology) { return topology.sites() == 1 ? 1 : Topology::kSiteLevel; }
 
-int weightedMembers(const Topology& topology) { return topology.sites() == 1 ? topology.machines() : topology.sites(); }
+int weightedMembers(const Topology& topology) { return groupsAt(topology, weightedLevel(topology) - 1); }
 
 int weightedMemberOf(const Topology& topology, int rank) {
-  const int machine = topology.machineOf(rank);
-  return topology.sites() == 1 ? machine : topology.siteOf(machine);
+  return groupOf(topology, weightedLevel(topology) - 1, rank);
 }
 
 // The machines of a site own equal parts of what it owns.
 std::vector<std::uint32_t> partsOfMachines(const Topology& topology, const Weights& weights) {
   if (weights.empty() || topology.sites() == 1) return weights;
   std::vector<std::uint32_t> parts(static_cast<std::size_t>(topology.machines()));
-  for (int site = 0; site < topology.sites(); ++site) {
-    const std::vector<int>& machines = topology.machinesOf(site);
-    for (const int machine : machines) {
-      parts[static_cast<std::size_t>(machine)] =
-          kPartsOfAWeight * weights[static_cast<std::size_t>(site)] / static_cast<std::uint32_t>(machines.size());
-    }
+  for (int machine = 0; machine < topology.machines(); ++machine) {
+    const int site = topology.siteOf(machine);
+    const auto machines = static_cast<std::uint32_t>(topology.machinesOf(site).size());
+    parts[static_cast<std::size_t>(machine)] = kPartsOfAWeight * weights[static_cast<std::size_t>(site)] / machines;
   }
   return parts;
 }
