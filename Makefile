@@ -159,7 +159,7 @@ wheel-packages: | system
 	@$(MAKE) $(WHEEL_BIN)/.tools $(UNPACKED)
 
 wheel: wheel-packages
-	rm -rf $(WHEEL_BUILD)/{lib,bdist,dist}* dist/fairring-*-$(subst cpython-,cp,$(INTERPRETER))-*.whl
+	rm -rf $(WHEEL_BUILD)/{lib,bdist,dist}* dist/torch_fairring-*-$(subst cpython-,cp,$(INTERPRETER))-*.whl
 	TORCH_DIRECTORIES="$(UNPACKED)" $(WHEEL_BIN)/python setup.py --quiet sdist bdist_wheel --dist-dir $(WHEEL_BUILD)/dist
 	PATH="$(abspath $(WHEEL_BIN)):$$PATH" auditwheel repair --strip --exclude 'libtorch*' --exclude 'libc10*' --wheel-dir dist $(WHEEL_BUILD)/dist/*.whl
 	@ls -l dist

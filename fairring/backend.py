@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from fairring import _core, facts, hardware_queues, nccls
 from fairring.config import Config, ConfigError
+from fairring.extra import DISTRIBUTION
 from fairring.trace.live import serve
 from fairring.trace.worker import register as register_worker
 
@@ -65,7 +66,7 @@ def create(options: Any, pg_options: object) -> Any:
     membership.hostname = socket.gethostname()
     membership.addresses = addresses
     membership.site_addresses = site_addresses
-    membership.settings = config.agreement(importlib.metadata.version("fairring"))
+    membership.settings = config.agreement(importlib.metadata.version(DISTRIBUTION))
     if config.secret_file:
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
     if config.tls:

@@ -1,4 +1,4 @@
-"""The packages of the extra `tools`, which the commands need and the process group does not."""
+"""The packages of the extras, which the commands need and the process group does not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+# The package's name to pip: PyPI has another project under the name fairring.
+DISTRIBUTION = "torch-fairring"
 PACKAGES = ("pyroute2", "rich")
 
 
@@ -22,5 +24,5 @@ def require(what: str, packages: Sequence[str] = PACKAGES, extra: str = "tools")
     if missing:
         raise MissingPackageError(
             f"{what} needs {' and '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
-            f" 'fairring[{extra}]'"
+            f" '{DISTRIBUTION}[{extra}]'"
         )

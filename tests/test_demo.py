@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
-pytest.importorskip("matplotlib", reason="the demo draws a plot: pip install 'fairring[plot]'")
+pytest.importorskip("matplotlib", reason="the demo draws a plot: pip install 'torch-fairring[plot]'")
 import demo
 
 STEPS = 12

@@ -110,7 +110,7 @@ def pip(arguments: list[str]) -> None:
     command, *rest = arguments
     options, packages = create_command(command).parse_args(rest)
     assert all((REPOSITORY / file).exists() for file in options.requirements)
-    for extra in re.findall(r"^fairring\[(.*)\]", "\n".join(packages), re.MULTILINE):
+    for extra in re.findall(r"^torch-fairring\[(.*)\]", "\n".join(packages), re.MULTILINE):
         assert re.search(rf"^{extra} = \[", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE), extra
 
 
@@ -206,7 +206,7 @@ def test_every_block_is_played_or_understood(document: Path) -> None:
         "torchrun --nproc-per-node 2 -m fairring check --no-such",
         "python examples/launchers/train.py --no-such",
         "python examples/no-such.py",
-        "python -m pip install fairring[no-such]",
+        "python -m pip install torch-fairring[no-such]",
         "pip install -r requirements/no-such.txt",
         "make no-such",
         "mpirun -np 4 examples/launchers/mpirun.sh --no-such",

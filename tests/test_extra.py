@@ -1,13 +1,15 @@
-"""The commands without the packages that they need: `fairring[tools]`, `fairring[metrics]`."""
+"""The commands without the packages that they need: `torch-fairring[tools]`, `torch-fairring[metrics]`."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from fairring.extra import PACKAGES
+from fairring.extra import DISTRIBUTION, PACKAGES
 
 HIDDEN = (
     f"import sys; sys.modules.update(dict.fromkeys({(*PACKAGES, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"
@@ -34,17 +36,23 @@ def test_a_command_says_in_one_line_what_to_install(words: list[str], code: int)
     assert ended.returncode == code
     (line,) = (ended.stdout + ended.stderr).splitlines()
     told = f"fairring {words[0]} needs pyroute2 and rich, not installed here; run: {sys.executable} -m pip install"
-    assert line.endswith(f"{told} 'fairring[tools]'")
+    assert line.endswith(f"{told} 'torch-fairring[tools]'")
 
 
 def test_the_exporter_says_what_it_needs() -> None:
     ended = without_packages("metrics", "nowhere")
     assert ended.returncode == 1
     assert "fairring metrics needs prometheus_client, not installed here" in ended.stderr
-    assert ended.stderr.strip().endswith("'fairring[metrics]'")
+    assert ended.stderr.strip().endswith("'torch-fairring[metrics]'")
 
 
 def test_the_help_and_the_doctor_need_no_package() -> None:
     assert without_packages("--help").returncode == 0
     assert without_packages("bench", "all-reduce", "--help").returncode == 0
     assert "usage: fairring doctor" in without_packages("doctor", "--help").stdout
+
+
+def test_the_errors_give_pip_the_name_of_this_package() -> None:
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    assert f'name = "{DISTRIBUTION}"' in project
+    assert importlib.metadata.version(DISTRIBUTION)

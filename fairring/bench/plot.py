@@ -7,7 +7,7 @@
     total-memory   bandwidth by slices in flight, of --sweep total-memory
     ddp            a training step and the communication part of it
 
-Whichever the results allow. Needs matplotlib: pip install 'fairring[plot]'
+Whichever the results allow. Needs matplotlib: pip install 'torch-fairring[plot]'
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from fairring.bench import results
+from fairring.extra import MissingPackageError, require
 
 HELP = "figures of the files that the other benchmarks write"
 FORMATS = ("svg", "png", "pdf")
@@ -36,10 +37,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fairring bench plot: {error}", file=sys.stderr)
         return 1
     try:
-        from fairring.bench.figures import draw
-    except ImportError as error:
-        print(f"fairring bench plot: {error}; run: {sys.executable} -m pip install 'fairring[plot]'", file=sys.stderr)
+        require("fairring bench plot", ("matplotlib",), "plot")
+    except MissingPackageError as error:
+        print(error, file=sys.stderr)
         return 1
+    from fairring.bench.figures import draw
+
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         drawn = draw(found, arguments.out, arguments.format)

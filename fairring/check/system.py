@@ -49,8 +49,10 @@ def versions() -> dict[str, str]:
 
     import torch
 
+    from fairring.extra import DISTRIBUTION
+
     return {
-        "fairring": importlib.metadata.version("fairring"),
+        "fairring": importlib.metadata.version(DISTRIBUTION),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "linux": platform.release(),

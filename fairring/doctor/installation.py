@@ -12,6 +12,7 @@ from typing import Any
 
 from fairring._modules import minors_here
 from fairring.doctor import child
+from fairring.extra import DISTRIBUTION
 
 TORCH = """
 import json, torch
@@ -35,7 +36,7 @@ def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
 def versions() -> dict[str, Any]:
     """The versions, without importing torch. Empty texts: not known here."""
     return {
-        "fairring": _version_of("fairring"),
+        "fairring": _version_of(DISTRIBUTION),
         "built_for_torch": ", ".join(minors_here()),
         "torch": _version_of("torch"),
         "python": platform.python_version(),
