@@ -328,7 +328,7 @@ browse: docs
 # --- lint
 
 CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz tests/simulation benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
-PYTHON_DIRS = setup.py fairring examples tests benchmarks docs/site
+PYTHON_DIRS = setup.py src examples tests benchmarks docs/site
 
 build/lint/compile_commands.json: .venv/.tools
 	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \
@@ -354,5 +354,5 @@ format: .venv/.lint
 
 # Leaves the virtual environments: they take minutes and gigabytes to fetch.
 clean:
-	rm -rf build dist demo-results fairring/_core*.so
+	rm -rf build dist demo-results src/fairring/_core*.so
 	rm -f .venv*/.installed

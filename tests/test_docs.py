@@ -24,9 +24,10 @@ TROUBLESHOOTING = DOCS / "troubleshooting.md"
 DESIGN = DOCS / "design.md"
 DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 README_BYTES = 8192
-FOLDERS = ("fairring", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
-# documents leave their "csrc/" out
+FOLDERS = ("src", "csrc", "docs", "examples", "benchmarks", "tests", "requirements", "third_party", ".ci")
 LAYERS = ("base", "plan", "kernels", "transport", "exchange", "engine", "device", "group", "backend")
+# Documents leave out the folder that these stand in.
+ROOTS = {"fairring": "src", **dict.fromkeys(LAYERS, "csrc")}
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 
@@ -67,7 +68,7 @@ def slug(heading: str) -> str:
 def sources() -> str:
     """All texts that the code may show, with adjacent literals joined as the compilers join them."""
     files = [*(REPOSITORY / "csrc").rglob("*.cc"), *(REPOSITORY / "csrc").rglob("*.h")]
-    files += (REPOSITORY / "fairring").rglob("*.py")
+    files += (REPOSITORY / "src").rglob("*.py")
     return "\n".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in sorted(files))
 
 
@@ -131,8 +132,8 @@ def test_files_that_are_named_exist(document: Path) -> None:
     for words in code(document.read_text()):
         for word in words.split():
             folder, _, rest = word.rstrip(",:.").partition("/")
-            if rest and "*" not in rest and folder in FOLDERS + LAYERS:
-                root = REPOSITORY / "csrc" if folder in LAYERS else REPOSITORY
+            if rest and "*" not in rest and folder in (*FOLDERS, *ROOTS):
+                root = REPOSITORY / ROOTS.get(folder, "")
                 assert (root / folder / rest).exists(), f"{word} in {words!r}"
 
 

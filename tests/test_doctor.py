@@ -247,7 +247,7 @@ def bare(tmp_path: Path) -> str:
 
 
 def test_without_torch_it_says_what_to_install(bare: str) -> None:
-    ended = doctor(python=bare, PYTHONPATH=str(REPOSITORY))
+    ended = doctor(python=bare, PYTHONPATH=str(REPOSITORY / "src"))
     assert ended.returncode == 1, ended.stderr
     assert "FAIL  torch can't be imported: ModuleNotFoundError: No module named 'torch'" in ended.stdout
     assert "-m pip install 'torch==" in ended.stdout
@@ -265,14 +265,14 @@ def test_with_a_wrong_torch_it_names_both_versions(bare: str, tmp_path: Path) ->
     (tmp_path / "torch" / "distributed" / "__init__.py").write_text(
         "is_available = lambda: True\nis_nccl_available = lambda: False\n"
     )
-    ended = doctor(python=bare, PYTHONPATH=f"{REPOSITORY}:{tmp_path}")
+    ended = doctor(python=bare, PYTHONPATH=f"{REPOSITORY / 'src'}:{tmp_path}")
     assert ended.returncode == 1, ended.stderr
     assert "PASS  torch 2.9.1 can be imported" in ended.stdout
     assert "but torch 2.9.1 is installed" in ended.stdout
 
 
 def test_a_module_that_does_not_load_is_named_with_the_reason(tmp_path: Path) -> None:
-    copied = shutil.copytree(REPOSITORY / "fairring", tmp_path / "fairring")
+    copied = shutil.copytree(REPOSITORY / "src" / "fairring", tmp_path / "fairring")
     for module in copied.glob("_core*.so"):
         module.write_bytes(b"no module")
     ended = doctor(PYTHONPATH=str(tmp_path), cwd=tmp_path)

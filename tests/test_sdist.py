@@ -51,7 +51,7 @@ def test_it_holds_every_source_of_the_build(tmp_path: Path) -> None:
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as files:
         held = {name.partition("/")[2] for name in files.getnames()}
-    files_of = [REPOSITORY.glob("fairring/**/*.py"), REPOSITORY.glob("csrc/**/*.*"), REPOSITORY.glob("third_party/*")]
+    files_of = [REPOSITORY.glob("src/**/*.py"), REPOSITORY.glob("csrc/**/*.*"), REPOSITORY.glob("third_party/*")]
     sources = {str(file.relative_to(REPOSITORY)) for found in files_of for file in found}
     assert not {"CMakeLists.txt", "pyproject.toml", "requirements/build.txt", *sources} - held
     assert not [name for name in held if name.startswith("tests")]

@@ -76,6 +76,6 @@ def _shown(path: Path) -> str:
 
 def _help(words: list[str]) -> str:
     command = [sys.executable, "-m", "fairring", *words, "--help"]
-    environment = {**os.environ, "COLUMNS": "100"}
-    printed = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, capture_output=True, text=True)
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": str(REPOSITORY / "src")}
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return f"```{{ .text .wrapped }}\n{printed.stdout}```"

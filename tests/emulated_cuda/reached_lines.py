@@ -36,10 +36,11 @@ def main() -> int:
     build, clang = Path(sys.argv[1]).resolve(), sys.argv[2]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     root, module = build.parents[2], build / f"_core{suffix}"
-    shutil.rmtree(root / "fairring", ignore_errors=True)
-    shutil.copytree(CHECKOUT / "fairring", root / "fairring", ignore=shutil.ignore_patterns("_core_*", "__pycache__"))
+    package = root / "src" / "fairring"
+    shutil.rmtree(package, ignore_errors=True)
+    shutil.copytree(CHECKOUT / "src" / "fairring", package, ignore=shutil.ignore_patterns("_core_*", "__pycache__"))
     minor = build.parent.name.removeprefix("torch-").replace(".", "_")
-    shutil.copy(module, root / "fairring" / f"_core_{minor}{suffix}")
+    shutil.copy(module, package / f"_core_{minor}{suffix}")
 
     device, cuda = (build / "tests/cpp" / f"fairring_{layer}_tests" for layer in ("device", "cuda"))
     pytest = [
@@ -63,7 +64,7 @@ def _reached(folder: Path, clang: str, objects: list[Path], root: Path, commands
     """Of the CUDA sources, by these commands."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(root), "LLVM_PROFILE_FILE": f"{folder}/%m%c.profraw"}
+    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "LLVM_PROFILE_FILE": f"{folder}/%m%c.profraw"}
     for command in commands:
         subprocess.run(command, cwd=root, env=environment, check=True)
     merged = folder / "merged"

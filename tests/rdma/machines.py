@@ -17,7 +17,7 @@ MTU = 4200  # of the wire for RDMA: frames of 4096 bytes of payload
 KEPT_BYTES = 160  # of each frame that is captured
 GUEST = Path(__file__).parent / "guest.py"
 TESTS = GUEST.parents[1]
-SEARCHED = f"{TESTS.parent}:{TESTS}:{TESTS / 'programs'}"
+SEARCHED = f"{TESTS.parent / 'src'}:{TESTS}:{TESTS / 'programs'}"
 
 
 class GuestError(Exception):

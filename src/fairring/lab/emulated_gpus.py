@@ -13,7 +13,7 @@ from pathlib import Path
 from fairring.lab.cluster import LabError
 
 MOST = 64  # of a machine
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[3]
 PRELOADED = ("libcudart.so.13", "libcuda.so.1", "libnccl.so.2", "libemulated_kernels.so")
 OPERATORS = "libemulated_torch.so"  # torch's, which the emulated runtime loads once torch is there
 
