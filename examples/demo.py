@@ -22,10 +22,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+try:
+    import matplotlib
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Table
+except ImportError as error:
+    sys.exit(f"examples/demo.py: {error}; run: {sys.executable} -m pip install 'torch-fairring[plot]'")
 
 matplotlib.use("Agg")  # files only: there may be no display
 from matplotlib import pyplot

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fairring.extra import DISTRIBUTION, PACKAGES
+from fairring.extra import DISTRIBUTION, WITH_OBJECTS
 
 HIDDEN = (
-    f"import sys; sys.modules.update(dict.fromkeys({(*PACKAGES, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"
+    f"import sys; sys.modules.update(dict.fromkeys({(*WITH_OBJECTS, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"
 )
 COMMAND = HIDDEN + "from fairring.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -22,20 +22,20 @@ def without_packages(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "packages", "code"),
     [
-        (["check"], 1),
-        (["plan", "--machines", "2"], 1),
-        (["bench", "all-reduce", "--machines", "2"], 1),
-        (["lab", "--machines", "2", "--", "true"], 125),
+        (["check"], "numpy, pyroute2, rich", 1),
+        (["plan", "--machines", "2"], "pyroute2, rich", 1),
+        (["bench", "all-reduce", "--machines", "2"], "numpy, pyroute2, rich", 1),
+        (["lab", "--machines", "2", "--", "true"], "pyroute2, rich", 125),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )
-def test_a_command_says_in_one_line_what_to_install(words: list[str], code: int) -> None:
+def test_a_command_says_in_one_line_what_to_install(words: list[str], packages: str, code: int) -> None:
     ended = without_packages(*words)
     assert ended.returncode == code
     (line,) = (ended.stdout + ended.stderr).splitlines()
-    told = f"fairring {words[0]} needs pyroute2 and rich, not installed here; run: {sys.executable} -m pip install"
+    told = f"fairring {words[0]} needs {packages}, not installed here; run: {sys.executable} -m pip install"
     assert line.endswith(f"{told} 'torch-fairring[tools]'")
 
 

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fairring.extra import MissingPackageError, require
+from fairring.extra import PACKAGES, WITH_OBJECTS, MissingPackageError, require
 from fairring.subcommands import add_subcommands
 
 COMMANDS = {
@@ -24,7 +24,8 @@ COMMANDS = {
     "metrics": "fairring.trace.metrics",
     "bench": "fairring.bench.command",
 }
-OF_THE_EXTRA = {"check", "plan", "bench"}  # and lab, which says so itself, for programs that start labs too
+# And lab, which says so itself, for programs that start labs too.
+OF_THE_EXTRA = {"check": WITH_OBJECTS, "plan": PACKAGES, "bench": WITH_OBJECTS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words[:cut])
     if words[0] in OF_THE_EXTRA:
         try:
-            require(f"fairring {words[0]}")
+            require(f"fairring {words[0]}", OF_THE_EXTRA[words[0]])
         except MissingPackageError as error:
             print(error, file=sys.stderr)
             return 1

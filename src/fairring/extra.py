@@ -9,6 +9,8 @@ from importlib.util import find_spec
 # The package's name to pip: PyPI has another project under the name fairring.
 DISTRIBUTION = "torch-fairring"
 PACKAGES = ("pyroute2", "rich")
+# Of the commands whose ranks hand each other Python objects, by torch's collectives.
+WITH_OBJECTS = ("numpy", *PACKAGES)
 
 
 class MissingPackageError(ImportError):
@@ -23,6 +25,6 @@ def require(what: str, packages: Sequence[str] = PACKAGES, extra: str = "tools")
     missing = [name for name in packages if not find_spec(name)]
     if missing:
         raise MissingPackageError(
-            f"{what} needs {' and '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
+            f"{what} needs {', '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
             f" '{DISTRIBUTION}[{extra}]'"
         )
