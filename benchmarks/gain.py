@@ -7,19 +7,22 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent.parent / "docs"
 ROW = re.compile(r"^\| (\d+) x (\d+) \| ([\d.]+) MB/s \| ([\d.]+) MB/s \| [\d.]+ \| ([\d.]+x) \|$", re.MULTILINE)
-LEFT, PIXELS_PER_MBPS, TOP, ROW_HEIGHT, BAR_HEIGHT = 190, 3.6, 72, 58, 20
+LEFT, PIXELS_PER_MBPS, TOP, ROW_HEIGHT, BAR_HEIGHT = 158, 1.55, 88, 54, 20
 GLOO, FAIRRING = "#9aa1ab", "#2e86ab"
+LETTERS = 'font-family="sans-serif" font-size="13" fill="#222"'
 HEAD = f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 330" font-family="sans-serif" font-size="13" fill="#222">
+<svg xmlns="http://www.w3.org/2000/svg" width="560" viewBox="0 0 440 340" {LETTERS}>
   <title>Bandwidth of an all-reduce of 25 MiB on gloo and on fairring</title>
-  <rect width="760" height="330" fill="#fff"/>
-  <text x="20" y="28" font-weight="bold">All-reduce of 25 MiB over links of 1 Gbit/s, in MB/s: longer is better</text>
-  <rect x="{LEFT}" y="43" width="12" height="12" fill="{GLOO}"/><text x="{LEFT + 18}" y="54">gloo</text>
-  <rect x="{LEFT + 70}" y="43" width="12" height="12" fill="{FAIRRING}"/><text x="{LEFT + 88}" y="54">fairring</text>
+  <rect width="440" height="340" fill="#fff"/>
+  <text x="8" y="22" font-weight="bold">All-reduce of 25 MiB over links of 1 Gbit/s,</text>
+  <text x="8" y="40" font-weight="bold">in MB/s: longer is better</text>
+  <rect x="{LEFT}" y="57" width="12" height="12" fill="{GLOO}"/><text x="{LEFT + 18}" y="68">gloo</text>
+  <rect x="{LEFT + 70}" y="57" width="12" height="12" fill="{FAIRRING}"/><text x="{LEFT + 88}" y="68">fairring</text>
 """
-CONDITIONS = "Emulated machines on 2 cores, fp32, in turns, medians of 9 to 25 rounds, slowest rank."
+CONDITIONS = "Emulated machines on 2 cores, fp32, in turns,", "medians of 9 to 25 rounds of the slowest rank."
 FOOT = f"""\
-  <text x="20" y="320" fill="#555">{CONDITIONS}</text>
+  <text x="8" y="314" fill="#555">{CONDITIONS[0]}</text>
+  <text x="8" y="331" fill="#555">{CONDITIONS[1]}</text>
 </svg>
 """
 
@@ -33,7 +36,7 @@ def draw() -> str:
 
 def _row(machines: str, ranks: str, gloo: str, fairring: str, times: str, *, top: int) -> str:
     layout = f"{machines} machines of {ranks} rank{'s' if int(ranks) > 1 else ''}"
-    label = f'  <text x="{LEFT - 12}" y="{top + BAR_HEIGHT + 5}" text-anchor="end">{layout}</text>\n'
+    label = f'  <text x="{LEFT - 8}" y="{top + BAR_HEIGHT + 5}" text-anchor="end">{layout}</text>\n'
     return label + _bar(gloo, top, GLOO, gloo) + _bar(fairring, top + BAR_HEIGHT, FAIRRING, f"{fairring} ({times})")
 
 

@@ -1,8 +1,8 @@
 """Bus bandwidth by the number of machines, as the planner predicts it: `python benchmarks/scaling.py FILE.svg`
 
-Machines of 8 ranks with the built-in row of RDMA; the choice beside plain two-shot, the only plan of Fairring's
-ancestor, and beside what its README plots. Predictions are of one all-reduce; the ancestor measured 64 in flight. They
-are other machines: compare the shapes, not the heights. Needs no cluster.
+Machines of 8 ranks with the built-in row of RDMA; the choice beside plain two-shot, the only plan of the project of the
+same name that Facebook published, and beside what its README plots. Predictions are of one all-reduce; that project
+measured 64 in flight. They are other machines: compare the shapes, not the heights. Needs no cluster.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MACHINES = [2**power for power in range(3, 11)]
 TWO_SHOT = "RS0 RS1 AG1 AG0"
 # Milliseconds of 64 all-reduces of 25 MiB, read off the curve "Fairring" of the figure under "Scaling" in the README of
 # github.com/facebookresearch/fairring: 8 to 256 V100 GPUs, 8 per machine, InfiniBand.
-ANCESTOR_MS = {1: 39.5, 2: 64.3, 4: 85.0, 8: 109.1, 16: 135.3, 32: 262.1}
-ANCESTOR_BYTES = 64 * 25 << 20
+PUBLISHED_MS = {1: 39.5, 2: 64.3, 4: 85.0, 8: 109.1, 16: 135.3, 32: 262.1}
+PUBLISHED_BYTES = 64 * 25 << 20
 
 LEFT, RIGHT, TOP, BOTTOM = 70, 560, 30, 330  # of the axes, in the picture's units
 X_RANGE, Y_RANGE = (1.0, 1024.0), (0.05, 100.0)
@@ -55,9 +55,9 @@ def predicted(size: str, *, two_shot: bool) -> list[tuple[int, float]]:
 
 def curves() -> list[Curve]:
     measured = [
-        (machines, bus_bandwidth(ANCESTOR_BYTES, ms / 1e3, machines * RANKS)) for machines, ms in ANCESTOR_MS.items()
+        (machines, bus_bandwidth(PUBLISHED_BYTES, ms / 1e3, machines * RANKS)) for machines, ms in PUBLISHED_MS.items()
     ]
-    found = [Curve("the ancestor, 64 of 25 MiB, measured", 'stroke="#888" stroke-dasharray="2 3"', measured)]
+    found = [Curve("facebookresearch/fairring, measured", 'stroke="#888" stroke-dasharray="2 3"', measured)]
     for size, colour in (("400MiB", "#1f6f9f"), ("25MiB", "#b3434f")):
         spaced = size.replace("MiB", " MiB")
         found.append(Curve(f"{spaced}, the choice", f'stroke="{colour}"', predicted(size, two_shot=False)))

@@ -7,6 +7,7 @@ when its rank made it until it was over; its pale part is the time until the las
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,13 +22,20 @@ LEGEND = (
     (STRONG, "under way on all ranks"),
     (LAST, "the same, made last by this rank"),
 )
-TICKS = 5
+MOST_TICKS = 8
 
 
 def calls_of(ranks: Sequence[RankTrace], first: int | None, count: int) -> list[int]:
     ended = set.intersection(*({n for n, call in one.calls.items() if call.ended is not None} for one in ranks))
     chosen = sorted(number for number in ended if first is None or number >= first)
     return chosen[:count] if first is not None else chosen[-count:]
+
+
+def ticks(span: float) -> list[float]:
+    """From zero on, by the least step of 1, 2 or 5 times a power of ten that leaves at most MOST_TICKS."""
+    power = 10.0 ** math.floor(math.log10(span / MOST_TICKS))
+    step = next(times * power for times in (1, 2, 5, 10) if span / (times * power) < MOST_TICKS)
+    return [round(number * step, 9) for number in range(int(span / step) + 1)]
 
 
 def rectangle(x: float, y: float, wide: float, high: float, colour: str) -> str:
@@ -62,9 +70,8 @@ def picture(ranks: Sequence[RankTrace], numbers: Sequence[int], lanes: int = 4) 
             ):
                 place = (LEFT + (start - began) * scale, top + index % lanes * BAR)
                 yield rectangle(*place, (end - start) * scale, BAR - 1, colour)
-    for tick in range(TICKS + 1):
-        seconds = tick / TICKS * (ended - began)
-        yield label(LEFT + seconds * scale, height - 8, f"{seconds * 1e3:.0f} ms", "middle")
+    for milliseconds in ticks((ended - began) * 1e3):
+        yield label(LEFT + milliseconds / 1e3 * scale, height - 8, f"{milliseconds:g} ms", "middle")
     yield "</svg>"
 
 

@@ -1,10 +1,11 @@
-"""Opens every page of the built site in headless Chromium, on a telephone's and a desktop's width.
+"""Opens every page of the built site in headless Chromium, as wide as a telephone and as a desktop's window.
 
     make browse
 
 A page fails if it writes an error to the console, if one of its requests fails or leaves this machine, or if it is
-wider than the window. The search has to find a page too. `--pictures DIR` keeps a picture of each page. Chromium is
-spoken to over its debugging pipe, so nothing but the standard library is needed beside it.
+wider than the window; a figure, if a text of it reaches beyond its box. The search has to find a page too. `--pictures
+DIR` keeps a picture of each page. Chromium is spoken to over its debugging pipe, so nothing but the standard library is
+needed beside it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,7 +32,7 @@ SITE = Path(__file__).parent.parent.parent / "build" / "docs"
 PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 WIDTHS = (400, 1280)
 HEIGHT = 900
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 60  # with each page
 # The innermost boxes that reach beyond the window, but for those inside of a box that scrolls by itself.
 TOO_WIDE = """
 (() => {
@@ -42,6 +44,29 @@ TOO_WIDE = """
     (e) => reaches(e) && ![...e.children].some(reaches) && !scrolls(e.parentElement));
   const texts = boxes.map((e) => `<${e.tagName.toLowerCase()}> ${e.textContent.trim().slice(0, 60)}`);
   return [`${root.scrollWidth} px wide: ` + texts.slice(0, 3).join(", ")];
+})()
+"""
+# A page that has just been made narrower is judged as it will look, not while its parts move.
+STILL = """
+addEventListener("DOMContentLoaded", () => {
+  const style = document.createElement("style");
+  style.textContent = "* { transition: none !important; animation: none !important }";
+  document.head.append(style);
+});
+"""
+# The texts of a figure that leave the smallest rectangle in which they begin, or the picture.
+OVERFLOWS = """
+(() => {
+  const boxes = [...document.querySelectorAll("rect")].map((e) => e.getBBox());
+  boxes.push(document.documentElement.viewBox.baseVal.width ? document.documentElement.viewBox.baseVal
+                                                           : document.documentElement.getBBox());
+  boxes.sort((a, b) => a.width * a.height - b.width * b.height);
+  const holds = (box, x, y) => box.x <= x && x <= box.x + box.width && box.y <= y && y <= box.y + box.height;
+  return [...document.querySelectorAll("text")].filter((e) => !e.hasAttribute("transform")).filter((e) => {
+    const text = e.getBBox(), y = text.y + text.height / 2;
+    const box = boxes.find((one) => holds(one, text.x, y));
+    return !box || !holds(box, text.x + text.width, y);
+  }).map((e) => `"${e.textContent}" leaves its box`);
 })()
 """
 SEARCH = """
@@ -85,6 +110,7 @@ class Browser:
         self._heard = b""
         self._sent = 0
         self._origin = origin
+        self._address, self._until = "Chromium's start", time.monotonic() + PATIENCE_SECONDS
         self._loaded = False
         self._requested: dict[str, str] = {}
         self.complaints: list[str] = []
@@ -92,19 +118,26 @@ class Browser:
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.addScriptToEvaluateOnNewDocument", source=STILL)
 
     def end(self) -> None:
-        self._ask("Browser.close")
-        self._process.wait(PATIENCE_SECONDS)
+        """Chromium ends when its pipe does; it is not waited for as long as it likes."""
+        self._to_it.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
-    def open(self, address: str, width: int) -> None:
-        self.complaints, self._loaded = [], False
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=HEIGHT, deviceScaleFactor=1, mobile=width < 800
-        )
+    def open(self, address: str) -> None:
+        self.complaints, self._loaded, self._address = [], False, address
+        self._until = time.monotonic() + PATIENCE_SECONDS
         self.ask("Page.navigate", url=address)
         while not self._loaded:
             self._take(self._read())
+
+    def resize(self, width: int) -> None:
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=HEIGHT, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, script: str) -> Any:
         answer = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -136,8 +169,8 @@ class Browser:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._heard:
-            if not select.select([self._from_it], [], [], PATIENCE_SECONDS)[0]:
-                raise RuntimeError(f"Chromium has said nothing for {PATIENCE_SECONDS} s")
+            if not select.select([self._from_it], [], [], max(0.0, self._until - time.monotonic()))[0]:
+                raise RuntimeError(f"{self._address} was not done within {PATIENCE_SECONDS} s")
             more = os.read(self._from_it, 1 << 20)
             if not more:
                 raise RuntimeError(f"Chromium ended with exit code {self._process.wait(PATIENCE_SECONDS)}")
@@ -177,23 +210,30 @@ def served(folder: Path) -> Iterator[str]:
     """The address at which this machine shows the folder."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
 
 
 def complaints(browser: Browser, origin: str, pictures: Path | None) -> Iterator[str]:
     pages = sorted(page.relative_to(SITE).as_posix() for page in SITE.rglob("*.html"))
-    for width in WIDTHS:
-        for page in pages:
-            browser.open(f"{origin}/{page}", width)
-            wide = browser.evaluate(TOO_WIDE)
-            yield from (f"{page} at {width} px: {what}" for what in [*browser.complaints, *wide])
+    for page in pages:
+        browser.open(f"{origin}/{page}")
+        for width in WIDTHS:
+            browser.resize(width)
+            yield from (f"{page} at {width} px: {what}" for what in browser.evaluate(TOO_WIDE))
             if pictures:
                 (pictures / f"{page.replace('/', '-')}-{width}.png").write_bytes(browser.picture())
-    browser.open(f"{origin}/index.html", WIDTHS[-1])
+        yield from (f"{page}: {what}" for what in browser.complaints)
+    figures = sorted(figure.relative_to(SITE).as_posix() for figure in (SITE / "figures").glob("*.svg"))
+    for figure in figures:
+        browser.open(f"{origin}/{figure}")
+        yield from (f"{figure}: {what}" for what in browser.evaluate(OVERFLOWS))
+    browser.open(f"{origin}/index.html")
     if not browser.evaluate(SEARCH):
         yield "the search finds nothing"
-    print(f"{len(pages)} pages at {' and '.join(map(str, WIDTHS))} px", flush=True)
+    print(f"{len(pages)} pages at {' and '.join(map(str, WIDTHS))} px, {len(figures)} figures", flush=True)
 
 
 def main() -> None:
@@ -207,8 +247,10 @@ def main() -> None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     with served(SITE) as origin, tempfile.TemporaryDirectory() as profile:
         browser = Browser(program, profile, origin)
-        found = list(complaints(browser, origin, options.pictures))
-        browser.end()
+        try:
+            found = list(complaints(browser, origin, options.pictures))
+        finally:
+            browser.end()
     print("\n".join(found) or "nothing is wrong")
     sys.exit(bool(found))
 
