@@ -15,6 +15,7 @@ from fairring.bench.command import BENCHMARKS
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
 import simulated
+import timeline
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
@@ -186,10 +187,36 @@ def test_the_picture_of_the_gain_is_drawn_from_the_table() -> None:
     assert (DOCS / "figures" / "gain.svg").read_text() == gain.draw()
 
 
+def test_figures_of_the_home_page_can_be_read_on_a_telephone() -> None:
+    text_width, legible = 368, 10  # of a window of 400 pixels; of letters
+    for figure in re.findall(r"\]\((.*\.svg)\)", README.read_text()):
+        match = re.search(r'viewBox="0 0 (\d+) .*font-size="(\d+)"', (REPOSITORY / figure).read_text())
+        assert match, figure
+        width, letters = map(int, match.groups())
+        assert letters * text_width / width >= legible, figure
+
+
+@pytest.mark.parametrize(
+    ("span", "last", "count"),
+    [(552.0, 500.0, 6), (1015.0, 1000.0, 6), (8.0, 8.0, 5), (0.37, 0.35, 8), (799.0, 700.0, 8)],
+)
+def test_the_ticks_of_a_timeline_are_round(span: float, last: float, count: int) -> None:
+    ticks = timeline.ticks(span)
+    assert (ticks[0], ticks[-1], len(ticks)) == (0.0, last, count)
+
+
+def test_the_page_of_the_api_names_what_there_is() -> None:
+    for module, names, _ in rows(section(DOCS / "api.md", "Python API")):
+        source = REPOSITORY / "/".join(code(module)[0].split("."))
+        text = (source / "__init__.py" if source.is_dir() else source.with_suffix(".py")).read_text()
+        for name in code(names):
+            assert re.search(rf'^(def|class) {name}\b|"{name}"', text, re.MULTILINE), f"{module} has no {name}"
+
+
 def test_the_picture_of_simulated_calls_is_drawn_from_the_table() -> None:
     assert (DOCS / "figures" / "simulated.svg").read_text() == simulated.draw()
 
 
 def test_the_page_of_commands_has_the_help_of_all() -> None:
-    shown = re.findall(r"^##+ fairring (.*)\n<!-- help: \1 -->$", (DOCS / "commands.md").read_text(), re.MULTILINE)
+    shown = re.findall(r"^<!-- help: (.*) -->$", (DOCS / "commands.md").read_text(), re.MULTILINE)
     assert sorted(shown) == sorted([*cli.COMMANDS, *(f"bench {name}" for name in BENCHMARKS)])

@@ -1,7 +1,8 @@
 """What MkDocs does beside its own work: pages from outside of docs/, sources that pages link to, and --help texts.
 
 The repository's README is the site's home page. A link to another file of the repository becomes a link to a page that
-shows it. A line `<!-- help: lab -->` becomes what `fairring lab --help` prints.
+shows it. A line `<!-- help: lab -->` becomes a section with what `fairring lab --help` prints, and the lines of a
+comment `<!-- site` are shown as if they were none: a reader of the files elsewhere sees neither.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ PAGES = {
 }
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)(?=[)#])")
 HELP = re.compile(r"^<!-- help: (.*) -->$", re.MULTILINE)
+SITE_ONLY = re.compile(r"^<!-- site\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".h": "cpp", ".cc": "cpp", ".yml": "yaml", ".toml": "toml"}
 
 
@@ -40,7 +43,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return HELP.sub(lambda match: _help(match[1].split()), markdown)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        helps = threads.map(_help, HELP.findall(markdown))
+        markdown = HELP.sub(lambda _: next(helps), markdown)
+    return SITE_ONLY.sub(lambda match: match[1], markdown)
 
 
 def _linked(source: Path, page: str) -> str:
@@ -74,8 +80,9 @@ def _shown(path: Path) -> str:
     return f"# {name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text()}\n````\n"
 
 
-def _help(words: list[str]) -> str:
-    command = [sys.executable, "-m", "fairring", *words, "--help"]
+def _help(name: str) -> str:
+    command = [sys.executable, "-m", "fairring", *name.split(), "--help"]
     environment = {**os.environ, "COLUMNS": "100", "PYTHONPATH": str(REPOSITORY / "src")}
     printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return f"```{{ .text .wrapped }}\n{printed.stdout}```"
+    depth = "#" * (name.count(" ") + 2)
+    return f"{depth} fairring {name}\n```{{ .text .wrapped }}\n{printed.stdout}```\n"
