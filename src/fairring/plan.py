@@ -13,12 +13,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairring import simulate
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from fairring.table import Table, show
 
 HELP = "print the plans of an all-reduce and what they are expected to take"
 
@@ -99,41 +97,33 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
 
 
 def _show(plans: Sequence[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
     others = [plan for plan in plans if "rival" in plan]
     plans = [plan for plan in plans if "rival" not in plan]
     names = level_names(2 if others else 1)
     levels = [names[entry["level"]] for entry in plans[0]["levels"]]
     heads = [f"{level}: {what}" for level in levels for what in ("messages", "bytes")]
-    for column in ("plan", "predicted", "slices", *heads):
-        table.add_column(column, no_wrap=True)
+    table = Table(("plan", "predicted", "slices", *heads), left=["plan"])
     for number, plan in enumerate(plans):
         cells = [
             text for entry in plan["levels"] for text in (str(entry["messages"]), f"{entry['bytes'] / 1e6:.3f} MB")
         ]
         chosen = " (chosen)" if number == 0 else ""
         slices = f"{plan['slices']} of {plan['slice_bytes'] / (1 << 20):.4g} MiB"
-        table.add_row(plan["steps"] + chosen, f"{plan['seconds'] * 1e3:.3f} ms", slices, *cells)
-    console = Console(highlight=False, width=200 if not sys.stdout.isatty() else None)
-    console.print(table)
+        table.add(plan["steps"] + chosen, f"{plan['seconds'] * 1e3:.3f} ms", slices, *cells)
+    show(table)
     if others:
-        console.print(_rivals(plans[0], others))
+        print()
+        show(_rivals(plans[0], others))
 
 
 def _rivals(chosen: dict[str, Any], others: Sequence[dict[str, Any]]) -> Table:
     """The choice beside other algorithms."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("between sites", "predicted", "trips, one way", "bytes of a site, each way"):
-        table.add_column(column, no_wrap=True)
+    heads = ("between sites", "predicted", "trips, one way", "bytes of a site, each way")
+    table = Table(heads, left=heads[:1])
     trips = 1 if "AR2" in chosen["steps"] else 2
     rows = [(chosen["steps"], chosen["seconds"], trips, None)]
     rows += [(one["name"], one["seconds"], one["site_trips"], one["site_bytes"]) for one in others]
     for name, seconds, count, moved in rows:
         size = "as above, all ranks" if moved is None else f"{moved / 1e6:.3f} MB"
-        table.add_row(name, f"{seconds * 1e3:.3f} ms", str(count), size)
+        table.add(name, f"{seconds * 1e3:.3f} ms", str(count), size)
     return table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from fairring.bench.collectives import BARRIER, COLLECTIVES
 from fairring.config import Config, size
 from fairring.forecast import at_rate, bytes_per_second, plan_question, rows_of
 from fairring.lab.cluster import parse_machines
+from fairring.table import terminal_width
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 FORWARD = 1 / 3  # of a step's computing: a backward pass multiplies twice where a forward pass does once
@@ -82,10 +83,26 @@ def show(answers: Iterable[dict[str, Any]], as_json: bool) -> None:
         print(json.dumps(list(answers), indent=2))
         return
     for number, answer in enumerate(answers):
-        cells = _of_step(answer) if "buckets" in answer else _of_call(answer)
+        lines = list(_lines(_of_step(answer) if "buckets" in answer else _of_call(answer), terminal_width()))
         if number == 0:
-            print("  ".join(head.rjust(len(cell)) for head, cell in cells), flush=True)
-        print("  ".join(cell.rjust(len(head)) for head, cell in cells), flush=True)
+            for line in lines:
+                print("  ".join(head.rjust(len(cell)) for head, cell in line), flush=True)
+        for line in lines:
+            print("  ".join(cell.rjust(len(head)) for head, cell in line), flush=True)
+
+
+def _lines(cells: Sequence[tuple[str, str]], width: int | None) -> Iterator[list[tuple[str, str]]]:
+    """The cells of as many lines as a narrow terminal needs. width: its columns; None: any number."""
+    line: list[tuple[str, str]] = []
+    used = 0
+    for head, cell in cells:
+        taken = max(len(head), len(cell)) + 2
+        if line and width is not None and used + taken > width:
+            yield line
+            line, used = [], 0
+        line.append((head, cell))
+        used += taken
+    yield line
 
 
 def _check(arguments: argparse.Namespace) -> None:

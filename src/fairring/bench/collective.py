@@ -147,11 +147,11 @@ def _cluster(job: Job, report: Report, courses: list[Course]) -> Cluster:
 
 
 def _show(collective: str, facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.table import COSTS, TIMES, console, make_table
+    from fairring.bench.table import COSTS, TIMES, make_table
+    from fairring.table import show
 
-    out = console()
     op = f" ({facts['op']})" if facts["op"] else ""
     dtype = "" if collective == BARRIER else f" of {facts['dtype']}"
-    print_heading(out, facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
-    out.print(make_table("Time of the slowest rank", TIMES, rows))
-    out.print(make_table("Cost of one go, busiest rank (CPU: all ranks)", COSTS, rows))
+    print_heading(facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
+    show(make_table(TIMES, rows), "Time of the slowest rank")
+    show(make_table(COSTS, rows), "Cost of one go, busiest rank (CPU: all ranks)")

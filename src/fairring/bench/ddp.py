@@ -119,19 +119,19 @@ def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.table import console, number, plain_table
+    from fairring.bench.table import named_table, number
+    from fairring.table import show
 
-    out = console()
-    print_heading(out, facts, f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step")
+    print_heading(facts, f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step")
     times = ("median\nms", "± MAD\nms", "p99\nms", "exchange\nms", "± MAD\nms")
-    table = plain_table("A step on the slowest rank", ("steps", "backend", *times, "vs gloo", "exchange\nvs gloo"))
+    table = named_table(("steps", "backend", *times, "vs gloo", "exchange\nvs gloo"))
     for row in rows:
         figures = (row.median, row.deviation, row.p99, row.communication, row.communication_deviation)
         ratios = (row.vs_stock, row.communication_vs_stock)
-        table.add_row(
+        table.add(
             str(len(row.seconds)),
-            row.backend.replace("[", r"\["),
+            row.backend,
             *(number(figure, ".1f", 1e3) for figure in figures),
             *("-" if ratio is None else f"{ratio:.2f}x" for ratio in ratios),
         )
-    out.print(table)
+    show(table, "A step on the slowest rank")

@@ -156,19 +156,19 @@ def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.conditions import heading
-    from fairring.bench.table import console, plain_table
+    from fairring.bench.table import named_table
+    from fairring.table import show
 
-    out = console()
     for line in heading(facts):
-        out.print(line, markup=False, soft_wrap=True)
+        print(line)
     heads = [f"{part}\nms" for part in ("init", "first all-reduce", "both")]
-    table = plain_table("Making a group, slowest rank: median ± MAD", ("groups", "backend", *heads, "both, vs gloo"))
+    table = named_table(("groups", "backend", *heads, "both, vs gloo"))
     for row in rows:
         ratio = row.vs_stock["both"]
-        table.add_row(
+        table.add(
             str(len(row.seconds["init"])),
-            row.backend.replace("[", r"\["),
+            row.backend,
             *(f"{row.median[part] * 1e3:.1f} ± {row.deviation[part] * 1e3:.1f}" for part in PARTS),
             "-" if ratio is None else f"{ratio:.2f}x",
         )
-    out.print(table)
+    show(table, "Making a group, slowest rank: median ± MAD")

@@ -125,11 +125,11 @@ def vs_floor(row: Row, rows: list[Row]) -> float | None:
 
 
 def _show(facts: dict[str, Any], rows: dict[str, list[Row]]) -> None:
-    from fairring.bench.table import COSTS, TIMES, amount, console, make_table, number
+    from fairring.bench.table import COSTS, TIMES, amount, make_table, number
+    from fairring.table import show
 
-    out = console()
-    print_heading(out, facts, f"{facts['tensors']} tensors of {', '.join(facts['dtypes'])}, {amount(facts['bytes'])}")
+    print_heading(facts, f"{facts['tensors']} tensors of {', '.join(facts['dtypes'])}, {amount(facts['bytes'])}")
     for way, of_way in rows.items():
         floor = ("vs floor", lambda row, of_way=of_way: number(vs_floor(row, of_way), ".2f"))
-        out.print(make_table(f"{way}: time of the slowest rank", (*TIMES, floor), of_way))
-        out.print(make_table(f"{way}: cost of one go, busiest rank (CPU: all ranks)", COSTS[:-2], of_way))
+        show(make_table((*TIMES, floor), of_way), f"{way}: time of the slowest rank")
+        show(make_table(COSTS[:-2], of_way), f"{way}: cost of one go, busiest rank (CPU: all ranks)")

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-from rich.table import Table as RichTable
-
 from fairring.bench.arithmetic import median_deviation, percentile
 from fairring.bench.contestants import STOCK
 from fairring.bench.sparse_bound import Bound, Table
-from fairring.bench.table import MISSING, amount, console, number, plain_table
+from fairring.bench.table import MISSING, amount, named_table, number
 from fairring.bench.workload import print_heading
 from fairring.plan import level_names
+from fairring.table import Table as TextTable
+from fairring.table import show as show_table
 
 if TYPE_CHECKING:
     from fairring.bench.race import Score
@@ -135,34 +134,33 @@ Cells = Callable[[Row], list[str]]
 TIMES = ("median\nms", "± MAD\nms", "p99\nms", "of_limit", "vs gloo\nsparse", "vs own\ndense", "#wrong")
 
 
-def _tables(rows: Sequence[Row]) -> Iterator[RichTable]:
+def _tables(rows: Sequence[Row]) -> Iterator[tuple[str, TextTable]]:
+    """Titles and tables."""
     levels = list(rows[0].bounds)
     courses = {_course(row): row for row in rows}
-    yield _by_entrant("Time of the slowest rank", TIMES, rows, _times)
-    needs = plain_table("Bytes that the best form needs", ("rows of a rank", "touched", "union", *levels))
+    yield "Time of the slowest rank", _by_entrant(TIMES, rows, _times)
+    needs = named_table(("rows of a rank", "touched", "union", *levels), keys=1)
     for name, row in courses.items():
-        needs.add_row(name, *_needs(row, levels))
-    yield needs
+        needs.add(name, *_needs(row, levels))
+    yield "Bytes that the best form needs", needs
     columns = [f"{level}\n{what}" for level in levels for what in ("bytes / messages", "÷ best")]
-    title = "Cost of one go: busiest rank, machine, site"
-    yield _by_entrant(title, (*columns, "CPU\ns", "memory\nMiB"), rows, lambda row: _costs(row, levels))
+    costs = _by_entrant((*columns, "CPU\ns", "memory\nMiB"), rows, lambda row: _costs(row, levels))
+    yield "Cost of one go: busiest rank, machine, site", costs
 
 
-def _by_entrant(
-    title: str, columns: Sequence[str], rows: Sequence[Row], cells: Callable[[Row], list[str]]
-) -> RichTable:
-    table = plain_table(title, ("rows of a rank", "backend", "form", *columns))
+def _by_entrant(columns: Sequence[str], rows: Sequence[Row], cells: Cells) -> TextTable:
+    table = named_table(("rows of a rank", "backend", "form", *columns), keys=3)
     for place, row in enumerate(rows):
-        last = place + 1 == len(rows) or _course(rows[place + 1]) != _course(row)
-        table.add_row(_course(row), escape(row.backend), row.form, *cells(row), end_section=last)
+        if place and _course(rows[place - 1]) != _course(row):
+            table.add_gap()
+        table.add(_course(row), row.backend, row.form, *cells(row))
     return table
 
 
 def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     """rows: one or more."""
-    out = console()
-    print_heading(out, facts, f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}")
-    for table in _tables(rows):
-        out.print(table)
+    print_heading(facts, f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}")
+    for title, table in _tables(rows):
+        show_table(table, title)
     for text in facts["left_out"]:
-        out.print(f"left out: {text}", markup=False, soft_wrap=True)
+        print(f"left out: {text}")

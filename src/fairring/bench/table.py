@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from fairring.bench.rows import Row
 from fairring.bench.sizes import format_size
+from fairring.table import Table
 
-WIDTH = 140  # columns if the output is no terminal
 MISSING = "-"
 
 Cell = Callable[[Row], str]
@@ -48,7 +43,7 @@ def _moved(row: Row, level: str) -> str:
 
 TIMES: tuple[tuple[str, Cell], ...] = (
     ("size", lambda row: format_size(row.size_bytes)),
-    ("backend", lambda row: escape(row.backend)),
+    ("backend", lambda row: row.backend),
     ("rounds", lambda row: str(len(row.seconds))),
     ("median\nms", lambda row: number(row.median, ".3f", 1e3)),
     ("± MAD\nms", lambda row: number(row.deviation, ".3f", 1e3)),
@@ -61,7 +56,7 @@ TIMES: tuple[tuple[str, Cell], ...] = (
 )
 COSTS: tuple[tuple[str, Cell], ...] = (
     ("size", lambda row: format_size(row.size_bytes)),
-    ("backend", lambda row: escape(row.backend)),
+    ("backend", lambda row: row.backend),
     ("machine\nbytes / messages", lambda row: _moved(row, "machine")),
     ("rail\nbytes / messages / sends", lambda row: _moved(row, "rail")),
     ("site\nbytes / messages / sends", lambda row: _moved(row, "site")),
@@ -73,23 +68,16 @@ COSTS: tuple[tuple[str, Cell], ...] = (
 )
 
 
-def make_table(title: str, columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Table:
-    """A table with a line between sizes and the backends of one size together."""
-    table = plain_table(title, [name for name, _ in columns])
+def make_table(columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Table:
+    """A table with a free line between sizes and the backends of one size together."""
+    table = named_table([name for name, _ in columns])
     for place, row in enumerate(rows):
-        last = place + 1 == len(rows) or rows[place + 1].size_bytes != row.size_bytes
-        table.add_row(*(cell(row) for _, cell in columns), end_section=last)
+        if place and rows[place - 1].size_bytes != row.size_bytes:
+            table.add_gap()
+        table.add(*(cell(row) for _, cell in columns))
     return table
 
 
-def plain_table(title: str, columns: Sequence[str]) -> Table:
-    """A plain table: the first two columns hold names, the others figures."""
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place == 1 else "right", no_wrap=True)
-    return table
-
-
-def console() -> Console:
-    """The console for the results. If it is no terminal it is wide enough for the tables."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+def named_table(columns: Sequence[str], keys: int = 2) -> Table:
+    """A table whose first columns, the keys, hold names: the second is the backend's."""
+    return Table(columns, keys, left=["backend"])

@@ -87,15 +87,15 @@ class Report:
         results.write(self._arguments.json, benchmark, facts, list(rows))
 
 
-def print_heading(out: Any, facts: dict[str, Any], what: str) -> None:
+def print_heading(facts: dict[str, Any], what: str) -> None:
     """what: the thing that was measured."""
     from fairring.bench.conditions import heading
 
     for line in heading(facts):
-        out.print(line, markup=False, soft_wrap=True)
+        print(line)
     ends = (("link", "machine", "link_bytes_per_second"), ("between sites", "site", "site_link_bytes_per_second"))
     speeds = [text for name, end, fact in ends if (text := _speeds(facts[fact], name, end))]
-    out.print(f"{what}; {'; '.join(speeds) or 'no network between'}", soft_wrap=True)
+    print(f"{what}; {'; '.join(speeds) or 'no network between'}")
 
 
 def _fastest(links: Sequence[LinkSpeed | None]) -> float | None:
