@@ -258,6 +258,8 @@ def test_an_empty_variable_is_as_if_unset() -> None:
 def test_the_interface_and_the_master_are_torchs_variables() -> None:
     settings = read(TP_SOCKET_IFNAME="eth1", MASTER_ADDR="node0", MASTER_PORT="29500")
     assert settings.interfaces == ("eth1",)
+    borrowed = read(GLOO_SOCKET_IFNAME="eth1, eth2", NCCL_SOCKET_IFNAME="^docker,lo")
+    assert (borrowed.gloo_interfaces, borrowed.nccl_interfaces) == (("eth1", "eth2"), "^docker,lo")
     assert (settings.master_address, settings.master_port) == ("node0", 29500)
 
 
@@ -273,16 +275,13 @@ def test_a_lighthouse_that_has_no_address_is_an_error(text: str) -> None:
         read(TORCHFT_LIGHTHOUSE=text)
 
 
-def test_the_way_is_to_the_stores_master_else_to_the_lighthouse_else_to_the_master(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fairring.facts.address_towards", lambda host, port: f"to {host} {port}")
+def test_the_way_is_to_the_stores_master_else_to_the_lighthouse_else_to_the_master() -> None:
     of_replica = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     with_lighthouse = read(TORCHFT_LIGHTHOUSE="http://10.0.0.1:29510", **of_replica)
-    assert backend._addresses(with_lighthouse, dist.HashStore()) == ["to 10.0.0.1 29510"]
-    assert backend._addresses(read(**of_replica), dist.HashStore()) == ["to localhost 29500"]
+    assert backend._way_to_others(with_lighthouse, dist.HashStore()) == ("10.0.0.1", 29510)
+    assert backend._way_to_others(read(**of_replica), dist.HashStore()) == ("localhost", 29500)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    assert backend._addresses(with_lighthouse, dist.PrefixStore("p", store)) == [f"to 127.0.0.1 {store.port}"]
+    assert backend._way_to_others(with_lighthouse, dist.PrefixStore("p", store)) == ("127.0.0.1", store.port)
 
 
 def test_a_config_does_not_change() -> None:

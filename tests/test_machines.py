@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -169,10 +170,42 @@ def test_rdma_that_is_not_there_is_an_error_that_names_who_lacks_it() -> None:
 
 
 @needs_namespaces
-def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_what_to_do() -> None:
-    differing = '[ "$RANK" = 0 ] || export TP_SOCKET_IFNAME=lo; exec "$@"'
-    command = ["sh", "-c", differing, "sh", *forked_program("exactness")]
-    with lab.Lab(command, [1, 1], "none") as running:
+@pytest.mark.parametrize(("ranks", "first"), [("1", 1), ("[0-3]", 0)], ids=["on one rank", "on all"])
+def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_what_to_do(ranks: str, first: int) -> None:
+    """Long before a rank counts as dead."""
+    differing = f'case $RANK in {ranks}) export TP_SOCKET_IFNAME=lo;; esac; exec "$@"'
+    command = ["sh", "-c", differing, "sh", *forked_program("first_error")]
+    with lab.Lab(command, [2, 2], "none", env={"FAIRRING_HEARTBEAT_TIMEOUT": "86400"}) as running:
         result = running.wait(TIMEOUT_SECONDS)
-    for word in ("rank 1 (", "TP_SOCKET_IFNAME"):
-        assert word in result.stderr[0], result.output
+    for text in result.stdout:
+        for words in (f"rank {first} (", "127.0.0.1 (TP_SOCKET_IFNAME=lo), which other machines can't reach; set TP_"):
+            assert words in text, result.output
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("variables", "taken", "warned"),
+    [
+        ({"GLOO_SOCKET_IFNAME": "eth1"}, "GLOO_SOCKET_IFNAME=eth1", ""),
+        ({"GLOO_SOCKET_IFNAME": "eth0,eth1"}, "GLOO_SOCKET_IFNAME=eth0,eth1", ""),
+        ({"NCCL_SOCKET_IFNAME": "=eth1"}, "NCCL_SOCKET_IFNAME==eth1", ""),
+        ({"NCCL_SOCKET_IFNAME": "^lo,eth0"}, "NCCL_SOCKET_IFNAME=^lo,eth0", ""),
+        ({"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "ib"}, "the way to 10.77.", "=ib is passed over: no"),
+        ({"GLOO_SOCKET_IFNAME": "eth1", "TP_SOCKET_IFNAME": "eth0"}, "TP_SOCKET_IFNAME=eth0", ""),
+    ],
+    ids=lambda value: " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else "",
+)
+def test_the_interfaces_of_other_libraries_are_taken_or_passed_over(
+    variables: dict[str, str], taken: str, warned: str
+) -> None:
+    """Where they can't be taken, the job runs as without them, and says so."""
+    given = " ".join(f"export {name}={shlex.quote(value)};" for name, value in variables.items())
+    unset = "unset TP_SOCKET_IFNAME GLOO_SOCKET_IFNAME;"
+    command = ["sh", "-c", f'{unset} {given} exec "$@"', "sh", *forked_program("interfaces")]
+    with lab.Lab(command, [1, 1], "none", interfaces=2) as running:
+        result = running.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0, 0], result.output
+    for rank in (0, 1):
+        assert result.stdout[rank].startswith(taken), result.output
+        assert warned in result.stderr[rank], result.output
+        assert bool(warned) == ("passed over" in result.stderr[rank]), result.output

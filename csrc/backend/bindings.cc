@@ -41,6 +41,9 @@ PYBIND11_MODULE(_core, module) {
                     [](MembershipOptions& o, std::vector<std::string> texts) { o.facts.addresses = std::move(texts); })
       .def_property("site_addresses", nullptr,
                     [](MembershipOptions& o, std::vector<std::string> t) { o.facts.siteAddresses = std::move(t); })
+      .def_property("network", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.network = text; })
+      .def_property("interfaces_by", nullptr,
+                    [](MembershipOptions& o, const std::string& text) { o.facts.interfacesBy = text; })
       .def_property("settings", nullptr, [](MembershipOptions& o, const std::string& text) { o.facts.settings = text; })
       .def_property("cost_rows", nullptr,
                     [](MembershipOptions& o, const std::vector<fairring::RowNumbers>& rows) {

@@ -65,6 +65,7 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
     rank["hostname"] = one.hostname;
     rank["addresses"] = one.addresses;
     rank["site_addresses"] = one.siteAddresses;
+    rank["interfaces_by"] = one.interfacesBy;
     rank["port"] = one.port;
     rank["rdma_fabric"] = one.rdmaFabric;
     rank["rdma_obstacle"] = one.rdmaObstacle;

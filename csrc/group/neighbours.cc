@@ -85,6 +85,7 @@ Error Neighbours::unreachable(int peer, const Error& error) const {
   return makeError(reached ? error.kind() : ErrorKind::Connection, who(rank_),
                    reached ? " can't speak to " : " can't reach ", who(peer), " at ",
                    isLocal(peer) ? "the local socket of " : "", addressesOf(peer).front(), " port ", facts(peer).port,
+                   isLocal(peer) || facts(peer).interfacesBy.empty() ? "" : concat(" (", facts(peer).interfacesBy, ")"),
                    ": ", error.text(),
                    reached ? ""
                            : "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names "

@@ -8,7 +8,29 @@ namespace fairring {
 
 namespace {
 
+constexpr const char* kInterfaceAdvice =
+    "; set TP_SOCKET_IFNAME on all ranks, or FAIRRING_SITE_IFNAME, to the interface of the job's network";
+
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+// The first one of loopback; empty if there is none.
+std::string loopbackOf(const RankFacts& facts) {
+  for (const auto* addresses : {&facts.addresses, &facts.siteAddresses}) {
+    const auto found = std::ranges::find_if(*addresses, isLoopback);
+    if (found != addresses->end()) return *found;
+  }
+  return {};
+}
+
+bool areApart(const RankFacts& one, const RankFacts& other) {
+  return one.place.machine != other.place.machine && one.network != other.network;
+}
+
+std::string listensOn(const std::vector<RankFacts>& facts, std::size_t rank, const std::string& address) {
+  const RankFacts& one = facts[rank];
+  return concat("rank ", rank, " (", one.hostname, ") listens on ", address,
+                one.interfacesBy.empty() ? "" : concat(" (", one.interfacesBy, ")"));
+}
 
 }  // namespace
 
@@ -46,22 +68,23 @@ void checkSettings(const std::vector<RankFacts>& facts) {
   }
 }
 
+// Both mistakes are made by naming an interface that every machine has for itself, such as lo or docker0. Ranks of one
+// network namespace reach each other at any of its addresses, whatever machines they count as.
 void checkAddresses(const std::vector<RankFacts>& facts) {
-  const auto elsewhere = std::ranges::find_if(
-      facts, [&](const RankFacts& other) { return other.place.machine != facts[0].place.machine; });
-  if (elsewhere == facts.end()) return;
-  const auto loopbackOf = [](const RankFacts& one) {
-    for (const auto* addresses : {&one.addresses, &one.siteAddresses}) {
-      if (!addresses->empty() && isLoopback(addresses->front())) return addresses->front();
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const std::string loopback = loopbackOf(facts[rank]);
+    const auto isAway = [&](const RankFacts& other) { return areApart(other, facts[rank]); };
+    check(loopback.empty() || std::ranges::none_of(facts, isAway), ErrorKind::Configuration,
+          listensOn(facts, rank, loopback), ", which other machines can't reach", kInterfaceAdvice);
+  }
+  std::map<std::pair<std::string, std::string>, std::size_t> ranks;  // the first of each site and address
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    for (const std::string& address : facts[rank].addresses) {
+      const std::size_t first = ranks.try_emplace({facts[rank].place.site, address}, rank).first->second;
+      check(!areApart(facts[first], facts[rank]), ErrorKind::Configuration, listensOn(facts, rank, address),
+            ", which other machines can't reach: rank ", first, " (", facts[first].hostname, ") has that address too",
+            kInterfaceAdvice);
     }
-    return std::string();
-  };
-  const bool all = std::ranges::all_of(facts, [&](const RankFacts& one) { return !loopbackOf(one).empty(); });
-  for (std::size_t rank = 0; rank < facts.size() && !all; ++rank) {
-    const std::string address = loopbackOf(facts[rank]);
-    check(address.empty(), ErrorKind::Configuration, "rank ", rank, " (", facts[rank].hostname, ") listens on ",
-          address, ", which other machines can't reach; set TP_SOCKET_IFNAME there, or FAIRRING_SITE_IFNAME, to the ",
-          "interface of the job's network");
   }
 }
 

@@ -28,10 +28,13 @@ struct RankFacts {
   std::string rdmaObstacle;                // why that can't carry its rails; empty: it can
   std::vector<std::string> siteAddresses;  // IP addresses for ranks of other sites; empty: the same
   DeviceFacts device = {};
+  std::string network = {};       // its network namespace: equal ones reach each other's loopback addresses
+  std::string interfacesBy = {};  // why it listens on `addresses`, for messages: "TP_SOCKET_IFNAME=eth0"
 
   static void fields(auto& row, auto& facts) {
-    row("fairring facts 5", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
-        facts.settings, facts.rdmaFabric, facts.rdmaObstacle, facts.siteAddresses, facts.device);
+    row("fairring facts 6", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
+        facts.settings, facts.rdmaFabric, facts.rdmaObstacle, facts.siteAddresses, facts.device, facts.network,
+        facts.interfacesBy);
     row.require(!facts.addresses.empty() && facts.port > 0 && facts.port < 65'536);
   }
 
@@ -48,8 +51,8 @@ std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
 // The obstacle of the first rank that has one, with the rank's name; empty where none has.
 std::string deviceObstacle(const std::vector<RankFacts>& facts);
 
-// Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where
-// ranks of several machines listen on loopback addresses.
+// Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where a
+// rank listens on an address that another machine can't reach: that of loopback, or one that the other has itself.
 void checkSettings(const std::vector<RankFacts>& facts);
 void checkAddresses(const std::vector<RankFacts>& facts);
 

@@ -26,6 +26,8 @@ class MembershipOptions:
     hostname: str
     addresses: list[str]  # of the interfaces, the first for all but lanes
     site_addresses: list[str]  # of those towards other sites; empty: the same
+    network: str  # its network namespace, on one host among many
+    interfaces_by: str  # why it listens on `addresses`, for messages
     settings: str
     ports: tuple[int, int]
     cost_rows: list[tuple[float, float, float, float]]  # by level; empty: the built-in ones

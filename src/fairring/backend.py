@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, facts, hardware_queues, nccls
+from fairring import _core, facts, hardware_queues, interfaces, nccls
 from fairring.config import Config, ConfigError
 from fairring.extra import DISTRIBUTION
 from fairring.trace.live import serve
@@ -38,7 +38,8 @@ def create(options: Any, pg_options: object) -> Any:
     """
     config = Config.from_environment()
     for_nccl = _options_for_nccl(pg_options)
-    addresses = _addresses(config, options.store)
+    choice = interfaces.choose(config, *_way_to_others(config, options.store))
+    interfaces.warn(choice)
     site_addresses = [facts.address_of(name, "FAIRRING_SITE_IFNAME") for name in config.site_interfaces]
     membership = _core.MembershipOptions()
     membership.name = options.group_id
@@ -64,7 +65,9 @@ def create(options: Any, pg_options: object) -> Any:
     membership.machine = config.machine or facts.machine()
     membership.site = config.site
     membership.hostname = socket.gethostname()
-    membership.addresses = addresses
+    membership.network = facts.network()
+    membership.addresses = list(choice.addresses)
+    membership.interfaces_by = choice.by
     membership.site_addresses = site_addresses
     membership.settings = config.agreement(importlib.metadata.version(DISTRIBUTION))
     if config.secret_file:
@@ -100,15 +103,14 @@ def _set_tls(membership: _core.MembershipOptions, config: Config) -> None:
         raise ConfigError(str(error)) from error
 
 
-def _addresses(config: Config, store: dist.Store) -> list[str]:
-    if config.interfaces:
-        return [facts.address_of(name) for name in config.interfaces]
+def _way_to_others(config: Config, store: dist.Store) -> tuple[str, int]:
+    """Host and port of what all ranks reach; ("", 0) if it is unknown."""
     host, port = _master(store)
     if not host and config.lighthouse:  # torchft's MASTER_ADDR is for one replica's ranks only
         host, port = config.lighthouse
     if not host:
         host, port = config.master_address or "", config.master_port
-    return [facts.address_towards(host, port) if host else facts.LOOPBACK]
+    return host, port
 
 
 def _master(store: dist.Store) -> tuple[str, int]:

@@ -139,6 +139,8 @@ class Config:
     trace: Path | None = None  # a directory
     ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
     interfaces: tuple[str, ...] = ()
+    gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: Gloo's own, taken where `interfaces` are not given
+    nccl_interfaces: str = ""  # NCCL_SOCKET_IFNAME: NCCL's own, likewise, as interfaces.py reads it
     nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
     master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell
     master_port: int = 0
@@ -391,6 +393,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_TRACE": ("trace", _directory),
     "FAIRRING_PORTS": ("ports", _ports),
     "TP_SOCKET_IFNAME": ("interfaces", _names),
+    "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
+    "NCCL_SOCKET_IFNAME": ("nccl_interfaces", _text),
     "NCCL_HOSTID": ("nccl_host", _name),
     "MASTER_ADDR": ("master_address", _text),
     "MASTER_PORT": ("master_port", _port),

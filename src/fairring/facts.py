@@ -29,6 +29,11 @@ def machine() -> str:
     return f"{socket.gethostname()}/{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"
 
 
+def network() -> str:
+    """Equal on two ranks if and only if they share a network namespace, and so reach each other's loopback."""
+    return f"{BOOT_ID.read_text().strip()}/{NETWORK_NAMESPACE.stat().st_ino}"
+
+
 def device_machine(nccl_host: str | None) -> str:
     """Equal on two ranks if NCCL joins their GPUs without a network: in one NVLink domain, or else on one host.
 
@@ -46,13 +51,13 @@ def address_towards(host: str, port: int) -> str:
     Loopback if the host's name is unknown here or there is no route to it. No packet is sent.
     """
     address = _way_to(host, port)
-    if address is None or not _is_loopback(address) or _is_loopback(host):
+    if address is None or not is_loopback(address) or is_loopback(host):
         return address or LOOPBACK
     outward = (_way_to(target, port) for target in ELSEWHERE)
-    return next((found for found in outward if found and not _is_loopback(found)), address)
+    return next((found for found in outward if found and not is_loopback(found)), address)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -88,19 +93,37 @@ def address_of(interface: str, variable: str = "TP_SOCKET_IFNAME") -> str:
     variable: the variable that names it. Raises ConfigError, with the present interfaces, if it does not exist or has
     no address.
     """
+    return _ipv4_of(interface) or _ipv6_of(interface, variable)
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface with that IP address; empty if there is none."""
+    host, _, scope = address.partition("%")
+    for _, name in socket.if_nameindex():
+        if scope in ("", name) and (_ipv4_of(name) == host or host in map(str, _ipv6_addresses_of(name))):
+            return name
+    return ""
+
+
+def _ipv4_of(interface: str) -> str | None:
+    """The first one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", interface.encode()[:15])
         try:
             return socket.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, request)[20:24])
         except OSError:
-            pass
-    return _ipv6_of(interface, variable)
+            return None
+
+
+def _ipv6_addresses_of(interface: str) -> list[ipaddress.IPv6Address]:
+    """Those that have a meaning without the interface first."""
+    lines = IF_INET6.read_text().splitlines() if IF_INET6.exists() else []
+    found = [fields[0] for fields in map(str.split, lines) if fields[5] == interface]
+    return sorted((ipaddress.IPv6Address(bytes.fromhex(text)) for text in found), key=lambda a: a.is_link_local)
 
 
 def _ipv6_of(interface: str, variable: str) -> str:
-    lines = IF_INET6.read_text().splitlines() if IF_INET6.exists() else []
-    found = [fields[0] for fields in map(str.split, lines) if fields[5] == interface]
-    addresses = sorted((ipaddress.IPv6Address(bytes.fromhex(text)) for text in found), key=lambda a: a.is_link_local)
+    addresses = _ipv6_addresses_of(interface)
     if addresses:
         return f"{addresses[0]}%{interface}" if addresses[0].is_link_local else str(addresses[0])
     there = ", ".join(name for _, name in socket.if_nameindex())

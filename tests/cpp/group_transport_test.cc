@@ -93,7 +93,11 @@ TEST(RankFacts, TravelAsText) {
   EXPECT_TRUE(travelled().siteAddresses.empty());
   sent.siteAddresses = {"10.1.0.1", "10.2.0.1"};
   sent.device = {"nvlink-1", "no driver"};
+  sent.network = "a namespace";
+  sent.interfacesBy = "TP_SOCKET_IFNAME=eth0";
   const RankFacts got = travelled();
+  EXPECT_EQ(got.network, "a namespace");
+  EXPECT_EQ(got.interfacesBy, "TP_SOCKET_IFNAME=eth0");
   EXPECT_EQ(got.rdmaFabric, kFabric);
   EXPECT_EQ(got.addressesFrom(""), sent.addresses);
   EXPECT_EQ(got.addressesFrom("south"), sent.siteAddresses);
@@ -101,6 +105,54 @@ TEST(RankFacts, TravelAsText) {
   EXPECT_EQ(got.settings, "same");
   EXPECT_EQ(got.device.machine, "nvlink-1");
   EXPECT_EQ(got.device.obstacle, "no driver");
+}
+
+// Ranks of machines a, b, ..., each in a network namespace of its own, that listen on these addresses.
+std::vector<RankFacts> listeningOn(const std::vector<std::string>& addresses) {
+  std::vector<RankFacts> facts;
+  for (const std::string& address : addresses) {
+    RankFacts one = factsOf(std::string(1, static_cast<char>('a' + facts.size())));
+    one.network = one.place.machine;
+    one.addresses = {address};
+    one.interfacesBy = concat("by the test ", facts.size());
+    facts.push_back(std::move(one));
+  }
+  return facts;
+}
+
+std::string complaintAbout(const std::vector<RankFacts>& facts) {
+  try {
+    checkAddresses(facts);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return {};
+}
+
+TEST(RankFacts, OnLoopbackAreRefusedWhereARankIsElsewhere) {
+  for (const char* const other : {"127.0.0.1", "10.0.0.1"}) {
+    const std::string told = complaintAbout(listeningOn({"127.0.0.1", other}));
+    EXPECT_NE(told.find("rank 0 ("), std::string::npos) << told;
+    EXPECT_NE(told.find("listens on 127.0.0.1 (by the test 0), which other machines can't reach"), std::string::npos)
+        << told;
+  }
+  EXPECT_EQ(complaintAbout(listeningOn({"127.0.0.1"})), "");
+  EXPECT_EQ(complaintAbout(listeningOn({"10.0.0.1", "10.0.0.2"})), "");
+}
+
+TEST(RankFacts, OfOneNetworkNamespaceReachEachOtherOnLoopback) {
+  std::vector<RankFacts> facts = listeningOn({"127.0.0.1", "127.0.0.1", "10.0.0.1"});
+  for (RankFacts& one : facts) one.network = "the same";
+  EXPECT_EQ(complaintAbout(facts), "");
+}
+
+TEST(RankFacts, WithTheAddressOfAnotherMachineAreRefused) {
+  std::vector<RankFacts> facts = listeningOn({"172.17.0.1", "10.0.0.2", "172.17.0.1"});
+  const std::string told = complaintAbout(facts);
+  EXPECT_NE(told.find("rank 2 ("), std::string::npos) << told;
+  EXPECT_NE(told.find("which other machines can't reach: rank 0 ("), std::string::npos) << told;
+  facts[2].place.site = "south";
+  EXPECT_EQ(complaintAbout(facts), "") << "private networks of two sites may number alike";
 }
 
 TEST(RankFacts, WithoutAPlaceToConnectToAreNone) {
