@@ -6,6 +6,21 @@
 
 namespace fairring {
 
+namespace {
+
+class Waiter {
+ public:
+  explicit Waiter(std::atomic<int>& count) : count_(count) { ++count_; }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+  ~Waiter() { --count_; }
+
+ private:
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+
 MessageWork::MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
                          std::weak_ptr<Runtime> runtime, Patience patience)
     : BlocksWork(std::move(label), operation, std::move(memory), {{tensor}}, std::move(runtime)),
@@ -18,6 +33,7 @@ void MessageWork::onDone(c10::intrusive_ptr<MessageWork> work, const Error& erro
 }
 
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
+  const Waiter waiter(progress_->waiters);
   const bool isLimited = timeout > kNoTimeout || patience_.limit.count() <= 0;
   if (!isLimited && !endsWithin(patience_.limit))
     patience_.expire([progress = progress_] { return progress->isUnderWay.load(); });

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "backend/blocks_work.h"
+#include "exchange/point_to_point.h"
 
 namespace fairring {
 
@@ -26,6 +27,7 @@ class MessageWork final : public BlocksWork {
   // Does the work of FairringWork::onDone after its own. from: the sender, for a receive.
   static void onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion);
 
+  MessageWaiters waiters() const { return {progress_, &progress_->waiters}; }
   const at::Tensor& sent() const { return memory().inputs.front(); }
   const at::Tensor& received() const { return memory().outputs.front().bytes(); }
 
@@ -35,6 +37,7 @@ class MessageWork final : public BlocksWork {
  private:
   struct Progress {  // which may be asked for after the work's end
     std::atomic<bool> isUnderWay{true};
+    std::atomic<int> waiters{0};
   };
 
   const Patience patience_;

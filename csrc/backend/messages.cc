@@ -42,18 +42,26 @@ using WorkRef = c10::intrusive_ptr<MessageWork>;
 // The engine has the bytes for as long as it has the work.
 Sending sendingOf(const WorkRef& work, int to, const Label& label, Completion& completion) {
   const at::Tensor& bytes = work->sent();
-  return {to, label, static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes(),
-          [work = WorkRef(work), &completion](const Error& error) mutable {
+  return {.to = to,
+          .label = label,
+          .data = static_cast<const std::byte*>(bytes.const_data_ptr()),
+          .bytes = bytes.nbytes(),
+          .done = [work = WorkRef(work), &completion](const Error& error) mutable {
             MessageWork::onDone(std::move(work), error, -1, completion);
-          }};
+          },
+          .waiters = work->waiters()};
 }
 
 Receiving receivingOf(const WorkRef& work, int from, const Label& label, Completion& completion) {
   const at::Tensor& bytes = work->received();
-  return {from == kAnyRank ? std::nullopt : std::optional(from), label, static_cast<std::byte*>(bytes.data_ptr()),
-          bytes.nbytes(), [work = WorkRef(work), &completion](const Error& error, int source) mutable {
+  return {.from = from == kAnyRank ? std::nullopt : std::optional(from),
+          .label = label,
+          .data = static_cast<std::byte*>(bytes.data_ptr()),
+          .bytes = bytes.nbytes(),
+          .done = [work = WorkRef(work), &completion](const Error& error, int source) mutable {
             MessageWork::onDone(std::move(work), error, source, completion);
-          }};
+          },
+          .waiters = work->waiters()};
 }
 
 }  // namespace

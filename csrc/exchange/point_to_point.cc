@@ -19,6 +19,8 @@ std::uint64_t charge(std::uint64_t bytes) { return bytes + kOverheadBytes; }
 // side's credit that has been given back so far.
 Label labelOf(const MessageHeader& header) { return {.context = header.step, .tag = header.refused}; }
 
+bool isAwaited(const MessageWaiters& waiters) { return waiters && *waiters > 0; }
+
 }  // namespace
 
 PointToPoint::PointToPoint(Loop& loop, int rank, Channels& channels, Events events, PointToPointLimits limits)
@@ -75,13 +77,15 @@ std::vector<MessageWait> PointToPoint::waits() const {
   assert(loop_.isCurrent());
   std::vector<MessageWait> waits;
   for (const auto& [rank, peer] : peers_) {
-    for (const auto& [number, sending] : peer.announced) waits.push_back({true, rank, sending.label, sending.since});
+    for (const auto& [number, sending] : peer.announced)
+      waits.push_back({true, rank, sending.label, sending.since, isAwaited(sending.waiters)});
     for (const auto& [number, envelope] : peer.envelopes) {
-      if (envelope->receive) waits.push_back({false, rank, envelope->label, envelope->receive->since});
+      if (!envelope->receive) continue;
+      waits.push_back({false, rank, envelope->label, envelope->receive->since, isAwaited(envelope->receive->waiters)});
     }
   }
   for (const auto& [label, receives] : posted_) {
-    for (const Receiving& one : receives) waits.push_back({false, one.from, label, one.since});
+    for (const Receiving& one : receives) waits.push_back({false, one.from, label, one.since, isAwaited(one.waiters)});
   }
   return waits;
 }

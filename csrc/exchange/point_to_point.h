@@ -13,6 +13,7 @@
 // On the loop only. Calls end by `done`, which may make further calls; its captures are destroyed right after the call.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,6 +38,9 @@ struct Label {                // the properties that a message and its receive h
   auto operator<=>(const Label&) const = default;
 };
 
+// How many threads of the program wait for a message's end; null: none ever does.
+using MessageWaiters = std::shared_ptr<const std::atomic<int>>;
+
 struct Sending {
   int to = 0;
   Label label;
@@ -45,6 +49,7 @@ struct Sending {
   std::function<void(const Error&)> done;  // the memory may be written again; once
   // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
   Loop::Clock::time_point since = {};  // filled in here
+  MessageWaiters waiters = nullptr;
 };
 
 struct Receiving {
@@ -55,6 +60,7 @@ struct Receiving {
   std::function<void(const Error&, int from)> done;  // once; `from`: the sender, if there is no error
   // NOLINTNEXTLINE(readability-redundant-member-init): likewise
   Loop::Clock::time_point since = {};  // filled in here
+  MessageWaiters waiters = nullptr;
 };
 
 struct MessageWait {        // a call that has not ended
@@ -62,6 +68,7 @@ struct MessageWait {        // a call that has not ended
   std::optional<int> peer;  // none: any rank
   Label label;
   Loop::Clock::time_point since;
+  bool isAwaited = false;  // by a thread of the program
 };
 
 struct PointToPointLimits {

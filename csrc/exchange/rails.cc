@@ -266,6 +266,7 @@ std::set<int> Rails::missing() const {
     }
     if (!state.offered) continue;
     for (const auto& [peer, bytes] : state.unsent) peers.insert(peer);
+    peers.insert(state.unreleased.begin(), state.unreleased.end());
   }
   return peers;
 }

@@ -11,29 +11,62 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr const char* kLongerTimeout = "give init_process_group a longer timeout";
+constexpr std::size_t kMostNamed = 4;  // ranks, in one error
+
 std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
 
 }  // namespace
 
-Error Diagnostics::late(const TimedCall& call, const Waiting& waiting) const {
+Error Diagnostics::late(const TimedCall& call, const Inquiry::Findings& findings, const std::set<int>& awaited) const {
   const std::string what = concat(neighbours_.who(rank_), ": Timed out: ", call.text, " in group ", group_,
                                   " did not finish within ", seconds(call.timeout), "; ");
-  // A call that is not counted (send, recv) is late for reasons of its own.
-  if (waiting.laggard && call.number > waiting.laggard->calls) {
-    return makeError(ErrorKind::Timeout, what, laggards(*waiting.laggard, call.number));
-  }
-  return makeError(ErrorKind::Timeout, what, waiting.open ? "nothing has come from " : "no connection yet with ",
-                   waiting.missing.empty() ? std::string("anybody in time") : neighbours_.who(waiting.missing),
-                   ", which is slow or stuck, has not made this call, or waits for another rank in turn. If it is ",
-                   "only slow, give init_process_group a longer timeout");
+  if (!findings.empty()) return makeError(ErrorKind::Timeout, what, culprits(call, findings));
+  return makeError(ErrorKind::Timeout, what, "nothing has come from ",
+                   awaited.empty() ? std::string("anybody in time") : neighbours_.who(awaited),
+                   ". All ranks that were asked answer, and each waits for another: the network between them is slow, ",
+                   "or they wait for each other's messages. If it is only slow, ", kLongerTimeout);
 }
 
-std::string Diagnostics::laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const {
+// Of those that are worst, all alike.
+std::string Diagnostics::culprits(const TimedCall& call, const Inquiry::Findings& findings) const {
+  const Inquiry::Finding& first = findings.front();
+  std::set<int> ranks;
+  for (const Inquiry::Finding& one : findings) {
+    if (one.reason == first.reason && ranks.size() < kMostNamed) ranks.insert(one.rank);
+  }
+  const std::string who = neighbours_.who(ranks);
+  const std::string waiter = neighbours_.who(first.waiting.rank);
+  const std::string waitersCall = first.waiting.inCall == 0
+                                      ? std::string("a message")
+                                      : concat("call ", first.waiting.inCall, ", ", first.waiting.call);
   const std::string last =
-      laggard.calls == 0 ? "it has made no call yet" : concat("its last was call ", laggard.calls, ", ", laggard.last);
-  return concat(neighbours_.who(laggard.rank), " has not made this call (number ", number, "): ", last,
-                ". All ranks must make the same calls; if that rank is only slow, give init_process_group a longer ",
-                "timeout");
+      !first.account || first.account->calls == 0
+          ? std::string("it has made no call yet")
+          : concat("its last was call ", first.account->calls, ", ", first.account->last);
+  switch (first.reason) {
+    case Inquiry::Reason::Silent:
+      return concat(who, " does not answer: ", waiter, " waits for it in ", waitersCall, ", and has asked in vain for ",
+                    seconds(Inquiry::kAnswerTime),
+                    ". Its process is stopped, its machine is down, or the network to it is cut");
+    case Inquiry::Reason::Behind:
+      return concat(who, " has not made ",
+                    first.waiting.inCall == call.number ? concat("this call (number ", call.number, ")")
+                                                        : concat(waitersCall, ", in which ", waiter, " waits for it"),
+                    ": ", last, ". All ranks must make the same calls; if that rank is only slow, ", kLongerTimeout);
+    case Inquiry::Reason::NoWord:
+      return concat(who, " has not sent the message, or not posted the receive, that ", waiter,
+                    " waits for. It answers and waits for nobody; ", last, ". If it is only slow, ", kLongerTimeout);
+    case Inquiry::Reason::Absent:
+      return concat("no connection yet with ", who, ", for which ", waiter, " waits in ", waitersCall,
+                    ": it is slow or stuck, or has not made this call. If it is only slow, ", kLongerTimeout);
+    case Inquiry::Reason::CutOff:
+      return concat(who, " does not answer ", waiter, ", which waits for it in ", waitersCall,
+                    ", though both answer others: the network between them is cut");
+    case Inquiry::Reason::Delivered: break;
+  }
+  return concat(who, " has ended its part of ", waitersCall, ", and something of it has not come to ", waiter,
+                ": the network between them is slow, or cut. If it is only slow, ", kLongerTimeout);
 }
 
 Error Diagnostics::died(int peer, const Error& error) const {

@@ -7,8 +7,8 @@
 
 #include "group/call_log.h"
 #include "group/deadlines.h"
+#include "group/inquiry.h"
 #include "group/neighbours.h"
-#include "group/peer_progress.h"
 
 namespace fairring {
 
@@ -17,12 +17,8 @@ class Diagnostics {
   Diagnostics(const Neighbours& neighbours, int rank, std::string group)
       : neighbours_(neighbours), rank_(rank), group_(std::move(group)) {}
 
-  struct Waiting {          // what a rank knows that waits in vain
-    bool open = false;      // all connections stand
-    std::set<int> missing;  // from whom nothing has come
-    std::optional<PeerProgress::Progress> laggard;
-  };
-  Error late(const TimedCall& call, const Waiting& waiting) const;
+  // awaited: the ranks that the call waits for.
+  Error late(const TimedCall& call, const Inquiry::Findings& findings, const std::set<int>& awaited) const;
   Error died(int peer, const Error& error) const;
   Error gone(int peer) const;                                        // before it has connected
   Error stopped(int peer, std::chrono::milliseconds silence) const;  // before it came to the group
@@ -40,7 +36,7 @@ class Diagnostics {
   Error own(const Error& error) const;                        // of this rank's doing, with its name and the group's
 
  private:
-  std::string laggards(const PeerProgress::Progress& laggard, std::uint64_t number) const;
+  std::string culprits(const TimedCall& call, const Inquiry::Findings& findings) const;
 
   const Neighbours& neighbours_;
   const int rank_;

@@ -83,7 +83,8 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       callLog_([&loop = loop_] { return std::chrono::nanoseconds(loop.now().time_since_epoch()).count(); }),
       peerProgress_(rank_, callLog_, loop_, passesOn(planner_)),
       recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
-      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }) {}
+      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
+      inquiry_(loop_, waysToAsk()) {}
 
 void Member::open() {
   assert(loop_.isCurrent());
@@ -295,10 +296,6 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
-void Member::onDeadline(const TimedCall& call) {
-  fail(diagnostics_.late(call, {open_, missing(), peerProgress_.laggard()}));
-}
-
 void Member::stopExchanges() {
   if (machine_) machine_->stop();
   if (rails_) rails_->stop();
@@ -313,6 +310,8 @@ void Member::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     error_ = Error(error);  // whole, or not at all where memory runs out
   }
+  inquiry_.close();
+  late_.clear();
   try {
     endEverything();
   } catch (const std::exception&) {
@@ -429,6 +428,13 @@ void Member::onControl(int peer, ControlMessage message) {
       return;
     case ControlType::LeaveAck: return leaveProtocol_.answered(peer);
     case ControlType::Here: return;
+    case ControlType::Question:
+      if (!error_) inquiry_.onQuestion(peer);
+      return;
+    case ControlType::Account:
+      if (auto account = read<Inquiry::Account>(peer, message.text); account && !error_)
+        inquiry_.onAccount(peer, std::move(*account));
+      return;
   }
 }
 

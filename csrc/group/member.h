@@ -22,6 +22,7 @@
 #include "group/completed_calls.h"
 #include "group/deadlines.h"
 #include "group/diagnostics.h"
+#include "group/inquiry.h"
 #include "group/leave_protocol.h"
 #include "group/messages.h"
 #include "group/neighbours.h"
@@ -107,6 +108,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Error left(int peer) const;  // of what needs a peer that has said that it leaves
   void onDiffers(int peer);
   void onDeadline(const TimedCall& call);
+  Inquiry::Ways waysToAsk();
+  Inquiry::Account account() const;
+  void onConcluded(const Inquiry::Findings& findings);
   void stopExchanges();
   std::set<int> missing() const;
   // The value that a peer has sent as text. One that can't be read ends the group.
@@ -126,6 +130,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   struct UnderWay {
     Text text;
     std::function<void(const Error&)> done;
+  };
+  struct Late {  // a call whose time is over
+    TimedCall call;
+    std::set<int> peers;  // of a message
+    std::function<bool()> isUnderWay;
   };
 
   Loop& loop_;
@@ -158,6 +167,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool open_ = false;
 
   Deadlines deadlines_;                         // of our own calls
+  std::vector<Late> late_;                      // until the inquiry has an answer
+  Inquiry inquiry_;
   std::map<std::uint64_t, UnderWay> underWay_;  // calls of all ranks, by number
   CompletedCalls completed_;
   std::set<std::uint64_t> untouched_;        // of the calls that were under way when the group failed

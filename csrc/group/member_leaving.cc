@@ -88,6 +88,8 @@ void Member::close() {
   rails_.reset();
   machine_.reset();
   deadlines_.close();
+  inquiry_.close();
+  late_.clear();
 }
 
 }  // namespace fairring

@@ -15,17 +15,6 @@ void Member::receive(Receiving receiving) {
   error_ ? receiving.done(error_, -1) : messages_->receive(std::move(receiving));
 }
 
-void Member::onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay) {
-  assert(loop_.isCurrent());
-  if (error_ || !isUnderWay()) return;
-  Diagnostics::Waiting waiting{.open = true, .missing = {}, .laggard = std::nullopt};
-  if (peer) {
-    waiting.open = heard_.contains(*peer);
-    waiting.missing.insert(*peer);
-  }
-  fail(diagnostics_.late(call, waiting));
-}
-
 bool Member::isNeighbour(int peer) const {
   return linked_ && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
 }

@@ -31,6 +31,8 @@ enum class ControlType : std::uint8_t {
   Heartbeat = 6,  // text: how far this rank is (peer_progress.h)
   CallLog = 7,    // text: the last calls of this rank (call_log.h), which are not the receiver's: it is to say so
   Here = 8,       // the first of all: this rank has come to the group, and its heartbeats will follow
+  Question = 9,   // a call is late that waits for the receiver: which call is it in, and for whom does it wait?
+  Account = 10,   // text: the answer of one rank (inquiry.h), which others pass on
 };
 
 struct ControlMessage {

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, facts, hardware_queues, interfaces, nccls
+from fairring import _core, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring.config import Config, ConfigError
 from fairring.extra import DISTRIBUTION
 from fairring.trace.live import serve
@@ -79,7 +79,9 @@ def create(options: Any, pg_options: object) -> Any:
     if config.trace:
         serve(config.trace)
     register_worker()
-    return _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
+    backend = _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
+    flight_recorder.keep_the_compiler_out(backend)
+    return backend
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:

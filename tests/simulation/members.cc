@@ -177,6 +177,7 @@ void Members::join(Self& self) {
 
 void Members::submit(int rank, Call call, std::uint64_t number) {
   call.signature = {"call " + std::to_string(number), number};
+  call.timeout = milliseconds(script_.timeoutMs);
   call.done = [this, rank, done = std::move(call.done)](const Error& error) {
     const AmpleMemory memory;
     if (!isOver_ && !processes_.isGone(rank)) done(error);
@@ -254,14 +255,31 @@ bool Members::isToBlame(int rank) const {
   return processes_.isToBlame(rank) || (processes_.hasEnded(rank) && one.error && (!one.hasJoined || isStoreLost_));
 }
 
+bool Members::isIdle(int rank) const {
+  return std::ranges::any_of(script_.faults, [&](const Fault& fault) {
+    return fault.kind == Fault::Kind::Idle && fault.who == rank && script_.isFatal(fault);
+  });
+}
+
+// The first rank that it names behind its own is the culprit, or it is cut off from one that is named with it.
+std::string Members::wrongInVerdict(const std::vector<int>& named) const {
+  if (named.size() < 2) return "it names no culprit";
+  const int culprit = named[1];
+  if (isDead(culprit) || isIdle(culprit)) return "";
+  const bool isCutOff = std::ranges::any_of(named, [&](int one) { return processes_.areCutOff(culprit, one); });
+  return isCutOff ? "" : concat("rank ", culprit, " holds nobody up");
+}
+
 std::string Members::wrongIn(int rank, const Error& error) const {
   // A peer may have waited for a dead one before it gave up, and only its end tells this rank.
-  const Time within = kForDead + (self(rank).hasJoined ? 2 * timeout() + kSlack : Time(kMeeting));
+  const Time reaction = script_.timeoutMs > 0 ? milliseconds(script_.timeoutMs) + Inquiry::kTime : 2 * timeout();
+  const Time within = kForDead + (self(rank).hasJoined ? reaction + kSlack : Time(kMeeting));
   if (now() > processes_.lastFaultEnds() + within)
     return concat("it comes ", simulation::secondsOf(now() - processes_.lastFaultEnds()), " s after the last fault");
   if (isStoreLost_ && !self(rank).hasJoined) return "";
   const std::vector<int> named = ranksNamedIn(error.text());
   if (named.empty()) return "it names nobody";
+  if (error.text().find(": Timed out: ") != std::string::npos) return wrongInVerdict(named);
   // Whoever gave up before looks as dead as the one it waited for.
   if (!self(rank).hasJoined && std::ranges::any_of(named, [this](int one) { return isToBlame(one); })) return "";
   const bool blamesFirst = error.kind() == ErrorKind::PeerDied;

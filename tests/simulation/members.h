@@ -59,6 +59,8 @@ class Members final : public Ranks {
   void close(Self& self);
   RankFacts listen(Self& self, std::int64_t generation, const Secret& secret);
   bool isToBlame(int rank) const;
+  bool isIdle(int rank) const;  // for longer than calls may take
+  std::string wrongInVerdict(const std::vector<int>& named) const;
 
   const Script script_;
   bool isStoreLost_ = false;

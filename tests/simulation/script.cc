@@ -226,6 +226,36 @@ void drawRounds(std::mt19937_64& random, Script& script) {
   }
 }
 
+// Somebody or something holds all up, heartbeats tell nothing of it in time, and calls are late: the ranks must find out
+// who it is, though most of them wait for ranks that wait themselves.
+void drawChains(std::mt19937_64& random, Script& script) {
+  script.heartbeatMs = 60'000;
+  script.timeoutMs = static_cast<std::int64_t>(2'000 + random() % 4'000);
+  script.lanes = 1 + random() % 2;
+  while (script.calls.size() < 6) script.calls.push_back({.elements = random() % 30'000});
+  script.faults.clear();
+  const auto machines = static_cast<int>(script.machines.size());
+  const auto who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
+  const auto at = static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 8'000 : 40'000));
+  const auto cut = [&script, at](int one, int other) {
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)})
+      script.faults.push_back(
+          {.kind = Fault::Kind::Cut, .who = from, .other = to, .atMicros = at, .amount = kForEverMicros});
+  };
+  const std::uint64_t kind = random() % (machines > 1 ? 4 : 2);
+  if (kind == 0) {
+    script.faults.push_back({.kind = Fault::Kind::Idle, .who = who, .amount = 3'000 * script.timeoutMs});
+  } else if (kind == 1) {
+    script.faults.push_back({.kind = Fault::Kind::Pause, .who = who, .atMicros = at, .amount = kForEverMicros});
+  } else {
+    const auto machine = static_cast<int>(random() % static_cast<std::uint64_t>(machines));
+    const int another = (machine + 1) % machines;
+    for (int other = 0; other < machines; ++other) {
+      if (kind == 2 ? other != machine : other == another) cut(machine, other);
+    }
+  }
+}
+
 const char* nameOf(const ScriptedCall& call) {
   switch (call.form) {
     case Form::Uneven: return kUnevenName;
@@ -313,6 +343,7 @@ bool Script::isFatal(const Fault& fault) const {
     case Fault::Kind::Freeze:
     case Fault::Kind::Leap:
     case Fault::Kind::Cut: return heartbeatMs > 0 && fault.amount > heartbeatMs * 1000 / 2;
+    case Fault::Kind::Idle: return timeoutMs > 0 && fault.amount > timeoutMs * 1000 / 2;
     default: return false;
   }
 }
@@ -324,6 +355,7 @@ std::string Script::text() const {
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
       << " lanes=" << lanes << " weighted=" << weighted << " heartbeat=" << heartbeatMs;
+  if (timeoutMs > 0) out << " timeout=" << timeoutMs;
   if (grouped) out << " grouped=1";
   if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -379,13 +411,17 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if (random() % 2 == 0) drawLanes(random, script);
   if (kind == Kind::Any) {
     const std::uint64_t chance = random() % 8;
-    kind = chance == 0 ? Kind::Rounds : chance <= 2 ? Kind::Members : Kind::Any;
+    kind = chance == 0   ? Kind::Rounds
+           : chance <= 2 ? Kind::Members
+           : chance == 3 ? Kind::Chains
+                         : Kind::Any;
   }
   if (kind == Kind::Members) drawMembers(random, script);
   if (kind == Kind::Rounds) drawRounds(random, script);
+  if (kind == Kind::Chains) drawChains(random, script);
   if (kind == Kind::Members && random() % 2 == 0) drawScene(random, script);
   if (kind == Kind::Members) drawStarvation(script);
-  if (kind != Kind::Any && random() % 4 == 0) drawStrangers(random, script);
+  if ((kind == Kind::Members || kind == Kind::Rounds) && random() % 4 == 0) drawStrangers(random, script);
   script.weighted = random() % 2 == 0;
   if (random() % 4 == 0) drawRefusals(random, script);
   if (kind != Kind::Rounds && random() % 2 == 0) drawForms(random, script);
@@ -412,6 +448,8 @@ std::optional<Script> parsed(const std::string& text) {
       script.interleaved = number != 0;
     } else if (key == "heartbeat") {
       script.heartbeatMs = numberIn(value);
+    } else if (key == "timeout") {
+      script.timeoutMs = numberIn(value);
     } else if (key == "rounds") {
       script.rounds = static_cast<int>(number);
     } else if (key == "shrinks") {

@@ -53,6 +53,7 @@ struct Script {
   std::uint64_t lanes = 0;       // of TCP, between two ranks; 0: simulated channels
   bool weighted = false;         // shards have weights, which change after every few calls
   std::int64_t heartbeatMs = 0;  // the timeout of members of a group; 0: the engine alone
+  std::int64_t timeoutMs = 0;    // of calls of members; 0: none
   int rounds = 0;                // of a group whose members change from one to the next (rounds.h); 0: they stay
   bool shrinks = false;          // the members of a round are what is left of the one before, and meet by that
   std::vector<ScriptedCall> calls;
@@ -64,7 +65,8 @@ struct Script {
   std::string text() const;
 };
 
-enum class Kind : std::uint8_t { Any, Members, Rounds };  // of drawn scripts: with such members alone
+// Of drawn scripts: with such members alone, or with members whose calls time out behind one that holds all up.
+enum class Kind : std::uint8_t { Any, Members, Rounds, Chains };
 Script drawn(std::uint64_t seed, Kind kind = Kind::Any);
 // What text() wrote. Nothing where it is no such text.
 std::optional<Script> parsed(const std::string& text);

@@ -99,7 +99,10 @@ int playMany(std::uint64_t from, std::uint64_t seeds, double seconds, Kind kind)
 
 // The scripts that --of asks for.
 Kind kindOf(const std::string& text) {
-  return text == "members" ? Kind::Members : text == "rounds" ? Kind::Rounds : Kind::Any;
+  static const std::map<std::string, Kind> kKinds{
+      {"members", Kind::Members}, {"rounds", Kind::Rounds}, {"chains", Kind::Chains}};
+  const auto found = kKinds.find(text);
+  return found == kKinds.end() ? Kind::Any : found->second;
 }
 
 }  // namespace
