@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -187,3 +189,42 @@ def test_an_abort_tells_its_hooks(strangers: Ranks) -> None:
     strangers.run(_register_abort_hooks)
     for seen in strangers.run(_abort):
         assert seen == ["kept"]
+
+
+def _fail(rank: int) -> tuple[bool, bool]:
+    """Whether torch's compiler was imported by the failure, and whether something stands in its place still."""
+    sys.modules.pop("torch._inductor", None)  # the process that ranks are forked from may have it
+    vars(torch).pop("_inductor", None)
+    _abort(rank)
+    return "torch._inductor" in sys.modules, "_inductor" in vars(torch)
+
+
+@needs_hooks
+def test_a_failed_group_is_written_down_without_the_compiler(tmp_path: Path) -> None:
+    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
+    try:
+        ranks.init()
+        ranks.run(_call)
+        assert ranks.run(_fail) == [(False, False)] * 2
+    finally:
+        ranks.kill()
+    for rank in range(2):
+        entries = pickle.loads((tmp_path / f"trace_{rank}").read_bytes())["entries"]
+        assert [entry["profiling_name"] for entry in entries][:1] == ["fairring:all_reduce"]
+        assert any(frame["filename"] == __file__ and frame["name"] == "_call" for frame in entries[0]["frames"])
+
+
+def test_what_stands_in_for_the_compiler_has_all_of_it_but_its_code_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = ModuleType("torch._inductor")
+    compiler.codecache = compiler.config = "there"  # type: ignore[attr-defined]
+    monkeypatch.delitem(vars(torch), "_inductor", raising=False)
+    monkeypatch.delitem(sys.modules, "torch._inductor", raising=False)
+    flight_recorder._stand_in()
+    flight_recorder._stand_in()  # of two groups, the second of which fails while the first is written down
+    monkeypatch.setitem(sys.modules, "torch._inductor", compiler)  # as by a thread that goes on meanwhile
+    assert torch._inductor.config == "there"
+    assert not hasattr(torch._inductor, "codecache")
+    flight_recorder._give_way()
+    assert "_inductor" in vars(torch)
+    flight_recorder._give_way()
+    assert "_inductor" not in vars(torch)
