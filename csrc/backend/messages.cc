@@ -46,9 +46,8 @@ Sending sendingOf(const WorkRef& work, int to, const Label& label, Completion& c
           .label = label,
           .data = static_cast<const std::byte*>(bytes.const_data_ptr()),
           .bytes = bytes.nbytes(),
-          .done = [work = WorkRef(work), &completion](const Error& error) mutable {
-            MessageWork::onDone(std::move(work), error, -1, completion);
-          },
+          .done = [work = WorkRef(work), &completion](
+                      const Error& error) mutable { MessageWork::onDone(std::move(work), error, -1, completion); },
           .waiters = work->waiters()};
 }
 
@@ -58,9 +57,9 @@ Receiving receivingOf(const WorkRef& work, int from, const Label& label, Complet
           .label = label,
           .data = static_cast<std::byte*>(bytes.data_ptr()),
           .bytes = bytes.nbytes(),
-          .done = [work = WorkRef(work), &completion](const Error& error, int source) mutable {
-            MessageWork::onDone(std::move(work), error, source, completion);
-          },
+          .done = [work = WorkRef(work), &completion](
+                      const Error& error,
+                      int source) mutable { MessageWork::onDone(std::move(work), error, source, completion); },
           .waiters = work->waiters()};
 }
 

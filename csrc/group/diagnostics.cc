@@ -40,10 +40,9 @@ std::string Diagnostics::culprits(const TimedCall& call, const Inquiry::Findings
   const std::string waitersCall = first.waiting.inCall == 0
                                       ? std::string("a message")
                                       : concat("call ", first.waiting.inCall, ", ", first.waiting.call);
-  const std::string last =
-      !first.account || first.account->calls == 0
-          ? std::string("it has made no call yet")
-          : concat("its last was call ", first.account->calls, ", ", first.account->last);
+  const std::string last = !first.account || first.account->calls == 0
+                               ? std::string("it has made no call yet")
+                               : concat("its last was call ", first.account->calls, ", ", first.account->last);
   switch (first.reason) {
     case Inquiry::Reason::Silent:
       return concat(who, " does not answer: ", waiter, " waits for it in ", waitersCall, ", and has asked in vain for ",

@@ -64,7 +64,7 @@ class Inquiry {
   using Findings = std::vector<Finding>;  // the worst reason first, then by rank
 
   struct Ways {
-    std::function<Account()> account;                    // of this rank, as of now; its edition, silent and absent are filled in here
+    std::function<Account()> account;                    // of this rank, as of now, but for its edition, silent, absent
     std::function<bool(int peer)> ask;                   // false: there is no connection to it
     std::function<void(int peer, const Account&)> tell;  // an account, to one that has asked
     std::function<void(const Findings&)> concluded;      // once for each inquiry of this rank

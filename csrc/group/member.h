@@ -166,8 +166,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::function<void()> deviceIsIdle_;  // called when it is
   bool open_ = false;
 
-  Deadlines deadlines_;                         // of our own calls
-  std::vector<Late> late_;                      // until the inquiry has an answer
+  Deadlines deadlines_;     // of our own calls
+  std::vector<Late> late_;  // until the inquiry has an answer
   Inquiry inquiry_;
   std::map<std::uint64_t, UnderWay> underWay_;  // calls of all ranks, by number
   CompletedCalls completed_;

@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 namespace fairring {
 
 std::int64_t PeerProgress::now() const { return std::chrono::nanoseconds(loop_.now().time_since_epoch()).count(); }
 
 // This rank knows better about itself and its neighbours. Of what others say of a rank, the most calls are the latest.
-std::optional<PeerProgress::Told> PeerProgress::furthestBehind(std::uint32_t passedOnBelow) const {
+std::optional<PeerProgress::Told> PeerProgress::furthestBehind() const {
   std::map<int, Told> known;
   for (const auto& [peer, progress] : neighbours_) known[peer] = {progress, 0};
   for (const auto& [peer, said] : secondHand_) {
     const int rank = said.behind.rank;
-    if (rank < 0 || rank == rank_ || neighbours_.contains(rank) || said.passedOn >= passedOnBelow) continue;
+    if (rank < 0 || rank == rank_ || neighbours_.contains(rank) || said.passedOn >= passesOn_) continue;
     const Told told{said.behind, said.passedOn + 1};
     const auto [found, isNew] = known.try_emplace(rank, told);
     if (!isNew && told.progress.calls > found->second.progress.calls) found->second = told;
@@ -42,7 +41,7 @@ PeerProgress::Beat PeerProgress::beat() const {
   const CallLog::Entry own = callLog_.last();
   const std::lock_guard lock(mutex_);
   const std::int64_t now = this->now();
-  const Told behind = furthestBehind(passesOn_).value_or(Told{});
+  const Told behind = furthestBehind().value_or(Told{});
   return {.own = {rank_, own.number, own.text.str()},
           .hash = own.hash,
           .behind = behind.progress,
@@ -70,13 +69,6 @@ std::map<int, std::int64_t> PeerProgress::clockLeads() const {
   std::map<int, std::int64_t> least;
   for (const auto& [peer, leads] : leads_) least[peer] = *std::ranges::min_element(leads);
   return least;
-}
-
-std::optional<PeerProgress::Progress> PeerProgress::laggard() const {
-  const std::uint64_t own = callLog_.last().number;
-  const std::lock_guard lock(mutex_);
-  const std::optional<Told> behind = furthestBehind(std::numeric_limits<std::uint32_t>::max());
-  return behind && behind->progress.calls < own ? std::optional(behind->progress) : std::nullopt;
 }
 
 std::vector<PeerProgress::Sighting> PeerProgress::sightings() const {

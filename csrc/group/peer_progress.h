@@ -1,7 +1,7 @@
 // The progress that ranks tell each other with every heartbeat: how many calls each has made, their hash, which rank
 // that it knows of is furthest behind, and which neighbour has been silent for longest. So ranks whose calls differ
-// learn it without exchanging payload, and a rank that waits in vain can name the one that everybody waits for, though
-// it may not be its own neighbour. Where ranks are further than two ways apart, since all plans are in groups of
+// learn it without exchanging payload, and a trace of a stuck job can name the rank that everybody waits for, though it
+// may be no neighbour. Where ranks are further than two ways apart, since all plans are in groups of
 // machines, they pass that on. A beat says too what its rank's clock showed: a trace of several machines needs one
 // clock (fairring/trace/clock.py). Any thread: heartbeats leave from another thread than that of the slices.
 #pragma once
@@ -65,8 +65,6 @@ class PeerProgress {
   // By neighbour, the least, over its last beats, of this rank's clock at a beat's arrival minus its own clock at
   // sending. Nanoseconds: what the clocks differ by, plus the way of the quickest beat.
   std::map<int, std::int64_t> clockLeads() const;
-  // The rank with the fewest calls of all that are known, if it has made fewer than this rank.
-  std::optional<Progress> laggard() const;
   std::vector<Sighting> sightings() const;
 
  private:
@@ -84,7 +82,7 @@ class PeerProgress {
   };
 
   std::int64_t now() const;
-  std::optional<Told> furthestBehind(std::uint32_t passedOnBelow) const;
+  std::optional<Told> furthestBehind() const;
   Silence longestSilence(std::int64_t now) const;
 
   const int rank_;

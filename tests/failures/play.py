@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from failures.stage import LAYOUTS, MACHINE_OF, PATIENCE_SECONDS, Stage, StageError
+from failures.stage import PATIENCE_SECONDS, Stage, StageError
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Case:
 
     @property
     def size(self) -> int:
-        return len(LAYOUTS[self.layout])
+        machines, ranks = self.layout.split("x")
+        return int(machines) * int(ranks)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Play:
     def __init__(self, stage: Stage, case: Case) -> None:
         self.stage = stage
         self.case = case
-        self.nurseries = LAYOUTS[case.layout]
+        self.nurseries = stage.nurseries(case.layout)
         self.ranks = list(range(case.size)) if case.present is None else list(case.present)
         self._began = time.monotonic()
         self._orphans: list[int] = []  # pidfds
@@ -147,7 +148,7 @@ class Play:
         self.stage.await_(lambda: time.monotonic() >= end, seconds + 1, "time")
 
     def machine(self, rank: int) -> int:
-        return MACHINE_OF[self.nurseries[rank]]
+        return self.stage.machine_of[self.nurseries[rank]]
 
     def log(self, rank: int) -> str:
         return self.stage.log(self.nurseries[rank])

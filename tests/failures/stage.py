@@ -19,10 +19,7 @@ from typing import Any
 
 from fairring import lab
 
-MACHINES = (2, 2, 1)
-# Which nurseries, in rank order, make up a layout of machines x ranks.
-LAYOUTS = {"2x2": (0, 1, 2, 3), "1x2": (0, 1), "2x1": (0, 2), "3x1": (0, 2, 4)}
-MACHINE_OF = (0, 0, 1, 1, 2)  # of a nursery
+MACHINES = (2, 2, 1)  # nurseries of each
 OUTSIDER = 4  # the nursery on a machine that 2x2 does not use
 START_SECONDS = 120
 PATIENCE_SECONDS = 90
@@ -34,22 +31,23 @@ class StageError(AssertionError):
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, machines: tuple[int, ...] = MACHINES) -> None:
+        self.machine_of = [machine for machine, count in enumerate(machines) for _ in range(count)]  # of a nursery
         self._cleanup = ExitStack()
         self.folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory()))
         self._door = self._cleanup.enter_context(socket.socket(socket.AF_UNIX))
         self._door.bind(str(self.folder / "door"))
         self._door.listen()
         command = [sys.executable, str(Path(__file__).with_name("nursery.py")), str(self.folder / "door")]
-        self.lab = self._cleanup.enter_context(lab.Lab(command, MACHINES, "none"))
+        self.lab = self._cleanup.enter_context(lab.Lab(command, machines, "none"))
         self._nurseries: dict[int, Connection] = {}
         self._children: dict[int, Connection] = {}  # by pid
         self._connections: list[Connection] = []
-        self.born: dict[int, list[int]] = {number: [] for number in range(len(MACHINE_OF))}
+        self.born: dict[int, list[int]] = {number: [] for number in range(len(self.machine_of))}
         self.codes: dict[int, int] = {}
         self.heard: dict[int, list[tuple[Any, ...]]] = {}
         self.port = FIRST_PORT
-        self.await_(lambda: len(self._nurseries) == len(MACHINE_OF), START_SECONDS, "the nurseries")
+        self.await_(lambda: len(self._nurseries) == len(self.machine_of), START_SECONDS, "the nurseries")
 
     def close(self) -> None:
         for connection in self._connections:
@@ -59,13 +57,18 @@ class Stage:
     def traces(self) -> Counter[str]:
         """The traces that ranks could leave on the machines: children, listeners, shared memory with a name."""
         found = Counter(path.name for path in Path("/dev/shm").iterdir())
-        for number in range(len(MACHINE_OF)):
+        for number, machine in enumerate(self.machine_of):
             process = Path("/proc") / str(self.lab.pid(number))
-            found.update(f"machine {MACHINE_OF[number]}: {one}" for one in _listeners(process / "net"))
+            found.update(f"machine {machine}: {one}" for one in _listeners(process / "net"))
             found.update(
                 f"process {child}" for child in (process / "task" / process.name / "children").read_text().split()
             )
         return found
+
+    def nurseries(self, layout: str) -> list[int]:
+        """Those that make up a layout of machines x ranks, in rank order."""
+        machines, ranks = (int(count) for count in layout.split("x"))
+        return [self.machine_of.index(machine) + rank for machine in range(machines) for rank in range(ranks)]
 
     def next_port(self) -> int:
         self.port += 1

@@ -226,8 +226,8 @@ void drawRounds(std::mt19937_64& random, Script& script) {
   }
 }
 
-// Somebody or something holds all up, heartbeats tell nothing of it in time, and calls are late: the ranks must find out
-// who it is, though most of them wait for ranks that wait themselves.
+// Somebody or something holds all up, heartbeats tell nothing of it in time, and calls are late: the ranks must find
+// out who it is, though most of them wait for ranks that wait themselves.
 void drawChains(std::mt19937_64& random, Script& script) {
   script.heartbeatMs = 60'000;
   script.timeoutMs = static_cast<std::int64_t>(2'000 + random() % 4'000);
@@ -411,10 +411,7 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if (random() % 2 == 0) drawLanes(random, script);
   if (kind == Kind::Any) {
     const std::uint64_t chance = random() % 8;
-    kind = chance == 0   ? Kind::Rounds
-           : chance <= 2 ? Kind::Members
-           : chance == 3 ? Kind::Chains
-                         : Kind::Any;
+    kind = chance == 0 ? Kind::Rounds : chance <= 2 ? Kind::Members : chance == 3 ? Kind::Chains : Kind::Any;
   }
   if (kind == Kind::Members) drawMembers(random, script);
   if (kind == Kind::Rounds) drawRounds(random, script);

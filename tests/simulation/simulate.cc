@@ -18,7 +18,8 @@ using fairring::testing::Verdict;
 constexpr const char* kUsage =
     "simulate [--seconds S | --seeds N] [--from SEED]   scripts drawn from SEED, SEED+1, ...; default: 10 s from a\n"
     "                                                   random one\n"
-    "         [--of members|rounds]                     their ranks are members of a group; its members change\n"
+    "         [--of members|rounds|chains]              their ranks are members of a group; its members change; one\n"
+    "                                                   of them holds all up\n"
     "simulate --seed SEED                               one of them again\n"
     "simulate --script 'TEXT'                           a script as a failure prints it\n";
 
