@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, init_group
+from versions import can_split
 
 CPU = torch.device("cpu")
 
@@ -162,6 +163,28 @@ def test_the_groups_of_a_device_mesh_work() -> None:
     try:
         ranks.init()
         ranks.run(_mesh)
+        assert ranks.close() == [0] * 4
+    finally:
+        ranks.kill()
+
+
+def _bound(rank: int) -> None:
+    """As init_process_group(device_id=...) leaves the default group, which torch refuses where there is no device."""
+    world: Any = dist.group.WORLD
+    world.bound_device_id = torch.device("cuda", 0)
+    _mesh(rank)
+    assert _use(dist.split_group(split_ranks=[[0, 1], [2, 3]])) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    for members in ([0, 2], [1, 2, 3]):
+        group: Any = dist.new_group(members)
+        assert rank not in members or _use(group) == members
+
+
+@can_split
+def test_groups_come_from_a_group_that_is_bound_to_a_device() -> None:
+    ranks = Ranks(4)
+    try:
+        ranks.init()
+        ranks.run(_bound)
         assert ranks.close() == [0] * 4
     finally:
         ranks.kill()

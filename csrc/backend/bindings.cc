@@ -16,6 +16,10 @@ using fairring::FairringBackend;
 using fairring::MembershipOptions;
 
 PYBIND11_MODULE(_core, module) {
+  // torch's new_group calls this on the ranks outside of the new group, if a device is bound to the default one. NCCL
+  // needs all ranks of a communicator for a split; groups of ours are made by their members alone.
+  py::class_<FairringBackend, c10::intrusive_ptr<FairringBackend>, c10d::Backend>(module, "FairringBackend")
+      .def("perform_nocolor_split", [](const FairringBackend&, const py::object&) {}, py::arg("device"));
   py::class_<MembershipOptions>(module, "MembershipOptions")
       .def(py::init<>())
       .def_readwrite("name", &MembershipOptions::name)

@@ -167,10 +167,6 @@ c10::intrusive_ptr<c10d::Backend::Options> FairringBackend::getBackendOptions() 
   return options;
 }
 
-// If a device is bound to the group, torch's new_group (2.15) takes any backend that can be split for NCCL's, and calls
-// methods that only that one has.
-bool FairringBackend::supportsSplitting() const { return !getBoundDeviceId(); }
-
 c10::intrusive_ptr<c10d::Backend> FairringBackend::split(const StorePtr& store, const std::vector<int>& ranks,
                                                          const c10::intrusive_ptr<Options>& options) {
   const GilReleased withoutLock;

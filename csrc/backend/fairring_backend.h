@@ -68,7 +68,7 @@ class FairringBackend : public Fallback {
 
   // A new group of some of this one's ranks, with its settings, on the store that torch gives it; null if this rank is
   // none of them. Waits for no other rank. torch asks once per device type, and one backend serves all types.
-  bool supportsSplitting() const override;
+  bool supportsSplitting() const override { return true; }
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override;
 

@@ -43,13 +43,18 @@ class MembershipOptions:
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
 
+class FairringBackend:
+    """A torch._C._distributed_c10d.Backend."""
+
+    def perform_nocolor_split(self, device: object) -> None: ...
+
 def make_backend(
     store: Store,
     options: MembershipOptions,
     timeout: timedelta,
     make_nccl: Callable[[MembershipOptions, timedelta, int, Store], Any],
-) -> Any:
-    """A torch._C._distributed_c10d.Backend. Waits for no other rank; raises RuntimeError where it can't listen."""
+) -> FairringBackend:
+    """Waits for no other rank; raises RuntimeError where it can't listen."""
 
 def all_reduce_as_bf16_between_sites(backend: Any, tensor: Tensor, residual: Tensor, op: ReduceOp) -> Work:
     """SUM or AVG of contiguous fp32 on the CPU; what rounding takes is kept in residual and added the next time."""
