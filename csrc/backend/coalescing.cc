@@ -31,6 +31,10 @@ class CoalescedWork final : public c10d::Work {
     return failed == works_.end() ? nullptr : (*failed)->exception();
   }
   void synchronize() override { wait(kNoTimeout); }
+  // The future of a call on a device is complete from the beginning, so c10d's way by a future would not wait.
+  void blockCurrentStream() override {
+    for (const auto& work : works_) work->blockCurrentStream();
+  }
   std::vector<at::Tensor> result() override;
   bool wait(std::chrono::milliseconds timeout) override;
   FuturePtr getFuture() override;

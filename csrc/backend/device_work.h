@@ -31,6 +31,8 @@ class DeviceWork : public TrackedWork {
   static void onDone(Ref work, const Error& error, Completion& completion);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  // c10d's own waits for the future.
+  void blockCurrentStream() override { synchronize(); }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return outputs_; }
 

@@ -42,6 +42,7 @@ class SparseDeviceWork final : public SparseWork {
                    std::weak_ptr<Runtime> runtime, const c10::Stream& out);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void blockCurrentStream() override { synchronize(); }
 
  private:
   void writeBack() override;

@@ -152,6 +152,7 @@ def test_all_calls_are_nccls_while_fairrings_are_off() -> None:
     ranks.run(_rest)
     ranks.run(_collectives)
     ranks.run(_futures_of_blocks)
+    ranks.run(_blocked_stream, "block")
     assert ranks.close() == [0, 0]
 
 
@@ -183,6 +184,36 @@ def _futures_of_blocks(rank: int) -> None:
 
 def test_a_block_of_calls_is_one_work_with_a_future(gpu_cluster: Ranks) -> None:
     gpu_cluster.run(_futures_of_blocks)
+
+
+def _blocked_stream(rank: int, how: str) -> None:
+    """Rank 1 makes its call once rank 0 has enqueued a copy of the result behind block_current_stream()."""
+    store, enqueued = dist.distributed_c10d._get_default_store(), f"enqueued {how}"
+    ranks, elements = dist.get_world_size(), 50_000
+    device = torch.device("cuda", torch.cuda.current_device())
+    for late in (False, True):  # warm: what is made at first use waits for all ranks
+        tensor = torch.full((elements,), rank + 1.0, device="cuda")
+        result = torch.zeros(ranks * elements, device="cuda") if how == "block" else tensor
+        torch.cuda.synchronize()
+        if late and rank == 1:
+            store.wait([enqueued])
+        if how == "block":
+            with dist._coalescing_manager(device=device, async_ops=True) as gathering:
+                dist.all_gather_into_tensor(result, tensor)
+            (work,) = gathering.works
+        else:
+            work = dist.all_reduce(tensor, async_op=True)
+        work.block_current_stream()
+        seen = result.clone()
+        if late and rank == 0:
+            store.set(enqueued, "")
+        expected = torch.arange(1.0, ranks + 1, device="cuda").repeat_interleave(elements)
+        assert torch.equal(seen, expected if how == "block" else torch.full_like(seen, ranks * (ranks + 1) / 2))
+
+
+@pytest.mark.parametrize("how", ["call", "block"])
+def test_the_current_stream_can_be_blocked_until_a_call_is_over(two_gpu_machines: Ranks, how: str) -> None:
+    two_gpu_machines.run(_blocked_stream, how)
 
 
 def _with_options(_rank: int) -> None:
