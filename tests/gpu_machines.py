@@ -58,14 +58,14 @@ def machines(
 ) -> Ranks:
     """Ranks without a group, each with a device. environment: variables of all.
 
-    On emulated devices they are forked, unless a variable is for `import torch`.
+    On emulated devices they are forked.
     """
     names = LAYOUTS[layout]
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
     shared = {**nccl, **(_EMULATED if emulated_devices.ARE_HERE else {}), "FAIRRING_CUDA": "on", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(names)]
     own[-1] |= of_last or {}
-    forks = emulated_devices.ARE_HERE and LETS_FORKS_USE_CUDA and "TORCH_CPP_LOG_LEVEL" not in shared
+    forks = emulated_devices.ARE_HERE and LETS_FORKS_USE_CUDA
     ranks = Ranks(len(names), shared, own, max(timeout_seconds, TIMEOUT_SECONDS), forks=forks)
     ranks.run(_take_device)
     return ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,8 +13,9 @@ import torch
 import torch.distributed as dist
 from lab_programs import TIMEOUT_SECONDS, program
 from ranks import RankError, Ranks, all_reduce_ones, init_group
+from standard_error import standard_error
 
-from fairring import lab
+from fairring import _core, lab
 from fairring.config import ConfigError
 
 
@@ -172,3 +174,40 @@ def test_an_error_ends_a_process_that_never_asks_where_it_is_told_to() -> None:
     assert result.exit_codes == [1, 7], result.output
     assert "rank 1" in result.stderr[0]
     assert "FAIRRING_ON_ERROR=exit" in result.stderr[0]
+
+
+def _outlive(rank: int) -> list[str]:
+    """What rank 0 logs when rank 1 dies, in a job of CPU tensors."""
+    dist.all_reduce(torch.ones(3))
+    dist.barrier()
+    if rank == 1:
+        os._exit(3)
+    with standard_error() as lines:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(3))
+        dist.destroy_process_group()
+    return lines
+
+
+def _end_by_an_exception(rank: int) -> str:
+    """The error of rank 0's call, which rank 1 does not make any more."""
+    dist.all_reduce(torch.ones(3))
+    if rank == 1:
+        _core.end_all(failed=True)
+        return ""
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.all_reduce(torch.ones(3))
+    return str(caught.value)
+
+
+def test_calls_on_devices_that_nobody_makes_change_no_error() -> None:
+    for function, check in (
+        (_outlive, lambda lines: not any("garbage" in line for line in lines)),
+        (_end_by_an_exception, lambda text: "has left the group" in text),
+    ):
+        ranks = Ranks(2, {"FAIRRING_CUDA": "auto"})
+        ranks.init()
+        begun = ranks.start(function)
+        (result,) = ranks.finish(begun[:1])
+        ranks.kill()
+        assert check(result), result

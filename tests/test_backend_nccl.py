@@ -119,7 +119,7 @@ def test_memory_of_nccl_is_asked_for_where_there_is_a_device(strangers: Ranks) -
 def _ways_that_are_told(rank: int, port: int) -> list[str]:
     """The log lines of four all-reduces of a tensor that only says that it is on a GPU, in two groups."""
     _replace_nccl()
-    with standard_error() as lines:
+    with standard_error(info=True) as lines:
         init_group(rank, 2, port, "fairring", 60)
         with FakeTensorMode():
             tensor = torch.empty(4, device="cuda")
@@ -137,7 +137,7 @@ def _ways_that_are_told(rank: int, port: int) -> list[str]:
 def test_why_nccl_has_all_of_it_is_said_once(switch: str) -> None:
     if switch == "on" and (_core.why_no_cuda() or torch.cuda.is_available()):
         pytest.skip(_core.why_no_cuda() or "there is a CUDA device here")
-    ranks = Ranks(2, {"TORCH_CPP_LOG_LEVEL": "INFO", "FAIRRING_CUDA": switch, "FAIRRING_MACHINE": "one"}, forks=False)
+    ranks = Ranks(2, {"FAIRRING_CUDA": switch, "FAIRRING_MACHINE": "one"})
     for told in ranks.run(_ways_that_are_told, ranks.store.port):
         (way,) = told
         reason = "FAIRRING_CUDA is off" if switch == "off" else r"rank 0 \(.*\): it sees no CUDA device"

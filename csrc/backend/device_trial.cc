@@ -249,7 +249,6 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
   way.whyNccls = firstReason(tryDevice(device, getRank(), membership.deviceWritesWords(), timeout), facts);
   if (way.whyNccls.empty()) way.whyNccls = firstReason(trialInSums(membership, device, timeout), facts);
   way.isOnTrial = false;
-  way.isNews = !way.whyNccls.empty();
   settle(way, membership, timeout);
   return way;
 }

@@ -107,8 +107,10 @@ void FairringBackend::endAll(bool failed) {
   for (const auto& group : std::views::reverse(groups)) {
     const auto backend = group.lock();
     if (!backend) continue;
-    if (failed && backend->origin_.options.devices) backend->abort();
-    if (const auto membership = backend->membership()) membership->endWithin(kExitTimeout);
+    if (const auto membership = backend->membership()) {
+      if (failed && membership->hasDeviceCalls()) backend->abort();
+      membership->endWithin(kExitTimeout);
+    }
     backend->shutdown();
   }
 }

@@ -227,7 +227,6 @@ class FairringBackend : public Fallback {
     std::string whyNccls;          // why all of them are NCCL's; empty: they are not
     std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
     bool isOnTrial = false;        // decided by the trial, which has yet to be made (device_trial.h)
-    bool isNews = false;           // not logged yet that they are NCCL's
   };
   static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
   WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);

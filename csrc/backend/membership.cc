@@ -242,7 +242,7 @@ void Membership::announce(const Error& error) {
     store = ownStore_;
   }
   // No host waits for calls on a device: later work on it reads their results, which are garbage by now.
-  if (options_.devices) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
+  if (hasDeviceCalls()) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
   // Another rank's abort() is no error of its own.
   const bool endsProcess = options_.endsProcess && error.kind() != ErrorKind::Aborted;
   completion().post([store, shared = store_, key = bootstrap_ ? bootstrap_->errorKey() : "", text = error.text(),

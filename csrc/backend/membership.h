@@ -14,6 +14,7 @@
 // Any thread; waits without the GIL (the callers release it).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -52,7 +53,6 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
   bool deviceWritesWords = true;               // to tell the host how far it is; else its driver calls functions
   bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
-  bool isTrial = false;                        // whose errors are nobody's but the trial's
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
@@ -107,6 +107,9 @@ class Membership {
   // As in Group; none before the first use.
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   std::uint64_t callsMade() const;
+  // A call of this group's has been enqueued on a device, where later work reads its result and no host waits for it.
+  void noteDeviceCall() { hasDeviceCalls_ = true; }
+  bool hasDeviceCalls() const { return hasDeviceCalls_; }
   bool usesDevices() const { return options_.devices; }
   bool triesDevices() const { return options_.devicesOnTrial; }
   bool deviceWritesWords() const { return options_.deviceWritesWords; }
@@ -161,6 +164,7 @@ class Membership {
   const std::vector<RankFacts> rosterFacts_;
   const std::shared_ptr<MembersStore> membersStore_;  // where there is a roster
   const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
+  std::atomic<bool> hasDeviceCalls_ = false;
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;

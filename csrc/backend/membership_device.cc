@@ -47,7 +47,6 @@ std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout)
   options.sliceBytes = std::min(options.sliceBytes, kMostOfSlice);
   options.traceDirectory.clear();
   options.endsProcess = false;
-  options.isTrial = true;
   return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
                                       std::move(options), [](Completion&) {});
 }

@@ -63,16 +63,12 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
 }
 
 // Logs each way that a group of this process takes, once.
-void tellOnce(const std::string& way, bool isNews) {
+void tellOnce(const std::string& way) {
   static std::mutex mutex;
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
   if (!told.insert(way).second) return;
-  if (isNews) {
-    LOG(WARNING) << "fairring: with FAIRRING_CUDA=auto reductions and all-gathers of CUDA tensors are " << way;
-  } else {
-    LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
-  }
+  LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
 }
 
 }  // namespace
@@ -141,6 +137,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     made->done = [work, &completion = membership->completion()](const Error& error) mutable {
       DeviceWork::onDone(std::move(work), error, completion);
     };
+    membership->noteDeviceCall();
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
     work->isEnqueued();
@@ -170,6 +167,7 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
     memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
     return static_cast<std::byte*>(memory.data_ptr());
   };
+  membership.noteDeviceCall();
   membership.group(call.timeout).capture(made, stream.device_index(), rawStream(stream), staging);
   work->isEnqueued();
   DeviceWork::onDone(work, {}, membership.completion());
@@ -188,7 +186,7 @@ FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, st
 }
 
 void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout) {
-  if (!way.isOnTrial) tellOnce(wayOf(membership, way.whyNccls, timeout), way.isNews && getRank() == 0);
+  if (!way.isOnTrial) tellOnce(wayOf(membership, way.whyNccls, timeout));
   const std::lock_guard lock(mutex_);
   deviceWay_ = way;
 }
@@ -201,7 +199,7 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
   if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};
   const bool isAuto = membership.triesDevices();
   const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
-  DeviceWay way{.whyNccls = deviceObstacle(facts), .isOnTrial = false, .isNews = isAuto};
+  DeviceWay way{.whyNccls = deviceObstacle(facts)};
   if (!way.whyNccls.empty()) return way;
   way = {.whyNccls = membership.group(timeout).whyNotOnDevice(),
          .leastBytes = membership.leastOnDevice().value_or(isAuto && areInOneSite(facts) ? kLeastBytes : 0)};

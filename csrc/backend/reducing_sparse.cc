@@ -41,11 +41,11 @@ void refuseCapture(const at::Tensor& tensor) {
                    "make the call outside of the capture, or make the tensor dense");
 }
 
-// Our kernels have never run on a GPU: they are used if they are switched on and the device can run them. Other ranks
-// may use other kernels, since each rank sums only its own rows.
-at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool usesDevices) {
+// Our kernels are used if FAIRRING_CUDA=on asks for them and the device can run them: the trial of `auto` does not try
+// them. Other ranks may use other kernels, since each rank sums only its own rows.
+at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool isAskedFor) {
   if (tensor.is_cpu()) return tensor;
-  const bool ours = usesDevices && whyNoCuda().empty() && deviceObstacle(tensor.device().index()).empty();
+  const bool ours = isAskedFor && whyNoCuda().empty() && deviceObstacle(tensor.device().index()).empty();
   const Merging merging = ours ? Merging::Ours : Merging::Torchs;
   return mergedOnHost(tensor, dtype, merging, SparseStreams::of(tensor.device()).in);
 }
@@ -76,8 +76,8 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   LocalRows rows;
   Error refused;
   try {
-    const bool usesDevices = membership && membership->usesDevices();
-    rows = LocalRows::of(onHost(tensor, contribution.reduction.dtype, usesDevices), contribution.reduction);
+    const bool isAskedFor = membership && membership->usesDevices() && !membership->triesDevices();
+    rows = LocalRows::of(onHost(tensor, contribution.reduction.dtype, isAskedFor), contribution.reduction);
   } catch (const c10::Error& error) {
     if (!membership) throw;
     refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,

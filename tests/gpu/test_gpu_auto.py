@@ -12,13 +12,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
-from standard_error import standard_error
+from standard_error import show_infos, standard_error
 
 from fairring import _core
 
 pytestmark = pytest.mark.gpu
 
 AUTO = {"FAIRRING_CUDA": "auto:64KiB", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+WAY = "all-gathers of CUDA tensors are"
 SMALL, LARGE = 1000, 50_000  # elements
 LOCKED = {"EMULATED_CUDA_DRIVER_LOCK": "1"}  # while a thread waits in the driver, it calls no functions
 
@@ -33,11 +34,11 @@ def _nothing() -> None: ...
 
 
 def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool], list[str]]:
-    """Whether the rails carried a small call, a large one, and another of each; and the warnings."""
+    """Whether the rails carried a small call, a large one, and another of each; and what was logged of the way."""
     were_ours = []
     ranks = dist.get_world_size()
     prepare()
-    with standard_error() as lines:
+    with standard_error(info=True) as lines:
         dist.all_reduce(
             torch.ones(LARGE, device="cuda")
         )  # the trial comes before it, and what that says is carried too
@@ -49,14 +50,14 @@ def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool
             dist.all_reduce(tensor)
             assert torch.equal(tensor, torch.full_like(tensor, ranks * (ranks + 1) / 2))
             were_ours.append(_carried() > before)
-    return were_ours, [line.strip() for line in lines if "FAIRRING_CUDA=auto" in line]
+    return were_ours, [line.strip() for line in lines if WAY in line]
 
 
 def test_large_calls_are_fairrings_and_small_ones_nccls() -> None:
     ranks = start("2x1", environment={**AUTO, **LOCKED})
-    for were_ours, warnings in ranks.run(_calls):
+    for were_ours, (way,) in ranks.run(_calls):
         assert were_ours == [False, True, False, True]
-        assert warnings == []
+        assert f"{WAY} fairring's" in way
     assert ranks.close() == [0, 0]
 
 
@@ -93,24 +94,25 @@ def test_a_trial_that_fails_leaves_all_calls_to_nccl_and_says_why(
     ranks = start("2x1", environment={**AUTO, **variables})
     results = ranks.run(_calls, prepare)
     assert [were_ours for were_ours, _ in results] == [[False] * 4] * 2
-    (warning,) = results[0][1]
     who, what = reason.split(".*")
-    assert who in warning
-    assert what in warning
-    assert results[1][1] == []
+    for _, (way,) in results:
+        assert f"{WAY} NCCL's as a whole: {who}" in way
+        assert what in way
+        assert "[I" in way, "nobody asked, so nobody needs to be warned"
     assert ranks.close() == [0, 0]
 
 
 def _call_while_busy(rank: int, errors: Path) -> tuple[bool, float]:
-    """Rank 1's device is at work until rank 0 has warned. Whether the rails carried the call, and its sum."""
+    """Rank 1's device is at work until rank 0 has said who has the calls. Whether the rails carried it, and its sum."""
     if rank == 0:
+        show_infos()
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
 
-    def last_until_warned(_: None) -> None:
-        while not errors.exists() or "FAIRRING_CUDA=auto" not in errors.read_text():
+    def last_until_said(_: None) -> None:
+        while not errors.exists() or WAY not in errors.read_text():
             os.sched_yield()
 
-    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(last_until_warned)
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(last_until_said)
     tensor = torch.ones(LARGE, device="cuda")
     if rank == 1:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -126,9 +128,9 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
     ranks = start("2x1", timeout_seconds=8, environment={**AUTO, **nobody_waits})
     errors = tmp_path / "errors of rank 0"
     assert ranks.run(_call_while_busy, errors) == [(False, 2.0)] * 2
-    (warning,) = [line for line in errors.read_text().splitlines() if "FAIRRING_CUDA=auto" in line]
-    assert "rank 1 (" in warning
-    assert "the device was busy with earlier work of the program's for 4000 ms" in warning
+    (way,) = [line for line in errors.read_text().splitlines() if WAY in line]
+    assert "rank 1 (" in way
+    assert "the device was busy with earlier work of the program's for 4000 ms" in way
     assert ranks.close() == [0, 0]
 
 
@@ -137,7 +139,7 @@ def test_what_one_host_has_against_it_leaves_all_calls_to_nccl(tmp_path: Path) -
     ranks = start("2x1", environment=AUTO, of_last={"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
     results = ranks.run(_calls)
     assert [were_ours for were_ours, _ in results] == [[False] * 4] * 2
-    (warning,) = results[0][1]
-    assert "rank 1 (" in warning
-    assert "MPS" in warning
+    for _, (way,) in results:
+        assert "rank 1 (" in way
+        assert "MPS" in way
     assert ranks.close() == [0, 0]

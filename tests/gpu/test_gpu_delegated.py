@@ -272,7 +272,7 @@ def test_abort_ends_a_call_of_nccls() -> None:
 
 
 def _ways_that_are_told(_rank: int) -> list[str]:
-    with standard_error() as lines:
+    with standard_error(info=True) as lines:
         group: Any = dist.new_group()
         for _ in range(3):
             dist.all_reduce(torch.ones(10, device="cuda"))
@@ -294,7 +294,7 @@ def _ways_that_are_told(_rank: int) -> list[str]:
     ids=["tcp", "off", "tensorpipe"],
 )
 def test_the_way_of_cuda_tensors_is_said_once(variables: dict[str, str], expected: str) -> None:
-    ranks = start("2x1", environment={"TORCH_CPP_LOG_LEVEL": "INFO", **variables})
+    ranks = start("2x1", environment=variables)
     for told in ranks.run(_ways_that_are_told):
         (way,) = told
         assert re.fullmatch(expected, way)
