@@ -5,9 +5,11 @@ Gloo's own backend stands in NCCL's place: it is made without a device, and refu
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from ranks import Ranks, init_group
 from standard_error import standard_error
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fairring import _core
+from fairring import _core, backend
 
 pytestmark = pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
 
@@ -143,3 +145,28 @@ def test_why_nccl_has_all_of_it_is_said_once(switch: str) -> None:
         reason = "FAIRRING_CUDA is off" if switch == "off" else r"rank 0 \(.*\): it sees no CUDA device"
         assert re.fullmatch("NCCL's as a whole: " + reason, way)
     ranks.close()
+
+
+def _error_handling(rank: int, reconfigurable: bool, chosen: str | None) -> str | None:
+    """What torch's NCCL would take from the environment, for a group with these settings."""
+    name, seen = "TORCH_NCCL_ASYNC_ERROR_HANDLING", []
+    with mock.patch.dict(os.environ), mock.patch.object(dist, "ProcessGroupNCCL", create=True) as made:
+        if chosen is not None:
+            os.environ[name] = chosen
+        made.side_effect = lambda *_: seen.append(os.environ.get(name))
+        make = backend._nccl_maker(None, outlives_errors=reconfigurable)
+        group = _core.MembershipOptions()
+        group.name, group.rank, group.size, group.global_ranks = "a group", rank, 1, [rank]
+        make(group, timedelta(seconds=1), 1, dist.HashStore())
+        assert os.environ.get(name) == chosen
+    (taken,) = seen
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("reconfigurable", "chosen", "taken"), [(False, None, None), (True, None, "2"), (True, "1", "1")]
+)
+def test_nccl_ends_no_process_whose_group_may_get_other_members(
+    reconfigurable: bool, chosen: str | None, taken: str | None
+) -> None:
+    assert _error_handling(0, reconfigurable, chosen) == taken

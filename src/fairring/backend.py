@@ -6,9 +6,12 @@ import atexit
 import copy
 import hashlib
 import importlib.metadata
+import os
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +29,8 @@ def _end_all() -> None:
     """Groups that were not destroyed end before Python does."""
     _core.end_all(failed=hasattr(sys, "last_value"))  # an uncaught exception
 
+
+ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 
 NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
 
@@ -79,7 +84,8 @@ def create(options: Any, pg_options: object) -> Any:
     if config.trace:
         serve(config.trace)
     register_worker()
-    backend = _core.make_backend(options.store, membership, options.timeout, _nccl_maker(for_nccl))
+    make_nccl = _nccl_maker(for_nccl, outlives_errors=membership.reconfigurable)
+    backend = _core.make_backend(options.store, membership, options.timeout, make_nccl)
     flight_recorder.keep_the_compiler_out(backend)
     return backend
 
@@ -122,10 +128,11 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _nccl_maker(for_nccl: Any) -> NcclMaker:
+def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
     """The function that makes a group's NCCL for its first call on CUDA tensors, in the group's generation.
 
-    The group is the one that is made here, or one that was split from it.
+    The group is the one that is made here, or one that was split from it. outlives_errors: it may get other members
+    after one has died, so its NCCL must not end the process.
     """
 
     def make(group: _core.MembershipOptions, timeout: timedelta, generation: int, store: dist.Store) -> Any:
@@ -134,9 +141,31 @@ def _nccl_maker(for_nccl: Any) -> NcclMaker:
         settings = _nccl_options(timeout, for_nccl)
         settings.global_ranks_in_group = group.global_ranks
         settings.group_name = group.name
-        return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
+        with _errors_clean_up() if outlives_errors else nullcontext():
+            return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
 
     return make
+
+
+_errors_lock = threading.Lock()
+
+
+@contextmanager
+def _errors_clean_up() -> Iterator[None]:
+    """An NCCL that is made meanwhile breaks its calls off at an error, and does not end the process as by default.
+
+    torch takes that from the environment alone. A choice of the user's stands.
+    """
+    name, clean_up_only = ERROR_HANDLING[0], "2"
+    with _errors_lock:
+        if any(variable in os.environ for variable in ERROR_HANDLING):
+            yield
+            return
+        os.environ[name] = clean_up_only
+        try:
+            yield
+        finally:
+            del os.environ[name]
 
 
 def _options_for_nccl(given: object) -> Any:
