@@ -16,7 +16,6 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::microseconds kShortJobs{50};  // per turn: about as long as one piece of a long job
-constexpr std::chrono::hours kLongestSleep{24};      // the longest that fits into epoll_wait()'s argument
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
@@ -24,17 +23,9 @@ struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point lookedAt;  // the last time; what the next look finds has happened just now
 };
 
-// The timeout of epoll_wait(): in milliseconds, rounded up.
-int untilMs(Loop::Clock::time_point now, Loop::Clock::time_point when) {
-  if (when <= now) return 0;
-  const auto sleep = std::min<Loop::Clock::duration>(when - now, kLongestSleep);
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(sleep).count());
-}
-
-// The same to the nanosecond, without polling the descriptors: timers may be some tens of microseconds away
-// (device/told_words.h).
+// To the nanosecond, unlike epoll_wait(): timers may be some tens of microseconds away (device/told_words.h).
 void sleepOn(int epoll, Loop::Clock::time_point now, Loop::Clock::time_point until) {
-  const auto sleep = std::clamp<Loop::Clock::duration>(until - now, Loop::Clock::duration::zero(), kLongestSleep);
+  const auto sleep = std::max(until - now, Loop::Clock::duration::zero());
   const auto seconds = std::chrono::floor<std::chrono::seconds>(sleep);
   const timespec time{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(sleep - seconds).count()};
   pollfd events{.fd = epoll, .events = POLLIN, .revents = 0};
@@ -95,7 +86,7 @@ void Loop::progressAndGive() {
   do {  // descriptors last: polling them is a system call, and a posted task rarely makes one ready at once
     while ((runPosted() || runDueTimers() || runPieces()) && now_() < end) {
     }
-  } while (now_() < end && serveDescriptors(0));
+  } while (now_() < end && serveDescriptors());
   endTurn();
   ownership_.give({.due = !jobs_.empty(), .pending = pending_ > 0, .served = true, .next = firstTimer()});
 }
@@ -113,7 +104,7 @@ bool Loop::serve() {
   bool served = runPosted();
   served = runDueTimers() || served;
   served = runPieces() || served;
-  served = serveDescriptors(0) || served;
+  served = serveDescriptors() || served;
   endTurn();
   return served;
 }
@@ -121,7 +112,9 @@ bool Loop::serve() {
 void Loop::sleepUntil(Clock::time_point until) {
   assert(epoll_);
   if (!ownership_.fallAsleep()) return;
-  serveDescriptors(untilMs(now_(), std::min(until, firstTimer())));
+  sleepOn(epoll_.get(), now_(), std::min(until, firstTimer()));
+  ownership_.awake();
+  serveDescriptors();
   endTurn();
 }
 

@@ -118,7 +118,7 @@ class Loop {
   bool runPieces();
   Jobs::iterator nextJob();
   void openDescriptors();
-  bool serveDescriptors(int waitMs);
+  bool serveDescriptors();  // those that are ready
   bool poll(EventTime at = std::nullopt);
   void setPolling(bool polling);
   void endTurn();

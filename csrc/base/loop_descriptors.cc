@@ -63,11 +63,10 @@ void Loop::unwatch(int fd) {
   watched_.erase(watched);
 }
 
-bool Loop::serveDescriptors(int waitMs) {
+bool Loop::serveDescriptors() {
   if (!epoll_) return false;
   std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
-  if (waitMs != 0) ownership_.awake();
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t token = events[i].data.u64;  // a copy: the event is packed
     if (token == kAlarmToken) {
