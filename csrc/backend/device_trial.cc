@@ -245,6 +245,8 @@ std::string trySums(Membership& trial, c10d::Backend& nccl, const c10::Device& d
 
 FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& membership, const c10::Device& device,
                                                   std::chrono::milliseconds timeout) {
+  const std::lock_guard trying(trying_);
+  if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
   const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
   way.whyNccls = firstReason(tryDevice(device, getRank(), membership.deviceWritesWords(), timeout), facts);
   if (way.whyNccls.empty()) way.whyNccls = firstReason(trialInSums(membership, device, timeout), facts);

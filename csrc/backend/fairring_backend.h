@@ -233,7 +233,7 @@ class FairringBackend : public Fallback {
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
-  // Makes the trial, at the same call of all ranks; returns its decision.
+  // Makes the trial, at the same call of all ranks; returns its decision. Calls of other threads wait for it.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   // The first reason of any rank that is not empty, with the rank that gives it.
@@ -269,6 +269,7 @@ class FairringBackend : public Fallback {
   std::atomic<std::uint64_t> groupsBefore_ = 0;
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
+  std::mutex trying_;         // held during the trial, and by nothing that abort() needs
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
   std::optional<StockNccl::Met> alone_;  // none once ended

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import emulated_devices
@@ -142,4 +144,27 @@ def test_what_one_host_has_against_it_leaves_all_calls_to_nccl(tmp_path: Path) -
     for _, (way,) in results:
         assert "rank 1 (" in way
         assert "MPS" in way
+    assert ranks.close() == [0, 0]
+
+
+def _called_first_by_two_threads(_rank: int) -> list[float]:
+    """The sums of two calls that are alike, so their order does not matter."""
+    tensors = [torch.ones(LARGE, device="cuda") for _ in range(2)]
+    torch.cuda.synchronize()
+    together = threading.Barrier(len(tensors))
+
+    def call(tensor: torch.Tensor) -> None:
+        torch.cuda.set_device(tensor.device)
+        together.wait()
+        dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+
+    with ThreadPoolExecutor(len(tensors)) as pool:
+        list(pool.map(call, tensors))
+    return [tensor.sum().item() / LARGE for tensor in tensors]
+
+
+def test_threads_whose_calls_come_first_share_a_trial() -> None:
+    ranks = start("2x1", environment=AUTO)
+    assert ranks.run(_called_first_by_two_threads) == [[2.0, 2.0]] * 2
     assert ranks.close() == [0, 0]
