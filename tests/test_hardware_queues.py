@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,18 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
     environment.setattr("torch.cuda.is_initialized", lambda: True)
     hardware_queues.raise_their_number()
     assert VARIABLE not in os.environ
+
+
+def test_none_are_asked_for_where_processes_share_them(
+    environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "control").touch()
+    environment.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    hardware_queues.raise_their_number()
+    assert VARIABLE not in os.environ
+    with caplog.at_level(logging.WARNING):
+        hardware_queues.warn_of_few()
+    assert not caplog.text, "more can't be had there"
 
 
 @pytest.mark.parametrize(("number", "warns"), [("1", True), ("8", True), ("31", True), ("32", False)])

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from fairring import nccls
+from fairring import hardware_queues, nccls
 
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host without network cards, kernel modules or MPS, with the most hardware queues."""
-    for name, value in (("INFINIBAND", "cards"), ("MODULES", "modules"), ("DRIVER", "driver"), ("MPS_PIPES", "mps")):
+    for name, value in (("INFINIBAND", "cards"), ("MODULES", "modules"), ("DRIVER", "driver")):
         monkeypatch.setattr(nccls, name, tmp_path / value)
+    monkeypatch.setattr(hardware_queues, "MPS_PIPES", tmp_path / "mps")
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     return tmp_path
 

@@ -16,7 +16,6 @@ INFINIBAND = Path("/sys/class/infiniband")
 MODULES = Path("/sys/module")
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "gdrdrv")  # kernel modules by which a network card reads a GPU's memory
 DRIVER = Path("/proc/driver/nvidia/version")  # NVIDIA's open kernel module shares a GPU's memory as dma-buf
-MPS_PIPES = Path("/tmp/nvidia-mps")  # CUDA's default
 UNWANTED = {
     "CUDA_LAUNCH_BLOCKING": ("1", "every launch would wait for the network"),
     "NCCL_COMM_BLOCKING": ("1", "nothing could end NCCL's calls in time"),
@@ -32,7 +31,7 @@ def reason(rails: str, environment: Mapping[str, str] | None = None) -> str:
             return f"{name}={value}, with which {effect}"
     if few := hardware_queues.few():
         return f"CUDA's streams share {few} hardware queues there, so that gates would hold up the program's work"
-    if (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES) / "control").exists():
+    if hardware_queues.are_shared_by_processes(variables):
         return "its GPUs are shared by CUDA's MPS, under which gates are not known to work"
     fabric = _fabric() if rails == "pinned" else ""
     if fabric:
