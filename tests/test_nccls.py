@@ -29,7 +29,8 @@ def _card(host: Path, state: str, driver: str = "mlx5_core") -> None:
 
 
 def test_a_host_without_any_of_it_says_nothing() -> None:
-    assert nccls.reason("pinned", {}) == ""
+    assert nccls.reason({}) == ""
+    assert nccls.fabric() == ""
 
 
 @pytest.mark.parametrize(
@@ -42,38 +43,37 @@ def test_a_host_without_any_of_it_says_nothing() -> None:
     ],
 )
 def test_settings_that_keep_calls_from_overlapping(variables: dict[str, str], word: str) -> None:
-    assert nccls.reason("pinned", variables).startswith(word)
+    assert nccls.reason(variables).startswith(word)
 
 
 @pytest.mark.parametrize("number", ["1", "8", "31"])
 def test_few_hardware_queues(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", number)
-    assert nccls.reason("nccl", {}).startswith(f"CUDA's streams share {number} hardware queues")
+    assert nccls.reason({}).startswith(f"CUDA's streams share {number} hardware queues")
 
 
 def test_a_gpu_that_processes_share(host: Path) -> None:
     (host / "pipes").mkdir()
     (host / "pipes" / "control").touch()
-    assert "MPS" in nccls.reason("pinned", {"CUDA_MPS_PIPE_DIRECTORY": str(host / "pipes")})
+    assert "MPS" in nccls.reason({"CUDA_MPS_PIPE_DIRECTORY": str(host / "pipes")})
 
 
 @pytest.mark.parametrize("module", [*nccls.PEER_MEMORY, "dma-buf"])
-def test_a_network_that_reaches_the_gpus_memory_is_nccls_unless_the_rails_are_too(host: Path, module: str) -> None:
+def test_a_network_that_reaches_the_gpus_memory_is_named(host: Path, module: str) -> None:
     _card(host, "4: ACTIVE\n")
     if module == "dma-buf":
         (host / "driver").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95\n")
     else:
         (host / "modules" / module).mkdir(parents=True)
-    assert f"mlx5_0 ({module})" in nccls.reason("pinned", {})
-    assert nccls.reason("nccl", {}) == ""
+    assert nccls.fabric() == f"mlx5_0 ({module})"
 
 
 def test_cards_that_are_down_or_do_not_reach_it_say_nothing(host: Path) -> None:
     _card(host, "1: DOWN\n", driver="efa")
     (host / "modules" / "nvidia_peermem").mkdir(parents=True)
-    assert nccls.reason("pinned", {}) == ""
+    assert nccls.fabric() == ""
 
 
 def test_efa_reaches_it_by_itself(host: Path) -> None:
     _card(host, "4: ACTIVE\n", driver="efa")
-    assert "mlx5_0 (efa)" in nccls.reason("pinned", {})
+    assert nccls.fabric() == "mlx5_0 (efa)"

@@ -73,7 +73,9 @@ PYBIND11_MODULE(_core, module) {
       .def_property("device_machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.machine = text; })
       .def_property("device_obstacle", nullptr,
-                    [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; });
+                    [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; })
+      .def_property("device_fabric", nullptr,
+                    [](MembershipOptions& o, const std::string& text) { o.facts.device.fabric = text; });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {
     auto shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));

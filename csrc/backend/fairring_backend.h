@@ -232,6 +232,7 @@ class FairringBackend : public Fallback {
   WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
+  static std::string fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts);
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
   // Makes the trial, at the same call of all ranks; returns its decision. Calls of other threads wait for it.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);

@@ -203,12 +203,18 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
   if (!way.whyNccls.empty()) return way;
   way = {.whyNccls = membership.group(timeout).whyNotOnDevice(),
          .leastBytes = membership.leastOnDevice().value_or(isAuto && areInOneSite(facts) ? kLeastBytes : 0)};
-  const Transport rail = membership.transportFor(facts).transports.rail;
-  if (isAuto && !membership.deviceHasRails() && areInOneSite(facts) && rail.kind != Transport::Kind::Tcp) {
-    way.whyNccls = concat("its rails would take ", rail.name(), ", which NCCL takes without the host's memory");
-  }
+  if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
   way.isOnTrial = isAuto && way.whyNccls.empty();
   return way;
+}
+
+// Why NCCL is known to be faster without a trial. Between sites no rank's fabric reaches the others.
+std::string FairringBackend::fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts) {
+  if (membership.deviceHasRails() || !areInOneSite(facts)) return {};
+  if (std::string reason = deviceFabric(facts); !reason.empty()) return reason;
+  const Transport rail = membership.transportFor(facts).transports.rail;
+  if (rail.kind == Transport::Kind::Tcp) return {};
+  return concat("its rails would take ", rail.name(), ", which NCCL takes without the host's memory");
 }
 
 // The stream on which calls end, one after the other.

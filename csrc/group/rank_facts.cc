@@ -11,6 +11,10 @@ namespace {
 constexpr const char* kInterfaceAdvice =
     "; set TP_SOCKET_IFNAME on all ranks, or FAIRRING_SITE_IFNAME, to the interface of the job's network";
 
+std::string rankNamed(const std::vector<RankFacts>& facts, std::size_t rank) {
+  return concat("rank ", rank, " (", facts[rank].hostname, "): ");
+}
+
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 // The first one of loopback; empty if there is none.
@@ -55,7 +59,17 @@ std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts) {
 std::string deviceObstacle(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const std::string& obstacle = facts[rank].device.obstacle;
-    if (!obstacle.empty()) return concat("rank ", rank, " (", facts[rank].hostname, "): ", obstacle);
+    if (!obstacle.empty()) return rankNamed(facts, rank) + obstacle;
+  }
+  return {};
+}
+
+std::string deviceFabric(const std::vector<RankFacts>& facts) {
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const std::string& fabric = facts[rank].device.fabric;
+    if (fabric.empty()) continue;
+    return concat(rankNamed(facts, rank), "NCCL reaches its GPUs' memory over ", fabric,
+                  ", without the host, as FAIRRING_CUDA_RAILS=nccl could");
   }
   return {};
 }

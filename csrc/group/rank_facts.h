@@ -14,8 +14,11 @@ namespace fairring {
 struct DeviceFacts {
   std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
   std::string obstacle;  // why there can't be such calls with this rank; empty: there can
+  std::string fabric;    // by which a network reaches its devices' memory without the host's; empty: none does
 
-  static void fields(auto& row, auto& device) { row(device.machine, device.obstacle); }
+  static void fields(auto& row, auto& device) {
+    row(device.machine, device.obstacle, device.fabric);
+  }
 };
 
 struct RankFacts {
@@ -32,7 +35,7 @@ struct RankFacts {
   std::string interfacesBy = {};  // why it listens on `addresses`, for messages: "TP_SOCKET_IFNAME=eth0"
 
   static void fields(auto& row, auto& facts) {
-    row("fairring facts 6", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
+    row("fairring facts 7", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
         facts.settings, facts.rdmaFabric, facts.rdmaObstacle, facts.siteAddresses, facts.device, facts.network,
         facts.interfacesBy);
     row.require(!facts.addresses.empty() && facts.port > 0 && facts.port < 65'536);
@@ -50,6 +53,8 @@ std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
 std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
 // The obstacle of the first rank that has one, with the rank's name; empty where none has.
 std::string deviceObstacle(const std::vector<RankFacts>& facts);
+// The first rank whose devices' memory a network reaches by itself, and by what; empty where there is none.
+std::string deviceFabric(const std::vector<RankFacts>& facts);
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where a
 // rank listens on an address that another machine can't reach: that of loopback, or one that the other has itself.

@@ -42,6 +42,7 @@ class MembershipOptions:
     ends_process: bool  # an error of the group
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
+    device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does
 
 class FairringBackend:
     """A torch._C._distributed_c10d.Backend."""

@@ -13,10 +13,11 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import start
+from gpu_machines import machines, start
+from ranks import TIMEOUT_SECONDS, init_group
 from standard_error import show_infos, standard_error
 
-from fairring import _core
+from fairring import _core, nccls
 
 pytestmark = pytest.mark.gpu
 
@@ -167,4 +168,20 @@ def _called_first_by_two_threads(_rank: int) -> list[float]:
 def test_threads_whose_calls_come_first_share_a_trial() -> None:
     ranks = start("2x1", environment=AUTO)
     assert ranks.run(_called_first_by_two_threads) == [[2.0, 2.0]] * 2
+    assert ranks.close() == [0, 0]
+
+
+def _init_by_a_fabric(rank: int, size: int, port: int) -> None:
+    nccls.fabric = lambda: "mlx5_0 (nvidia_peermem)"
+    init_group(rank, size, port, "fairring", TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_a_fabric_that_reaches_gpus_counts_inside_a_site_alone(sites: int) -> None:
+    environment = {**AUTO, "FAIRRING_SITE": "north"}
+    ranks = machines("2x1", environment=environment, of_last={"FAIRRING_SITE": "south"} if sites == 2 else None)
+    ranks.run(_init_by_a_fabric, ranks.size, ranks.store.port)
+    for were_ours, (way,) in ranks.run(_calls):
+        assert were_ours == ([False] * 4 if sites == 1 else [False, True, False, True])
+        assert ("mlx5_0 (nvidia_peermem)" in way) is (sites == 1)
     assert ranks.close() == [0, 0]
