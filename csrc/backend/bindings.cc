@@ -75,7 +75,9 @@ PYBIND11_MODULE(_core, module) {
       .def_property("device_obstacle", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; })
       .def_property("device_fabric", nullptr,
-                    [](MembershipOptions& o, const std::string& text) { o.facts.device.fabric = text; });
+                    [](MembershipOptions& o, const std::string& text) { o.facts.device.fabric = text; })
+      .def_property("device_multiprocessors", nullptr,
+                    [](MembershipOptions& o, int number) { o.facts.device.multiprocessors = number; });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {
     auto shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));
@@ -130,5 +132,6 @@ PYBIND11_MODULE(_core, module) {
   module.def("simulated_hardware", &fairring::simulatedHardware);
   module.def("why_no_cuda", &fairring::whyNoCuda);
   module.def("device_obstacle", &fairring::deviceObstacleHere);
+  module.def("fewest_multiprocessors", &fairring::fewestMultiprocessors);
   module.def("end_all", &FairringBackend::endAll, py::arg("failed"), py::call_guard<py::gil_scoped_release>());
 }

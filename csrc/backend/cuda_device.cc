@@ -6,6 +6,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/cuda_accelerator.h"
 
@@ -21,6 +23,13 @@ bool ncclSums(DType dtype, int device) {
   return major >= 9;
 }
 
+int devicesHere() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;
+  cudaGetLastError();  // it has been seen
+  return 0;
+}
+
 }  // namespace
 
 std::string_view whyNoCuda() { return {}; }
@@ -28,15 +37,24 @@ std::string_view whyNoCuda() { return {}; }
 std::string deviceObstacle(int device) { return whyNoCudaAccelerator(device); }
 
 std::string deviceObstacleHere() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess) {
-    cudaGetLastError();  // it has been seen
-    devices = 0;
-  }
+  const int devices = devicesHere();
   for (int device = 0; device < devices; ++device) {
     if (std::string obstacle = deviceObstacle(device); !obstacle.empty()) return obstacle;
   }
   return devices > 0 ? "" : "it sees no CUDA device";
+}
+
+int fewestMultiprocessors() {
+  int fewest = 0;
+  for (int device = devicesHere() - 1; device >= 0; --device) {
+    int number = 0;
+    if (cudaDeviceGetAttribute(&number, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+      cudaGetLastError();  // it has been seen
+      return 0;
+    }
+    fewest = fewest == 0 ? number : std::min(fewest, number);
+  }
+  return fewest;
 }
 
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
@@ -82,6 +100,7 @@ std::string_view whyNoCuda() {
 }
 std::string deviceObstacle(int /*device*/) { refuse(); }
 std::string deviceObstacleHere() { refuse(); }
+int fewestMultiprocessors() { return 0; }
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& /*place*/) { refuse(); }
 bool machineReduces(const Reduction& /*reduction*/, int /*device*/) { return false; }
 c10::Stream newCudaStream(int /*device*/) { refuse(); }

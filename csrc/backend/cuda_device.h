@@ -33,6 +33,7 @@ std::string_view whyNoCuda();  // in this build; empty: it has CUDA
 // Why the device can't carry calls, nor run our kernels; empty: it can. Does not begin to use a device.
 std::string deviceObstacle(int device);
 std::string deviceObstacleHere();  // of the first unable one among all that this process sees
+int fewestMultiprocessors();       // among the same; 0: there is none
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
 bool machineReduces(const Reduction& reduction, int device);                  // whether level 0 supports it there
 c10::Stream newCudaStream(int device);

@@ -203,6 +203,7 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
   if (!way.whyNccls.empty()) return way;
   way = {.whyNccls = membership.group(timeout).whyNotOnDevice(),
          .leastBytes = membership.leastOnDevice().value_or(isAuto && areInOneSite(facts) ? kLeastBytes : 0)};
+  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts, membership.deviceHasRails());
   if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
   way.isOnTrial = isAuto && way.whyNccls.empty();
   return way;

@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kFarewell{10};
 ncclConfig_t nonBlocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = NcclCommunicator::kMostBlocks;
   return config;
 }
 

@@ -34,6 +34,10 @@ struct NcclPlace {
 
 class NcclCommunicator {
  public:
+  // A block of NCCL's can take a multiprocessor for itself and waits for its peers, so all blocks of a group's kernels
+  // must have room at once (group/rank_facts.h). More than these would not make rails faster, which take the time.
+  static constexpr int kMostBlocks = 8;
+
   // The text of a new unique id, which one rank makes and all others are to be given.
   static std::string makeId();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 
 namespace fairring {
 
@@ -10,6 +11,9 @@ namespace {
 
 constexpr const char* kInterfaceAdvice =
     "; set TP_SOCKET_IFNAME on all ranks, or FAIRRING_SITE_IFNAME, to the interface of the job's network";
+// Ways down and up at level 0, and those of the rails, run at once with 8 blocks each (device/nccl_communicator.h), and
+// a block of NCCL's can take a multiprocessor for itself. The rest is for our own kernels and the program's.
+constexpr int kLeastMultiprocessors = 40;
 
 std::string rankNamed(const std::vector<RankFacts>& facts, std::size_t rank) {
   return concat("rank ", rank, " (", facts[rank].hostname, "): ");
@@ -70,6 +74,20 @@ std::string deviceFabric(const std::vector<RankFacts>& facts) {
     if (fabric.empty()) continue;
     return concat(rankNamed(facts, rank), "NCCL reaches its GPUs' memory over ", fabric,
                   ", without the host, as FAIRRING_CUDA_RAILS=nccl could");
+  }
+  return {};
+}
+
+std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails) {
+  const std::vector<Place> places = devicePlacesOf(facts);
+  std::set<std::string> machines;
+  const auto isNew = [&machines](const Place& place) { return machines.insert(place.machine).second; };
+  if (!hasRails && std::ranges::all_of(places, isNew)) return {};
+  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
+    const int multiprocessors = facts[rank].device.multiprocessors;
+    if (multiprocessors >= kLeastMultiprocessors) continue;
+    return concat(rankNamed(facts, rank), "a device of its has ", multiprocessors, " multiprocessors, and kernels of NCCL's ",
+                  "that wait for one another have room on ", kLeastMultiprocessors);
   }
   return {};
 }

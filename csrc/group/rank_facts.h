@@ -15,9 +15,10 @@ struct DeviceFacts {
   std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
   std::string obstacle;  // why there can't be such calls with this rank; empty: there can
   std::string fabric;    // by which a network reaches its devices' memory without the host's; empty: none does
+  int multiprocessors = 0;  // of the smallest of its devices
 
   static void fields(auto& row, auto& device) {
-    row(device.machine, device.obstacle, device.fabric);
+    row(device.machine, device.obstacle, device.fabric, device.multiprocessors);
   }
 };
 
@@ -55,6 +56,9 @@ std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
 std::string deviceObstacle(const std::vector<RankFacts>& facts);
 // The first rank whose devices' memory a network reaches by itself, and by what; empty where there is none.
 std::string deviceFabric(const std::vector<RankFacts>& facts);
+// The first rank with a device that is too small for all kernels of NCCL's that a group of these has at once, each of
+// which waits for its peers; empty where there is none, or no such kernels. hasRails: NCCL's calls go between machines.
+std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails);
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where a
 // rank listens on an address that another machine can't reach: that of loopback, or one that the other has itself.

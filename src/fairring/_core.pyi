@@ -43,6 +43,7 @@ class MembershipOptions:
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
     device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does
+    device_multiprocessors: int  # of the smallest of its devices
 
 class FairringBackend:
     """A torch._C._distributed_c10d.Backend."""
@@ -153,6 +154,9 @@ def why_no_cuda() -> str:
 
 def device_obstacle() -> str:
     """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
+
+def fewest_multiprocessors() -> int:
+    """Of the CUDA devices that this process sees, the number of the smallest one; 0: there is none."""
 
 def end_all(failed: bool) -> None:
     """Ends the groups of this process that have not been destroyed. Waits for what their peers still need.

@@ -92,6 +92,7 @@ def create(options: Any, pg_options: object) -> Any:
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
     membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
+    membership.device_multiprocessors = _core.fewest_multiprocessors()
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         membership.device_obstacle = _core.why_no_cuda() or _core.device_obstacle() or nccls.reason()
         membership.device_fabric = nccls.fabric()

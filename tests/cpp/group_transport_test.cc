@@ -92,7 +92,7 @@ TEST(RankFacts, TravelAsText) {
   const auto travelled = [&sent] { return fromText<RankFacts>(toText(sent)).value(); };
   EXPECT_TRUE(travelled().siteAddresses.empty());
   sent.siteAddresses = {"10.1.0.1", "10.2.0.1"};
-  sent.device = {"nvlink-1", "no driver", "mlx5_0 (efa)"};
+  sent.device = {"nvlink-1", "no driver", "mlx5_0 (efa)", 132};
   sent.network = "a namespace";
   sent.interfacesBy = "TP_SOCKET_IFNAME=eth0";
   const RankFacts got = travelled();
@@ -106,6 +106,7 @@ TEST(RankFacts, TravelAsText) {
   EXPECT_EQ(got.device.machine, "nvlink-1");
   EXPECT_EQ(got.device.obstacle, "no driver");
   EXPECT_EQ(got.device.fabric, "mlx5_0 (efa)");
+  EXPECT_EQ(got.device.multiprocessors, 132);
 }
 
 // Ranks of machines a, b, ..., each in a network namespace of its own, that listen on these addresses.
@@ -190,6 +191,18 @@ TEST(RankFacts, TellWhichRanksDevicesANetworkReaches) {
   facts[1].device.fabric = "mlx5_0 (nvidia_peermem)";
   EXPECT_EQ(deviceFabric(facts).find("rank 1 (host-of-b): NCCL reaches its GPUs' memory over mlx5_0 (nvidia_peermem)"),
             0);
+}
+
+TEST(RankFacts, TellWhichDeviceIsTooSmallForNcclsKernelsOfTheGroup) {
+  std::vector<RankFacts> facts{factsOf("a"), factsOf("b")};
+  facts[0].device.multiprocessors = 132;
+  facts[1].device.multiprocessors = 32;
+  EXPECT_EQ(tooSmallDevice(facts, false), "") << "a rank that is alone on its machine has no such kernels";
+  EXPECT_EQ(tooSmallDevice(facts, true).find("rank 1 (host-of-b): a device of its has 32 multiprocessors"), 0);
+  facts[0].device.machine = facts[1].device.machine = "nvlink-1";
+  EXPECT_NE(tooSmallDevice(facts, false), "");
+  facts[1].device.multiprocessors = 40;
+  EXPECT_EQ(tooSmallDevice(facts, true), "");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ bool exists(int device) { return device >= 0 && device < emulated::settings().de
 
 int attribute(int which) {
   static const std::map<int, int> values{
-      {cudaDevAttrMultiProcessorCount, 4},
+      {cudaDevAttrMultiProcessorCount, emulated::settings().multiprocessors},
       {cudaDevAttrComputeCapabilityMajor, 9},
       {cudaDevAttrMaxThreadsPerBlock, 1024},
       {cudaDevAttrMaxBlockDimX, 1024},

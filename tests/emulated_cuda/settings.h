@@ -10,6 +10,7 @@ namespace emulated {
 struct Settings {
   int devices = 0;              // EMULATED_CUDA_DEVICES
   std::size_t deviceBytes = 0;  // EMULATED_CUDA_MEMORY_MIB
+  int multiprocessors = 0;      // EMULATED_CUDA_MULTIPROCESSORS
   unsigned seed = 0;            // EMULATED_CUDA_SEED: of all pauses
   int lateMicroseconds = 0;     // EMULATED_CUDA_LATE_US: the longest pause before a piece of work; 0: none
   int lateOneIn = 0;            // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause

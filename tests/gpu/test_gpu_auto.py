@@ -148,6 +148,18 @@ def test_what_one_host_has_against_it_leaves_all_calls_to_nccl(tmp_path: Path) -
     assert ranks.close() == [0, 0]
 
 
+@emulated_devices.only_there
+def test_a_device_too_small_for_nccls_kernels_leaves_all_calls_to_nccl() -> None:
+    """Kernels of several communicators wait for one another, so all must have room at once."""
+    ranks = start("2x2", environment=AUTO, of_last={"EMULATED_CUDA_MULTIPROCESSORS": "16"})
+    results = ranks.run(_calls)
+    assert [were_ours for were_ours, _ in results] == [[False] * 4] * 4
+    for _, (way,) in results:
+        assert "rank 3 (" in way
+        assert "has 16 multiprocessors" in way
+    assert ranks.close() == [0] * 4
+
+
 def _called_first_by_two_threads(_rank: int) -> list[float]:
     """The sums of two calls that are alike, so their order does not matter."""
     tensors = [torch.ones(LARGE, device="cuda") for _ in range(2)]
