@@ -14,6 +14,8 @@
 namespace py = pybind11;
 using fairring::FairringBackend;
 using fairring::MembershipOptions;
+using NcclLimitNumbers =
+    std::tuple<std::optional<int>, std::optional<int>, std::optional<int>, std::optional<int>, std::string>;
 
 PYBIND11_MODULE(_core, module) {
   // torch's new_group calls this on the ranks outside of the new group, if a device is bound to the default one. NCCL
@@ -77,7 +79,11 @@ PYBIND11_MODULE(_core, module) {
       .def_property("device_fabric", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.fabric = text; })
       .def_property("device_multiprocessors", nullptr,
-                    [](MembershipOptions& o, int number) { o.facts.device.multiprocessors = number; });
+                    [](MembershipOptions& o, int number) { o.facts.device.multiprocessors = number; })
+      .def_property("nccl_limits", nullptr, [](MembershipOptions& o, const NcclLimitNumbers& limits) {
+        std::tie(o.ncclLimits.clusterSize, o.ncclLimits.leastBlocks, o.ncclLimits.mostBlocks,
+                 o.ncclLimits.trafficClass, o.ncclLimits.network) = limits;
+      });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {
     auto shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "device/accelerator.h"
+#include "device/nccl_limits.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -25,6 +26,7 @@ struct AcceleratorPlace {
   FromFirst fromFirst;       // the machine's first rank's text, for all of them
   FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
   bool writesWords = true;   // to tell the host how far it is
+  NcclLimits ncclLimits = {};
   std::function<bool()> isOver = nullptr;  // the group has failed while it is made; null: it can't
   std::chrono::milliseconds timeout;
 };

@@ -31,6 +31,7 @@
 #include "backend/members_store.h"
 #include "backend/runtime.h"
 #include "backend/torch_key_value.h"
+#include "device/nccl_limits.h"
 #include "group/bootstrap.h"
 #include "group/group.h"
 #include "group/roster.h"
@@ -53,6 +54,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
   bool deviceWritesWords = true;               // to tell the host how far it is; else its driver calls functions
   bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
+  NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 

@@ -71,6 +71,7 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
                                                    self == machineRanks.begin(), who + "its machine"),
                          .fromFirstOfAll = nullptr,
                          .writesWords = options_.deviceWritesWords,
+                         .ncclLimits = options_.ncclLimits,
                          .isOver = [failed = hasFailed_] { return failed->rings(); },
                          .timeout = timeout};
   if (options_.deviceHasRails) {

@@ -142,7 +142,7 @@ std::string whyNoCudaAccelerator(int device) {
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
                                                  const std::optional<NcclRanks>& railsAmong, bool writesWords,
-                                                 const NcclPatience& patience) {
+                                                 const NcclPatience& patience, const NcclLimits& limits) {
   const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
     assert(ranks.index >= 0 && ranks.index < ranks.count);
     return CudaAccelerator::Ranks{{.rank = ranks.index,
@@ -150,7 +150,8 @@ std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const Ncc
                                    .device = device,
                                    .who = concat("rank ", rank, ", on CUDA device ", device),
                                    .of = whose,
-                                   .patience = patience},
+                                   .patience = patience,
+                                   .limits = limits},
                                   ranks.fromFirst};
   };
   std::optional<CudaAccelerator::Ranks> group;

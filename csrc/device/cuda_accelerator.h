@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/accelerator.h"
+#include "device/nccl_limits.h"
 #include "device/nccl_patience.h"
 
 namespace fairring {
@@ -32,6 +33,6 @@ std::string whyNoCudaAccelerator(int device);
 // says. Throws Failure.
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
                                                  const std::optional<NcclRanks>& railsAmong, bool writesWords,
-                                                 const NcclPatience& patience);
+                                                 const NcclPatience& patience, const NcclLimits& limits = {});
 
 }  // namespace fairring

@@ -1,5 +1,6 @@
 #include "device/nccl_communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -17,10 +18,17 @@ constexpr std::chrono::microseconds kLooksAtOnce{200};
 constexpr std::chrono::microseconds kBetweenLooks{100};
 constexpr std::chrono::seconds kFarewell{10};
 
-ncclConfig_t nonBlocking() {
+// The place outlives it.
+ncclConfig_t configOf(const NcclPlace& place) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  const auto& [clusterSize, leastBlocks, mostBlocks, trafficClass, network] = place.limits;
   config.blocking = 0;
-  config.maxCTAs = NcclCommunicator::kMostBlocks;
+  config.cgaClusterSize = clusterSize.value_or(config.cgaClusterSize);
+  config.minCTAs = leastBlocks.value_or(config.minCTAs);
+  config.maxCTAs = std::max(std::min(mostBlocks.value_or(NcclCommunicator::kMostBlocks), NcclCommunicator::kMostBlocks),
+                            leastBlocks.value_or(1));
+  config.trafficClass = trafficClass.value_or(config.trafficClass);
+  if (!network.empty()) config.netName = network.c_str();
   return config;
 }
 
@@ -42,7 +50,7 @@ NcclCommunicator::NcclCommunicator(NcclPlace place, const std::string& id) : pla
   std::memcpy(unique.internal, id.data(), id.size());
   const CurrentDevice current(place_.device);
   const CaptureUnheeded unheeded;
-  ncclConfig_t config = nonBlocking();
+  ncclConfig_t config = configOf(place_);
   Lock lock(mutex_);
   try {
     settle("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, place_.ranks, unique, place_.rank, &config), lock);
@@ -56,7 +64,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split() {
   std::unique_ptr<NcclCommunicator> other(new NcclCommunicator(place_));
   const CurrentDevice current(place_.device);
   const CaptureUnheeded unheeded;
-  ncclConfig_t config = nonBlocking();
+  ncclConfig_t config = configOf(place_);
   try {
     // NCCL fills in the new one's pointer only when this one is through with the split, so that is waited for first.
     {

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "device/nccl_limits.h"
 #include "device/nccl_patience.h"
 
 namespace fairring {
@@ -30,6 +31,7 @@ struct NcclPlace {
   std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
   std::string of;   // whose ranks they are, for errors: "the machine"
   NcclPatience patience;
+  NcclLimits limits = {};
 };
 
 class NcclCommunicator {

@@ -44,6 +44,8 @@ class MembershipOptions:
     device_obstacle: str  # why this rank can't make them; empty: it can
     device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does
     device_multiprocessors: int  # of the smallest of its devices
+    # Of NCCL's communicators that such calls make: blocks in a cluster, least and most blocks, traffic class, network.
+    nccl_limits: tuple[int | None, int | None, int | None, int | None, str]
 
 class FairringBackend:
     """A torch._C._distributed_c10d.Backend."""

@@ -30,6 +30,7 @@ def _end_all() -> None:
     _core.end_all(failed=hasattr(sys, "last_value"))  # an uncaught exception
 
 
+NCCL_DECIDES = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 
 NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
@@ -81,6 +82,8 @@ def create(options: Any, pg_options: object) -> Any:
         _set_tls(membership, config)
     if config.cuda.use != "off":
         _describe_devices(membership, config)
+        if for_nccl is not None:
+            membership.nccl_limits = _limits_of(for_nccl.config)
     if config.trace:
         serve(config.trace)
     register_worker()
@@ -88,6 +91,17 @@ def create(options: Any, pg_options: object) -> Any:
     backend = _core.make_backend(options.store, membership, options.timeout, make_nccl)
     flight_recorder.keep_the_compiler_out(backend)
     return backend
+
+
+def _limits_of(config: Any) -> tuple[int | None, int | None, int | None, int | None, str]:
+    """What a program asks of NCCL's communicators, for those of Fairring's own."""
+
+    def given(name: str) -> int | None:
+        value: int = getattr(config, name)
+        return None if value == NCCL_DECIDES else value
+
+    network: str = config.net_name or ""
+    return given("cga_cluster_size"), given("min_ctas"), given("max_ctas"), given("traffic_class"), network
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:

@@ -1,9 +1,11 @@
 // libnccl.so.2: what torch and Fairring call of NCCL. A handle holds its communicator; so does what is under way.
+#include <dlfcn.h>
 #include <nccl.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -42,6 +44,24 @@ bool isBlocking(const ncclConfig_t* config) {
   return config == nullptr || config->blocking != 0;
 }
 
+struct Configured {
+  std::string library;  // whose call it was
+  std::string config;
+};
+std::mutex configuring;  // the next
+std::vector<Configured> configured;
+
+void noteConfig(const void* caller, const ncclConfig_t* config) {
+  Dl_info from;
+  if (config == nullptr || dladdr(caller, &from) == 0) return;
+  const auto shown = [](int value) { return value == NCCL_CONFIG_UNDEF_INT ? "none" : std::to_string(value); };
+  const std::lock_guard lock(configuring);
+  configured.push_back({from.dli_fname, "cluster " + shown(config->cgaClusterSize) + ", blocks " +
+                                            shown(config->minCTAs) + " to " + shown(config->maxCTAs) +
+                                            ", traffic class " + shown(config->trafficClass) + ", network " +
+                                            (config->netName == nullptr ? "none" : config->netName)});
+}
+
 ncclResult_t issue(const std::vector<std::pair<ncclComm_t, Call>>& all) {
   ncclResult_t result = ncclSuccess;
   std::vector<ncclComm_t> comms;
@@ -76,6 +96,17 @@ ncclResult_t add(ncclComm_t comm, Call call) {
 
 extern "C" {
 
+// How the last communicator was configured by a library whose file has that name in its own; empty: by none.
+EMULATED_API const char* ncclEmulatedConfig(const char* library) {
+  static thread_local std::string config;
+  const std::lock_guard lock(configuring);
+  config.clear();
+  for (const Configured& one : configured) {
+    if (one.library.find(library) != std::string::npos) config = one.config;
+  }
+  return config.c_str();
+}
+
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
@@ -102,6 +133,7 @@ const char* ncclGetLastError(ncclComm_t) { return lastError.c_str(); }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (emulated::isToFail("ncclCommInitRankConfig", __builtin_return_address(0))) return failedForTest();
+  noteConfig(__builtin_return_address(0), config);
   int device = 0;
   cudaGetDevice(&device);
   *comm = new ncclComm{std::make_shared<Communicator>(id.internal, rank, ranks, device, isBlocking(config))};
@@ -119,6 +151,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (emulated::isToFail("ncclCommSplit", __builtin_return_address(0))) return failedForTest();
+  noteConfig(__builtin_return_address(0), config);
   const auto give = [made](std::shared_ptr<Communicator> part) {
     *made = part == nullptr ? nullptr : new ncclComm{std::move(part)};
   };

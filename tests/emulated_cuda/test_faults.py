@@ -124,6 +124,39 @@ def test_a_device_that_does_not_answer_leaves_the_groups_calls_to_nccl(four: Ran
     assert four.run(_sum_with_a_device_that_does_not_answer) == [(4.0, 0)] * 4
 
 
+def _configured(_rank: int) -> list[str]:
+    """How Fairring configures its communicators: by default, by a program's options, and beyond what has room."""
+    nccl = ctypes.CDLL("libnccl.so.2")
+    nccl.ncclEmulatedConfig.restype = ctypes.c_char_p
+    configs = []
+    for least, most in ((None, None), (2, 4), (None, 64), (12, 16)):
+        options = dist.ProcessGroupNCCL.Options()
+        if least is not None:
+            options.config.min_ctas = least
+        if most is not None:
+            options.config.max_ctas = most
+            options.config.cga_cluster_size = 2
+            options.config.traffic_class = 3
+            options.config.net_name = "Socket"
+        group: Any = dist.new_group(pg_options=options)
+        dist.all_reduce(torch.ones(ELEMENTS, device="cuda"), group=group)
+        torch.cuda.synchronize()
+        configs.append(nccl.ncclEmulatedConfig(b"_core").decode())
+        dist.destroy_process_group(group)
+    return configs
+
+
+def test_options_of_nccl_are_for_fairrings_communicators_too(four: Ranks) -> None:
+    given = "traffic class 3, network Socket"
+    for configs in four.run(_configured):
+        assert configs == [
+            "cluster none, blocks none to 8, traffic class none, network none",
+            f"cluster 2, blocks 2 to 4, {given}",
+            f"cluster 2, blocks none to 8, {given}",
+            f"cluster 2, blocks 12 to 12, {given}",
+        ]
+
+
 @pytest.mark.slow  # the same, but for what NCCL sends
 @pytest.mark.parametrize(
     ("call", "said"),
