@@ -35,16 +35,27 @@ bool LevelZeroCopies::Run::takes(const CopiedPiece& next) const {
   return isPitch(next.to - first.to) && isPitch(next.from - first.from);
 }
 
+// A tensor may lie in several allocations, as in torch's expandable segments, and CUDA refuses distances that lead from
+// one to the next before it copies anything.
+bool LevelZeroCopies::Run::enqueueAtOnce(cudaStream_t stream, int device) const {
+  const cudaError_t result = cudaMemcpy2DAsync(first.to, toDistance, first.from, fromDistance, first.bytes, pieces,
+                                               cudaMemcpyDeviceToDevice, stream);
+  if (result == cudaErrorInvalidValue || result == cudaErrorInvalidPitchValue) {
+    cudaGetLastError();  // it has been seen
+    return false;
+  }
+  checkCuda(result, "cudaMemcpy2DAsync", device);
+  return true;
+}
+
 void LevelZeroCopies::enqueue(cudaStream_t stream, int device) const {
   const CurrentDevice current(device);
-  for (const auto& [first, pieces, toDistance, fromDistance] : runs_) {
-    if (pieces == 1) {
-      checkCuda(cudaMemcpyAsync(first.to, first.from, first.bytes, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync",
-                device);
-    } else {
-      checkCuda(cudaMemcpy2DAsync(first.to, toDistance, first.from, fromDistance, first.bytes, pieces,
-                                  cudaMemcpyDeviceToDevice, stream),
-                "cudaMemcpy2DAsync", device);
+  for (const Run& run : runs_) {
+    if (run.pieces > 1 && run.enqueueAtOnce(stream, device)) continue;
+    for (std::uint64_t i = 0; i < run.pieces; ++i) {
+      checkCuda(cudaMemcpyAsync(run.first.to + i * run.toDistance, run.first.from + i * run.fromDistance,
+                                run.first.bytes, cudaMemcpyDeviceToDevice, stream),
+                "cudaMemcpyAsync", device);
     }
   }
 }

@@ -34,6 +34,7 @@ class LevelZeroCopies {
     std::uint64_t fromDistance = 0;
 
     bool takes(const CopiedPiece& next) const;
+    bool enqueueAtOnce(cudaStream_t stream, int device) const;  // false: CUDA takes the pieces one by one only
   };
 
   std::vector<Run> runs_;

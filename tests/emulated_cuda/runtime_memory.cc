@@ -172,6 +172,10 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
                               cudaMemcpyKind, cudaStream_t stream) {
+  // As where the rows lie in several allocations.
+  if (emulated::isToFail("cudaMemcpy2DAsync", __builtin_return_address(0))) {
+    return emulated::failed(cudaErrorInvalidValue);
+  }
   EMULATED_CALL("cudaMemcpy2DAsync");
   if (width > toPitch || width > fromPitch) return failed(cudaErrorInvalidPitchValue);
   if (width == 0 || height == 0) return cudaSuccess;

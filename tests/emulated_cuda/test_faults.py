@@ -124,6 +124,25 @@ def test_a_device_that_does_not_answer_leaves_the_groups_calls_to_nccl(four: Ran
     assert four.run(_sum_with_a_device_that_does_not_answer) == [(4.0, 0)] * 4
 
 
+def _scatter_with_joined_rows(rank: int, refused: bool) -> list[float]:
+    """A rank's rows lie at equal distances, and go to staging in one copy if CUDA takes it."""
+    size = dist.get_world_size()
+    whole = torch.arange(size, device="cuda").repeat_interleave(ELEMENTS) + 10.0 * rank
+    part = torch.empty(ELEMENTS, device="cuda")
+    if refused:
+        _fail("cudaMemcpy2DAsync", 0)
+    dist.reduce_scatter_tensor(part, whole)
+    torch.cuda.synchronize()
+    return sorted(set(part.tolist()))
+
+
+def test_rows_that_cuda_does_not_copy_at_once_are_copied_one_by_one(four: Ranks) -> None:
+    """As where a tensor of torch's expandable segments lies in several allocations."""
+    for refused in (False, True):
+        sums = [[60.0 + 4 * rank] for rank in range(four.size)]
+        assert four.run(_scatter_with_joined_rows, refused) == sums
+
+
 def _configured(_rank: int) -> list[str]:
     """How Fairring configures its communicators: by default, by a program's options, and beyond what has room."""
     nccl = ctypes.CDLL("libnccl.so.2")
