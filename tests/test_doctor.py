@@ -18,9 +18,11 @@ from certificates import Authority
 from lab_programs import REPOSITORY, needs_namespaces
 
 from fairring.config import MIB, Config, Cuda
-from fairring.doctor import child, findings, machine, network, text, variables
+from fairring.doctor import child, findings, installation, machine, network, text, variables
 
-TIMEOUT_SECONDS = 280  # a safety net
+# A safety net. The doctor itself gives up on a machine that is too slow, after five minutes of each import.
+TIMEOUT_SECONDS = 1100
+pytestmark = pytest.mark.timeout(1200)
 DOCTOR = ["-c", "import sys; sys.argv[0] = 'fairring'; from fairring.cli import main; sys.exit(main())", "doctor"]
 GIB = 1 << 30
 
@@ -50,11 +52,19 @@ def facts(**changes: Any) -> dict[str, Any]:
     interface = {"name": "eth0", "address": "10.0.0.1", "speed": 10_000, "mtu": 1500, "state": "up"}
     healthy: dict[str, Any] = {
         "versions": {"built_for_torch": "2.15", "executable": "python"},
-        "torch": {"error": "", "version": "2.15.0"},
-        "module": {"error": "", "instruction_set": "avx2", "rdma": [], "rdma_obstacle": "", "why_no_cuda": "no CUDA"},
+        "torch": {"error": "", "late": False, "version": "2.15.0"},
+        "module": {
+            "error": "",
+            "late": False,
+            "instruction_set": "avx2",
+            "rdma": [],
+            "rdma_obstacle": "",
+            "why_no_cuda": "no CUDA",
+        },
         "machine": {
             "usable_cores": 8,
             "core_quota": None,
+            "load": 33.9,
             "available_memory": 8 * GIB,
             "memory_limit": None,
             "memory_used_of_limit": None,
@@ -70,7 +80,7 @@ def facts(**changes: Any) -> dict[str, Any]:
             "interfaces": [interface],
         },
         "settings": {"error": ""},
-        "trials": [{"what": "two ranks", "error": "", "elements": 9, "seconds": 0.1}],
+        "trials": [{"what": "two ranks", "error": "", "late": False, "elements": 9, "seconds": 0.1}],
     }
     for key, value in changes.items():
         healthy[key] = {**healthy[key], **value} if isinstance(value, dict) else value
@@ -124,13 +134,30 @@ FAST = {"name": "ib0", "address": "10.1.0.1", "speed": 100_000, "mtu": 1500, "st
             ["WARN", "24 MiB of memory are free", "FAIRRING_TOTAL_MEMORY"],
         ),
         ({"machine": {"shared_memory_files": {"size": 64 * MIB, "free": 0}}}, ["WARN", "/dev/shm", "--shm-size"]),
-        ({"trials": [{"what": "two ranks", "error": "rank 0 refused"}]}, ["FAIL two ranks: rank 0 refused"]),
+        (
+            {"trials": [{"what": "two ranks", "error": "rank 0 refused", "late": False}]},
+            ["FAIL two ranks: rank 0 refused"],
+        ),
+        (
+            {"trials": [{"what": "two ranks", "error": "rank 0 did not end", "late": True}]},
+            ["WARN two ranks: rank 0 did not end", "the load here is 33.9 on 8 cores"],
+        ),
     ],
 )
 def test_what_is_wrong_is_found_with_what_to_do(changes: dict[str, Any], words: list[str]) -> None:
     (line,) = of(**changes)
     for word in words:
         assert word in line
+
+
+def test_a_machine_that_is_slow_is_told_as_slow() -> None:
+    imported = installation.imports(os.environ, seconds=0.01)  # no machine imports torch so fast
+    line = of(**imported)[0]
+    assert line.startswith("WARN torch can't be judged: its import did not end within 0.01 s -> ")
+    assert "the load here is 33.9 on 8 cores" in line
+    assert "pip install" not in line
+    (line,) = of(module=imported["module"])
+    assert line.startswith("WARN Fairring's module can't be judged: its import did not end within 0.01 s -> ")
 
 
 def test_settings_that_this_machine_cannot_follow_are_found() -> None:

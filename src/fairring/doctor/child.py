@@ -16,14 +16,20 @@ import fairring
 
 PACKAGES = Path(fairring.__file__).parent.parent  # where the children find this same package too
 MOST_LINES = 4
+# For a process that imports torch. That takes seconds, but minutes on a busy machine or from a slow disk.
+START_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. found: its result; None: it has none. error: the reason, empty if it ended well."""
+    """How a process ended. found: its result; None: it has none. error: the reason, empty if it ended well.
+
+    late: it had not ended in time, which says nothing against what it did.
+    """
 
     found: Any
     error: str
+    late: bool = False
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], seconds: float) -> Ended:
@@ -43,7 +49,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], seconds: float
         )
     except subprocess.TimeoutExpired as late:
         said = _last_words(late.stderr.decode(errors="replace") if isinstance(late.stderr, bytes) else late.stderr)
-        return Ended(None, f"did not end within {seconds:g} s" + (f"; it said: {said}" if said else ""))
+        return Ended(None, f"did not end within {seconds:g} s" + (f"; it said: {said}" if said else ""), late=True)
     except OSError as error:
         return Ended(None, f"could not be started: {error}")
     if done.returncode:

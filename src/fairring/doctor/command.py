@@ -2,7 +2,8 @@
 
 Prints what a bug report needs: versions, processor, limits, interfaces and the variables in force. Sums tensors between
 two ranks on this machine, and says what is wrong and what to do. Needs no other machine and no GPU, and reports even
-without a working torch. The exit code is 1 if anything failed. `fairring check` looks at all ranks of a job together.
+without a working torch. The exit code is 1 if anything failed or the two ranks could not be tried. `fairring check`
+looks at all ranks of a job together.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ HELP = "print what a bug report needs, and try Fairring on this machine"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--json", action="store_true", help="JSON instead of text")
-    text = "the limit of each trial and of each import (default: 60)"
-    add("--timeout", type=float, default=60.0, metavar="SECONDS", help=text)
+    text = "how long the two ranks of a trial wait for each other (default: 30)"
+    add("--timeout", type=float, default=30.0, metavar="SECONDS", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,4 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(report, indent=2))
     else:
         print("\n".join(text.lines(report)))
-    return 1 if any(finding["level"] == "FAIL" for finding in report["findings"]) else 0
+    summed = report["trials"] and not any(trial["error"] for trial in report["trials"])
+    return 0 if summed and not any(finding["level"] == "FAIL" for finding in report["findings"]) else 1

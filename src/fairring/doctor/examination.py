@@ -10,8 +10,8 @@ from fairring.doctor import findings, installation, machine, network, trials, va
 
 
 def examine(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """seconds: the limit of each trial and import. Secret values are left out of all texts."""
-    imports = installation.imports(environment, seconds)
+    """seconds: how long the ranks of a trial wait for each other. Secret values are left out of all texts."""
+    imports = installation.imports(environment)
     settings, config = _settings(environment)
     works = not (settings["error"] or imports["torch"]["error"] or imports["module"]["error"])
     report = {

@@ -39,6 +39,9 @@ def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]
 
 def _imports(report: Mapping[str, Any]) -> Iterator[Finding]:
     torch, module, versions = report["torch"], report["module"], report["versions"]
+    if torch["late"]:
+        yield Finding(WARN, f"torch can't be judged: its import {torch['error']}", _slowness(report))
+        return
     if torch["error"]:
         newest = versions["built_for_torch"].split(", ")[-1]
         minor = f"=={newest}.*" if newest else ""
@@ -46,11 +49,22 @@ def _imports(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(FAIL, f"torch can't be imported: {torch['error']}", advice)
         return
     yield Finding(PASS, f"torch {torch['version']} can be imported")
-    if module["error"]:
+    if module["late"]:
+        yield Finding(WARN, f"Fairring's module can't be judged: its import {module['error']}", _slowness(report))
+    elif module["error"]:
         advice = "install a Fairring that has a module for this torch, or build it: see Install in README.md"
         yield Finding(FAIL, f"Fairring's module can't be imported: {module['error']}", advice)
     else:
         yield Finding(PASS, f"Fairring's module can be imported; its kernels use {module['instruction_set']}")
+
+
+def _slowness(report: Mapping[str, Any]) -> str:
+    """The advice where something had not ended in time."""
+    machine, python = report["machine"], report["versions"]["executable"]
+    return (
+        f"a busy machine is slow (the load here is {machine['load']:.1f} on {machine['usable_cores']} cores), and so is"
+        f" a busy disk: try again when less runs. If it never ends, see where: {python} -X importtime -c 'import torch'"
+    )
 
 
 def _settings(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
@@ -155,11 +169,13 @@ def _available(machine: Mapping[str, Any]) -> int | None:
 
 def _trials(report: Mapping[str, Any]) -> Iterator[Finding]:
     for trial in report["trials"]:
-        if trial["error"]:
+        if trial["error"] and trial["late"]:
+            yield Finding(WARN, f"{trial['what']}: {trial['error']}", _slowness(report))
+        elif trial["error"]:
             advice = "correct what the error names; where it names nothing, report it with this text"
             yield Finding(FAIL, f"{trial['what']}: {trial['error']}", advice)
         else:
             what = f"{trial['what']}: {trial['elements']} elements were summed right in {trial['seconds']:.2f} s"
             yield Finding(PASS, what)
     if not report["trials"]:
-        yield Finding(WARN, "no all-reduce was tried", "do first what stands beside FAIL")
+        yield Finding(WARN, "no all-reduce was tried", "see first to what stands above")

@@ -24,13 +24,16 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "ncc
 """
 
 
-def imports(environment: Mapping[str, str], seconds: float) -> dict[str, Any]:
-    """The reports of torch and the module, each with "error": empty if it can be imported. Both run at once."""
+def imports(environment: Mapping[str, str], seconds: float = child.START_SECONDS) -> dict[str, Any]:
+    """The reports of torch and the module, each with "error", which is empty if it can be imported, and "late".
+
+    Both are imported at once.
+    """
     with ThreadPoolExecutor() as pool:
         torch = pool.submit(child.run, ["-c", TORCH], environment, seconds)
         module = pool.submit(child.run, ["-m", "fairring.doctor.module"], environment, seconds)
         found = {"torch": torch.result(), "module": module.result()}
-    return {name: {**(ended.found or {}), "error": ended.error} for name, ended in found.items()}
+    return {name: {**(ended.found or {}), "error": ended.error, "late": ended.late} for name, ended in found.items()}
 
 
 def versions() -> dict[str, Any]:

@@ -28,6 +28,7 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "usable_cores": len(os.sched_getaffinity(0)),
         "core_quota": core_quota(),
+        "load": os.getloadavg()[0],
         "memory": _meminfo("MemTotal"),
         "available_memory": _meminfo("MemAvailable"),
         "memory_limit": of_memory_group("memory.max", "memory.limit_in_bytes"),

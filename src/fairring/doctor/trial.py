@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from fairring.doctor.child import START_SECONDS
 from fairring.doctor.trials import RANKS
 
 ELEMENTS = (1, 1000, (4 << 20) + 3)  # the last: more than one shard, and not a multiple of any block
@@ -22,12 +23,20 @@ MOST_VALUE = 1 << 10  # sums of such integers are exact in fp32
 def main() -> None:
     rank, file, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     timeout = timedelta(seconds=seconds)
-    dist.init_process_group("fairring", f"file://{file}", timeout=timeout, rank=rank, world_size=RANKS)
+    dist.init_process_group("fairring", store=met(rank, file), timeout=timeout, rank=rank, world_size=RANKS)
     begin = time.perf_counter()
     wrong = sum(wrong_elements(rank, elements) for elements in ELEMENTS)
     took = time.perf_counter() - begin
     dist.destroy_process_group()
     print(json.dumps({"wrong": wrong, "elements": sum(ELEMENTS), "seconds": took}))
+
+
+def met(rank: int, file: str) -> dist.Store:
+    """The store, once both ranks have imported torch: the group's time is not for that."""
+    store = dist.FileStore(file, RANKS)
+    store.set(f"rank {rank} is here", "")
+    store.wait([f"rank {one} is here" for one in range(RANKS)], timedelta(seconds=START_SECONDS))
+    return store
 
 
 def wrong_elements(rank: int, elements: int) -> int:
