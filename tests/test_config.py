@@ -300,10 +300,9 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
             {"FAIRRING_TRANSPORT": "tensorpipe:uv"},
             {"FAIRRING_TRANSPORT": "tensorpipe:shm"},
             {"FAIRRING_LANES": "2"},
-            {"FAIRRING_WEIGHTED_SHARDS": "on"},
         )
     }
-    assert len(texts) == 8
+    assert len(texts) == 7
     assert read().agreement("0.1") != read().agreement("0.2")
     assert read(FAIRRING_MACHINE="a").agreement("0.1") == read(FAIRRING_TRANSPORT="auto").agreement("0.1")
 

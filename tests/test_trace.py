@@ -94,13 +94,6 @@ def test_a_rank_that_alone_has_sums_is_not_slow() -> None:
     assert [one.kind for one in findings(blame(others))] == []
 
 
-def test_machines_that_own_unlike_parts_of_large_calls_are_told_of() -> None:
-    ranks = Job().traces()
-    assert "own unlike parts" not in explain(ranks)
-    weighted = [replace(one, weights=(86, 0, 170)) for one in ranks]
-    assert "large all-reduces: machine host0 34%, machine host1 0%, machine host2 66%." in explain(weighted)
-
-
 def test_a_rank_that_sums_slowly_is_named() -> None:
     assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
 

@@ -115,7 +115,6 @@ class Dice:
             missing=self._some_ranks(),
             messages=self._several(lambda: MessageWait(self._one_of(None, 0), self._one_of(True, False), 7, 1.0), 2),
             absent=self._some_ranks(),
-            weights=self._one_of((), (1,) * len(set(self._machines))),
         )
 
 

@@ -66,7 +66,7 @@ def test_a_title_that_is_cut_within_a_letter_is_read(tmp_path) -> None:
 
 
 def test_traces_that_a_larger_job_has_left_are_passed_over(tmp_path, capsys) -> None:
-    write(tmp_path, *(written(rank) for rank in range(4)), written(5, world=6, unix_ns=10**17, weights=[]))
+    write(tmp_path, *(written(rank) for rank in range(4)), written(5, world=6, unix_ns=10**17))
     assert trace("explain", str(tmp_path)) == 0
     assert "Group 0, 4 ranks: " in capsys.readouterr().out
     assert trace("merge", str(tmp_path), "-o", str(tmp_path / "job.json")) == 0
@@ -80,8 +80,6 @@ def test_traces_that_a_larger_job_has_left_are_passed_over(tmp_path, capsys) -> 
         ({"rank": 9}, "rank 9 of 4"),
         ({"seen": [{"by": 0, "rank": 99}]}, "rank 99 of 4"),
         ({"missing": [4]}, "rank 4 of 4"),
-        ({"weights": [0, 0]}, "weights (0, 0) of 2 machines"),
-        ({"weights": [1, 2, 3]}, "weights (1, 2, 3) of 2 machines"),
         ({"hosts": []}, "4 machines and 0 hosts"),
         ({"now_ns": 10**400}, "OverflowError"),
     ],

@@ -28,7 +28,6 @@ def written(rank: int, group: str = "0", world: int = 4, **other: Any) -> dict[s
             "machines": [f"machine{one // 2}" for one in range(world)],
             "hosts": [f"host{one // 2}" for one in range(world)],
             "staging_bytes": 1 << 20,
-            "weights": [100, 156],
             "now_ns": 10**10,
             "unix_ns": 10**18,
             "clock_leads_ns": {str(peer): 1000},

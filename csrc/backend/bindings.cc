@@ -30,7 +30,6 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("global_ranks", &MembershipOptions::globalRanks)
       .def_readwrite("total_memory", &MembershipOptions::totalMemoryBytes)
       .def_readwrite("slice_size", &MembershipOptions::sliceBytes)
-      .def_readwrite("weighted_shards", &MembershipOptions::weightedShards)
       .def_readwrite("heartbeat_timeout", &MembershipOptions::heartbeatTimeout)
       .def_readwrite("trace_directory", &MembershipOptions::traceDirectory)
       .def_property("secret", nullptr, [](MembershipOptions& o, const py::bytes& bytes) { o.secret = bytes; })
@@ -95,7 +94,6 @@ PYBIND11_MODULE(_core, module) {
              py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
-  module.def("shares", &fairring::shares, py::arg("backend"));
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
   module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::arg("program") = "",
              py::call_guard<py::gil_scoped_release>());

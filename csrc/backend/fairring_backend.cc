@@ -293,12 +293,6 @@ TrafficByLevel FairringBackend::traffic() const {
   return membership ? membership->traffic() : TrafficByLevel();
 }
 
-std::vector<std::uint32_t> FairringBackend::machineParts() const {
-  if (isForked()) return {};
-  const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->machineParts() : std::vector<std::uint32_t>();
-}
-
 std::string FairringBackend::trace(std::size_t calls) const {
   if (isForked()) return "";
   const std::shared_ptr<Membership> membership = this->membership();

@@ -136,7 +136,6 @@ class FairringBackend : public Fallback {
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
   // The traffic of this rank, for benchmarks. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
-  std::vector<std::uint32_t> machineParts() const;  // as Group has it; likewise
   // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
   std::string trace(std::size_t calls) const;
 

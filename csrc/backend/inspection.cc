@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -90,15 +89,6 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
     levels[py::int_(level)] = entry;
   }
   return levels;
-}
-
-py::object shares(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto parts = askWithoutGil(backend, [](FairringBackend& ours) { return ours.machineParts(); });
-  if (!parts) return py::none();
-  const double whole = std::reduce(parts->begin(), parts->end(), 0.0);
-  py::list machines;
-  for (const std::uint32_t part : *parts) machines.append(part / whole);
-  return machines;
 }
 
 py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls) {

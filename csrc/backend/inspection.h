@@ -27,10 +27,6 @@ pybind11::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The traffic of this rank in a group, by level. None if the backend is not ours.
 pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// What part of large all-reduces' sums each machine owns, in the order of machines; no machines where shards are equal.
-// None where the backend is not ours.
-pybind11::object shares(const c10::intrusive_ptr<c10d::Backend>& backend);
-
 // The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 

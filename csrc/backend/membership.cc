@@ -360,11 +360,6 @@ std::uint64_t Membership::callsMade() const {
   return group ? group->callsMade() : 0;
 }
 
-std::vector<std::uint32_t> Membership::machineParts() const {
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->machineParts() : std::vector<std::uint32_t>();
-}
-
 TrafficByLevel Membership::traffic() const {
   const std::shared_ptr<Group> group = groupIfMade();
   return group ? group->traffic() : TrafficByLevel();

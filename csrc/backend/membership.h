@@ -124,8 +124,7 @@ class Membership {
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
-  TrafficByLevel traffic() const;                   // none before the first use
-  std::vector<std::uint32_t> machineParts() const;  // as Group has it; likewise
+  TrafficByLevel traffic() const;  // none before the first use
   // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.
   std::string trace(std::size_t calls, const std::string& program = "") const;
   void writeTrace(std::size_t calls, const std::string& program) const;

@@ -30,10 +30,7 @@ Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
           Queue{.ring = StagingRing(levels.expressBytes),
                 .staging = levels.staging + levels.stagingBytes,
                 .next = {SliceQueue::HostExpress, 0}},
-          Queue{.ring = StagingRing(0), .staging = nullptr, .next = {SliceQueue::Device, 0}}} {
-  if (levels_.weights.rates && ShardWeights::applyTo(planner.topology()))
-    weights_.emplace(planner.topology(), rank, levels_.weights);
-}
+          Queue{.ring = StagingRing(0), .staging = nullptr, .next = {SliceQueue::Device, 0}}} {}
 
 std::uint64_t Pipeline::expressBytesBeside(std::uint64_t stagingBytes) {
   constexpr std::uint64_t kMost = 4 << 20;  // 16 calls of the largest size between two machines of one rank
@@ -68,11 +65,6 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   Packing packing = Packing::of(call);
   call.blocks = {};  // the packing has them; among thousands of ranks they take megabytes
   const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
-  if (weights_ && call.pattern == Pattern::AllReduce &&
-      queueFor(call.pattern, packing, chosen) == SliceQueue::HostBulk) {
-    submitWeighted(std::move(call), std::move(packing), signature, chosen);
-    return run();
-  }
   float* const residual = planner_.topology().sites() > 1 ? call.residual : nullptr;
   const auto pending = enqueue(std::move(call), std::move(packing), signature, chosen);
   if (residual != nullptr) pending->body = std::make_shared<const CompressedBody>(residual);
@@ -158,7 +150,6 @@ bool Pipeline::cutNext(Queue& queue) {
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
   if (std::byte* const tensor = tensorAsImage(*slice, *pending))
     slice->unusedImage = std::exchange(slice->image, tensor);
-  if (weights_ && pending->tellsSpeed && pending->cutBytes == 0) weights_->callBegins(timeBy(levels_.recorder));
   pending->cutBytes = stretchOf(*pending).end;
   pending->cut = pending->cutBytes == pending->bytes;
   if (pending->cut) pending->packing = Packing({});  // its slices have their portions
@@ -306,7 +297,6 @@ void Pipeline::finish(const std::shared_ptr<Pending>& call) {
   if (!call->cut || call->unfinished > 0) return;
   calls_.erase(std::ranges::find(calls_, call));
   const Call& ended = call->call;
-  if (weights_ && call->tellsSpeed) weights_->callEnds(call->bytes, call->chosen.weighting, timeBy(levels_.recorder));
   if (call->learned) return call->learned(call->refused);
   const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
   ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));
@@ -333,7 +323,6 @@ void Pipeline::halt() {
 void Pipeline::fail(const Error& error) {
   halt();
   for (Queue& queue : queues_) queue.uncut.clear();
-  unweighted_.clear();
   while (!calls_.empty()) {
     const std::shared_ptr<Pending> pending = calls_.front();
     if (pending->call.done) pending->call.done(error);  // the last part of a call has it

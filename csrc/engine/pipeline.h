@@ -20,7 +20,6 @@
 #include "engine/call.h"
 #include "engine/packing.h"
 #include "engine/plan_cache.h"
-#include "engine/shard_weights.h"
 #include "engine/staging.h"
 #include "exchange/cells.h"
 #include "exchange/exchange.h"
@@ -50,7 +49,6 @@ class Pipeline {
     std::shared_ptr<const SliceBody> dense = denseBody();
     std::function<std::shared_ptr<const SliceBody>(std::shared_ptr<const Cells>, const Range& stretch)> ofCells =
         bodyOfCells;
-    ShardWeights::Settings weights = {};  // NOLINT(readability-redundant-member-init): may be left out
   };
 
   Pipeline(const Planner& planner, int rank, const Levels& levels);
@@ -77,10 +75,6 @@ class Pipeline {
   bool hasBegun(const Watermarks& slicesBelow) const;
   // The numbers of the calls that have written nothing into their tensors.
   std::set<std::uint64_t> untouched() const;
-  // What each machine owns of calls that are made now (partsOfMachines()).
-  std::vector<std::uint32_t> machineParts() const {
-    return weights_ ? weights_->machineParts() : std::vector<std::uint32_t>{};
-  }
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
   std::function<void()> onProgress;  // some step became ready, or was released
 
@@ -97,15 +91,14 @@ class Pipeline {
     Packing packing;
     std::uint64_t signature;
     SliceQueue queue = SliceQueue::HostBulk;
-    CachedPlan chosen = {};
+    CachedPlan chosen = CachedPlan();
     std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
     bool cut = false;            // completely
     bool isTouched = false;      // something may have been written into its tensors
-    bool tellsSpeed = false;     // from its first slice to its end, to the weights of shards
-    // False for sparse calls and all-to-alls until the part before has told the size, and for a call whose weights are
-    // not known yet. Until then neither this part nor any behind it can be cut.
+    // False for sparse calls and all-to-alls until the part before has told the size. Until then neither this part nor
+    // any behind it can be cut.
     bool sized = true;
     std::shared_ptr<const SliceBody> body = denseBody();
     // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
@@ -133,10 +126,6 @@ class Pipeline {
     std::int64_t waitsSince = 0;  // the next slice, for staging or a mark; 0: it does not
     // NOLINTEND(readability-redundant-member-init)
   };
-  struct Unweighted {  // until so many exchanges of rates are over
-    std::shared_ptr<Pending> call;
-    std::uint64_t exchange;
-  };
   struct Turn {  // steps that begin in slice order
     SliceQueue queue;
     int level;
@@ -146,10 +135,6 @@ class Pipeline {
 
   void submitSparse(Call call, std::uint64_t signature);
   void submitAllToAll(Call call, std::uint64_t signature);
-  void submitWeighted(Call call, Packing packing, std::uint64_t signature, CachedPlan even);
-  void tellRates(const Call& call, std::uint64_t signature);
-  void weighWaiting();
-  CachedPlan weighted(const CachedPlan& even, std::uint64_t bytes);
   bool isHeardRefusing(const Call& call) const;
   bool missesWhatIsRefused(const Call& call) const;
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, const CachedPlan& chosen);
@@ -191,10 +176,6 @@ class Pipeline {
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn
-  std::optional<ShardWeights> weights_;           // where there may be some
-  std::deque<Unweighted> unweighted_;
-  std::map<std::uint64_t, CachedPlan> weighted_;  // by bytes
-  std::uint64_t weightedBy_ = 0;                  // the number of their weights
   bool open_ = false;
   bool running_ = false;
 };

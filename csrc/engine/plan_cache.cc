@@ -31,11 +31,11 @@ PlanCache::CachedPlan PlanCache::of(const PlanChoice& choice, std::uint64_t turn
 std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes,
                                                   int root) {
   const std::uint64_t turn = number % chosen.turns;
-  const LayoutKey key(chosen.plan.get(), chosen.weighting, root, turn, bytes);
+  const LayoutKey key(chosen.plan.get(), root, turn, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1, chosen.weights ? *chosen.weights : Weights());
+  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1);
   return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
 }
 

@@ -18,11 +18,9 @@ class PlanCache {
   struct CachedPlan {  // for all calls of a size
     std::shared_ptr<const Plan> plan = nullptr;
     std::uint64_t turns = 1;
-    std::uint64_t sliceBytes = 0;                      // of each row of a call's bytes (packing.h)
-    std::uint64_t stagingBytes = 0;                    // of the ring, that its slices use in turn
-    std::uint64_t sliceStagingBytes = 0;               // of one slice, on the rank that needs most
-    std::shared_ptr<const Weights> weights = nullptr;  // of its shards; null: they are equal
-    std::uint64_t weighting = 0;                       // these weights' number
+    std::uint64_t sliceBytes = 0;         // of each row of a call's bytes (packing.h)
+    std::uint64_t stagingBytes = 0;       // of the ring, that its slices use in turn
+    std::uint64_t sliceStagingBytes = 0;  // of one slice, on the rank that needs most
   };
 
   PlanCache(const Planner& planner, int rank) : planner_(planner), rank_(rank) {}
@@ -42,7 +40,7 @@ class PlanCache {
 
  private:
   static constexpr int kNoRoot = -1;
-  using LayoutKey = std::tuple<const Plan*, std::uint64_t, int, std::uint64_t, std::uint64_t>;
+  using LayoutKey = std::tuple<const Plan*, int, std::uint64_t, std::uint64_t>;
   using BlockKey = std::pair<int, std::vector<std::uint64_t>>;
 
   Layout withRoot(Layout layout, int root) const;
@@ -51,7 +49,7 @@ class PlanCache {
   const int rank_;
   std::map<std::pair<Pattern, std::uint64_t>, CachedPlan> chosen_;
   std::map<Plan, std::shared_ptr<const Plan>> plans_;           // each once
-  std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;  // weights, root, turn, bytes
+  std::map<LayoutKey, std::shared_ptr<const Layout>> layouts_;  // root, turn, bytes
   std::map<BlockKey, std::shared_ptr<const Layout>> blockLayouts_;
   std::shared_ptr<const Layout> cellLayout_;
 };

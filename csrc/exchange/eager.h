@@ -21,9 +21,6 @@ struct EagerLimits {
   std::uint64_t creditBytes = 256 << 10;  // per peer
 };
 
-// With weighted shards, whose messages have to need a grant, because only those that do tell a link's rate.
-inline constexpr EagerLimits kEagerLimitsWithWeights = {.messageBytes = 32 << 10};
-
 class EagerCredit {  // one peer's, for the slices of one queue, as seen by the sender
  public:
   // Whether that many bytes for a slice may go now; if so, they count as sent.

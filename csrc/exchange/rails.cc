@@ -187,7 +187,6 @@ void Rails::recordArrival(int peer, const Transfer& transfer, InFlight& state) {
   record.ready = record.heard;
   record.offered = record.heard = 0;
   recorder_->add(record);
-  if (tellsRate(transfer.receiveBytes)) arrivals_.end(peer, transfer.receiveBytes, record.ready);
 }
 
 void Rails::onReleased(int peer, const Key& key) {

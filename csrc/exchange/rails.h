@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "exchange/arrivals.h"
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
@@ -48,7 +47,6 @@ class Rails final : public Exchange, public MessageReceiver {
   void stop() override;
   bool isAtRest() const;  // no step, no grant, no message aside, and nothing asked for or held back
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
-  RatesByPeer takeRates() { return arrivals_.take(); }        // as Arrivals has it; none without a recorder
   std::vector<SliceRecord> underWay() const;                  // steps that have begun and are not over
 
   std::byte* place(int peer, const MessageHeader& header) override;
@@ -105,7 +103,6 @@ class Rails final : public Exchange, public MessageReceiver {
   void sendTo(int peer, const Key& key);
   void recordSend(int peer, const Key& key, InFlight& state);
   void recordArrival(int peer, const Transfer& transfer, InFlight& state);
-  bool tellsRate(std::uint64_t bytes) const;  // of a link, the arrival of a message of so many bytes
   void onReleased(int peer, const Key& key);
   void advance(const Key& key);
   void becomeReady(const Key& key);
@@ -128,7 +125,6 @@ class Rails final : public Exchange, public MessageReceiver {
   Watermarks admitted_;  // all slices below have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
-  Arrivals arrivals_;
   bool stopped_ = false;
 };
 

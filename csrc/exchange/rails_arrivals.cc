@@ -114,13 +114,7 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
   }
   transfer->placed = true;
   transfer->placedAt = timeBy(recorder_, transfer->receiveBytes);
-  if (tellsRate(transfer->receiveBytes)) arrivals_.begin(peer, transfer->placedAt);
   return transfer->receiveAt;
-}
-
-// A message that needs no grant comes in one piece, in no time that could be measured.
-bool Rails::tellsRate(std::uint64_t bytes) const {
-  return recorder_ != nullptr && bytes > limits_.messageBytes && bytes >= Recorder::kLeastBytes;
 }
 
 void Rails::arrived(int peer, const MessageHeader& header) {

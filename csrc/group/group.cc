@@ -260,10 +260,4 @@ TrafficByLevel Group::traffic() const {
   return moved;
 }
 
-std::vector<std::uint32_t> Group::machineParts() const {
-  std::vector<std::uint32_t> parts;
-  threads_.slices.runAndWait([&] { parts = member_->machineParts(); });
-  return parts;
-}
-
 }  // namespace fairring

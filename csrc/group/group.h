@@ -73,7 +73,6 @@ class Group {
   std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
   TrafficByLevel traffic() const;      // so far; waits for the loop
   // What each machine owns of large all-reduces, in integers that may have any sum; none if all own alike. Likewise.
-  std::vector<std::uint32_t> machineParts() const;
   // The trace of the last `calls` calls, in the form of trace.h; waits for the loop.
   // program: where the process's main thread stands.
   std::string trace(std::size_t calls, const std::string& program = "") const;

@@ -140,8 +140,7 @@ void Member::prepare() {
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
   machine_->recordIn(recorder_);
   if (!neighbours_.rails().empty()) {
-    const EagerLimits limits = settings_.tuning.weightedShards ? kEagerLimitsWithWeights : EagerLimits{};
-    rails_ = std::make_unique<Rails>(loop_, rank_, troubles, limits);
+    rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->recordIn(recorder_);
     rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
     const Relinking relinking{[this](int peer, std::uint32_t lane) {
@@ -157,7 +156,6 @@ void Member::prepare() {
                                   settings_.transports.site.kind == Transport::Kind::Tcp;
   Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
                           bulk,           express,      tensorsMayBeImages,        &recorder_};
-  if (rails_ && settings_.tuning.weightedShards) levels.weights = {.rates = [this] { return rails_->takeRates(); }};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   pipeline_->onProgress = [this] { acknowledgeLeaves(); };
 }
@@ -347,10 +345,6 @@ void Member::tellFailure(const std::set<int>& peers) {
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
 
-std::vector<std::uint32_t> Member::machineParts() const {
-  return pipeline_ ? pipeline_->machineParts() : std::vector<std::uint32_t>();
-}
-
 TrafficByLevel Member::traffic() const {
   TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
   if (machine_) moved[0] = machine_->traffic();
@@ -366,7 +360,6 @@ Member::Seen Member::trace(std::size_t calls) const {
   facts.group = settings_.name;
   facts.rank = rank_;
   facts.stagingBytes = settings_.tuning.totalMemoryBytes;
-  facts.machineParts = machineParts();
   facts.now = recorder_.time();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {

@@ -68,7 +68,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   CallLog& callLog() { return callLog_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
-  std::vector<std::uint32_t> machineParts() const;  // of large all-reduces (partsOfMachines()); none: they are equal
   using Seen = std::pair<TraceFacts, TraceRecords>;
   Seen trace(std::size_t calls) const;  // of so many last ones
 

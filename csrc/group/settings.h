@@ -24,7 +24,6 @@ struct GroupTuning {
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
   std::vector<CostRow> rows = {};  // by level; empty: the built-in ones
-  bool weightedShards = false;     // by the rates of links, of large all-reduces
   GroupingFrom grouping = {};      // of machines
   std::chrono::milliseconds heartbeatTimeout{60'000};
   std::chrono::milliseconds connectTimeout{60'000};  // for a neighbour to be connected, once all have met

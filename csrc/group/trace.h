@@ -36,14 +36,13 @@ struct TraceFacts {
   std::vector<std::string> machines;  // of each rank
   std::vector<std::string> hosts;     // likewise
   std::uint64_t stagingBytes = 0;
-  std::vector<std::uint32_t> machineParts;  // of large all-reduces at present (partsOfMachines()); none: they are equal
-  std::int64_t now = 0;                     // when these facts were taken, by the recorder's clock
-  std::int64_t unixNow = 0;                 // the date then, in nanoseconds
-  std::map<int, Packets> packets;           // to each rail peer
-  TrafficByLevel traffic;                   // so far
-  std::map<int, std::int64_t> clockLeads;   // as PeerProgress has them
-  ProcessorTime processor;                  // since the group was made, of threads that still run
-  std::string error;                        // of the group; empty: none
+  std::int64_t now = 0;                    // when these facts were taken, by the recorder's clock
+  std::int64_t unixNow = 0;                // the date then, in nanoseconds
+  std::map<int, Packets> packets;          // to each rail peer
+  TrafficByLevel traffic;                  // so far
+  std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
+  ProcessorTime processor;                 // since the group was made, of threads that still run
+  std::string error;                       // of the group; empty: none
 
   // The rest tells about a job that is stuck.
   std::vector<PeerProgress::Sighting> sightings;

@@ -24,8 +24,8 @@ const LevelLayout& Layout::at(int level) const {
 }
 
 Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
-                   const FewOwners& few, const Weights& weights) {
-  const Partitions rails(topology, Partitions::onGrains(elements, kGrainBytes / elementBytes), few, weights);
+                   const FewOwners& few) {
+  const Partitions rails(topology, Partitions::onGrains(elements, kGrainBytes / elementBytes), few);
   return layoutOf(rails, topology, rank, elements, elementBytes);
 }
 

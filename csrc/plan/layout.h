@@ -8,8 +8,6 @@
 // Few owners: at one level a rail may be cut into fewer shards than it has owners. Only as many of them then own one,
 // others on the next rail and in the next slice, so that all carry alike; the rest have an empty shard.
 //
-// Weights: at one level the owners of each member may have more or less of their rails than an even part (weights.h).
-//
 // Cuts fall on multiples of 64 bytes from the slice's beginning, so no rank carries more than ceil(N/g) + 64 bytes of
 // a slice of N bytes on a machine of g ranks.
 #pragma once
@@ -19,7 +17,6 @@
 #include <vector>
 
 #include "plan/topology.h"
-#include "plan/weights.h"
 
 namespace fairring {
 
@@ -68,7 +65,7 @@ struct Layout {
 };
 
 Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
-                   const FewOwners& few = {}, const Weights& weights = {});
+                   const FewOwners& few = {});
 
 // The same slice of a call with that root.
 Layout withRoot(Layout layout, const Topology& topology, int rank, int root);

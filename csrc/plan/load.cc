@@ -65,21 +65,11 @@ std::uint64_t Load::heldBytes(int level, std::uint64_t sliceBytes) const {
   std::uint64_t held = ceilOf(sliceBytes, kGrainBytes) * kGrainBytes;
   for (int below = 0; below < level; ++below) {
     if (levels[below].owners == 1) continue;
-    const auto [rails, owners, shards, weight] = levels[below];
-    const std::uint64_t part = weight ? ceilOf(held * *weight, kWholeWeight) : ceilOf(held, shards);
+    const auto [rails, owners, shards] = levels[below];
     // Rounding gives each rail's shard less than one grain more than its part.
-    held = std::min(held, part + kGrainBytes * rails);
+    held = std::min(held, ceilOf(held, shards) + kGrainBytes * rails);
   }
   return held;
-}
-
-std::vector<Load> loadsOf(const Topology& topology, const Weights& weights) {
-  std::vector<Load> loads = evenLoads(topology);
-  const int level = weightedLevel(topology);
-  for (int rank = 0; rank < topology.world(); ++rank)
-    loads[rank].levels[level].weight = weights[static_cast<std::size_t>(weightedMemberOf(topology, rank))];
-  sortOutEqual(loads);
-  return loads;
 }
 
 std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few) {

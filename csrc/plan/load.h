@@ -6,7 +6,6 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "plan/layout.h"
@@ -18,8 +17,6 @@ struct LevelLoad {
   std::uint64_t rails = 1;
   std::uint64_t owners = 1;
   std::uint64_t shards = 1;
-  // NOLINTNEXTLINE(readability-redundant-member-init): it may be left out of an initializer that names members
-  std::optional<std::uint64_t> weight = {};  // of its shards, of kWholeWeight; none: all are alike
   auto operator<=>(const LevelLoad&) const = default;
 };
 
@@ -36,6 +33,5 @@ struct Load {
 // The loads of all ranks, each different one once, in any turn of few owners. At the level above these, rails are
 // counted for the shard that has most of them.
 std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few = {});
-std::vector<Load> loadsOf(const Topology& topology, const Weights& weights);
 
 }  // namespace fairring

@@ -38,8 +38,8 @@ std::vector<int> membersOf(const Topology& topology, int level, int group) {
   return clusters;
 }
 
-Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few, Weights weights)
-    : topology_(topology), cut_(std::move(cut)), few_(few), weights_(std::move(weights)) {}
+Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few)
+    : topology_(topology), cut_(std::move(cut)), few_(few) {}
 
 Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, std::identity(), few) {}
 
@@ -62,7 +62,6 @@ Partitions::Partition Partitions::partition(int level, int group) const {
 
 // Those whose turn it is stand side by side, beginning further on by their number with each rail and each turn.
 std::vector<Range> Partitions::shardsOf(const Rail& rail, int level, std::size_t index) const {
-  if (!weights_.empty() && level == weightedLevel(topology_)) return weightedShardsOf(rail);
   const auto owners = static_cast<int>(rail.owners.size());
   const bool few = level == few_.level && few_.shards > 0 && few_.shards < owners;
   const int shards = few ? few_.shards : owners;
@@ -74,19 +73,6 @@ std::vector<Range> Partitions::shardsOf(const Rail& rail, int level, std::size_t
     const bool owns = (owner + owners - first) % owners < shards;
     const std::uint64_t end = result.empty() ? rail.range.begin : result.back().end;
     result.push_back(owns ? piece(rail.range, shards, next++) : Range{end, end});
-  }
-  return result;
-}
-
-std::vector<Range> Partitions::weightedShardsOf(const Rail& rail) const {
-  std::vector<Range> result;
-  result.reserve(rail.owners.size());
-  std::uint64_t weight = 0;  // of the owners so far
-  for (const int owner : rail.owners) {
-    const std::uint64_t begin = result.empty() ? rail.range.begin : result.back().end;
-    weight += weights_[static_cast<std::size_t>(weightedMemberOf(topology_, owner))];
-    const auto before = static_cast<std::uint64_t>(Product{rail.range.size()} * weight / kWholeWeight);
-    result.push_back({begin, rail.range.begin + before});
   }
   return result;
 }

@@ -18,7 +18,6 @@
 
 #include "plan/layout.h"
 #include "plan/topology.h"
-#include "plan/weights.h"
 
 namespace fairring {
 
@@ -34,7 +33,7 @@ class Partitions {
   using Cut = std::function<std::uint64_t(std::uint64_t units)>;
 
   // The topology must outlive this.
-  Partitions(const Topology& topology, Cut cut, const FewOwners& few = {}, Weights weights = {});
+  Partitions(const Topology& topology, Cut cut, const FewOwners& few = {});
   explicit Partitions(const Topology& topology, const FewOwners& few = {});  // the fractions themselves
 
   // On multiples of so many elements, the grain, of a slice of so many.
@@ -54,12 +53,10 @@ class Partitions {
   Partition partition(int level, int group) const;
   std::vector<Rail> fractionsOf(int level, int group) const;
   std::vector<Range> shardsOf(const Rail& rail, int level, std::size_t index) const;
-  std::vector<Range> weightedShardsOf(const Rail& rail) const;
 
   const Topology& topology_;
   Cut cut_;
   FewOwners few_;
-  Weights weights_;
 };
 
 // The layout of a slice that is cut so, as one rank sees it.

@@ -27,13 +27,9 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
-constexpr std::uint64_t kWeightedPartBytes = 48 << 10;  // of a slice; smaller ones tell nothing of a link's rate
-constexpr std::uint64_t kWeightedPartBytesAcrossSites = 64 << 10;
-constexpr std::uint64_t kMostWeightedSlices = 96;     // whose owners of little send first and receive afterwards
-constexpr std::uint64_t kWeightedSlicesInFlight = 4;  // fewer leave a link idle
-constexpr double kCoreBytesPerSecond = 1.25e9;        // each way at once, by the one core of a rank: assumed, of TCP
-constexpr double kLeastCutsShare = 0.9;  // of the predicted time: what is in no cost row makes good the rest
-constexpr double kCoreShare = 0.97;      // of what it does for one slice, no other slice overlaps: assumed
+constexpr double kCoreBytesPerSecond = 1.25e9;  // each way at once, by the one core of a rank: assumed, of TCP
+constexpr double kLeastCutsShare = 0.9;         // of the predicted time: what is in no cost row makes good the rest
+constexpr double kCoreShare = 0.97;             // of what it does for one slice, no other slice overlaps: assumed
 
 // The size of each of so many nearly equal slices.
 std::uint64_t sizeOf(std::uint64_t bytes, std::uint64_t slices, std::uint64_t grainBytes) {
@@ -258,10 +254,10 @@ const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
 }
 
 Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
-                         std::size_t elementBytes, const Weights& weights) const {
+                         std::size_t elementBytes) const {
   FewOwners few = fewOwnersOf(plan);
   few.turn = turn;
-  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few, weights);
+  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few);
 }
 
 std::uint64_t Planner::turns(const Plan& plan) const {
@@ -368,15 +364,8 @@ std::uint64_t Planner::cutsOf(const Candidate& candidate, std::uint64_t bytes) c
 
 // If machines of one rank sum in shards, a link is idle from when a slice's last part has been sent until the last
 // one of the other machines has come. Other slices fill it. No cost row knows of it, so the prediction does not either.
-// If shards have weights, a member that owns little of a slice sends most of it and then receives most of it. Only
-// the slices behind it keep the link busy both ways: of k slices, the last one's way back takes 1/k of a call longer.
 std::uint64_t Planner::leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const {
   const int machines = topology_.machines();
-  if (candidate.isWeighted) {
-    const std::uint64_t part = topology_.sites() > 1 ? kWeightedPartBytesAcrossSites : kWeightedPartBytes;
-    const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(topology_.world()) * part);
-    return std::clamp<std::uint64_t>(cuts, 1, kMostWeightedSlices);
-  }
   const bool inShards = candidate.plan == hierarchicalPlan(topology_.levels(), false);
   if (machines < 3 || machines != topology_.world() || topology_.sites() > 1 || !inShards) return 1;
   const std::uint64_t cuts = bytes / (static_cast<std::uint64_t>(machines) * kOverlappedPartBytes);
@@ -442,25 +431,6 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   PlanChoice choice = best(candidates_, elements * elementBytes);
   choice.sliceElements /= elementBytes;
   return choice;
-}
-
-// With groups of machines or without, the rails' shards are those of the one plan without groups. Few slices are in
-// flight: with all of them there, each member would send all that it has to reduce at once, and what gathers behind
-// it, and the acknowledgements of what comes to a slow link, would wait in the queues of network cards.
-std::optional<PlanChoice> Planner::weighted(const PlanChoice& choice, std::uint64_t bytes,
-                                            const Weights& weights) const {
-  const Step weightedStep{Verb::ReduceScatter, weightedLevel(topology_)};
-  if (std::ranges::find(choice.plan, weightedStep) == choice.plan.end()) return std::nullopt;
-  Candidate candidate{.plan = hierarchicalPlan(topology_.levels(), false),
-                      .grouped = false,
-                      .isWeighted = true,
-                      .loads = loadsOf(topology_, weights)};
-  candidate.largestSliceBytes = largestSliceBytes(candidate);
-  if (candidate.largestSliceBytes == 0) return std::nullopt;
-  PlanChoice weighted = best({candidate}, bytes);
-  const std::uint64_t inFlight = kWeightedSlicesInFlight + slicesOnTheWay(candidate, weighted.sliceElements);
-  weighted.stagingBytes = std::min(weighted.stagingBytes, inFlight * weighted.sliceStagingBytes);
-  return weighted;
 }
 
 // That keep the links between sites busy while one of them is on its way. In each of its two steps a grant goes one way

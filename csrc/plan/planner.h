@@ -100,8 +100,6 @@ class Planner {
   PlanChoice choose(Pattern pattern, std::uint64_t bytes) const;
   // The choice for an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
   PlanChoice chooseAllToAll(std::uint64_t cellBytes) const;
-  // The same where shards have these weights. Nothing where its plan has no such shards, or the memory holds no slice.
-  std::optional<PlanChoice> weighted(const PlanChoice& choice, std::uint64_t bytes, const Weights& weights) const;
   const Blocks& blocks() const { return blocks_; }
 
   // The form of a sparse call's keys, once the ranks have told each other how many rows each has.
@@ -119,8 +117,8 @@ class Planner {
   std::vector<Forecast> forecast(std::uint64_t bytes) const;
 
   // A slice by one of these plans, as one rank sees it. Its turn: its number modulo turns().
-  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements, std::size_t elementBytes,
-                  const Weights& weights = {}) const;
+  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
+                  std::size_t elementBytes) const;
   std::uint64_t turns(const Plan& plan) const;
 
   std::set<int> peersOf(int rank) const;  // above the machine, in slices by any of the plans
@@ -134,7 +132,6 @@ class Planner {
   struct Candidate {
     Plan plan;
     bool grouped;
-    bool isWeighted = false;  // its shards
     std::vector<Load> loads;
     std::uint64_t disjointTurns = 1;  // slices in a row whose shards have different owners
     std::uint64_t largestSliceBytes = 0;

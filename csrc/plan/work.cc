@@ -11,7 +11,7 @@ namespace {
 // The work of a reduce-scatter or all-gather. A message sent and one received each count half, since a rank sends as
 // many as it receives where all owners have shards. Bytes are those of the busier direction.
 StepWork shardedWork(const LevelLoad& load, std::uint64_t held, bool sums) {
-  const auto [rails, owners, shards, weight] = load;
+  const auto [rails, owners, shards] = load;
   const std::uint64_t messages = ((owners - 1) + (shards - 1) + 1) / 2;
   return {rails * messages, held * (owners - 1) / shards, sums ? held * owners / shards : 0};
 }
@@ -43,7 +43,7 @@ StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes
     work.messages = here.rails * ceilOf(here.shards * (here.owners - 1), here.owners);
   }
   for (int level = 0; level <= step.level; ++level) {
-    const auto [rails, owners, shards, weight] = load.levels[level];
+    const auto [rails, owners, shards] = load.levels[level];
     if (shards == owners) continue;
     if (level < step.level) work.messages = ceilOf(work.messages * shards, owners);
     work.bytes = work.bytes * shards / owners;

@@ -13,21 +13,14 @@ namespace {
 
 constexpr int kRoot = 0;
 
-// Ranks tell each other the sizes of an all-to-all, and their rates.
+// Ranks tell each other the sizes of an all-to-all.
 WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes = false) {
-  Costs costs = cluster.costs;
-  // A message of one quantum is there at once and tells no rate.
-  if (cluster.weightedShards)
-    costs.network.quantumBytes = std::min(costs.network.quantumBytes, kEagerLimitsWithWeights.messageBytes / 2);
   return {.places = cluster.places,
           .planner = cluster.planner,
-          .costs = costs,
+          .costs = cluster.costs,
           .grouping = cluster.grouping,
-          .limits = cluster.weightedShards ? kEagerLimitsWithWeights : EagerLimits{},
-          .moved = cluster.weightedShards || tellsSizes ? Moved::Express : Moved::Nothing,
-          .sharedMemory = cluster.sharedMemory,
-          .records = cluster.weightedShards,
-          .bytesBetweenRates = cluster.weightedShards ? ShardWeights::kBytesBetween : 0};
+          .moved = tellsSizes ? Moved::Express : Moved::Nothing,
+          .sharedMemory = cluster.sharedMemory};
 }
 
 // What goes over the network from here on.
@@ -72,43 +65,27 @@ class Course {
     play(1);  // plans and layouts are remembered afterwards, and every rank has woken up
     const Counted counted(world_);
     const Time begin = world_.now();
-    counts_ = true;
     play(experiment_.calls);
-    Outcome outcome = counted.outcome(secondsOf(ended_.back() - begin), experiment_.calls);
-    for (std::size_t call = 0; call < ended_.size(); ++call)
-      outcome.byCall.push_back(secondsOf(ended_[call] - (call == 0 ? begin : ended_[call - 1])));
-    return outcome;
+    return counted.outcome(secondsOf(ended_ - begin), experiment_.calls);
   }
 
  private:
   // Each rank makes its next call when the last has ended. Until nothing is left to do.
   void play(int calls) {
-    ended_.assign(static_cast<std::size_t>(calls), Time(0));
-    changed_ = 0;
     unfinished_ = world_.size();
-    for (int rank = 0; rank < world_.size(); ++rank) submit(rank, 0);
+    for (int rank = 0; rank < world_.size(); ++rank) submit(rank, calls);
     world_.finish(experiment_.cluster.everySoOften);
     if (error_) throw Failure(error_);
     check(unfinished_ == 0, ErrorKind::Usage, unfinished_, " simulated ranks never ended their calls");
   }
 
-  // Meets the first rank to make the call of that number, the first being 0.
-  void change(std::size_t number) {
-    for (; changed_ < experiment_.linkChanges.size(); ++changed_) {
-      const auto [call, machine, factor] = experiment_.linkChanges[changed_];
-      if (static_cast<std::size_t>(call) > number) return;
-      world_.slowLink(machine, factor);
-    }
-  }
-
-  void submit(int rank, std::size_t number) {
-    if (counts_) change(number);
+  void submit(int rank, int calls) {
     Call call = made(rank);
-    call.done = [this, rank, number](const Error& error) {
+    call.done = [this, rank, calls](const Error& error) {
       if (error && !error_) error_ = error;
       if (error) return;
-      ended_[number] = std::max(ended_[number], world_.timeOf(rank));
-      if (number + 1 < ended_.size()) return submit(rank, number + 1);
+      if (calls > 1) return submit(rank, calls - 1);
+      ended_ = std::max(ended_, world_.timeOf(rank));
       --unfinished_;
     };
     world_.submit(rank, std::move(call), ++signatures_[static_cast<std::size_t>(rank)]);
@@ -162,9 +139,7 @@ class Course {
   const Experiment& experiment_;
   World world_;
   const std::unique_ptr<std::byte[]> tensor_;
-  std::vector<Time> ended_;  // by call, on the last rank
-  std::size_t changed_ = 0;  // changes of links that have been made
-  bool counts_ = false;
+  Time ended_{0};                          // on the last rank
   std::vector<std::uint64_t> signatures_;  // by rank: how many calls it has made
   int unfinished_ = 0;
   Error error_;  // the first

@@ -18,23 +18,15 @@ struct Cluster {
   GroupingFrom grouping = {};
   Costs costs = {};
   bool sharedMemory = false;                // the real exchange of level 0, on some hundred ranks at most
-  bool weightedShards = false;              // as they are in a job where they are on; needs sharedMemory
   std::function<void()> everySoOften = {};  // as World::finish() has it
   // NOLINTEND(readability-redundant-member-init)
 };
 
-struct LinkChange {  // before the call of that number, the first being 0
-  int call = 0;
-  int machine = 0;
-  double factor = 1;  // its link carries so many times less, both ways
-};
-
 struct Experiment {
   Cluster cluster;
-  Pattern pattern = Pattern::AllReduce;      // with rank 0 as the root, where it has one
-  std::uint64_t bytes = 0;                   // of the one tensor, or of all blocks of a rank together
-  int calls = 1;                             // in a row
-  std::vector<LinkChange> linkChanges = {};  // NOLINT(readability-redundant-member-init): may be left out
+  Pattern pattern = Pattern::AllReduce;  // with rank 0 as the root, where it has one
+  std::uint64_t bytes = 0;               // of the one tensor, or of all blocks of a rank together
+  int calls = 1;                         // in a row
 };
 
 struct Messages {  // from rank 0 to the last rank and back
@@ -54,8 +46,6 @@ struct Outcome {                    // of a call, a round or a step
   double linkBytes = 0;             // that leave the busiest machine
   std::size_t mostConnections = 0;  // of a rank, to other machines
   std::uint64_t events = 0;         // in all
-  // Seconds of each call, from the end of the one before, until the slowest rank has it. Of all else: none.
-  std::vector<double> byCall = {};  // NOLINT(readability-redundant-member-init): may be left out
 };
 
 // All after a call or a step that is not counted. They throw Failure, as the planner does, or where there is no room

@@ -37,9 +37,6 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       standIn = standIn_.get();
     }
   });
-  ShardWeights::Settings weights{.bytesBetween = settings.bytesBetweenRates};
-  if (weights.bytesBetween > 0) weights.rates = settings.rates;
-  if (weights.bytesBetween > 0 && !weights.rates) weights.rates = [this] { return rails->takeRates(); };
   Exchange* const machine = sharedMemory_ ? static_cast<Exchange*>(sharedMemory_.get()) : standIn_.get();
   std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.staging;
   pipeline = std::make_unique<Pipeline>(
@@ -53,11 +50,9 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
                        .tensorsMayBeImages = local.size() == 1,
                        .recorder = recorder.get(),
                        .dense = body_,
-                       .ofCells =
-                           [this, moved = settings.moved](auto cells, const auto& of) {
-                             return std::make_shared<const TimedCells>(core, moved, std::move(cells), of);
-                           },
-                       .weights = std::move(weights)});
+                       .ofCells = [this, moved = settings.moved](auto cells, const auto& of) {
+                         return std::make_shared<const TimedCells>(core, moved, std::move(cells), of);
+                       }});
 }
 
 SimulatedRank::~SimulatedRank() {

@@ -24,10 +24,8 @@ struct RankSettings {
   EagerLimits limits;
   Moved moved;
   bool records;
-  std::uint64_t bytesBetweenRates;     // as WorldSettings has it
-  std::function<RatesByPeer()> rates;  // null: as the rails have heard them
-  MachineBoard* board;                 // null: the real exchange of level 0
-  std::byte* staging;                  // without that
+  MachineBoard* board;  // null: the real exchange of level 0
+  std::byte* staging;   // without that
 };
 
 class SimulatedRank {

@@ -50,8 +50,6 @@ void World::makeRank(int rank, const WorldSettings& settings) {
   MachineBoard* const board =
       settings.sharedMemory ? nullptr : boards_[static_cast<std::size_t>(topology.machineOf(rank))].get();
   const std::size_t staging = std::min(static_cast<std::size_t>(rank) + 1, staging_.size());
-  std::function<RatesByPeer()> rates;
-  if (settings.rates) rates = [rank, of = settings.rates] { return of(rank); };
   ranks_.push_back(
       std::make_unique<SimulatedRank>(planner_,
                                       RankSettings{.rank = rank,
@@ -60,8 +58,6 @@ void World::makeRank(int rank, const WorldSettings& settings) {
                                                    .limits = settings.limits,
                                                    .moved = settings.moved,
                                                    .records = settings.records,
-                                                   .bytesBetweenRates = settings.bytesBetweenRates,
-                                                   .rates = std::move(rates),
                                                    .board = board,
                                                    .staging = board == nullptr ? nullptr : staging_[staging - 1].get()},
                                       post_));

@@ -26,12 +26,9 @@ struct WorldSettings {
   GroupingFrom grouping = {};
   EagerLimits limits = {};
   Moved moved = Moved::Everything;
-  bool sharedMemory = true;               // the real exchange of level 0; without it ranks can't be compared
-  bool records = false;                   // what its ranks wait for; needs sharedMemory
-  std::uint64_t copiedBytes = 512 << 10;  // of a message that is copied as it is sent, at most
-  std::uint64_t bytesBetweenRates = 0;  // of large all-reduces, after which shards get other weights; 0: they have none
-  // That weights follow from, as a rank is to hear them from its peers; null: as it does, which needs `records`.
-  std::function<RatesByPeer(int rank)> rates = {};
+  bool sharedMemory = true;                   // the real exchange of level 0; without it ranks can't be compared
+  bool records = false;                       // what its ranks wait for; needs sharedMemory
+  std::uint64_t copiedBytes = 512 << 10;      // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
   // NOLINTEND(readability-redundant-member-init)
 };

@@ -16,7 +16,6 @@ class MembershipOptions:
     global_ranks: list[int]
     total_memory: int  # bytes
     slice_size: int  # bytes
-    weighted_shards: bool  # by the rates of links
     heartbeat_timeout: timedelta
     trace_directory: str  # that gets the group's trace when it ends; empty: none
     secret: bytes  # 32, or none: drawn by the group

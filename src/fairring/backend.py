@@ -54,7 +54,6 @@ def create(options: Any, pg_options: object) -> Any:
     membership.global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     membership.total_memory = config.total_memory
     membership.slice_size = config.slice_size
-    membership.weighted_shards = config.weighted_shards
     membership.heartbeat_timeout = timedelta(seconds=config.heartbeat_timeout)
     membership.trace_directory = str(config.trace or "")
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # only TCP has TLS

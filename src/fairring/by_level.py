@@ -1,4 +1,4 @@
-"""Settings of the levels above the machine: one value for both, or `rail=...,site=...`."""
+"""The names of levels, and settings of those above the machine: one value for both, or `rail=...,site=...`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import TypeVar
 LEVELS = ("rail", "site")
 
 Value = TypeVar("Value")
+
+
+def level_names(sites: int) -> tuple[str, ...]:
+    """The names of the planner's levels, by number."""
+    return ("machine", "rail", "site" if sites > 1 else "groups", "clusters")
 
 
 class LevelError(Exception):

@@ -70,12 +70,6 @@ VARIABLES = (
         "Connections that carry data between two ranks, over tcp and for each interface: 1 to 16, or rail=1,site=4.",
     ),
     Variable(
-        "FAIRRING_WEIGHTED_SHARDS",
-        "off",
-        "on: machines, or of several sites the sites, with slower links own less of large all-reduces on the CPU, by "
-        "measured rates.",
-    ),
-    Variable(
         "FAIRRING_CUDA",
         "off",
         "on: all-reduces and their halves go over the rails on CUDA too; auto: where that can be quicker than NCCL and "
@@ -118,7 +112,6 @@ class Config:
 
     total_memory: int = 50 * MIB
     slice_size: int = 25 * MIB
-    weighted_shards: bool = False
     heartbeat_timeout: float = 60.0
     # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
     transports: tuple[str, str] = ("auto", "auto")
@@ -198,7 +191,6 @@ class Config:
             f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
             f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={self.cuda} "
             f"FAIRRING_CUDA_RAILS={self.cuda_rails} "
-            f"FAIRRING_WEIGHTED_SHARDS={'on' if self.weighted_shards else 'off'} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
@@ -375,7 +367,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_SLICE_SIZE": ("slice_size", size),
     "FAIRRING_TRANSPORT": ("transports", _transports),
     "FAIRRING_LANES": ("lanes", _lanes),
-    "FAIRRING_WEIGHTED_SHARDS": ("weighted_shards", _switch),
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_CUDA": ("cuda", _cuda),

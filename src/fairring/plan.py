@@ -16,16 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairring import simulate
+from fairring.by_level import level_names
 from fairring.table import Table, show
 
 HELP = "print the plans of an all-reduce and what they are expected to take"
 
 TRANSPORTS = ("tcp", "uv", "shm", "ibv")
-
-
-def level_names(sites: int) -> tuple[str, ...]:
-    """The names of the planner's levels, by number."""
-    return ("machine", "rail", "site" if sites > 1 else "groups", "clusters")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from fairring import _core
-from fairring.plan import level_names
+from fairring.by_level import level_names
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,6 @@ def traffic(group: dist.ProcessGroup | None = None) -> dict[str, Moved]:
         seen = _core.inspect(backend) or {"ranks": []}
         names = level_names(len({rank["site"] for rank in seen["ranks"]}))
     return {names[level]: Moved(**counted[level]) for level in sorted(counted)}
-
-
-def shares(group: dist.ProcessGroup | None = None) -> list[float]:
-    """What part of a large all-reduce's sums each machine owns at present, in the order of machines' lowest ranks.
-
-    Empty where shards are equal: no link is slow, or FAIRRING_WEIGHTED_SHARDS is not on. Raises as traffic() does.
-    """
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-    weights = _core.shares(backend)
-    if weights is None:
-        raise ValueError("only groups of the backend fairring have shards")
-    return weights
 
 
 @contextmanager

@@ -49,39 +49,20 @@ std::vector<std::uint64_t> sizesFor(const Topology& topology) {
   return {0, 1, 63, 64, 65, world - 1, world, world + 1, 16 * world + 1, 100'003};
 }
 
-struct Owning {
-  FewOwners few = {};
-  Weights weights = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
-};
-
-std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements, const Owning& owning) {
+std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements, const FewOwners& few) {
   std::vector<Layout> layouts;
   for (int rank = 0; rank < topology.world(); ++rank) {
-    layouts.push_back(layoutSlice(topology, rank, elements, kBytes, owning.few, owning.weights));
+    layouts.push_back(layoutSlice(topology, rank, elements, kBytes, few));
   }
   return layouts;
 }
 
-// All weight is the last member's; or each has more than the one before.
-std::vector<Weights> weightsFor(const Topology& topology) {
-  const auto members = static_cast<std::size_t>(weightedMembers(topology));
-  Weights last(members, 0);
-  last.back() = kWholeWeight;
-  Weights rising(members);
-  std::uint32_t left = kWholeWeight;
-  for (std::size_t member = 0; member + 1 < members; ++member) left -= rising[member] = 3 * member;
-  rising.back() = left;
-  return {last, rising};
-}
-
-// All owners; and few, at each level above the machine; and with weights.
-std::vector<Owning> ownersFor(const Topology& topology) {
-  std::vector<Owning> owners{{}};
+// All owners; and few, at each level above the machine.
+std::vector<FewOwners> ownersFor(const Topology& topology) {
+  std::vector<FewOwners> owners{{}};
   for (const int level : topology.levels()) {
-    if (level > 0) owners.insert(owners.end(), {{{level, 1, 1}}, {{level, 2, 0}}, {{level, 3, 5}}});
+    if (level > 0) owners.insert(owners.end(), {{level, 1, 1}, {level, 2, 0}, {level, 3, 5}});
   }
-  if (weightedMembers(topology) < kFewestWeighted) return owners;
-  for (const Weights& weights : weightsFor(topology)) owners.push_back({.weights = weights});
   return owners;
 }
 
@@ -96,13 +77,11 @@ class LayoutOf : public testing::TestWithParam<Sites> {
   template <class Check>
   void atEverySize(Check check) const {
     const Topology topology = onSites(GetParam());
-    for (const Owning& owning : ownersFor(topology)) {
-      const FewOwners& few = owning.few;
+    for (const FewOwners& few : ownersFor(topology)) {
       for (const std::uint64_t elements : sizesFor(topology)) {
         SCOPED_TRACE(testing::Message() << topology.describe() << ", elements: " << elements << ", shards at level "
-                                        << few.level << ": " << few.shards << ", turn " << few.turn << ", weights "
-                                        << testing::PrintToString(owning.weights));
-        check(topology, layoutsOfAll(topology, elements, owning));
+                                        << few.level << ": " << few.shards << ", turn " << few.turn);
+        check(topology, layoutsOfAll(topology, elements, few));
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -225,34 +204,6 @@ TEST_P(LayoutOf, LetsNoRankCarryMoreThanItsPartOfTheMachineAnd64Bytes) {
       ASSERT_LE(held, (layouts[rank].elements * kBytes + ranks - 1) / ranks + 64);
     }
   });
-}
-
-TEST(Weights, GiveEachMachineSoMuchOfEveryRail) {
-  const Topology topology = onOneSite({2, 1, 2});
-  const Weights weights{32, 0, 224};
-  const std::uint64_t elements = kGrain * 16;
-  for (int rank = 0; rank < topology.world(); ++rank) {
-    const int machine = topology.machineOf(rank);
-    std::uint64_t owned = 0;
-    const Layout layout = layoutSlice(topology, rank, elements, kBytes, {}, weights);
-    for (const Rail& rail : layout.at(1).rails) owned += rail.shards[rail.self].size();
-    const std::uint64_t ofMachine = elements * weights[static_cast<std::size_t>(machine)] / kWholeWeight;
-    EXPECT_EQ(owned, ofMachine / topology.ranksOf(machine).size()) << "rank " << rank;
-  }
-}
-
-TEST(Weights, GiveEachSiteSoMuchOfEveryRail) {
-  const Topology topology = onSites({{1, 1}, {2}, {2, 2}});
-  const Weights weights{32, 0, 224};
-  const std::uint64_t elements = kGrain * 64;
-  for (int rank = 0; rank < topology.world(); ++rank) {
-    const auto site = static_cast<std::size_t>(topology.siteOf(topology.machineOf(rank)));
-    std::uint64_t owned = 0;
-    const Layout layout = layoutSlice(topology, rank, elements, kBytes, {}, weights);
-    for (const Rail& rail : layout.at(Topology::kSiteLevel).rails) owned += rail.shards[rail.self].size();
-    const std::uint64_t ranks = site == 2 ? 4 : 2;
-    EXPECT_EQ(owned, elements * weights[site] / kWholeWeight / ranks) << "rank " << rank;
-  }
 }
 
 TEST(FewOwners, TakeTurnsSoThatEveryRankOwnsAlike) {

@@ -63,28 +63,6 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
   }
 }
 
-TEST(Staging, BoundHoldsWhereShardsHaveWeights) {
-  for (const auto& [sites, weights] :
-       std::vector<std::pair<Sites, Weights>>{{{{1, 1, 1}}, {0, 256, 0}},
-                                              {{{2, 2, 2, 2}}, {85, 0, 86, 85}},
-                                              {{{4, 3, 2}}, {1, 200, 55}},
-                                              {{{1, 3, 2}}, {128, 0, 128}},
-                                              {{{1}, {1}, {1}}, {0, 256, 0}},
-                                              {{{2, 2}, {3, 2}, {4}, {1, 1, 1}}, {85, 0, 86, 85}}}) {
-    const Topology topology = onSites(sites);
-    const Plan plan = hierarchicalPlan(topology.levels(), false);
-    for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
-      const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology, weights), bound);
-      for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
-        for (int rank = 0; rank < topology.world(); ++rank) {
-          ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2, {}, weights)), worst)
-              << topology.describe() << ", slice of " << bytes << " B, rank " << rank;
-        }
-      }
-    }
-  }
-}
-
 TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
   for (const Sites& sites : {Sites{{2, 2}}, Sites{{8, 7}}, Sites{{4, 3, 2}}, Sites{{2, 2}, {2, 2}}}) {
     const Topology topology = onSites(sites);

@@ -354,7 +354,7 @@ std::string Script::text() const {
   for (std::size_t i = 0; i < machines.size(); ++i) out << (i == 0 ? "" : ",") << machines[i];
   out << " interleaved=" << interleaved << " sites=" << sites << " staging=" << stagingKiB << " slice=" << sliceKiB
       << " eager=" << eagerKiB << " credit=" << creditKiB << " copied=" << copiedKiB << " waits=" << waits
-      << " lanes=" << lanes << " weighted=" << weighted << " heartbeat=" << heartbeatMs;
+      << " lanes=" << lanes << " heartbeat=" << heartbeatMs;
   if (timeoutMs > 0) out << " timeout=" << timeoutMs;
   if (grouped) out << " grouped=1";
   if (rounds > 0) out << " rounds=" << rounds << " shrinks=" << shrinks;
@@ -419,7 +419,6 @@ Script drawn(std::uint64_t seed, Kind kind) {
   if (kind == Kind::Members && random() % 2 == 0) drawScene(random, script);
   if (kind == Kind::Members) drawStarvation(script);
   if ((kind == Kind::Members || kind == Kind::Rounds) && random() % 4 == 0) drawStrangers(random, script);
-  script.weighted = random() % 2 == 0;
   if (random() % 4 == 0) drawRefusals(random, script);
   if (kind != Kind::Rounds && random() % 2 == 0) drawForms(random, script);
   return script;
@@ -457,8 +456,6 @@ std::optional<Script> parsed(const std::string& text) {
       script.grouped = number != 0;
     } else if (key == "waits") {
       script.waits = number != 0;
-    } else if (key == "weighted") {
-      script.weighted = number != 0;
     } else if (key == "machines") {
       for (const std::string& ranks : split(value, ',')) script.machines.push_back(static_cast<int>(numberIn(ranks)));
     } else if (key == "calls") {
@@ -508,7 +505,6 @@ std::vector<Script> shortened(const Script& script) {
   if (script.grouped) add([](Script& one) { one.grouped = false; });
   if (script.waits) add([](Script& one) { one.waits = false; });
   if (script.lanes > 0) add([](Script& one) { --one.lanes; });
-  if (script.weighted) add([](Script& one) { one.weighted = false; });
   if (script.heartbeatMs > 0 && script.rounds == 0) add([](Script& one) { one.heartbeatMs = 0; });
   if (script.rounds > 1) add([](Script& one) { --one.rounds; });
   return shorter;

@@ -51,7 +51,6 @@ struct Script {
   std::uint64_t copiedKiB = 0;   // messages up to these are copied as they are sent
   bool waits = false;            // ranks wait for earlier calls before some later ones
   std::uint64_t lanes = 0;       // of TCP, between two ranks; 0: simulated channels
-  bool weighted = false;         // shards have weights, which change after every few calls
   std::int64_t heartbeatMs = 0;  // the timeout of members of a group; 0: the engine alone
   std::int64_t timeoutMs = 0;    // of calls of members; 0: none
   int rounds = 0;                // of a group whose members change from one to the next (rounds.h); 0: they stay

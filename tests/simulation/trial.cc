@@ -47,26 +47,6 @@ std::vector<Place> placesOf(const Script& script) {
   return places;
 }
 
-// Some machines are slow for a few calls: the same in the eyes of all.
-std::function<RatesByPeer(int)> ratesOf(const Script& script) {
-  const auto asked = std::make_shared<std::map<int, std::uint64_t>>();
-  const Topology topology(placesOf(script), script.grouping());
-  return [asked, topology, seed = script.seed](int rank) {
-    const std::uint64_t period = (*asked)[rank]++ / 3;
-    const auto rateOf = [&](int machine) {
-      const std::uint64_t chance = mixed(seed ^ mixed(period * 64 + static_cast<std::uint64_t>(machine)));
-      return chance % 3 == 0 ? 1 + chance % 1000 : 1000;
-    };
-    RatesByPeer rates;
-    const int own = topology.machineOf(rank);
-    for (int peer = 0; peer < topology.world(); ++peer) {
-      const int machine = topology.machineOf(peer);
-      if (machine != own) rates[peer] = std::min(rateOf(machine), rateOf(own));
-    }
-    return rates;
-  };
-}
-
 simulation::WorldSettings settingsOf(const Script& script) {
   simulation::WorldSettings settings{
       .places = placesOf(script),
@@ -75,10 +55,6 @@ simulation::WorldSettings settingsOf(const Script& script) {
   settings.limits = {script.eagerKiB << 10, script.creditKiB << 10};
   settings.copiedBytes = script.copiedKiB << 10;
   settings.shuffle = script.seed;
-  if (script.weighted) {
-    settings.bytesBetweenRates = 24 << 10;
-    settings.rates = ratesOf(script);
-  }
   return settings;
 }
 

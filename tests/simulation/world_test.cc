@@ -341,7 +341,7 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
   });
   EXPECT_EQ(shorter.text(),
             "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 lanes=0 "
-            "weighted=0 heartbeat=0 "
+            "heartbeat=0 "
             "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
@@ -374,40 +374,6 @@ TEST(Simulation, AMessageTakesWhatItsLinkMustCarry) {
 TEST(Simulation, MessagesWithinAMachineAreRefused) {
   const simulation::Cluster cluster = experimentOf(1, 2, 4, false).cluster;
   EXPECT_THROW(simulation::carriedOut(cluster, simulation::Messages{4, 1}), Failure);
-}
-
-double slowest(const std::vector<double>& calls, std::size_t first, std::size_t last) {
-  return *std::max_element(calls.begin() + static_cast<std::ptrdiff_t>(first),
-                           calls.begin() + static_cast<std::ptrdiff_t>(last));
-}
-
-// By the arithmetic of plan/weights.h N(1 + (M-2)w) cross a link: 2N/B instead of 3 at M = 4, and of 3.5 at M = 8.
-void worksRoundALinkThatIsHalvedInMidRun(simulation::Experiment experiment) {
-  const std::size_t machines = experiment.cluster.places.size();
-  experiment.calls = 2;
-  const double whole = simulation::carriedOut(experiment).seconds;
-  experiment.linkChanges = {{0, 1, 2.0}};
-  EXPECT_GT(simulation::carriedOut(experiment).seconds, 0.9 * 2 * whole) << "with equal shards";
-  experiment.cluster.weightedShards = true;
-  experiment.calls = 17;
-  experiment.linkChanges = {{2, 1, 2.0}, {9, 1, 0.5}};
-  const std::vector<double> weighted = simulation::carriedOut(experiment).byCall;
-  EXPECT_LT(slowest(weighted, 0, 2), 1.03 * whole) << "with equal links";
-  EXPECT_LT(slowest(weighted, 6, 9), (machines == 4 ? 1.4 : 1.2) * whole) << machines << " machines, a halved link";
-  EXPECT_LT(slowest(weighted, 14, 17), 1.03 * whole) << machines << " machines, when it is back";
-}
-
-TEST(Simulation, ALinkThatIsHalvedInMidRunIsWorkedRoundWithinFiveCalls) {
-  for (const int machines : {4, 8}) worksRoundALinkThatIsHalvedInMidRun(experimentOf(machines, 1, 25ULL << 20, true));
-}
-
-TEST(Simulation, ASitesLinkThatIsHalvedInMidRunIsWorkedRoundWithinFiveCalls) {
-  for (const int sites : {4, 8}) {
-    simulation::Experiment experiment = experimentOf(sites, 1, 25ULL << 20, true);
-    for (Place& place : experiment.cluster.places) place.site = place.machine;
-    experiment.cluster.costs.network.latencySeconds = 5e-3;
-    worksRoundALinkThatIsHalvedInMidRun(experiment);
-  }
 }
 
 // What must cross each machine's link, and no more.

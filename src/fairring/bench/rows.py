@@ -15,7 +15,7 @@ from fairring.bench.arithmetic import (
 )
 from fairring.bench.collectives import ALL_REDUCE, COLLECTIVES, Collective
 from fairring.bench.contestants import FLOOR, STOCK
-from fairring.plan import level_names
+from fairring.by_level import level_names
 
 
 @dataclass(frozen=True)

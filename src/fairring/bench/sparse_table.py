@@ -11,7 +11,7 @@ from fairring.bench.contestants import STOCK
 from fairring.bench.sparse_bound import Bound, Table
 from fairring.bench.table import MISSING, amount, named_table, number
 from fairring.bench.workload import print_heading
-from fairring.plan import level_names
+from fairring.by_level import level_names
 from fairring.table import Table as TextTable
 from fairring.table import show as show_table
 

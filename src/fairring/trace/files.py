@@ -46,8 +46,6 @@ def _refuse_misfits(trace: RankTrace) -> None:
     for rank in (trace.rank, *trace.leads, *trace.packets, *trace.missing, *trace.absent, *seen, *moved, *waited):
         if rank is not None and rank not in range(world):
             raise ValueError(f"rank {rank} of {world}")
-    if trace.weights and (len(trace.weights) != len(set(trace.machines)) or not sum(trace.weights) > 0):
-        raise ValueError(f"weights {trace.weights} of {len(set(trace.machines))} machines")
 
 
 def load(directory: Path) -> dict[str, list[RankTrace]]:
@@ -117,7 +115,6 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         messages=tuple(_message(one) for one in other["messages"]),
         absent=tuple(map(_whole, other["absent"])),
         program=_text(other["program"]),
-        weights=tuple(map(_whole, other["weights"])),
     )
 
 

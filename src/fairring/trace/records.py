@@ -110,8 +110,7 @@ class RankTrace:
 
     leads: by peer, in seconds, as PeerProgress::clockLeads() has them. packets: TCP packets to each rail peer, sent and
     retransmitted. bytes_by_level: bytes sent, or, on the machine, bytes read. ran, queued: seconds that its threads ran
-    on a processor, and seconds that they were runnable but had none. weights: of each machine's
-    shards of large all-reduces when this was written, in the order of lowest ranks; none: they are equal.
+    on a processor, and seconds that they were runnable but had none.
     """
 
     rank: int
@@ -137,7 +136,6 @@ class RankTrace:
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
-    weights: tuple[int, ...] = ()
 
     def who(self, rank: int) -> str:
         """A rank for people, with its host if that is known."""

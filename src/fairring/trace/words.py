@@ -63,7 +63,6 @@ def _slow(found: Blame) -> Iterator[str]:
         yield "Clocks: by the machines' own dates, for not all have heard each other's heartbeats; take care."
     elif len(set(found.ranks[0].machines)) > 1:
         yield f"Clocks agree to {found.clock_error * 1e6:.0f} microseconds or better."
-    yield from _weighted(found.ranks[0])
     named = findings(found)
     if not named:
         yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
@@ -82,16 +81,6 @@ def _without(one: Finding, found: Blame) -> str:
     low, high = (seconds / found.steps for seconds in rest)
     between = _ms(low) if _ms(low) == _ms(high) else f"between {_ms(low)} and {_ms(high)}"
     return f"Without it: {between} instead of {_ms(found.span / found.steps)}. "
-
-
-def _weighted(one: RankTrace) -> Iterator[str]:
-    """FAIRRING_WEIGHTED_SHARDS at work."""
-    if not one.weights:
-        return
-    whole = sum(one.weights)
-    machines = dict.fromkeys(one.machines)
-    owned = [f"{one.title(name)} {weight / whole:.0%}" for name, weight in zip(machines, one.weights, strict=True)]
-    yield f"Links differ, so machines own unlike parts of large all-reduces: {', '.join(owned)}."
 
 
 def _parts(found: Blame) -> str:
