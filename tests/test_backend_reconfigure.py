@@ -210,7 +210,7 @@ def _expect_missing(rank: int, uuid: int, handles: list[str], text: str, seconds
 
 def test_who_does_not_come_is_named_and_the_others_go_on(trio: Trio) -> None:
     handles = trio.handles([0, 1, 2])
-    text = r"Timed out: reconfigure.* in group .* \(uuid \d+\) did not finish within 1 s.* rank 2 "
+    text = r"Timed out: reconfigure.* in group .* \(uuid \d+\) did not finish within its timeout of 1 s.* rank 2 "
     trio.ranks.run(_expect_missing, trio.uuid(), handles, text, on=[0, 1])
     trio.join([0, 1])
     trio.join([0, 1, 2])
@@ -356,7 +356,7 @@ def test_handles_let_nobody_in_who_lacks_the_secret_of_the_job(tmp_path: Any) ->
         (tmp_path / name).write_text(name * 8)
     ranks = Ranks(2, of_rank=files)
     handles = ranks.run(_begin, 2, ranks.store.port)
-    ranks.run(_expect_missing, 1, handles, "did not finish within 1 s")
+    ranks.run(_expect_missing, 1, handles, "did not finish within its timeout of 1 s")
     ranks.kill()
 
 

@@ -52,7 +52,7 @@ def test_a_second_death_is_an_error_and_the_last_rank_goes_on() -> None:
 
 def test_a_member_that_does_not_come_is_named_in_time() -> None:
     ranks = _three(timeout_seconds=1)
-    text = r"Timed out: .* in group .* \(shrunk to 2 ranks\) did not finish within 1 s.* rank 1 "
+    text = r"Timed out: .* in group .* \(shrunk to 2 ranks\) did not finish within its timeout of 1 s.* rank 1 "
     ranks.run(_expect_error, [1], text, on=[0])
     ranks.kill()
 

@@ -126,7 +126,7 @@ def test_a_split_group_has_its_own_timeout_and_failure() -> None:
     try:
         ranks.init()
         texts = ranks.run(_timeouts)
-        assert "did not finish within 4 s" in texts[0]
+        assert "did not finish within its timeout of 4 s" in texts[0]
         ranks.run(_use_world)
     finally:
         ranks.kill()

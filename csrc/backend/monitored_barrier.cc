@@ -77,8 +77,12 @@ void MonitoredBarrier::admit(const Limit& limit, bool waitsForAll) {
   throw Failure(missed(waitsForAll ? missing : std::vector{missing.front()}, limit));
 }
 
-// c10d's wording, which programs look for.
+// Here and in pass() with c10d's wording, which programs look for.
 Error MonitoredBarrier::missed(const std::vector<int>& ranks, const Limit& limit) const {
+  if (limit.whole.count() <= 0) {
+    return makeError(ErrorKind::Timeout, "[Rank 0]: Rank 0 timed out in monitoredBarrier after ", limit.whole.count(),
+                     " ms, before others could come: give it a longer timeout");
+  }
   std::string who;
   for (const int rank : ranks) who += concat(who.empty() ? "" : ", ", rank);
   return makeError(ErrorKind::Timeout, "[Rank 0]: Rank", ranks.size() > 1 ? "s " : " ", who,
@@ -90,8 +94,9 @@ void MonitoredBarrier::pass(const Limit& limit) {
   tell(group_, label_, 0, kIsHere);
   const bool isAnswered = hasCome(*answer, limit);
   if (isAnswered && answer->word == kPasses) return;
-  throw Failure(makeError(ErrorKind::Timeout, "Rank ", rank_, " successfully reached monitoredBarrier, but rank 0 ",
-                          isAnswered ? "waited for others in vain: its own output names them"
+  throw Failure(makeError(ErrorKind::Timeout, "Rank ", rank_, " successfully reached monitoredBarrier, but received ",
+                          "errors while waiting for send/recv from rank 0: it ",
+                          isAnswered ? "waited for others in vain, and its own output names them"
                                      : concat("did not answer within ", limit.whole.count(), " ms: Timed out")));
 }
 

@@ -20,7 +20,7 @@ std::string seconds(milliseconds time) { return concat(static_cast<double>(time.
 
 Error Diagnostics::late(const TimedCall& call, const Inquiry::Findings& findings, const std::set<int>& awaited) const {
   const std::string what = concat(neighbours_.who(rank_), ": Timed out: ", call.text, " in group ", group_,
-                                  " did not finish within ", seconds(call.timeout), "; ");
+                                  " did not finish within its timeout of ", seconds(call.timeout), "; ");
   if (!findings.empty()) return makeError(ErrorKind::Timeout, what, culprits(call, findings));
   return makeError(ErrorKind::Timeout, what, "nothing has come from ",
                    awaited.empty() ? std::string("anybody in time") : neighbours_.who(awaited),
