@@ -18,7 +18,6 @@ from certificates import Authority
 from forked_programs import forked_program
 from lab_programs import needs_namespaces
 from ranks import Ranks
-from torch.profiler import ProfilerActivity, profile
 
 from fairring import lab
 
@@ -185,25 +184,6 @@ def _futures(rank: int) -> None:
 
 def test_works_have_futures(job: Ranks) -> None:
     job.run(_futures)
-
-
-def _profiled(rank: int) -> list[str]:
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        if rank == 0:
-            for _ in range(2):
-                dist.send(torch.ones(2), 1)
-        else:
-            dist.recv(torch.ones(2), 0)
-            dist.recv(torch.ones(2))
-        dist.monitored_barrier()
-    return sorted(event.name for event in profiler.events() or [] if event.name.startswith("fairring:"))
-
-
-def test_each_call_has_one_event_of_the_profiler(pair: Ranks) -> None:
-    assert pair.run(_profiled) == [
-        ["fairring:monitored_barrier", "fairring:send", "fairring:send"],
-        ["fairring:monitored_barrier", "fairring:recv", "fairring:recvAnySource"],
-    ]
 
 
 def _wrong(rank: int) -> None:

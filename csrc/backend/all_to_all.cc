@@ -35,6 +35,7 @@ Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor&
   const std::vector<std::uint64_t> toBytes = splitInBytes(outputSizes, output, getSize());
   const std::vector<std::uint64_t> fromBytes = splitInBytes(inputSizes, input, getSize());
   BlocksCall call = exchangeCall(op::kAllToAllSingle, {input}, {output}, options);
+  call.inputs = {&input, 1};
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = fromBytes[rank], .toBytes = toBytes[rank]};
   orRefused(call, 0, [&] {
@@ -57,6 +58,7 @@ Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, c
   requireCount(verb, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
   requireSameDTypes(verb, outputs, inputs);
   BlocksCall call = exchangeCall(op::kAllToAll, inputs, outputs, options);
+  call.inputs = inputs;
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank)
     call.cells[rank] = {.fromBytes = inputs[rank].nbytes(), .toBytes = outputs[rank].nbytes()};
   for (std::size_t rank = 0; rank < call.cells.size(); ++rank) {

@@ -101,6 +101,7 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
       call.blocks[rank].push_back({.elements = ownElements(like), .reduction = contributions.back().reduction});
     }
   }
+  call.inputs = call.common.tensors;
   call.scale = scaleOf(contributions);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     orRefused(call, i, [&] {
@@ -155,6 +156,7 @@ Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, con
   for (std::size_t i = 0; i < inputs.size(); ++i)
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
   BlocksCall call = gatherCall(operation, outputs, {outputs}, options);
+  call.inputs = inputs;
   standInRows(call, outputs, inputs);
   return runBlocks(std::move(call));
 }
@@ -177,6 +179,7 @@ void FairringBackend::standInRows(BlocksCall& call, const Tensors& outputs, cons
 
 Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const TensorLists& rows,
                                               const Tensors& inputs, BlocksCall call) {
+  call.inputs = inputs;
   requireDense(operation.verb, inputs);
   requireCount(operation.verb, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
@@ -262,8 +265,8 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
   countCall();
   const std::shared_ptr<Membership> membership = this->membership();
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
-  const auto work = c10::make_intrusive<BlocksWork>(labelOf(signature), call.operation, std::move(call.memory),
-                                                    std::move(call.outputs), runtime);
+  const auto work = c10::make_intrusive<BlocksWork>(labelOf(signature), call.operation, call.inputs,
+                                                    std::move(call.memory), std::move(call.outputs), runtime);
   if (!membership) {
     moveAlone(call);
     if (call.done) call.done(Error());

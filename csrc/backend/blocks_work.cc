@@ -15,9 +15,9 @@ std::byte* BlocksMemory::write(const at::Tensor& tensor) {
   return static_cast<std::byte*>(outputs.emplace_back(std::vector{tensor}).bytes().data_ptr());
 }
 
-BlocksWork::BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
-                       std::weak_ptr<Runtime> runtime)
-    : FairringWork(std::move(label), operation, {}, memory.inputs, std::move(runtime)),
+BlocksWork::BlocksWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
+                       BlocksMemory memory, TensorLists outputs, std::weak_ptr<Runtime> runtime)
+    : FairringWork(std::move(label), operation, inputs, {}, {}, std::move(runtime)),
       memory_(std::move(memory)),
       outputs_(std::move(outputs)),
       value_(outputs_.size() == 1 ? c10::IValue(outputs_.front()) : c10::IValue(outputs_)) {}

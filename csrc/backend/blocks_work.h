@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "backend/raw_bytes.h"
@@ -25,8 +26,8 @@ class BlocksWork : public FairringWork {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
 
   // outputs: the content of the future, as in c10d: one list, or one for each rank.
-  BlocksWork(WorkLabel label, const Operation& operation, BlocksMemory memory, TensorLists outputs,
-             std::weak_ptr<Runtime> runtime);
+  BlocksWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs, BlocksMemory memory,
+             TensorLists outputs, std::weak_ptr<Runtime> runtime);
 
   std::vector<at::Tensor> result() override;
 

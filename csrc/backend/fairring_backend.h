@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -168,6 +169,7 @@ class FairringBackend : public Fallback {
     std::vector<CellPair> cells = {};  // NOLINT(readability-redundant-member-init): may be left out, as the next
     BlockRows blocks = {};             // NOLINT(readability-redundant-member-init)
     BlocksMemory memory = {};
+    std::span<const at::Tensor> inputs = {};  // the caller's, for the profiler
     double scale = 1.0;
     // As Call has it. NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer
     Error refused = {};

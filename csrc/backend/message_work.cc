@@ -23,7 +23,7 @@ class Waiter {
 
 MessageWork::MessageWork(WorkLabel label, const Operation& operation, BlocksMemory memory, const at::Tensor& tensor,
                          std::weak_ptr<Runtime> runtime, Patience patience)
-    : BlocksWork(std::move(label), operation, std::move(memory), {{tensor}}, std::move(runtime)),
+    : BlocksWork(std::move(label), operation, {&tensor, 1}, std::move(memory), {{tensor}}, std::move(runtime)),
       patience_(std::move(patience)) {}
 
 void MessageWork::onDone(c10::intrusive_ptr<MessageWork> work, const Error& error, int from, Completion& completion) {

@@ -1,4 +1,7 @@
 // The names of c10d's operations, once: c10d's own number, the word for messages and comparisons, the profiler's title.
+// A title is Gloo's, with our name before the colon, because programs look for it: a kind of call has one, whether its
+// tensors are lists, parts of one tensor or coalesced. Calls that Gloo makes of others (reduce-scatters) have their
+// own.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -27,26 +30,25 @@ inline constexpr Operation kBroadcast{Type::BROADCAST, "broadcast", "fairring:br
 inline constexpr Operation kAllReduce{Type::ALLREDUCE, "all_reduce", "fairring:all_reduce"};
 inline constexpr Operation kAllReduceCompressed{Type::ALLREDUCE, "all_reduce as bf16 between sites",
                                                 "fairring:all_reduce_as_bf16_between_sites"};
-inline constexpr Operation kAllReduceSparse{Type::_ALLREDUCE_SPARSE, "sparse all_reduce", "fairring:all_reduce_sparse"};
+inline constexpr Operation kAllReduceSparse{Type::_ALLREDUCE_SPARSE, "sparse all_reduce", "fairring:sparse_all_reduce"};
 inline constexpr Operation kAllReduceCoalesced{Type::ALLREDUCE_COALESCED, "all_reduce_coalesced",
-                                               "fairring:all_reduce_coalesced"};
+                                               "fairring:all_reduce"};
 inline constexpr Operation kReduce{Type::REDUCE, "reduce", "fairring:reduce"};
 inline constexpr Operation kAllGather{Type::ALLGATHER, "all_gather", "fairring:all_gather"};
-inline constexpr Operation kAllGatherIntoTensor{Type::_ALLGATHER_BASE, "all_gather_into_tensor",
-                                                "fairring:all_gather_into_tensor"};
+inline constexpr Operation kAllGatherIntoTensor{Type::_ALLGATHER_BASE, "all_gather_into_tensor", "fairring:all_gather"};
 inline constexpr Operation kAllGatherCoalesced{Type::ALLGATHER_COALESCED, "all_gather_coalesced",
-                                               "fairring:all_gather_coalesced"};
+                                               "fairring:all_gather"};
 inline constexpr Operation kAllGatherIntoTensorCoalesced{kManyGathered, "all_gather_into_tensor_coalesced",
-                                                         "fairring:all_gather_into_tensor_coalesced"};
+                                                         "fairring:all_gather"};
 inline constexpr Operation kGather{Type::GATHER, "gather", "fairring:gather"};
-inline constexpr Operation kGatherIntoTensor{Type::GATHER, "gather_into_tensor", "fairring:gather_into_tensor"};
+inline constexpr Operation kGatherIntoTensor{Type::GATHER, "gather_into_tensor", "fairring:gather"};
 inline constexpr Operation kScatter{Type::SCATTER, "scatter", "fairring:scatter"};
 inline constexpr Operation kReduceScatter{Type::REDUCE_SCATTER, "reduce_scatter", "fairring:reduce_scatter"};
 inline constexpr Operation kReduceScatterTensor{Type::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
                                                 "fairring:reduce_scatter_tensor"};
 inline constexpr Operation kReduceScatterTensorCoalesced{kManyReduced, "reduce_scatter_tensor_coalesced",
                                                          "fairring:reduce_scatter_tensor_coalesced"};
-inline constexpr Operation kAllToAllSingle{Type::ALLTOALL_BASE, "all_to_all_single", "fairring:all_to_all_single"};
+inline constexpr Operation kAllToAllSingle{Type::ALLTOALL_BASE, "all_to_all_single", "fairring:all_to_all"};
 inline constexpr Operation kAllToAll{Type::ALLTOALL, "all_to_all", "fairring:all_to_all"};
 inline constexpr Operation kSend{Type::SEND, "send", "fairring:send"};
 inline constexpr Operation kReceive{Type::RECV, "recv", "fairring:recv"};

@@ -118,7 +118,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   const std::shared_ptr<Membership> membership = this->membership();
   const std::weak_ptr<Runtime> runtime = membership ? membership->runtime() : std::weak_ptr<Runtime>();
   const auto work =
-      c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, std::move(all), outputs, runtime);
+      c10::make_intrusive<FairringWork>(labelOf(signature), call.operation, outputs, std::move(all), outputs, runtime);
   if (!membership) {
     for (std::size_t i = 0; i < contributions.size(); ++i) contributeAlone(work->reduced(i).buffer, contributions[i]);
     work->completeAlone();

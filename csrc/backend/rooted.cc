@@ -35,6 +35,7 @@ Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::Broad
   if (!areOnCpu(tensors)) return Fallback::broadcast(tensors, options);
   BlocksCall call =
       rootedCall(op::kBroadcast, Pattern::Broadcast, options.rootRank, tensors, options.timeout, options.asyncOp);
+  call.inputs = tensors;
   call.outputs = {tensors};
   Block& block = call.blocks.front().emplace_back(bytesBlock(tensors.front()));
   orRefused(call, 0, [&] {
@@ -53,6 +54,7 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   BlocksCall call =
       rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.common.reduction = options.reduceOp;
+  call.inputs = tensors;
   call.outputs = {tensors};
   const at::Tensor& tensor = tensors.front();
   const Contribution contribution = contributionTo(op::kReduce, options.reduceOp, tensor);
@@ -72,6 +74,7 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
       rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   requireCount(op::kGather.verb, "list of outputs", outputs.size(), isRoot ? 1 : 0);
+  call.inputs = inputs;
   call.outputs = outputs;
   if (isRoot) {
     const Tensors& parts = outputs.front();
@@ -98,6 +101,7 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
   const Operation& operation = op::kGatherIntoTensor;
   BlocksCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
+  call.inputs = {&input, 1};
   call.outputs = {isRoot ? Tensors{output} : Tensors()};
   if (isRoot) {
     requireDense(operation.verb, {output});
@@ -124,6 +128,7 @@ Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs
   call.outputs = {outputs};
   if (isRoot) {
     const Tensors& parts = inputs.front();
+    call.inputs = parts;
     requireCount(op::kScatter.verb, "inputs, one for each rank", parts.size(), call.blocks.size());
     requireDense(op::kScatter.verb, parts);
     for (const at::Tensor& part : parts) {

@@ -19,13 +19,13 @@ namespace {
 // The profiler's event is large and is made even without a profiler; so are copies of the inputs.
 const char* titleOf(const Operation& operation) { return at::hasCallbacks() ? operation.title : nullptr; }
 
-std::optional<std::vector<at::Tensor>> shownOf(const std::vector<at::Tensor>& inputs) {
-  return at::hasCallbacks() ? std::optional(inputs) : std::nullopt;
+std::optional<std::vector<at::Tensor>> shownOf(std::span<const at::Tensor> inputs) {
+  return at::hasCallbacks() ? std::optional(std::vector(inputs.begin(), inputs.end())) : std::nullopt;
 }
 
 }  // namespace
 
-TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs)
+TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs)
     : Work(label.rank, operation.type, titleOf(operation), shownOf(inputs)), label_(std::move(label)) {}
 
 std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure, Ref* self) {

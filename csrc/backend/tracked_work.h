@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -31,7 +32,8 @@ class TrackedWork : public c10d::Work {
   using Ref = c10::intrusive_ptr<TrackedWork>;
   using Deadline = std::chrono::steady_clock::time_point;
 
-  TrackedWork(WorkLabel label, const Operation& operation, const std::vector<at::Tensor>& inputs);
+  // inputs: the user's, whose shapes the profiler shows.
+  TrackedWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs);
 
   bool isCompleted() override;
   bool isSuccess() const override;

@@ -29,9 +29,9 @@ Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
   return {at::empty({elements}, like.options().device(at::kMeta)), {}, true};
 }
 
-FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all,
-                           std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime)
-    : TrackedWork(std::move(label), operation, outputs),
+FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
+                           std::vector<Reduced> all, std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime)
+    : TrackedWork(std::move(label), operation, inputs),
       runtime_(std::move(runtime)),
       all_(std::move(all)),
       outputs_(std::move(outputs)) {}

@@ -8,6 +8,7 @@
 // result is there.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "backend/completion.h"
@@ -36,8 +37,8 @@ class FairringWork : public TrackedWork {
  public:
   // outputs: the user's tensors that the future holds. runtime: whose loop carries the call out; none for a group of
   // one rank.
-  FairringWork(WorkLabel label, const Operation& operation, std::vector<Reduced> all, std::vector<at::Tensor> outputs,
-               std::weak_ptr<Runtime> runtime);
+  FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
+               std::vector<Reduced> all, std::vector<at::Tensor> outputs, std::weak_ptr<Runtime> runtime);
 
   // The memory of the engine's operand `index` until the call is done.
   const Reduced& reduced(std::size_t index) const { return all_[index]; }
