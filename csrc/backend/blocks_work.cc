@@ -20,7 +20,9 @@ BlocksWork::BlocksWork(WorkLabel label, const Operation& operation, std::span<co
     : FairringWork(std::move(label), operation, inputs, {}, {}, std::move(runtime)),
       memory_(std::move(memory)),
       outputs_(std::move(outputs)),
-      value_(outputs_.size() == 1 ? c10::IValue(outputs_.front()) : c10::IValue(outputs_)) {}
+      value_(outputs_.size() == 1 ? c10::IValue(outputs_.front()) : c10::IValue(outputs_)) {
+  if (BlocksWork::needsCopyBack()) keepCallersState();
+}
 
 bool BlocksWork::needsCopyBack() const { return !std::ranges::all_of(memory_.outputs, &Inbox::isDirect); }
 

@@ -46,9 +46,9 @@ Inbox::Inbox(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
 }
 
 void Inbox::deliver() const {
-  const at::AutoDispatchBelowAutograd noGradient;
   std::int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
+    const Writing writing(tensor);
     const auto count = static_cast<std::int64_t>(tensor.nbytes());
     // A separate row is used if necessary: in the bytes, elements may lie at any address.
     const at::Tensor row = isPlain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options());

@@ -4,7 +4,9 @@
 // Pure, except for the tensors' own memory: any thread.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cstdint>
 #include <vector>
@@ -15,6 +17,17 @@ std::int64_t byteCount(const std::vector<at::Tensor>& tensors);
 
 // All elements of all of them, in order.
 at::Tensor bytesOf(const std::vector<at::Tensor>& tensors);
+
+// In its scope the tensor may be written, without autograd. Inference mode alone may write an inference tensor, and the
+// tensor's user may have left it.
+class Writing {
+ public:
+  explicit Writing(const at::Tensor& tensor) : mode_(tensor.is_inference() || c10::InferenceMode::is_enabled()) {}
+
+ private:
+  const c10::InferenceMode mode_;
+  const at::AutoDispatchBelowAutograd noGradient_;
+};
 
 // Tensors that are to be written: the receiver writes the bytes first, then calls deliver().
 class Inbox {

@@ -8,9 +8,12 @@ SparseWork::SparseWork(WorkLabel label, const Operation& operation, const at::Te
                        std::weak_ptr<Runtime> runtime)
     : FairringWork(std::move(label), operation, {&tensor, 1}, {}, {tensor}, std::move(runtime)),
       tensor_(tensor),
-      rows_(std::move(rows)) {}
+      rows_(std::move(rows)) {
+  keepCallersState();
+}
 
 std::byte* SparseWork::makeResult(const std::vector<std::uint64_t>& keys) {
+  const at::ThreadLocalStateGuard asCaller(callersState());
   indices_ = indicesOf(tensor_, keys);
   sums_ = newRows(tensor_, keys.size());
   return static_cast<std::byte*>(sums_.mutable_data_ptr());

@@ -38,13 +38,15 @@ std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure
   if (const auto profiler = std::exchange(recordFunctionEndCallback_, nullptr)) profiler();
   completed_ = true;
   exception_ = std::move(failure);
-  Audience audience = {future_, result_};
+  Audience audience = {future_, result_, askersState_};
   if (self != nullptr && audience.empty() && waiters_ > 0) left_ = std::move(*self);
   cv_.notify_all();
   return audience;
 }
 
 void TrackedWork::tell(const Audience& audience) {
+  std::optional<at::ThreadLocalStateGuard> asAsker;
+  if (audience.state) asAsker.emplace(*audience.state);
   const std::exception_ptr failure = exception();
   if (audience.future) {
     if (failure) {
@@ -63,9 +65,10 @@ FuturePtr TrackedWork::ask(FuturePtr& place, const c10::TypePtr& type) {
   if (place) return place;
   const FuturePtr future = place = c10::make_intrusive<c10::ivalue::Future>(type, devices());
   const bool late = completed_;
+  if (!late && !askersState_) askersState_ = std::make_shared<at::ThreadLocalState>();
   lock.unlock();
   // Nobody else will tell it; it has no callbacks yet.
-  if (late) tell(&place == &future_ ? Audience{future, nullptr} : Audience{nullptr, future});
+  if (late) tell(&place == &future_ ? Audience{future, nullptr, nullptr} : Audience{nullptr, future, nullptr});
   return future;
 }
 

@@ -4,6 +4,8 @@
 // if somebody asked for it before, as with torch's own backends: programs rely on it. Its callbacks may run later.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
+
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -31,6 +33,9 @@ class TrackedWork : public c10d::Work {
  public:
   using Ref = c10::intrusive_ptr<TrackedWork>;
   using Deadline = std::chrono::steady_clock::time_point;
+  // Torch's thread-local state of a caller (inference mode, modes, autocast, ...), for code of ours that runs on
+  // another thread in its place. It costs a microsecond, so it is only taken for a call that has such code.
+  using State = std::shared_ptr<const at::ThreadLocalState>;
 
   // inputs: the user's, whose shapes the profiler shows.
   TrackedWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs);
@@ -51,6 +56,7 @@ class TrackedWork : public c10d::Work {
   struct Audience {  // those that are still to be told
     c10::intrusive_ptr<c10::ivalue::Future> future;
     c10::intrusive_ptr<c10::ivalue::Future> result;
+    State state;  // of the thread that asked first: callbacks see it, as they do when they are added too late to wait
 
     bool empty() const { return !future && !result; }
   };
@@ -84,6 +90,7 @@ class TrackedWork : public c10d::Work {
   // Guarded by mutex_ of the base class, as completed_ and exception_ are.
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> result_;
+  State askersState_;
   int waiters_ = 0;
   Ref left_;  // to itself: for a waiter to drop
 };

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/raw_bytes.h"
+
 namespace fairring {
 namespace {
 
@@ -34,7 +36,9 @@ FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::spa
     : TrackedWork(std::move(label), operation, inputs),
       runtime_(std::move(runtime)),
       all_(std::move(all)),
-      outputs_(std::move(outputs)) {}
+      outputs_(std::move(outputs)) {
+  if (FairringWork::needsCopyBack()) keepCallersState();
+}
 
 void FairringWork::onDone(c10::intrusive_ptr<FairringWork> work, const Error& error, Completion& completion) {
   {
@@ -82,6 +86,7 @@ bool FairringWork::needsCopyBack() const {
 
 void FairringWork::copyBack() {
   try {
+    const at::ThreadLocalStateGuard asCaller(callersState());
     writeBack();
   } catch (const std::exception& e) {  // on a thread of ours: the user's wait() has to throw it
     const std::lock_guard lock(mutex_);
@@ -91,9 +96,10 @@ void FairringWork::copyBack() {
 }
 
 void FairringWork::writeBack() {
-  const at::AutoDispatchBelowAutograd noGradient;
   for (const Reduced& one : all_) {
-    if (one.needsCopy()) one.result.copy_(one.buffer);
+    if (!one.needsCopy()) continue;
+    const Writing writing(one.result);
+    one.result.copy_(one.buffer);
   }
 }
 

@@ -5,7 +5,8 @@
 // from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors that are not
 // contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy. Copying back can take
 // long, so the completion thread does it before any waiter is woken: once the Work is seen complete, by any means, the
-// result is there.
+// result is there. The copy runs under the thread-local state of the call's caller: its tensor may be one that only
+// inference mode may write.
 #pragma once
 
 #include <span>
@@ -54,6 +55,9 @@ class FairringWork : public TrackedWork {
   // Whether the result must be copied to the tensors when the engine is done, and that copy, where it may take long.
   virtual bool needsCopyBack() const;
   virtual void writeBack();
+  // For a constructor, on the caller's thread: code of this call will run elsewhere.
+  void keepCallersState() { callersState_ = std::make_shared<at::ThreadLocalState>(); }
+  const at::ThreadLocalState& callersState() const { return *callersState_; }
 
  private:
   void copyBack();
@@ -67,6 +71,7 @@ class FairringWork : public TrackedWork {
   const std::weak_ptr<Runtime> runtime_;
   const std::vector<Reduced> all_;
   const std::vector<at::Tensor> outputs_;
+  State callersState_;  // set if the call needs it
   // Guarded by mutex_ of the base class.
   bool carriedOut_ = false;
   Error error_;
