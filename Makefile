@@ -5,6 +5,7 @@
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for the supported torches, and the sdist; TORCH="2.13 2.15": for these; docs/packaging.md
+#   make test-first   README's install in a fresh clone and environment, and there what README, docs and examples show
 #   make test-wheel   that wheel beside each of its torches, in clean virtual environments; not in make test-all
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
@@ -58,7 +59,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-slow test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -108,7 +109,7 @@ test: .venv/.tools
 	@.ci/beside "$(MAKE) $(ASIDE)" $(MAKE) test-cpp
 	@$(MAKE) test-cuda test-python
 
-test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-oldest-torch test-slow
+test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-oldest-torch test-first test-slow
 
 test-all: test
 	@$(MAKE) features test-rest
@@ -275,7 +276,15 @@ test-python: build
 	$(PYTEST) -m 'not rdma and not slow'
 
 test-slow: build
-	$(PYTEST) -m 'slow and not rdma'
+	$(PYTEST) -m 'slow and not rdma' $(READERS:%=--ignore %)
+
+# README's section Install, carried out in a fresh clone with an environment of its own, and then the commands of README,
+# docs and examples in what that leaves. CUDA is left out, as docs/install.md says how.
+READERS := tests/test_docs_examples.py tests/test_examples.py
+test-first: .venv/.torch
+	@$(STAGE) "README's install, in a fresh clone" \
+	  env CMAKE_ARGS="$(CMAKE_ARGS) -DFAIRRING_WITH_CUDA=OFF" .ci/first-steps $(BIN)/python
+	FIRST_STEPS=$(CURDIR)/build/first-steps $(PYTEST) $(READERS)
 
 # Skipped, with the reason, where qemu can't be installed.
 test-rdma: build

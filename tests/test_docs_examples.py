@@ -8,15 +8,14 @@ lines begin with is compared. test_docs_commands.py looks at all other blocks.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from lab_programs import REPOSITORY, needs_namespaces
+from reader import CLONE, ENVIRONMENT
 
 from fairring import lab
 
@@ -58,13 +57,12 @@ class Player:
 
     def run(self, commands: list[str]) -> str:
         """Runs each command on a machine of the lab, except those that make a lab of their own."""
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         if "fairring lab" in commands[0]:
             shell = ["bash", "-euo", "pipefail", "-c", commands[0]]
             done = subprocess.run(
                 shell,
                 cwd=self.folder,
-                env=environment,
+                env=ENVIRONMENT,
                 capture_output=True,
                 text=True,
                 timeout=TIMEOUT_SECONDS,
@@ -75,7 +73,7 @@ class Player:
         for machine, command in enumerate(commands):
             (self.folder / f"machine-{machine}").write_text(command.replace(ADDRESS, "$MASTER_ADDR"))
         start = ["bash", "-euo", "pipefail", "-c", START, str(self.folder)]
-        ended = lab.run(start, [1] * len(commands), "none", environment, TIMEOUT_SECONDS)
+        ended = lab.run(start, [1] * len(commands), "none", ENVIRONMENT, TIMEOUT_SECONDS)
         assert ended.exit_code == 0, ended.output
         return "\n".join(ended.stdout)
 
@@ -98,8 +96,9 @@ def without_fractions(line: str) -> str:
 @pytest.mark.timeout(900)  # a page starts up to twenty processes that import torch
 @pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in SLOW)])
 def test_the_blocks_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> None:
-    player = Player(tmp_path)
-    (tmp_path / "train.py").write_text(ANY_PROGRAM)
+    folder = tmp_path if CLONE == REPOSITORY else CLONE  # where README leaves its reader
+    player = Player(folder)
+    (folder / "train.py").write_text(ANY_PROGRAM)
     blocks = BLOCK.findall((REPOSITORY / page).read_text())
     assert any(language == "bash" for language, _, _ in blocks)
     for language, title, text in blocks:
