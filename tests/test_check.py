@@ -12,7 +12,7 @@ import pytest
 from lab_programs import needs_namespaces
 
 from fairring import cost_rows, lab
-from fairring.check import saved_rows
+from fairring.check import gaps, report, saved_rows
 from fairring.check.advice import advice
 from fairring.check.measure import LARGE_BYTES, Measured, groups_of
 from fairring.config import Config, ConfigError
@@ -30,6 +30,7 @@ def system(**changes: Any) -> dict[str, Any]:
         "rdma": [],
         "versions": {"torch": "2.15.0"},
         "interfaces": [interface],
+        "passed_over": [],
         **changes,
     }
 
@@ -142,9 +143,77 @@ def test_between_machines_it_measures_every_level_and_saves_rows_that_ranks_take
     assert [(level["level"], level["ranks"]) for level in report["levels"]] == [("machine", 2), ("rail", 2)]
     assert {rank["interfaces"][0]["name"] for rank in report["ranks"]} == {"eth0"}
     assert result.stdout[1:] == ["", ""]
+    rail = report["levels"][1]
+    assert rail["seconds"] > 3 * rail["predicted_seconds"]
+    assert [text for text in report["warnings"] if "16 MiB at level rail took" in text and "--save" in text]
+    assert report["plan"]["measured_seconds"] > rail["predicted_seconds"]
 
     with lab.Lab(CHECK, [2, 1], "100mbit", env={"FAIRRING_COST_ROWS": str(saved)}) as running:
         result = running.wait(TIMEOUT_SECONDS)
     assert result.exit_codes == [0, 0, 0], result.output
     for words in ("shared memory", "no RDMA devices", cost_rows.read(saved).digest()):
         assert words in result.stdout[0]
+
+
+def level(**changes: Any) -> dict[str, Any]:
+    """The rails of two machines with two ranks each: as predicted, with changes."""
+    as_predicted = {
+        "level": "rail",
+        "seconds": 0.030,
+        "predicted_seconds": 0.028,
+        "bytes_per_second": 1.2e9,
+        "predicted_bytes_per_second": 1.25e9,
+    }
+    return {**as_predicted, **changes}
+
+
+SLOW = {"seconds": 0.281, "bytes_per_second": 60e6}
+
+
+@pytest.mark.parametrize(
+    ("changes", "speed", "saved", "words"),
+    [
+        ({}, None, False, []),
+        ({"seconds": 0.060}, None, False, []),
+        (
+            SLOW,
+            None,
+            False,
+            ["rail took 281.0 ms, 10.0 times longer than the predicted 28.0 ms", "10 Gbit/s", "960 Mbit"],
+        ),
+        (SLOW, None, True, ["saved when it was faster"]),
+        (SLOW, 10_000, False, ["10000 Mbit/s should bring 625 to each of 2 rank(s)", "look at cables"]),
+        (SLOW, 1000, False, ["1000 Mbit/s should bring 62 to each of 2 rank(s)", "and does", "check --save"]),
+        ({"seconds": 0.003}, None, False, ["9.3 times shorter", "slower system", "check --save"]),
+        ({"level": "machine", "seconds": 0.2}, None, False, ["2 ranks of a share 1 cores", "a load of 7.0 on 1 cores"]),
+        ({"level": "machine", "seconds": 0.2, "cores": 8, "load": 0.1}, None, False, ["memory is slow"]),
+    ],
+)
+def test_a_large_gap_to_the_prediction_is_told_with_its_likely_cause(
+    changes: dict[str, Any], speed: int | None, saved: bool, words: list[str]
+) -> None:
+    changes = dict(changes)
+    cores, load = changes.pop("cores", 1), changes.pop("load", 7.0)
+    here = system(interface={"speed": speed}, hostname="a", cores=cores, load=load)
+    told = gaps.gaps([level(**changes)], [here] * 4, ["a", "a", "b", "b"], saved=saved)
+    assert len(told) == bool(words)
+    for word in words:
+        assert word in told[0]
+
+
+def test_every_level_is_compared_with_what_the_rows_say_of_it_alone() -> None:
+    rows = [*BUILT_IN, (30e-3, 10e-6, 12.5e6, 8e9)]
+    found = {
+        name: report.compared(Config(), Measured(name, 2, 100e-6, 0.1, 1e9), rows)
+        for name in ("machine", "rail", "site")
+    }
+    seconds = [found[name]["predicted_seconds"] for name in ("machine", "rail", "site")]
+    assert seconds == sorted(seconds)
+    assert found["rail"]["predicted_seconds"] == pytest.approx(LARGE_BYTES / 1.25e9, rel=0.5)
+    assert found["site"]["predicted_seconds"] == pytest.approx(LARGE_BYTES / 12.5e6, rel=0.5)
+    assert [one["predicted_bytes_per_second"] for one in found.values()] == [5e9, 1.25e9, 12.5e6]
+
+
+def test_a_variable_that_was_passed_over_is_warned_of() -> None:
+    passed = system(passed_over=["GLOO_SOCKET_IFNAME=ib7 is passed over: it is none"])
+    assert advice([system(), passed], ["a", "b"], "") == ["rank 1: GLOO_SOCKET_IFNAME=ib7 is passed over: it is none."]

@@ -8,7 +8,7 @@ at its top: that belongs inside run().
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
@@ -25,3 +25,31 @@ def add_subcommands(parser: argparse.ArgumentParser, metavar: str, modules: Mapp
         )
         command.set_defaults(subcommand=name, parser=command, module=module)
         module.add_arguments(command)
+
+
+MOST = 1_000_000  # of what a number in an option counts
+LONGEST = 1_000_000.0  # seconds
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an option that is a number of things."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= MOST:
+            raise argparse.ArgumentTypeError(f"{value}: give {least} to {MOST}")
+        return value
+
+    return number
+
+
+def seconds(least: float) -> Callable[[str], float]:
+    """The type of an option that is a time."""
+
+    def time(text: str) -> float:
+        value = float(text)
+        if not least <= value <= LONGEST:
+            raise argparse.ArgumentTypeError(f"{text}: give {least:g} to {LONGEST:g} seconds")
+        return value
+
+    return time

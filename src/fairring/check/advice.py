@@ -18,6 +18,7 @@ def advice(systems: Sequence[dict[str, Any]], machines: Sequence[str], rdma_refu
         found += _mtu(systems)
         found += _speed(systems)
         found += _ipv6(systems)
+    found += _passed_over(systems)
     found += _versions(systems)
     return found
 
@@ -57,6 +58,15 @@ def _ipv6(systems: Sequence[dict[str, Any]]) -> list[str]:
 
     ranks = _ranks(systems, lacks)
     return [f"{ranks}: RoCE needs IPv6 on its interface, and it is off there."] if ranks else []
+
+
+def _passed_over(systems: Sequence[dict[str, Any]]) -> list[str]:
+    sentences = dict.fromkeys(sentence for system in systems for sentence in system["passed_over"])
+
+    def ranks_of(sentence: str) -> str:
+        return _ranks(systems, lambda system: sentence in system["passed_over"])
+
+    return [f"{ranks_of(sentence)}: {sentence}." for sentence in sentences]
 
 
 def _versions(systems: Sequence[dict[str, Any]]) -> list[str]:

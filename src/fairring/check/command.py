@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from fairring.subcommands import seconds
 
 HELP = "print what Fairring sees here and between all ranks"
 
@@ -22,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "write the measured cost rows to this file, for FAIRRING_COST_ROWS on all ranks"
     add("--save", type=Path, metavar="FILE", help=text)
     text = "how long to wait for other ranks (default: 120)"
-    add("--timeout", type=float, default=120.0, metavar="SECONDS", help=text)
+    add("--timeout", type=seconds(0.1), default=120.0, metavar="SECONDS", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,19 +50,18 @@ def _print(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(report, indent=2))
     else:
-        table.show(report)
+        table.print_report(report)
 
 
 def _alone(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    from fairring import facts
+    from fairring import facts, interfaces
     from fairring.check import advice, report, system
 
     if arguments.save:
         raise OSError("--save needs several ranks to measure between: start it with torchrun")
-    outward = [facts.address_towards(facts.ELSEWHERE[0], 0)]
-    addresses = [facts.address_of(name) for name in config.interfaces] or outward
+    choice = interfaces.choose(config, facts.ELSEWHERE[0], 0)
     machine = config.machine or facts.machine()
-    here = system.describe(addresses, peers=1)
+    here = system.describe(choice, peers=1)
     places = report.Places([machine], [config.site])
     return report.build(config, [here], places, ("tcp", "tcp"), [], advice.advice([here], [machine], ""))
 
@@ -81,7 +83,7 @@ def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] |
     import torch
     import torch.distributed as dist
 
-    from fairring import _core, facts
+    from fairring import _core, facts, interfaces
     from fairring.check import advice, measure, report, saved_rows, system
     from fairring.cost_rows import write
 
@@ -90,10 +92,13 @@ def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] |
     rank, world = dist.get_rank(), dist.get_world_size()
     machines = [one["machine"] for one in seen["ranks"]] if seen else [config.machine or facts.machine()]
     sites = [one["site"] for one in seen["ranks"]] if seen else [config.site]
-    addresses = _addresses(seen["ranks"][rank]) if seen else [facts.address_towards(config.master_address, 0)]
+    choice = interfaces.choose(config, config.master_address, config.master_port)
+    if seen:
+        choice = replace(choice, addresses=_addresses(seen["ranks"][rank]), by=seen["ranks"][rank]["interfaces_by"])
     systems: list[Any] = [None] * world
-    dist.all_gather_object(systems, system.describe(addresses, peers=max(1, world - 1)))
+    dist.all_gather_object(systems, system.describe(choice, peers=max(1, world - 1)))
     measured = measure.measure(machines, sites) if world > 1 else []
+    together = measure.measure_call(report.CALL_BYTES) if world > 1 else None
     if rank != 0:
         return None
     (rail, site), refused = (seen["transports"], seen["rdma_refused"]) if seen else (("tcp", "tcp"), "")
@@ -101,9 +106,10 @@ def _between_all(config: Any, arguments: argparse.Namespace) -> dict[str, Any] |
         where = f"on {len(set(machines))} machines, {world} ranks, between machines by {rail}, between sites by {site}"
         write(arguments.save, saved_rows.rows(measured, _core.built_in_rows(rail, site)), where)
     warnings = advice.advice(systems, machines, refused)
-    return report.build(config, systems, report.Places(machines, sites), (rail, site), measured, warnings)
+    places = report.Places(machines, sites)
+    return report.build(config, systems, places, (rail, site), measured, warnings, together)
 
 
-def _addresses(rank: dict[str, Any]) -> list[str]:
+def _addresses(rank: dict[str, Any]) -> tuple[str, ...]:
     """The addresses of all interfaces that the rank uses."""
-    return list(dict.fromkeys([*rank["addresses"], *rank["site_addresses"]]))
+    return tuple(dict.fromkeys([*rank["addresses"], *rank["site_addresses"]]))

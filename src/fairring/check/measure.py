@@ -65,6 +65,11 @@ def measure(machines: Sequence[str], sites: Sequence[str]) -> list[Measured]:
     return [_measure_level(level, groups) for level, groups in groups_of(machines, sites).items()]
 
 
+def measure_call(call_bytes: int) -> float:
+    """Seconds of an all-reduce of all ranks, as the slowest has them. To be called on all ranks at once."""
+    return _slowest(_median(dist.group.WORLD, call_bytes, ROUNDS_LARGE))
+
+
 def _measure_level(level: str, groups: list[list[int]]) -> Measured:
     rank = dist.get_rank()
     made = [dist.new_group(ranks, backend="fairring") for ranks in groups]

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairring import by_level
-from fairring.check.measure import Measured
+from fairring.check import gaps
+from fairring.check.measure import LARGE_BYTES, Measured
 from fairring.config import MIB, Config
-from fairring.forecast import forecast, rows_of
+from fairring.cost_rows import LEVELS
+from fairring.forecast import Rows, forecast, rows_of
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,13 @@ def build(
     transports: tuple[str, str],
     measured: Sequence[Measured],
     warnings: Sequence[str],
+    measured_seconds: float | None = None,
 ) -> dict[str, Any]:
-    """systems: by rank. transports: between machines, between sites."""
+    """systems: by rank. transports: between machines, between sites. measured_seconds: of a call of CALL_BYTES."""
     rail, site = transports
-    plan = forecast(config, places.machines, rows_of(config, rail, site), CALL_BYTES, places.sites)[0]
+    rows = rows_of(config, rail, site)
+    plan = forecast(config, places.machines, rows, CALL_BYTES, places.sites)[0]
+    levels = [compared(config, one, rows) for one in measured]
     return {
         "settings": {
             "total_memory": config.total_memory,
@@ -52,7 +57,26 @@ def build(
             {"rank": rank, "machine": places.machines[rank], "site": places.sites[rank], **system}
             for rank, system in enumerate(systems)
         ],
-        "levels": [one.as_dict() for one in measured],
-        "plan": {"bytes": CALL_BYTES, "in_flight": config.total_memory // plan["staging_bytes"], **plan},
-        "warnings": list(warnings),
+        "levels": levels,
+        "plan": {
+            "bytes": CALL_BYTES,
+            "in_flight": config.total_memory // plan["staging_bytes"],
+            "measured_seconds": measured_seconds,
+            **plan,
+        },
+        "warnings": [*warnings, *gaps.gaps(levels, systems, places.machines, saved=config.cost_rows is not None)],
+    }
+
+
+def compared(config: Config, one: Measured, rows: Rows) -> dict[str, Any]:
+    """The measurement of a level, beside what the rows predict for it: seconds, and bytes/s of a rank each way."""
+    level = LEVELS.index(one.level)
+    ranks = [str(rank) for rank in range(one.ranks)]
+    alone = ["0"] * one.ranks
+    machines, sites = (alone, alone) if level == 0 else (ranks, alone if level == 1 else ranks)
+    seconds = forecast(config, machines, rows, LARGE_BYTES, sites)[0]["seconds"]
+    return {
+        **one.as_dict(),
+        "predicted_seconds": seconds,
+        "predicted_bytes_per_second": rows[min(level, len(rows) - 1)][2],
     }

@@ -7,9 +7,11 @@ import platform
 import re
 import resource
 import socket
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairring.interfaces import Choice
 
 CPU_INFO = Path("/proc/cpuinfo")
 NETWORK = Path("/sys/class/net")
@@ -17,19 +19,22 @@ IPV6_OFF = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
 PEER_MEMORY = Path("/sys/module/nvidia_peermem")
 
 
-def describe(addresses: Sequence[str], peers: int) -> dict[str, Any]:
-    """addresses: at which the other ranks reach this one. peers: the number that it might have."""
+def describe(choice: Choice, peers: int) -> dict[str, Any]:
+    """choice: of the addresses at which the other ranks reach this one. peers: the number that it might have."""
     import torch
 
-    from fairring import _core
+    from fairring import _core, facts
 
     return {
         "hostname": socket.gethostname(),
         "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
         "memlock": limits(resource.RLIMIT_MEMLOCK)[0],
         "open_files": limits(resource.RLIMIT_NOFILE)[0],
-        "addresses": list(addresses),
-        "interfaces": [interface(interface_of(address)) for address in addresses],
+        "addresses": list(choice.addresses),
+        "interfaces": [interface(facts.interface_of(address)) for address in choice.addresses],
+        "interfaces_by": choice.by,
+        "passed_over": list(choice.passed_over),
         "rdma": _core.rdma_devices(),
         "rdma_obstacle": _core.rdma_obstacle(peers),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
@@ -57,20 +62,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "linux": platform.release(),
     }
-
-
-def interface_of(address: str) -> str:
-    """The name of the interface with that IP address; empty if there is none."""
-    from fairring import facts
-    from fairring.config import ConfigError
-
-    for _, name in socket.if_nameindex():
-        try:
-            if facts.address_of(name) == address:
-                return name
-        except ConfigError:
-            continue
-    return ""
 
 
 def interface(name: str) -> dict[str, Any]:

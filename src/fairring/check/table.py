@@ -2,58 +2,69 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-NARROWEST = 120  # columns if the output is no terminal
+from fairring.table import Table, show
 
 
-def show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=NARROWEST)
+def print_report(report: dict[str, Any]) -> None:
     versions = report["ranks"][0]["versions"]
-    console.print(", ".join(f"{name} {version}" for name, version in versions.items()))
-    console.print(_ranks(report))
-    console.print(_rdma(report))
+    print(", ".join(f"{name} {version}" for name, version in versions.items()))
+    show(_ranks(report))
+    for by, ranks in _reasons(report).items():
+        print(f"interfaces of rank {', '.join(ranks)}: by {by}")
+    rdma = _rdma(report)
+    if len(rdma):
+        show(rdma)
+    else:
+        print("no RDMA devices")
     if report["levels"]:
-        console.print(_levels(report))
+        show(_levels(report))
     plan = report["plan"]
-    console.print(
+    took = "" if plan["measured_seconds"] is None else f", measured {plan['measured_seconds'] * 1e3:.1f} ms"
+    print(
         f"25 MiB: {plan['steps']} in {plan['slices']} slice(s) of {_mib(plan['slice_bytes'])}, "
         f"{plan['in_flight']} in flight in {_mib(report['settings']['total_memory'])} of staging, "
-        f"predicted {plan['seconds'] * 1e3:.1f} ms ({report['settings']['cost_rows']} cost rows)"
+        f"predicted {plan['seconds'] * 1e3:.1f} ms ({report['settings']['cost_rows']} cost rows){took}"
     )
     for warning in report["warnings"]:
-        console.print(f"[yellow]warning:[/] {escape(warning)}")
+        print(f"warning: {warning}")
     if not report["warnings"]:
-        console.print("[green]nothing looks wrong[/]")
+        print("nothing looks wrong")
 
 
 def _ranks(report: dict[str, Any]) -> Table:
-    table = _table("rank", "site", "machine", "address", "interface", "Mbit/s", "MTU", "cores", "GPUs", "GPUDirect")
+    heads = ("rank", "site", "machine", "address", "interface", "Mbit/s", "MTU", "cores", "GPUs", "GPUDirect")
+    table = Table(heads, left=heads)
     numbers: dict[str, int] = {}
     for rank in report["ranks"]:
         machine = numbers.setdefault(rank["machine"], len(numbers))
         interfaces = rank["interfaces"]
-        table.add_row(
+        table.add(
             str(rank["rank"]),
-            escape(rank["site"] or "-"),
-            escape(f"{machine} ({rank['hostname']})"),
+            rank["site"] or "-",
+            f"{machine} ({rank['hostname']})",
             "\n".join(rank["addresses"]),
             *("\n".join(str(one[key] or "?") for one in interfaces) for key in ("name", "speed", "mtu")),
             str(rank["cores"]),
-            ", ".join(rank["gpus"]) or "none",
+            "\n".join(f"{count} x {name}" for name, count in Counter(rank["gpus"]).items()) or "none",
             "yes" if rank["gpus"] and rank["gpudirect"] else "no",
         )
     return table
 
 
-def _rdma(report: dict[str, Any]) -> Table | str:
-    table = _table("machine", "RDMA device", "link", "rate", "interface", "usable")
+def _reasons(report: dict[str, Any]) -> dict[str, list[str]]:
+    """The ranks whose interfaces were chosen for the same reason."""
+    ranks: dict[str, list[str]] = {}
+    for rank in report["ranks"]:
+        ranks.setdefault(rank["interfaces_by"], []).append(str(rank["rank"]))
+    return ranks
+
+
+def _rdma(report: dict[str, Any]) -> Table:
+    heads = ("machine", "RDMA device", "link", "rate", "interface", "usable")
+    table = Table(heads, keys=2, left=heads)
     seen: set[str] = set()
     for rank in report["ranks"]:
         if rank["machine"] in seen:
@@ -62,29 +73,23 @@ def _rdma(report: dict[str, Any]) -> Table | str:
         for device in rank["rdma"]:
             link = f"{device['link_layer']}, {device['driver'] or 'software'}"
             usable = device["obstacle"] or rank["rdma_obstacle"] or "yes"
-            cells = (device["name"], link, device["rate"], device["interface"], escape(usable))
-            table.add_row(str(len(seen) - 1), *cells)
-    return table if table.row_count else "no RDMA devices"
+            table.add(str(len(seen) - 1), device["name"], link, device["rate"], device["interface"], usable)
+    return table
 
 
 def _levels(report: dict[str, Any]) -> Table:
-    table = _table("level", "ranks", "by", "4 B all-reduce", "16 MiB all-reduce", "a rank's bandwidth each way")
+    heads = ("level", "ranks", "by", "4 B", "16 MiB", "predicted", "a rank's bandwidth each way")
+    table = Table(heads, left=heads)
     for level in report["levels"]:
-        table.add_row(
+        table.add(
             level["level"],
             str(level["ranks"]),
             str(report["transport"][level["level"]]),
             f"{level['latency_seconds'] * 1e6:.0f} µs",
             f"{level['seconds'] * 1e3:.1f} ms",
+            f"{level['predicted_seconds'] * 1e3:.1f} ms",
             f"{level['bytes_per_second'] / 1e6:.0f} MB/s",
         )
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column)
     return table
 
 
