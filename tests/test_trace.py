@@ -215,6 +215,8 @@ def test_ranks_without_a_trace_are_told_of() -> None:
 def test_one_rank_alone_says_whom_it_waited_for() -> None:
     own = Job(slow_compute={3: 0.2}).traces()[2]
     assert "1 of 6 ranks" in explain([own])
+    assert "Alone they can't tell whether another rank is late" in explain([own])
+    assert "`fairring why DIR` asks them" in explain([own])
     assert "This rank waited, by step, for rank 3 (host1) 100 ms" in explain([own])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from forked_programs import forked_program
 from lab_programs import needs_namespaces, program
 
 from fairring.lab import Lab
@@ -70,7 +71,9 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
         pipe.write_text("go on")
         assert lab.wait(TIMEOUT_SECONDS).exit_code == 0
     assert not list(traces.glob("*.socket")), "they go with their processes"
-    assert fairring("why", str(traces)).returncode == 1
+    ended = fairring("why", str(traces))
+    assert ended.returncode == 1
+    assert f"`fairring trace explain {traces}` reads the 2 traces" in ended.stderr
 
     ranks = load(traces)["0"]
     assert [sorted(one.calls) for one in ranks] == [[1, 2], [1, 2]]
@@ -117,6 +120,16 @@ def test_profiles_of_a_job_lie_beside_its_calls(tmp_path) -> None:
         for call, one in zip(calls, beside, strict=True):
             middle = call["ts"] + call["dur"] / 2
             assert one["ts"] < middle < one["ts"] + one["dur"], "both are the same call, on one clock"
+
+
+def test_a_trace_that_finds_no_room_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with Lab(forked_program("full_disk"), [1, 1], env={"FAIRRING_TRACE": str(tmp_path)}) as lab:
+        result = lab.wait(TIMEOUT_SECONDS)
+    assert result.exit_codes == [0, 0], result.output
+    for rank, text in enumerate(result.stderr):
+        assert f"rank {rank} of group 0 can't write its trace" in text, text
+        assert "(File too large), so these records are lost; FAIRRING_TRACE must name a directory with room" in text
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".socket"]
 
 
 def test_the_exit_code_of_a_recorded_job_is_its_own(tmp_path) -> None:

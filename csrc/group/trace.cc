@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -238,13 +239,18 @@ void writeTraceFile(const std::string& directory, const std::string& group, int 
   std::ranges::replace(name, '/', '_');
   const std::filesystem::path path = std::filesystem::path(directory) / name;
   const std::filesystem::path partial = concat(path.string(), '.', Recorder::now(), ".part");  // others may write too
+  errno = 0;
   std::ofstream file(partial, std::ios::binary);
   file << trace;
   file.close();
-  std::error_code renamed;
-  if (file) std::filesystem::rename(partial, path, renamed);
-  check(file && !renamed, ErrorKind::System, "rank ", rank, " of group ", group, " can't write its trace of ",
-        trace.size(), " bytes to ", path.string(), "; FAIRRING_TRACE must name a directory with room for it");
+  std::error_code why(file ? 0 : errno, std::generic_category());
+  if (file) std::filesystem::rename(partial, path, why);
+  if (file && !why) return;
+  std::error_code none;
+  std::filesystem::remove(partial, none);
+  throw Failure(makeError(ErrorKind::System, "rank ", rank, " of group ", group, " can't write its trace of ",
+                          trace.size(), " bytes to ", path.string(), " (", why.message(),
+                          "), so these records are lost; FAIRRING_TRACE must name a directory with room for them"));
 }
 
 void writeTraceOrSay(const std::string& directory, const TraceFacts& facts, const TraceRecords& records) noexcept {

@@ -16,6 +16,8 @@ import time
 from glob import escape
 from pathlib import Path
 
+from fairring.subcommands import at_least
+
 HELP = "record a job; explain or merge the traces of its ranks"
 
 
@@ -24,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="where the traces of all ranks are")
     parser.add_argument("--into", type=Path, help="where a job's traces go (fairring-trace-<time>)")
     parser.add_argument("--group", help="by name; the one with most calls if none is given")
-    parser.add_argument("--last", type=int, metavar="CALLS", help="explain so many calls; all that are kept by default")
+    parser.add_argument(
+        "--last", type=at_least(1), metavar="CALLS", help="explain so many calls; all that are kept by default"
+    )
     parser.add_argument(
         "--profiler",
         nargs="+",
@@ -56,7 +60,7 @@ def _record(arguments: argparse.Namespace) -> int:
         job = subprocess.Popen(arguments.command, env=env)
     except OSError as error:
         print(f"fairring trace: can't run {arguments.command[0]}: {error.strerror}", file=sys.stderr)
-        return 127
+        return 127 if isinstance(error, FileNotFoundError) else 126
     while True:
         try:
             code = job.wait()

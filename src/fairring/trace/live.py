@@ -74,6 +74,19 @@ def ask(directory: Path, calls: int = sys.maxsize) -> tuple[int, list[str]]:
     return answered, refused
 
 
+def nobody_answers(directory: Path) -> str:
+    """Why no process has answered there, and where to look instead."""
+    if not directory.is_dir():
+        return f"{directory} is no directory; give the one that the job's FAIRRING_TRACE names"
+    traces = len(list(directory.glob("*-rank*.json")))
+    if traces:
+        return (
+            f"no process of this machine listens in {directory}: the job has ended, or runs on other machines. "
+            f"`fairring trace explain {directory}` reads the {traces} traces that are there"
+        )
+    return f"no process of this machine listens in {directory}: does the job run here, with FAIRRING_TRACE={directory}?"
+
+
 def _heard(asking: socket.socket, end: float) -> str:
     asking.settimeout(max(0.0, end - time.monotonic()))
     try:

@@ -16,22 +16,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairring.extra import MissingPackageError, require
+from fairring.subcommands import at_least
 from fairring.trace.files import load
+from fairring.trace.live import ask, nobody_answers
 from fairring.trace.records import RankTrace, TraceError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 HELP = "serves the figures of a live job's ranks to Prometheus"
+MOST_PORTS = 65_535
 _LEVELS = {0: "machine", 1: "rail", 2: "site"}
 _WHO = ("group", "rank", "host")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
-    parser.add_argument("--port", type=int, default=9469, help="0: any that is free (%(default)s)")
+    parser.add_argument("--port", type=_port, default=9469, help="0: any that is free (%(default)s)")
     parser.add_argument("--address", default="127.0.0.1", help="where to listen (%(default)s)")
-    parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
+    parser.add_argument(
+        "--last", type=at_least(1), metavar="CALLS", default=200, help="look at so many calls (%(default)s)"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_PORTS:
+        raise argparse.ArgumentTypeError(f"{text} is no port; give 0 to {MOST_PORTS}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,6 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
         require("fairring metrics", ("prometheus_client",), "metrics")
     except MissingPackageError as error:
         print(error, file=sys.stderr)
+        return 1
+    if not arguments.directory.is_dir():
+        print(f"fairring metrics: {nobody_answers(arguments.directory)}", file=sys.stderr)
         return 1
     from prometheus_client import CollectorRegistry, start_http_server
 
@@ -56,8 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 1
     print(f"http://{arguments.address}:{server.server_port}/metrics", flush=True)
-    signal.sigwait(ends)
+    ended = signal.sigwait(ends)
     server.shutdown()
+    if ended == signal.SIGINT:
+        raise KeyboardInterrupt
     return 0
 
 
@@ -71,8 +87,6 @@ class LiveJob:
         return metrics(self._ranks())
 
     def _ranks(self) -> list[RankTrace]:
-        from fairring.trace.live import ask
-
         asked = time.time()
         answered, _ = ask(self._directory, self._last)
         if not answered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,7 +30,13 @@ def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:
     one = parse(text)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / f"{one.group.replace('/', '_')}-rank{one.rank}.json"
-    path.write_text(text)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")  # a reader sees all of it, or the one before
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     return path
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
+from fairring.subcommands import at_least, seconds
+from fairring.table import Table, terminal_width
 from fairring.trace.blame import Blame, blame
 from fairring.trace.files import largest, load
 from fairring.trace.records import Call, RankTrace, Step, TraceError
@@ -27,13 +29,19 @@ _LINKS = 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
     parser.add_argument("--group", help="by name; the one with most calls if none is given")
-    parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
-    parser.add_argument("--every", type=float, metavar="SECONDS", default=2.0, help="look so often (%(default)s)")
-    parser.add_argument("--times", type=int, metavar="N", help="look so many times; until interrupted if not given")
+    parser.add_argument(
+        "--last", type=at_least(1), metavar="CALLS", default=200, help="look at so many calls (%(default)s)"
+    )
+    parser.add_argument(
+        "--every", type=seconds(0.0), metavar="SECONDS", default=2.0, help="look so often (%(default)s)"
+    )
+    parser.add_argument(
+        "--times", type=at_least(1), metavar="N", help="look so many times; until interrupted if not given"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from fairring.trace.live import ask
+    from fairring.trace.live import ask, nobody_answers
 
     before: tuple[float, int] | None = None  # when the job was last looked at, and the number of calls then
     pause = threading.Event()
@@ -41,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         for look in count(1):
             answered, refused = ask(arguments.directory, arguments.last + 1)
             if not answered:
-                print(f"fairring top: no process of this machine listens in {arguments.directory}", file=sys.stderr)
+                for told in refused or [nobody_answers(arguments.directory)]:
+                    print(f"fairring top: {told}", file=sys.stderr)
                 return 1
             now = time.monotonic()
             groups = load(arguments.directory)
@@ -55,11 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
             if look == arguments.times:
                 return 0
             pause.wait(arguments.every)
-    except (TraceError, OSError) as error:
+    except TraceError as error:
         print(f"fairring top: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0
     return 0
 
 
@@ -81,13 +88,14 @@ def _made(one: RankTrace) -> int:
 
 
 def _ranks(ranks: Sequence[RankTrace], found: Blame | None) -> list[str]:
-    rows = [("rank", "machine", "calls", "under way", "for", "waits for", "last to come", "in line for a core")]
+    heads = ("rank", "machine", "calls", "under way", "for", "waits for", "last to come", "in line for a core")
+    table = Table(heads)
     for one in ranks:
         under_way = [call for call in one.calls.values() if call.ended is None]
         late = f"{found.late.get(one.rank, 0.0) / found.steps * 1e3:.3g} ms/step" if found else "-"
         row = (one.rank, one.hosts[one.rank], _made(one), len(under_way), _age(one, under_way), _whom(one.steps))
-        rows.append((*map(str, row), late, f"{one.queued_share:.0%}"))  # type: ignore[arg-type]
-    return _table(rows)
+        table.add(*map(str, row), late, f"{one.queued_share:.0%}")
+    return list(table.lines(terminal_width()))
 
 
 def _age(one: RankTrace, under_way: Sequence[Call]) -> str:
@@ -105,11 +113,7 @@ def _links(found: Blame | None) -> list[str]:
     if not found or not found.links:
         return []
     slowest = sorted(found.links.values(), key=lambda link: link.bytes_per_second)[:_LINKS]
-    rows = [("from", "to", "MB/s")]
-    rows += [(str(link.source), str(link.target), f"{link.bytes_per_second / 1e6:.3g}") for link in slowest]
-    return ["", "Slowest on the wire, large messages:", *_table(rows)]
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    table = Table(("from", "to", "MB/s"), keys=2)
+    for link in slowest:
+        table.add(str(link.source), str(link.target), f"{link.bytes_per_second / 1e6:.3g}")
+    return ["", "Slowest on the wire, large messages:", *table.lines(terminal_width())]

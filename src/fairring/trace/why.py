@@ -10,18 +10,22 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairring.subcommands import at_least
+
 HELP = "who or what makes a live job slow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="the job's FAIRRING_TRACE")
     parser.add_argument("--group", help="by name; the one with most calls, and any that stands still, if none is given")
-    parser.add_argument("--last", type=int, metavar="CALLS", default=200, help="look at so many calls (%(default)s)")
+    parser.add_argument(
+        "--last", type=at_least(1), metavar="CALLS", default=200, help="look at so many calls (%(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     from fairring.trace.files import load
-    from fairring.trace.live import ask
+    from fairring.trace.live import ask, nobody_answers
     from fairring.trace.records import TraceError
     from fairring.trace.words import explain_job
 
@@ -29,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     for said in refused:
         print(f"fairring why: {said}", file=sys.stderr)
     if not answered:
-        print(f"fairring why: no process of this machine listens in {arguments.directory}", file=sys.stderr)
+        if not refused:
+            print(f"fairring why: {nobody_answers(arguments.directory)}", file=sys.stderr)
         return 1
     try:
         print(explain_job(load(arguments.directory), arguments.group, arguments.last))

@@ -65,13 +65,24 @@ def _slow(found: Blame) -> Iterator[str]:
         yield f"Clocks agree to {found.clock_error * 1e6:.0f} microseconds or better."
     named = findings(found)
     if not named:
-        yield f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
+        yield _nobody(found)
     for number, one in enumerate(named, 1):
         yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
         yield f"   {_without(one, found)}To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
     yield from _staging(found)
     yield from _worst(found)
+
+
+def _nobody(found: Blame) -> str:
+    if len(found.ranks) == len(found.ranks[0].machines):
+        return f"Nobody and nothing stands out: no cause costs {LEAST_SHARE:.0%} of the time."
+    ranks = f"rank {', '.join(str(one.rank) for one in found.ranks)}"
+    return (
+        f"Only the records of {ranks} were looked at. Alone they can't tell whether another rank is late, or the way "
+        "from it is slow: the records of all ranks can. `fairring why DIR` asks them while the job runs with "
+        "FAIRRING_TRACE=DIR, and `fairring trace explain DIR` afterwards."
+    )
 
 
 def _without(one: Finding, found: Blame) -> str:
