@@ -120,6 +120,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     DeviceWay way = deviceWay(*membership, call.timeout);
     if (!way.whyNccls.empty() || wholeBytes(call.common.tensors) < way.leastBytes) return nullptr;
     const c10::Device device = call.inputs.front().device();
+    if (!isOnFirstDevice(device)) return nullptr;
     const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
     const bool captures = isCapturing(callers);
     if (captures && !canCapture(call, way, *membership)) return nullptr;
@@ -216,6 +217,13 @@ std::string FairringBackend::fasterByNccl(const Membership& membership, const st
   const Transport rail = membership.transportFor(facts).transports.rail;
   if (rail.kind == Transport::Kind::Tcp) return {};
   return concat("its rails would take ", rail.name(), ", which NCCL takes without the host's memory");
+}
+
+// The first device is that of the group's first call here. A rank's calls on other ones are NCCL's, which has a
+// communicator for each.
+bool FairringBackend::isOnFirstDevice(const at::Device& device) const {
+  const std::lock_guard lock(mutex_);
+  return !deviceEnd_ || deviceEnd_->device() == device;
 }
 
 // The stream on which calls end, one after the other.
