@@ -133,15 +133,16 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     made->signature = signatureOf(call.operation, call.common);
     countCall();
     const c10::Stream end = deviceEnd(device);
-    auto work =
-        c10::make_intrusive<DeviceWork>(labelOf(made->signature), call.operation, call.inputs, call.outputs, end);
-    made->done = [work, &completion = membership->completion()](const Error& error) mutable {
-      DeviceWork::onDone(std::move(work), error, completion);
+    auto enqueued =
+        c10::make_intrusive<EnqueuedCall>(labelOf(made->signature), call.operation, call.inputs, call.outputs, end);
+    made->done = [enqueued, &completion = membership->completion()](const Error& error) mutable {
+      EnqueuedCall::onDone(std::move(enqueued), error, completion);
     };
     membership->noteDeviceCall();
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
-    work->isEnqueued();
+    auto work = c10::make_intrusive<DeviceWork>(std::move(enqueued), call.outputs);
+    work->isEnqueued(end);
     coalescing().add(WorkPtr(work));
     return work;
   } catch (const Failure& failure) {
@@ -160,8 +161,9 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
                                            const c10::Stream& stream) {
   made.signature = signatureOf(call.operation, call.common);
   countCall();
-  auto work =
-      c10::make_intrusive<DeviceWork>(labelOf(made.signature), call.operation, call.inputs, call.outputs, stream);
+  auto enqueued =
+      c10::make_intrusive<EnqueuedCall>(labelOf(made.signature), call.operation, call.inputs, call.outputs, stream);
+  auto work = c10::make_intrusive<DeviceWork>(enqueued, call.outputs);
   at::Tensor memory;  // of the graph's pool: torch keeps it as long as the graph
   const auto staging = [&](std::uint64_t bytes) {
     const auto options = at::TensorOptions(stream.device()).dtype(at::kByte);
@@ -170,8 +172,8 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
   };
   membership.noteDeviceCall();
   membership.group(call.timeout).capture(made, stream.device_index(), rawStream(stream), staging);
-  work->isEnqueued();
-  DeviceWork::onDone(work, {}, membership.completion());
+  work->isEnqueued(stream);
+  EnqueuedCall::onDone(std::move(enqueued), {}, membership.completion());
   coalescing().add(WorkPtr(work));
   return work;
 }

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gpu_machines import start
+from ranks import Ranks
 
 from fairring import _core
 
@@ -51,3 +52,34 @@ def test_calls_on_a_ranks_second_device_are_nccls() -> None:
     ranks = start("2x1")
     ranks.run(_sum_on_each_device)
     assert ranks.close() == [0, 0]
+
+
+def _held_after_waits(rank: int) -> tuple[int, float]:
+    """Bytes that rank 0 still holds of calls that it has waited for, before rank 1 makes them; and a kept result."""
+    store = dist.distributed_c10d._get_default_store()
+    dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == 1:
+        store.wait(["measured"])
+    before = torch.cuda.memory_allocated()
+    for _ in range(12):
+        tensor = torch.ones(ELEMENTS, device="cuda")
+        work: Any = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        del work, tensor
+    held = torch.cuda.memory_allocated() - before
+    if rank == 0:
+        store.set("measured", "yes")
+    work = dist.all_reduce(torch.ones(ELEMENTS, device="cuda"), async_op=True)
+    work.wait()
+    (result,) = work.result()
+    (value,) = work.get_future().value()
+    assert value is result or torch.equal(value, result)
+    return held, result.sum().item() / ELEMENTS
+
+
+def test_tensors_are_let_go_when_a_stream_waits_for_their_call(two_gpu_machines: Ranks) -> None:
+    for held, result in two_gpu_machines.run(_held_after_waits):
+        assert held == 0
+        assert result == 2
