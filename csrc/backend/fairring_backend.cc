@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "backend/cuda_device.h"
 #include "backend/gil.h"
 #include "transport/challenge.h"
 
@@ -151,6 +152,12 @@ FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::op
       alone_(std::move(alone)),
       origin_(std::move(origin)) {
   setConfigured(!reconfigurer_);
+  inFlight().use(mixesCalls());
+}
+
+// Whether calls on CUDA tensors may be Fairring's, as far as is known before the ranks have met.
+bool FairringBackend::mixesCalls() const {
+  return origin_.options.devices && (reconfigurer_ || getSize() > 1) && whyNoCuda().empty();
 }
 
 FairringBackend::~FairringBackend() {
@@ -231,6 +238,7 @@ void FairringBackend::loseMembers() {
     deviceWay_.reset();
     deviceEnd_.reset();  // what the last members' calls have enqueued there may take a while
   }
+  inFlight().use(mixesCalls());
   if (ending) ending->endUnfinished();  // before NCCL is broken off, whose calls may stand behind theirs
   reconfigurer_->retire(std::move(ending), exchangeStock(std::make_shared<StockNccl>(nullptr)));
 }

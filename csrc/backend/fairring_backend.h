@@ -240,7 +240,9 @@ class FairringBackend : public Fallback {
   std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   // The first reason of any rank that is not empty, with the rank that gives it.
   std::string firstReason(const std::string& mine, const std::vector<RankFacts>& facts);
+  bool mixesCalls() const;
   bool isOnFirstDevice(const at::Device& device) const;
+  c10::Stream beginning(const MemoryInFlight::Ranges& touched, const c10::Stream& callers, const c10::Stream& end);
   c10::Stream deviceEnd(const at::Device& device);
   WorkPtr allReduceSparse(const at::Tensor& tensor, const c10d::AllreduceOptions& options);
   using WorkRef = c10::intrusive_ptr<FairringWork>;

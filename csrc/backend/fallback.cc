@@ -8,6 +8,7 @@
 #include <atomic>
 #include <utility>
 
+#include "backend/cuda_device.h"
 #include "backend/gil.h"
 #include "backend/nccl_work.h"
 #include "base/error.h"
@@ -65,13 +66,14 @@ void Fallback::refuseUnlessUsable() const {
       "give it members by reconfigure()");
 }
 
-Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, const Begin& begin) {
+Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, Touched touched,
+                                     const Begin& begin) {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
   const at::Tensor& first = tensors.front();
   TORCH_CHECK_WITH(ValueError, first.is_cuda(), operation.verb, " is not defined for ", tensors.size(),
                    " tensor(s) of layout ", first.layout(), " on ", first.device(),
                    ": Fairring serves dense tensors of the CPU, and NCCL those of CUDA devices");
-  return delegate(begin);
+  return delegate([&](Backend& stock) { return beginInOrder(stock, first.device(), std::move(touched), begin); });
 }
 
 Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
@@ -80,111 +82,135 @@ Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
   countCall();
   const BackendPtr there = nccl();
   coalescing_.add(there);
-  return NcclWork::of(begin(*there));
+  return begin(*there);
+}
+
+// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside.
+Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& device, Touched touched,
+                                         const Begin& begin) {
+  if (touched.empty()) return NcclWork::of(begin(stock));
+  const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (isCapturing(callers)) return NcclWork::of(begin(stock));
+  inFlight_.holdBack(callers, touched, MemoryInFlight::Whose::Fairrings);
+  WorkPtr work = begin(stock);
+  const auto call = std::make_shared<DelegatedCall>();
+  inFlight_.add(std::move(touched), call);
+  if (!work && coalescing_.add(call)) return nullptr;
+  return NcclWork::of(std::move(work), {call});
 }
 
 Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return delegate(op::kBroadcast, tensors, [&](Backend& stock) { return stock.broadcast(tensors, options); });
+  return delegate(op::kBroadcast, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.broadcast(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduce, tensors, [&](Backend& stock) { return stock.allreduce(tensors, options); });
+  return delegate(op::kAllReduce, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.allreduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduceSparse, tensors,
+  return delegate(op::kAllReduceSparse, tensors, inFlight_.of(tensors),
                   [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return delegate(op::kAllReduceCoalesced, tensors,
+  return delegate(op::kAllReduceCoalesced, tensors, inFlight_.of(tensors),
                   [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return delegate(op::kReduce, tensors, [&](Backend& stock) { return stock.reduce(tensors, options); });
+  return delegate(op::kReduce, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.reduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGather, inputs, [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
+  return delegate(op::kAllGather, inputs, inFlight_.of(inputs, outputs),
+                  [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensor, {input},
+  return delegate(op::kAllGatherIntoTensor, {input}, inFlight_.of(input, output),
                   [&](Backend& stock) { return stock._allgather_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherCoalesced, inputs,
+  return delegate(op::kAllGatherCoalesced, inputs, inFlight_.of(inputs, outputs),
                   [&](Backend& stock) { return stock.allgather_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensorCoalesced, inputs,
+  return delegate(op::kAllGatherIntoTensorCoalesced, inputs, inFlight_.of(inputs, outputs),
                   [&](Backend& stock) { return stock.allgather_into_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return delegate(op::kGather, inputs, [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
+  return delegate(op::kGather, inputs, inFlight_.of(inputs, outputs),
+                  [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return delegate(op::kScatter, outputs, [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
+  return delegate(op::kScatter, outputs, inFlight_.of(inputs, outputs),
+                  [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatter, outputs,
+  return delegate(op::kReduceScatter, outputs, inFlight_.of(inputs, outputs),
                   [&](Backend& stock) { return stock.reduce_scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensor, {input},
+  return delegate(op::kReduceScatterTensor, {input}, inFlight_.of(input, output),
                   [&](Backend& stock) { return stock._reduce_scatter_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensorCoalesced, inputs,
+  return delegate(op::kReduceScatterTensorCoalesced, inputs, inFlight_.of(inputs, outputs),
                   [&](Backend& stock) { return stock.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
                                           const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAllSingle, {input},
+  return delegate(op::kAllToAllSingle, {input}, inFlight_.of(input, output),
                   [&](Backend& stock) { return stock.alltoall_base(output, input, outputSizes, inputSizes, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAll, inputs, [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
+  return delegate(op::kAllToAll, inputs, inFlight_.of(inputs, outputs),
+                  [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
-  return delegate(op::kSend, tensors, [&](Backend& stock) { return stock.send(tensors, destination, tag); });
+  return delegate(op::kSend, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.send(tensors, destination, tag); });
 }
 
 Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
-  return delegate(op::kReceive, tensors, [&](Backend& stock) { return stock.recv(tensors, source, tag); });
+  return delegate(op::kReceive, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.recv(tensors, source, tag); });
 }
 
 Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(op::kReceiveAnySource, tensors, [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
+  return delegate(op::kReceiveAnySource, tensors, inFlight_.of(tensors),
+                  [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                const c10d::GatherOptions& options) {
-  return delegate(op::kGatherIntoTensor, {input},
+  return delegate(op::kGatherIntoTensor, {input}, inFlight_.of(input, output),
                   [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
 }
 #endif
 
 Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
-  return delegate([&](Backend& stock) { return stock.barrier(options); });
+  return delegate([&](Backend& stock) { return NcclWork::of(stock.barrier(options)); });
 }
 
 std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) const {
@@ -250,6 +276,7 @@ void Fallback::shutdown() {
   const GilReleased withoutLock;
   meeting_->end();
   hasEnded_ = true;
+  inFlight_.use(false);
   stock()->end();
 }
 

@@ -24,6 +24,7 @@
 #include "backend/coalescing.h"
 #include "backend/hooks.h"
 #include "backend/meeting.h"
+#include "backend/memory_in_flight.h"
 #include "backend/operation.h"
 #include "backend/signature.h"
 #include "backend/stock_nccl.h"
@@ -115,6 +116,7 @@ class Fallback : public c10d::Backend {
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   Coalescing& coalescing() { return coalescing_; }
+  MemoryInFlight& inFlight() { return inFlight_; }
   using BackendPtr = StockNccl::BackendPtr;
   BackendPtr nccl();
   // Takes that of the group's next members; returns that of the last ones.
@@ -122,10 +124,12 @@ class Fallback : public c10d::Backend {
 
  private:
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
+  using Touched = MemoryInFlight::Ranges;  // the memory of a call, as far as it matters
 
   // NCCL's; throws ValueError if the tensors are not on a CUDA device.
-  WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Begin& begin);
+  WorkPtr delegate(const Operation& operation, const Tensors& tensors, Touched touched, const Begin& begin);
   WorkPtr delegate(const Begin& begin);
+  WorkPtr beginInOrder(c10d::Backend& stock, const c10::Device& device, Touched touched, const Begin& begin);
 
   std::shared_ptr<StockNccl> stock() const;
 
@@ -139,6 +143,7 @@ class Fallback : public c10d::Backend {
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> isConfigured_{true};
   Coalescing coalescing_;
+  MemoryInFlight inFlight_;
 };
 
 }  // namespace fairring

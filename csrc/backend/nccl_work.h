@@ -1,11 +1,15 @@
 // NCCL's call as the user holds it. It forwards everything to torch's own Work, except the question for its success:
 // that Work throws when it is asked. c10d asks it for every call that is over by the time it has been made (the hooks
-// of torch 2.15's flight recorder), in groups of all backends but NCCL's own.
+// of torch 2.15's flight recorder), in groups of all backends but NCCL's own. Once a stream waits for the call, no
+// later one has to be told to begin behind it.
 #pragma once
 
+#include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
+
+#include "backend/delegated_call.h"
 
 namespace fairring {
 
@@ -13,13 +17,18 @@ class NcclWork final : public c10d::Work {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+  using Calls = std::vector<std::shared_ptr<DelegatedCall>>;
 
-  // Null for null: NCCL makes no Work for a call that it coalesces with others.
-  static WorkPtr of(WorkPtr nccls) {
-    return nccls == nullptr ? nullptr : WorkPtr(c10::make_intrusive<NcclWork>(std::move(nccls)));
+  // Null for null: NCCL makes no Work for a call that it coalesces with others, nor for one that it runs in the
+  // caller's stream. calls: those that this is the Work of, as far as they are remembered.
+  static WorkPtr of(WorkPtr nccls, Calls calls = {}) {
+    for (const auto& call : calls) nccls ? call->begin(nccls) : call->letGo();
+    if (!nccls) return nullptr;
+    return WorkPtr(c10::make_intrusive<NcclWork>(std::move(nccls), std::move(calls)));
   }
 
-  explicit NcclWork(WorkPtr nccls) : Work(-1, nccls->retrieveOpType()), nccls_(std::move(nccls)) {}
+  NcclWork(WorkPtr nccls, Calls calls)
+      : Work(-1, nccls->retrieveOpType()), nccls_(std::move(nccls)), calls_(std::move(calls)) {}
 
   bool isSuccess() const override { return nccls_->isCompleted() && nccls_->exception() == nullptr; }
 
@@ -27,9 +36,19 @@ class NcclWork final : public c10d::Work {
   std::exception_ptr exception() const override { return nccls_->exception(); }
   int sourceRank() const override { return nccls_->sourceRank(); }
   std::vector<at::Tensor> result() override { return nccls_->result(); }
-  void synchronize() override { nccls_->synchronize(); }
-  bool wait(std::chrono::milliseconds timeout) override { return nccls_->wait(timeout); }
-  void blockCurrentStream() override { nccls_->blockCurrentStream(); }
+  void synchronize() override {
+    nccls_->synchronize();
+    letGo();
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    const bool isOver = nccls_->wait(timeout);
+    letGo();
+    return isOver;
+  }
+  void blockCurrentStream() override {
+    nccls_->blockCurrentStream();
+    letGo();
+  }
   void abort() override { nccls_->abort(); }
   FuturePtr getFuture() override { return nccls_->getFuture(); }
   FuturePtr getFutureResult() override { return nccls_->getFutureResult(); }
@@ -41,7 +60,12 @@ class NcclWork final : public c10d::Work {
 #endif
 
  private:
+  void letGo() const {
+    for (const auto& call : calls_) call->letGo();
+  }
+
   const WorkPtr nccls_;
+  const Calls calls_;
 };
 
 }  // namespace fairring

@@ -3,6 +3,7 @@
 // operation, dtypes, layout, size, the group, its ranks' devices and, for floats of 8 bits, their generation, which are
 // the same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
 
@@ -138,16 +139,32 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     made->done = [enqueued, &completion = membership->completion()](const Error& error) mutable {
       EnqueuedCall::onDone(std::move(enqueued), error, completion);
     };
+    MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
+    const c10::Stream after = beginning(touched, callers, end);
     membership->noteDeviceCall();
     membership->group(call.timeout)
-        .submit(std::move(*made), {.device = device.index(), .after = rawStream(callers), .joined = rawStream(end)});
-    auto work = c10::make_intrusive<DeviceWork>(std::move(enqueued), call.outputs);
+        .submit(std::move(*made), {.device = device.index(), .after = rawStream(after), .joined = rawStream(end)});
+    auto work = c10::make_intrusive<DeviceWork>(enqueued, call.outputs);
     work->isEnqueued(end);
+    inFlight().add(std::move(touched), std::move(enqueued));
     coalescing().add(WorkPtr(work));
     return work;
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+}
+
+// The stream behind which the call begins: the caller's. If the call shares memory with others under way it is the one
+// on which calls end, which then waits for these, NCCL's too.
+c10::Stream FairringBackend::beginning(const MemoryInFlight::Ranges& touched, const c10::Stream& callers,
+                                       const c10::Stream& end) {
+  constexpr auto kWhose = MemoryInFlight::Whose::All;
+  if (!inFlight().meets(touched, kWhose)) return callers;
+  c10::Event called(end.device_type());
+  called.record(callers);
+  called.block(end);
+  inFlight().holdBack(end, touched, kWhose);
+  return end;
 }
 
 // A factor would stay that of the capture for ever. The group's first call makes things that a capture can't make.
@@ -190,6 +207,7 @@ FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, st
 
 void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout) {
   if (!way.isOnTrial) tellOnce(wayOf(membership, way.whyNccls, timeout));
+  if (!way.whyNccls.empty()) inFlight().use(false);
   const std::lock_guard lock(mutex_);
   deviceWay_ = way;
 }

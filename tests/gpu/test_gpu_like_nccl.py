@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import emulated_devices
@@ -82,4 +83,60 @@ def _held_after_waits(rank: int) -> tuple[int, float]:
 def test_tensors_are_let_go_when_a_stream_waits_for_their_call(two_gpu_machines: Ranks) -> None:
     for held, result in two_gpu_machines.run(_held_after_waits):
         assert held == 0
-        assert result == 2
+        assert result == _RANKS
+
+
+_RANKS = 2
+Calls = Callable[[torch.Tensor, int], list[Any]]
+
+
+def _twice(tensor: torch.Tensor, _rank: int) -> list[Any]:
+    return [dist.all_reduce(tensor, async_op=True), dist.all_reduce(tensor, async_op=True)]
+
+
+def _ours_then_nccls(tensor: torch.Tensor, _rank: int) -> list[Any]:
+    return [dist.all_reduce(tensor, async_op=True), dist.broadcast(tensor, 0, async_op=True)]
+
+
+def _nccls_then_ours(tensor: torch.Tensor, _rank: int) -> list[Any]:
+    return [dist.broadcast(tensor, 1, async_op=True), dist.all_reduce(tensor, async_op=True)]
+
+
+def _block_of_nccls_then_ours(tensor: torch.Tensor, rank: int) -> list[Any]:
+    peer = 1 - rank
+    exchange = [dist.P2POp(dist.isend, tensor.clone(), peer), dist.P2POp(dist.irecv, tensor, peer)]
+    return [*dist.batch_isend_irecv(exchange), dist.all_reduce(tensor, async_op=True)]
+
+
+def _gathered_then_summed(tensor: torch.Tensor, _rank: int) -> list[Any]:
+    mine = tensor.chunk(_RANKS)[0].clone()
+    return [dist.all_gather_into_tensor(tensor, mine, async_op=True), dist.all_reduce(tensor, async_op=True)]
+
+
+def _wrong(rank: int, calls: Calls, right: list[float]) -> int:
+    """The elements that are wrong after calls on one tensor, of which only the last is waited for."""
+    wrong = 0
+    dist.broadcast(torch.ones(1, device="cuda"), 0)
+    dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))  # what is made at first use is there
+    dist.barrier()
+    for _ in range(5):
+        tensor = torch.full((ELEMENTS,), rank + 1.0, device="cuda")
+        works = calls(tensor, rank)
+        works[-1].wait()
+        expected = torch.cat([torch.full_like(part, value) for part, value in zip(tensor.chunk(2), right, strict=True)])
+        wrong += int((tensor != expected).sum().item())
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("calls", "right"),
+    [
+        (_twice, [6.0, 6.0]),
+        (_ours_then_nccls, [3.0, 3.0]),
+        (_nccls_then_ours, [4.0, 4.0]),
+        (_block_of_nccls_then_ours, [3.0, 3.0]),
+        (_gathered_then_summed, [2.0, 4.0]),
+    ],
+)
+def test_calls_on_the_same_memory_keep_their_order(two_gpu_machines: Ranks, calls: Calls, right: list[float]) -> None:
+    assert two_gpu_machines.run(_wrong, calls, right) == [0, 0]

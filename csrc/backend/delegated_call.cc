@@ -1,0 +1,42 @@
+#include "backend/delegated_call.h"
+
+#include <c10/core/StreamGuard.h>
+
+#include <utility>
+
+namespace fairring {
+
+void DelegatedCall::begin(WorkPtr work) {
+  const std::lock_guard lock(mutex_);
+  state_ = State::UnderWay;
+  work_ = std::move(work);
+}
+
+void DelegatedCall::letGo() {
+  WorkPtr dropped;  // after the lock: it may have tensors
+  const std::lock_guard lock(mutex_);
+  state_ = State::LetGo;
+  dropped.swap(work_);
+}
+
+bool DelegatedCall::isOver() const {
+  const WorkPtr work = this->work();
+  if (work) return work->isCompleted();
+  const std::lock_guard lock(mutex_);
+  return state_ == State::LetGo;
+}
+
+// A wait() for the Work would make it drop tensors that nobody else may keep. Its future drops nothing.
+void DelegatedCall::holdBack(const c10::Stream& stream) const {
+  const WorkPtr work = this->work();
+  if (!work) return;
+  const c10::StreamGuard onIt(stream);
+  if (const auto future = work->getFuture()) future->wait();
+}
+
+DelegatedCall::WorkPtr DelegatedCall::work() const {
+  const std::lock_guard lock(mutex_);
+  return work_;
+}
+
+}  // namespace fairring
