@@ -45,6 +45,17 @@ std::vector<Operand> operandsOf(const Tensors& tensors, const std::vector<Contri
   return operands;
 }
 
+// Floats have a value that is no number, and bytes may stand for anything, floats too. Other integers have none.
+Group::Results poisonedOf(const Tensors& tensors) {
+  Group::Results results;
+  for (const at::Tensor& tensor : tensors) {
+    const at::ScalarType type = tensor.scalar_type();
+    if (!c10::isFloatingType(type) && !c10::isComplexType(type) && type != at::kByte) continue;
+    if (tensor.nbytes() > 0) results.emplace_back(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
+  }
+  return results;
+}
+
 std::uint64_t wholeBytes(const Tensors& tensors) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
@@ -143,7 +154,10 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     const c10::Stream after = beginning(touched, callers, end);
     membership->noteDeviceCall();
     membership->group(call.timeout)
-        .submit(std::move(*made), {.device = device.index(), .after = rawStream(after), .joined = rawStream(end)});
+        .submit(std::move(*made), {.device = device.index(),
+                                   .after = rawStream(after),
+                                   .joined = rawStream(end),
+                                   .poisoned = poisonedOf(call.outputs)});
     auto work = c10::make_intrusive<DeviceWork>(enqueued, call.outputs);
     work->isEnqueued(end);
     inFlight().add(std::move(touched), std::move(enqueued));
@@ -188,7 +202,13 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
     return static_cast<std::byte*>(memory.data_ptr());
   };
   membership.noteDeviceCall();
-  membership.group(call.timeout).capture(made, stream.device_index(), rawStream(stream), staging);
+  membership.group(call.timeout)
+      .capture(made,
+               {.device = stream.device_index(),
+                .after = rawStream(stream),
+                .joined = rawStream(stream),
+                .poisoned = poisonedOf(call.outputs)},
+               staging);
   work->isEnqueued(stream);
   EnqueuedCall::onDone(std::move(enqueued), {}, membership.completion());
   coalescing().add(WorkPtr(work));

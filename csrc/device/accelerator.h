@@ -71,6 +71,10 @@ class Accelerator {
   virtual void write(Stream stream, Word* word, Word value) = 0;
   virtual void tell(Stream stream, std::function<void()> reached) = 0;
 
+  // Fills the memory with ones, which floats of every kind read as not a number, if *word is not zero by then.
+  using Results = std::span<const std::span<std::byte>>;
+  virtual void poisonIf(Stream stream, const Word* word, Results results) = 0;
+
   // Level 0, between the ranks of the machine, which make the same calls in the same order. Of the slice they read the
   // layout's level 0 (its one rail, or none where there are no elements; shards may be unequal and empty), portions,
   // scale and image, which point to memory of the device. The slice is only read during the call. The layout's elements

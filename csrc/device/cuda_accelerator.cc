@@ -11,6 +11,7 @@
 #include "base/cuda_stream.h"
 #include "device/level_zero.h"
 #include "device/nccl_rails.h"
+#include "kernels/device_poison.h"
 #include "kernels/device_reductions.h"
 #include "kernels/device_rows.h"
 
@@ -40,6 +41,7 @@ class CudaAccelerator final : public Accelerator {
         words_(device_),
         events_(device_),
         reductions_(device_),
+        poison_(device_),
         streams_(makeStreams(device_)),
         tells_(device_),
         levelZero_(machine.place, machine.fromFirst, reductions_) {
@@ -88,6 +90,10 @@ class CudaAccelerator final : public Accelerator {
     callFrom(cudaStreamOf(stream), std::move(reached), device_);
   }
 
+  void poisonIf(Stream stream, const Word* word, Results results) override {
+    poison_.enqueue(word, results, cudaStreamOf(stream));
+  }
+
   void reduceScatter(Stream stream, const Slice& slice) override {
     levelZero_.reduceScatter(cudaStreamOf(stream), slice);
   }
@@ -118,6 +124,7 @@ class CudaAccelerator final : public Accelerator {
   const StreamWords words_;
   CudaEventPool events_;
   const DeviceReductions reductions_;
+  const DevicePoison poison_;
   const std::vector<CudaStream> streams_;
   const CudaStream tells_;
   LevelZero levelZero_;

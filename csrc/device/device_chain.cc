@@ -17,26 +17,31 @@ DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t staging
       rails_(std::move(rails)),
       accelerator_(std::move(accelerator)) {}
 
-std::vector<DeviceChain::Event> DeviceChain::enqueue(const Tensors& tensors, Accelerator::Stream stream) {
+DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Stream stream) {
   const Event begun = accelerator_->record(stream);
   const std::uint64_t bytes = tensors.packing.bytes();
   const PlanCache::CachedPlan chosen = planCache_.of(tensors.pattern, bytes);
   std::map<std::size_t, Event> ends;  // of each stream the last one
-  std::uint64_t done = 0;
-  do {
+  for (std::uint64_t done = 0;;) {
     const Range stretch{done, std::min(done + chosen.sliceBytes, bytes)};
     Slice slice = cut(tensors, chosen, stretch);
     const Place where = place(slice);
     done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
     rails_->announce(slice, where.end - where.begin, done == bytes);
-    ends[streamOf(slice)] = launch(slice, where, begun);
-  } while (done < bytes);
-  std::vector<Event> events;
-  events.reserve(ends.size());
-  for (auto& [index, event] : ends) events.push_back(std::move(event));
-  rails_->endCall(*accelerator_, events);
-  return events;
+    begin(slice, where, begun);
+    if (done < bytes) {
+      ends[streamOf(slice)] = end(slice, where);
+      continue;
+    }
+    ends.erase(streamOf(slice));
+    const Accelerator::Stream last = accelerator_->stream(streamOf(slice));
+    for (const auto& [index, over] : ends) accelerator_->wait(last, over);
+    poisonIfFailed(last, tensors);
+    const Event over = end(slice, where);
+    rails_->endCall(*accelerator_, over);
+    return over;
+  }
 }
 
 void DeviceChain::capture(const Tensors& tensors, Accelerator::Stream stream, const StagingOf& staging) {
@@ -56,6 +61,11 @@ void DeviceChain::capture(const Tensors& tensors, Accelerator::Stream stream, co
     rails_->enqueue(*accelerator_, stream, slice);
     leave(stream, slice);
   }
+  poisonIfFailed(stream, tensors);
+}
+
+void DeviceChain::poisonIfFailed(Accelerator::Stream stream, const Tensors& tensors) {
+  if (!tensors.poisoned.empty()) accelerator_->poisonIf(stream, exchange()->gates().failed(), tensors.poisoned);
 }
 
 // The slice as the device has it: a stretch of each row of the tensors' bytes.
@@ -87,13 +97,17 @@ DeviceChain::Place DeviceChain::place(Slice& slice) {
   return {slice.stagingOffset, nextPlace_};
 }
 
-DeviceChain::Event DeviceChain::launch(const Slice& slice, const Place& place, const Event& begun) {
+void DeviceChain::begin(const Slice& slice, const Place& place, const Event& begun) {
   const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
   accelerator_->wait(stream, begun);
   awaitPlace(slice, place);
   enter(stream, slice);
   rails_->enqueue(*accelerator_, stream, slice);
   leave(stream, slice);
+}
+
+DeviceChain::Event DeviceChain::end(const Slice& slice, const Place& place) {
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
   Event over = accelerator_->record(stream);
   rails_->endSlice(*accelerator_, stream, slice);
   used_.push_back({place, streamOf(slice), over});

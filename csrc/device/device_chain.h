@@ -4,6 +4,10 @@
 // A reduce-scatter is the first half of an all-reduce's chain, and an all-gather the second: the other end of each is a
 // copy of this rank's own block.
 //
+// The call's last slice waits for the others, and poisons the results if the group has failed by then: before the host
+// is told that this slice is over. So a call that is complete for the host has its results, and one that is not has no
+// results that look like some.
+//
 // Slices take places in the device's staging along a ring, whoever is done first. A place is guarded by the events that
 // end the slices which had it before.
 // Callers, one at a time (the group's order). The accelerator's rules hold: no gate is shut at the end of its life.
@@ -14,6 +18,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/accelerator.h"
@@ -41,11 +46,12 @@ class DeviceChain {
     Packing packing;
     double scale = 1.0;
     std::uint64_t signature = 0;
+    std::vector<std::span<std::byte>> poisoned = {};  // where a failed call's results have to be no numbers
   };
   // Tensors of the device, behind what `stream` holds so far. The pipeline's submitOnDevice() has been posted before.
-  // When these events are complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
+  // When the event is complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
-  std::vector<Event> enqueue(const Tensors& tensors, Accelerator::Stream stream);
+  Event enqueue(const Tensors& tensors, Accelerator::Stream stream);
 
   // The same chain, slice after slice, in a stream that a graph captures: nothing tells the loop of it, and each launch
   // of the graph carries it out again. So it has staging that only the graph uses: staging(bytes) makes it, behind what
@@ -67,7 +73,9 @@ class DeviceChain {
 
   Slice cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch);
   Place place(Slice& slice);
-  Event launch(const Slice& slice, const Place& place, const Event& begun);
+  void begin(const Slice& slice, const Place& place, const Event& begun);
+  Event end(const Slice& slice, const Place& place);
+  void poisonIfFailed(Accelerator::Stream stream, const Tensors& tensors);
   void awaitPlace(const Slice& slice, const Place& place);
   void enter(Accelerator::Stream stream, const Slice& slice);
   void leave(Accelerator::Stream stream, const Slice& slice);

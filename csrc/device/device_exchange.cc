@@ -67,7 +67,7 @@ void DeviceExchange::stop() {
 
 void DeviceExchange::openForEver() {
   stop();
-  gates_.openAll();
+  gates_.failAndOpenAll();
 }
 
 }  // namespace fairring

@@ -30,8 +30,10 @@ class DeviceExchange final : public Exchange {
   void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
   // The device has done all that comes before this step of the slice; past the last: all of it.
   void reached(std::uint64_t sequence, std::size_t step);
-  // Stops, and lets the device go on. After the calls' ends: whoever comes through a gate finds the error.
+  // Stops, and lets the device go on, which poisons the results of calls that have not ended. After the calls' ends:
+  // whoever comes through a gate finds the error.
   void openForEver();
+  const Gates& gates() const { return gates_; }  // any thread
 
   void admit(const std::shared_ptr<Slice>& slice) override;
   void start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) override;

@@ -26,7 +26,7 @@ class DeviceRails {
   // machines and divided.
   virtual void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) = 0;
   virtual void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) = 0;
-  virtual void endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) = 0;
+  virtual void endCall(Accelerator& accelerator, const Accelerator::Event& end) = 0;
 
  protected:
   // What a reducing step has brought, by the device.

@@ -22,14 +22,14 @@ void DirectRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, 
 }
 
 // It has a stream of its own, so that no slice stands behind it.
-void DirectRails::endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) {
+void DirectRails::endCall(Accelerator& accelerator, const Accelerator::Event& end) {
   auto whole = std::make_shared<Slice>();
   whole->id = {SliceQueue::Device, calls_++};
   whole->plan = wholeCall_;
   const std::uint64_t sequence = whole->id.sequence;
   loop_.post([exchange = exchange_, whole = std::move(whole)]() mutable { exchange->add(std::move(whole), 0, true); });
   const Accelerator::Stream stream = accelerator.tellingStream();
-  for (const auto& end : ends) accelerator.wait(stream, end);
+  accelerator.wait(stream, end);
   tells_.tell(accelerator, stream, [weak = std::weak_ptr(exchange_), sequence] {
     if (const auto exchange = weak.lock()) exchange->reached(sequence, 1);
   });

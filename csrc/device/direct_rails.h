@@ -22,7 +22,7 @@ class DirectRails final : public DeviceRails {
   void announce(const Slice&, std::uint64_t, bool) override {}
   void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
   void endSlice(Accelerator&, Accelerator::Stream, const Slice&) override {}
-  void endCall(Accelerator& accelerator, const std::vector<Accelerator::Event>& ends) override;
+  void endCall(Accelerator& accelerator, const Accelerator::Event& end) override;
 
  private:
   Loop& loop_;

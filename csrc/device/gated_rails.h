@@ -27,7 +27,7 @@ class GatedRails final : public DeviceRails {
   void announce(const Slice& slice, std::uint64_t stagingBytes, bool last) override;
   void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
   void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
-  void endCall(Accelerator&, const std::vector<Accelerator::Event>&) override {}
+  void endCall(Accelerator&, const Accelerator::Event&) override {}
 
  private:
   struct At {  // where of a device the slice stands

@@ -21,7 +21,8 @@ void Gates::open(std::uint64_t slice, std::size_t gate) {
   std::atomic_ref(*at(slice, gate)).store(opened(slice), std::memory_order_release);
 }
 
-void Gates::openAll() {
+void Gates::failAndOpenAll() {
+  std::atomic_ref(words_[kLines * kGates]).store(1, std::memory_order_release);
   for (std::uint64_t line = 0; line < kLines; ++line) {
     for (std::size_t gate = 0; gate < kGates; ++gate) {
       std::atomic_ref(*at(line, gate)).store(kForEver, std::memory_order_release);

@@ -131,11 +131,11 @@ void Group::submit(Call call, const OnDevice& where) {
   try {
     DeviceChain& chain = chainOn(where.device, call.timeout);
     const CallLog::Entry entry = member_->callLog().record(call.signature);
-    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, entry.hash};
+    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, entry.hash, where.poisoned};
     threads_.slices.loop().post(
         [member = member_, call = std::move(call), entry]() mutable { member->beginOnDevice(std::move(call), entry); });
     if (const Error earlier = error()) throw Failure(earlier);
-    for (const auto& end : chain.enqueue(tensors, where.after)) chain.accelerator().wait(where.joined, end);
+    chain.accelerator().wait(where.joined, chain.enqueue(tensors, where.after));
   } catch (const Failure& failure) {
     const Error mine = named(failure.error());
     abort(mine);
@@ -150,11 +150,12 @@ bool Group::canCapture() {
   return settings_.deviceHasRails && chain_;
 }
 
-void Group::capture(const Call& call, int device, Accelerator::Stream stream, const DeviceChain::StagingOf& staging) {
+void Group::capture(const Call& call, const OnDevice& where, const DeviceChain::StagingOf& staging) {
   const std::lock_guard lock(order_);
   try {
     if (const Error earlier = error()) throw Failure(earlier);
-    chainOn(device, call.timeout).capture({call.pattern, Packing::of(call), call.scale}, stream, staging);
+    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, 0, where.poisoned};
+    chainOn(where.device, call.timeout).capture(tensors, where.after, staging);
   } catch (const Failure& failure) {
     const Error mine = named(failure.error());
     abort(mine);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,17 +42,19 @@ class Group {
   // device/accelerator.h has them, behind what `after` holds so far. `joined` holds on until the result is there,
   // or the call has failed. Throws Failure where it can't be enqueued, or the group had failed before; the group has
   // failed then, and `joined` holds on until the device has left the tensors alone.
+  using Results = std::vector<std::span<std::byte>>;  // those that are no numbers if the call has failed
   struct OnDevice {
     int device;
     Accelerator::Stream after;
     Accelerator::Stream joined;
+    Results poisoned = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
   };
   void submit(Call call, const OnDevice& where);
   // Such a call into the graph that a stream captures (DeviceChain::capture). It has neither a number nor a timer, and
-  // its `done` is never called. canCapture(): the device has rails of its own, and a call was made before. Throws
-  // Failure; the group has failed then.
+  // its `done` is never called. `after` captures, and `joined` is the same. canCapture(): the device has rails of its
+  // own, and a call was made before. Throws Failure; the group has failed then.
   bool canCapture();
-  void capture(const Call& call, int device, Accelerator::Stream stream, const DeviceChain::StagingOf& staging);
+  void capture(const Call& call, const OnDevice& where, const DeviceChain::StagingOf& staging);
   // Messages between two ranks; no other rank need have come to the group. They have no timers: a caller that waits for
   // one for too long says so, and then the group fails if it is still under way, on the loop.
   void send(Sending sending);

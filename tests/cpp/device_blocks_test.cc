@@ -48,7 +48,7 @@ class BlocksProgram {
     std::uint64_t most = 0;
     for (const Half& call : calls_) most = std::max(most, floatsOf(call));
     results_.resize(cluster.world(), std::vector<std::vector<float>>(calls_.size()));
-    ends_.resize(cluster.world(), std::vector<std::vector<Accelerator::Event>>(calls_.size()));
+    ends_.resize(cluster.world(), std::vector<Accelerator::Event>(calls_.size()));
     made_.resize(cluster.world(), 0);
     memory_.resize(cluster.world());
     for (auto& memories : memory_) memories.fill(std::vector<float>(most, kUntouched));
@@ -176,7 +176,7 @@ class BlocksProgram {
 
   void use(std::size_t rank, std::size_t call) {
     SimulatedAccelerator& device = *cluster_.ranks[rank]->device;
-    for (const auto& end : ends_[rank][call]) device.wait(device.callers(), end);
+    device.wait(device.callers(), ends_[rank][call]);
     device.compute(device.callers(), [this, rank, call] {
       std::vector<float>& memory = memoryOf(rank, call);
       for (const auto& [whole, part, elements] : placesIn(rank, call)) {
@@ -190,10 +190,10 @@ class BlocksProgram {
 
   DeviceCluster& cluster_;
   const std::vector<Half> calls_;
-  std::vector<std::size_t> made_;                                   // calls, by rank
-  std::vector<std::array<std::vector<float>, kMemories>> memory_;   // by rank
-  std::vector<std::vector<std::vector<Accelerator::Event>>> ends_;  // by rank and call
-  std::vector<std::vector<std::vector<float>>> results_;            // by rank and call
+  std::vector<std::size_t> made_;                                  // calls, by rank
+  std::vector<std::array<std::vector<float>, kMemories>> memory_;  // by rank
+  std::vector<std::vector<Accelerator::Event>> ends_;              // by rank and call
+  std::vector<std::vector<std::vector<float>>> results_;           // by rank and call
 };
 
 class DeviceBlocks : public ::testing::TestWithParam<WhoseRails> {

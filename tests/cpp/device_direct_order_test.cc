@@ -2,6 +2,8 @@
 // ranks. A test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "device_ranks.h"
@@ -104,6 +106,7 @@ TEST(DirectOrder, AFailureEndsCallsWhosePeersNeverCome) {
   cluster.giveUp();
   ASSERT_EQ(cluster.ranks[0]->ended.size(), 1U);
   EXPECT_EQ(cluster.ranks[0]->ended[0].text(), "given up");
+  EXPECT_TRUE(std::ranges::all_of(tensor, [](float element) { return std::isnan(element); })) << "garbage";
 }
 
 }  // namespace

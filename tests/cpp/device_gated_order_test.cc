@@ -2,6 +2,8 @@
 // order, and gates that open when the group fails. Each test leaves one requirement out, and has to see the failure.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -221,6 +223,7 @@ TEST(GatedOrder, AFailureOpensEveryGateAndEndsEveryCall) {
     ASSERT_TRUE(cluster.drain()) << "a gate stayed shut";
     ASSERT_EQ(alone.ended.size(), 4U);
     for (const Error& error : alone.ended) EXPECT_EQ(error.text(), "rank 1 died");
+    EXPECT_TRUE(std::ranges::all_of(tensor, [](float element) { return std::isnan(element); })) << "garbage";
   }
 }
 

@@ -78,14 +78,18 @@ struct DeviceRank {
     Reduction reduction;
     double scale = 1.0;
   };
-  std::vector<Accelerator::Event> call(const Tensor& tensor, std::uint64_t signature) {
+  Accelerator::Event call(const Tensor& tensor, std::uint64_t signature) {
     return call({{tensor.data, tensor.elements, tensor.reduction}}, tensor.scale, signature);
   }
-  std::vector<Accelerator::Event> call(const std::vector<Operand>& operands, double scale, std::uint64_t signature) {
+  Accelerator::Event call(const std::vector<Operand>& operands, double scale, std::uint64_t signature) {
     return call({.operands = operands, .scale = scale, .signature = {}, .done = nullptr}, signature);
   }
-  std::vector<Accelerator::Event> call(Call call, std::uint64_t signature) {
-    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, signature};
+  Accelerator::Event call(Call call, std::uint64_t signature) {
+    DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, signature, {}};
+    for (const Operand& operand : call.operands) {
+      tensors.poisoned.push_back(
+          {static_cast<std::byte*>(operand.data), operand.elements * bytesOf(operand.reduction.dtype)});
+    }
     loop.post([this, call = std::move(call)]() mutable {
       if (!errors.empty()) return ended.push_back(makeError(ErrorKind::Aborted, errors.front()));
       call.done = [this](const Error& error) {
@@ -198,7 +202,7 @@ class DeviceProgram {
       : cluster_(cluster), sizes_(std::move(sizes)) {
     const std::uint64_t largest = *std::ranges::max_element(sizes_);
     results_.resize(cluster.world(), std::vector<std::vector<float>>(sizes_.size()));
-    ends_.resize(cluster.world(), std::vector<std::vector<Accelerator::Event>>(sizes_.size()));
+    ends_.resize(cluster.world(), std::vector<Accelerator::Event>(sizes_.size()));
     made_.resize(cluster.world(), 0);
     for (std::size_t r = 0; r < cluster.world(); ++r) {
       memory_.push_back({std::vector<float>(largest, 1e9F), std::vector<float>(largest, 1e9F)});
@@ -265,7 +269,7 @@ class DeviceProgram {
 
   void use(std::size_t rank, std::size_t call) {
     SimulatedAccelerator& device = *cluster_.ranks[rank]->device;
-    for (const auto& end : ends_[rank][call]) device.wait(device.callers(), end);
+    device.wait(device.callers(), ends_[rank][call]);
     device.compute(device.callers(), [this, rank, call] {
       std::vector<float>& tensor = memory_[rank][call % kMemories];
       results_[rank][call].assign(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(sizes_[call]));
@@ -275,10 +279,10 @@ class DeviceProgram {
 
   DeviceCluster& cluster_;
   const std::vector<std::uint64_t> sizes_;
-  std::vector<std::size_t> made_;                                   // calls, by rank
-  std::vector<std::array<std::vector<float>, kMemories>> memory_;   // by rank
-  std::vector<std::vector<std::vector<Accelerator::Event>>> ends_;  // by rank and call
-  std::vector<std::vector<std::vector<float>>> results_;            // by rank and call
+  std::vector<std::size_t> made_;                                  // calls, by rank
+  std::vector<std::array<std::vector<float>, kMemories>> memory_;  // by rank
+  std::vector<std::vector<Accelerator::Event>> ends_;              // by rank and call
+  std::vector<std::vector<std::vector<float>>> results_;           // by rank and call
 };
 
 }  // namespace fairring::testing

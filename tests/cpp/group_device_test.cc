@@ -356,7 +356,8 @@ std::string endOfCapture(int device, const DeviceChain::StagingOf& staging) {
   const Call call{.operands = {{tensor.data(), 10, {.dtype = DType::Float32}}}, .signature = {"call"}, .done = nullptr};
   std::string text = "captured";
   try {
-    rig.job.nodes[0]->group->capture(call, device, &callersStream, staging);
+    rig.job.nodes[0]->group->capture(call, {.device = device, .after = &callersStream, .joined = &callersStream},
+                                     staging);
   } catch (const std::exception& exception) {
     text = exception.what();
   }

@@ -150,6 +150,12 @@ class SimulatedAccelerator final : public Accelerator {
               telling_ = false;
             }});
   }
+  void poisonIf(Stream stream, const Word* word, Results results) override {
+    enqueue(stream, {.end = [word, results = std::vector(results.begin(), results.end())] {
+              if (std::atomic_ref(*const_cast<Word*>(word)).load(std::memory_order_acquire) == 0) return;
+              for (const auto& result : results) std::ranges::fill(result, std::byte{kPoison});
+            }});
+  }
   void reduceScatter(Stream stream, const Slice& slice) override {
     const LevelLayout& machine = slice.layout->at(0);
     const Range shard = machine.rails.empty() ? Range{} : machine.rails.front().shards[localRank_];

@@ -14,6 +14,8 @@
 //
 #include "kernels/device_choice.h"
 //
+#include "kernels/device_poison_thread.h"
+//
 #include "emulated.h"
 
 namespace fairring {
@@ -62,6 +64,17 @@ void number(dim3, dim3, void** parameters) {
   for (std::uint64_t i = 0; i < count; ++i) places[i] = static_cast<std::uint32_t>(i);
 }
 
+void poisonResults(dim3 grid, dim3 block, void** parameters) {
+  PoisonArguments arguments = *static_cast<const PoisonArguments*>(parameters[0]);
+  for (std::uint64_t i = 0; i < arguments.count; ++i) {
+    PoisonArguments::Memory& result = arguments.results[i];
+    result.begin = emulated::reachArray(result.begin, result.bytes, "a result");
+  }
+  emulated::pauseOfSeed();
+  const std::uint64_t threads = std::uint64_t{grid.x} * block.x;
+  for (std::uint64_t thread = 0; thread < threads; ++thread) poison(arguments, thread, threads);
+}
+
 using Table = std::map<std::string, Kernel>;
 
 struct AddReduction {
@@ -95,6 +108,7 @@ Table makeTable() {
     }
     cuda_device::visitSum(dtype, AddRows{table});
   }
+  table["poisonKernel"] = {{sizeof(PoisonArguments)}, poisonResults};
   table["number"] = {{sizeof(std::uint32_t*), sizeof(std::uint64_t)}, number};
   return table;
 }

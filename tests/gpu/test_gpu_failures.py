@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import emulated_devices
 import pytest
@@ -95,6 +96,48 @@ def test_the_first_error_is_logged_at_once_and_once(tmp_path: Path) -> None:
     ((line,),) = ranks.finish([rank for rank in begun if rank == 0])
     assert "[E" in line, "it is no error: where torch logs only these, nobody sees it"
     assert "rank 1" in line
+    ranks.kill()
+
+
+def _results_of_a_broken_call(rank: int, kind: str, dtype: torch.dtype) -> bool:
+    """The last rank dies while the others stand in a call: whether all that it gives them is NaN."""
+    store = dist.distributed_c10d._get_default_store()
+    size = dist.get_world_size()
+    dist.all_reduce(torch.ones(ELEMENTS, device="cuda"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    if rank == size - 1:
+        store.wait([f"called by {other}" for other in range(size - 1)])
+        os._exit(3)
+    part = torch.full((ELEMENTS,), 7, device="cuda").to(dtype)
+    whole = torch.full((size * ELEMENTS,), 7, device="cuda").to(dtype)
+    calls: dict[str, tuple[Any, torch.Tensor]] = {
+        "all_reduce": (lambda: dist.all_reduce(part, async_op=True), part),
+        "reduce_scatter": (lambda: dist.reduce_scatter_tensor(part, whole, async_op=True), part),
+        "all_gather": (lambda: dist.all_gather_into_tensor(whole, part, async_op=True), whole),
+    }
+    call, result = calls[kind]
+    work = call()
+    store.set(f"called by {rank}", "yes")
+    work.wait()
+    parameter = torch.zeros_like(result).sub_(result, alpha=0.1)  # the optimizer
+    return bool(parameter.cpu().isnan().all())  # what a program would save
+
+
+@pytest.mark.parametrize("rails", ["pinned", pytest.param("nccl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("layout", "kind", "dtype"),
+    [
+        ("2x1", "all_reduce", torch.float32),
+        ("2x2", "all_reduce", torch.bfloat16),
+        ("2x2", "reduce_scatter", torch.float32),
+        ("2x2", "all_gather", torch.float32),
+    ],
+)
+def test_floats_of_a_broken_call_are_nan(layout: str, kind: str, dtype: torch.dtype, rails: str) -> None:
+    ranks = start(layout, timeout_seconds=60, environment={"FAIRRING_CUDA_RAILS": rails})
+    begun = ranks.start(_results_of_a_broken_call, kind, dtype)
+    assert all(ranks.finish(begun[:-1]))
     ranks.kill()
 
 
