@@ -62,7 +62,8 @@ def machines(
     """
     names = LAYOUTS[layout]
     nccl = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-    shared = {**nccl, **(_EMULATED if emulated_devices.ARE_HERE else {}), "FAIRRING_CUDA": "on", **(environment or {})}
+    emulated = _EMULATED if emulated_devices.ARE_HERE else {}
+    shared = {**nccl, **emulated, "FAIRRING_CUDA": "on", "FAIRRING_ON_ERROR": "raise", **(environment or {})}
     own = [{"NCCL_HOSTID": f"rank-{rank}", "FAIRRING_MACHINE": machine} for rank, machine in enumerate(names)]
     own[-1] |= of_last or {}
     forks = emulated_devices.ARE_HERE and LETS_FORKS_USE_CUDA

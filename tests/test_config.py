@@ -169,9 +169,10 @@ def test_rails_of_cuda_tensors_are_pinned_or_nccls() -> None:
 
 
 def test_an_error_is_raised_or_ends_the_process() -> None:
-    assert read().on_error == "raise"
+    assert read().on_error == "auto"
+    assert read(FAIRRING_ON_ERROR="raise").on_error == "raise"
     assert read(FAIRRING_ON_ERROR="exit").on_error == "exit"
-    with pytest.raises(ConfigError, match=r"FAIRRING_ON_ERROR='abort'.*raise nor exit"):
+    with pytest.raises(ConfigError, match=r"FAIRRING_ON_ERROR='abort' is neither auto, raise nor exit"):
         read(FAIRRING_ON_ERROR="abort")
 
 

@@ -68,12 +68,13 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   std::shared_ptr<Membership> membership;
   if (meets && options.size > 1) {
     options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
-    membership = std::make_shared<Membership>(store, std::move(options), [parts](Completion& completion) {
+    const auto onFailed = [parts](Completion& completion, bool endsProcess) {
       parts.meeting->breakOff();
       // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.
       completion.post([hooks = parts.hooks] { hooks->aborting(); });
-      completion.post([nccl = parts.nccl] { nccl->breakOff(); });
-    });
+      if (!endsProcess) completion.post([nccl = parts.nccl] { nccl->breakOff(); });
+    };
+    membership = std::make_shared<Membership>(store, std::move(options), onFailed);
     const std::weak_ptr<Membership> ranks = membership;
     parts.meeting->begin([ranks, timeout] { return living(ranks)->meetInBackground(timeout); },
                          [ranks] {
@@ -109,7 +110,7 @@ void FairringBackend::endAll(bool failed) {
     const auto backend = group.lock();
     if (!backend) continue;
     if (const auto membership = backend->membership()) {
-      if (failed && membership->hasDeviceCalls()) backend->abort();
+      if (failed && membership->usesDevices() && membership->hasCallOnDevice()) backend->abort();
       membership->endWithin(kExitTimeout);
     }
     backend->shutdown();
@@ -246,6 +247,7 @@ void FairringBackend::loseMembers() {
 StockNccl::Met FairringBackend::meet() {
   try {
     if (const std::shared_ptr<Membership> membership = this->membership()) {
+      membership->noteCallOnDevice();
       const std::int64_t generation = membership->generation(timeout());
       return {generation, membership->store(timeout())};
     }

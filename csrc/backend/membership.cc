@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstWait{2};  // between two polls of the store
 constexpr std::chrono::milliseconds kLongestWait{256};
+constexpr std::chrono::seconds kLastWords{5};
 
 // A forked child inherits them.
 Departures& departuresOfProcess() {
@@ -31,6 +32,18 @@ void announceIn(c10d::Store& store, const std::string& key, const std::string& t
   const std::string ended = text + Bootstrap::kErrorEnd;
   const std::vector<std::uint8_t> bytes(ended.begin(), ended.end());
   store.hasExtendedApi() ? store.append(key, bytes) : store.set(key, bytes);
+}
+
+// Once the other ranks have been told: a store that does not answer is not waited for any longer.
+[[noreturn]] void endProcess(const std::function<void()>& tell, const std::string& text, const char* why) {
+  const auto told = std::make_shared<std::promise<void>>();
+  std::thread([told, tell] {
+    tell();
+    told->set_value();
+  }).detach();
+  told->get_future().wait_for(kLastWords);
+  std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=%s\n", text.c_str(), why);
+  std::_Exit(EXIT_FAILURE);
 }
 
 std::string listed(const std::vector<int>& ranks) {
@@ -121,6 +134,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .transports = transportFor(facts()).transports,
                          .makeTensorPipe = makeTensorPipeChannels,
                          .failed = [this](const Error& error) { announce(error); },
+                         .endsProcess = [this](const Error& error) { return endsProcess(error); },
                          .makeAccelerator = nullptr,
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};
   equip(settings);
@@ -241,22 +255,33 @@ void Membership::announce(const Error& error) {
     if (std::exchange(announced_, true)) return;
     store = ownStore_;
   }
-  // No host waits for calls on a device: later work on it reads their results, which are garbage by now.
-  if (hasDeviceCalls()) LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage";
-  // Another rank's abort() is no error of its own.
-  const bool endsProcess = options_.endsProcess && error.kind() != ErrorKind::Aborted;
+  const bool endsProcess = this->endsProcess(error);
+  const char* const why = options_.endsProcess
+                              ? "exit says"
+                              : "auto says after calls on CUDA tensors, whose results nobody waits for on the host: "
+                                "what follows them could be saved; raise lets it go on";
+  // No host waits for calls on a device: later work on it reads their results.
+  if (hasCallOnDevice_ && !endsProcess) {
+    LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage, if not NaN";
+  }
   completion().post([store, shared = store_, key = bootstrap_ ? bootstrap_->errorKey() : "", text = error.text(),
-                     onFailed = onFailed_, &completion = completion(), endsProcess] {
-    onFailed(completion);
-    try {
-      if (shared) announceIn(*(store ? store : shared->clone()), key, text);  // the shared one may be waited on
-      // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
-    } catch (const std::exception&) {
-    }
-    if (!endsProcess) return;
-    std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=exit says\n", text.c_str());
-    std::_Exit(EXIT_FAILURE);
+                     onFailed = onFailed_, &completion = completion(), endsProcess, why] {
+    onFailed(completion, endsProcess);
+    const auto tell = [store, shared, key, text] {
+      try {
+        if (shared) announceIn(*(store ? store : shared->clone()), key, text);  // the shared one may be waited on
+        // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
+      } catch (const std::exception&) {
+      }
+    };
+    endsProcess ? endProcess(tell, text, why) : tell();
   });
+}
+
+// Another rank's abort() is no error of its own.
+bool Membership::endsProcess(const Error& error) const {
+  if (error.kind() == ErrorKind::Aborted) return false;
+  return options_.endsProcess || (options_.endsProcessWithDevice && hasCallOnDevice_);
 }
 
 // Looks in the store, where the rank that failed first says why.

@@ -56,6 +56,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
   NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
+  bool endsProcessWithDevice = false;          // the same, if the group has made a call on CUDA tensors
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
   // The ancestor of a shrunk group is the last group whose ranks met by a store or by their handles. Survivors may have
@@ -73,7 +74,9 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
 
 class Membership {
  public:
-  using OnFailed = std::function<void(Completion&)>;  // on a thread of these; may outlive the membership
+  // On a thread of these; may outlive the membership. endsProcess: the process is about to end, and calls on CUDA
+  // tensors stay where they are.
+  using OnFailed = std::function<void(Completion&, bool endsProcess)>;
 
   Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed);
   // Makes one without a store; rank and size are the roster's. Its group id follows from the name and the secret.
@@ -109,11 +112,11 @@ class Membership {
   // As in Group; none before the first use.
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   std::uint64_t callsMade() const;
-  // A call of this group's has been enqueued on a device, where later work reads its result and no host waits for it.
-  void noteDeviceCall() { hasDeviceCalls_ = true; }
-  bool hasDeviceCalls() const { return hasDeviceCalls_; }
   bool usesDevices() const { return options_.devices; }
   bool triesDevices() const { return options_.devicesOnTrial; }
+  // A call is about to be made on a device, by NCCL or by the engine: later work reads its result, and no host waits.
+  void noteCallOnDevice() { hasCallOnDevice_ = true; }
+  bool hasCallOnDevice() const { return hasCallOnDevice_; }
   bool deviceWritesWords() const { return options_.deviceWritesWords; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
   // Another one of the same ranks, beside this one, whose calls on a device may fail.
@@ -149,6 +152,7 @@ class Membership {
   void meet(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void announce(const Error& error);
+  bool endsProcess(const Error& error) const;
   std::future<Error> lookForFailure();
   void note(const std::vector<int>& absent);
   TraceFacts factsOfWait() const;
@@ -165,7 +169,7 @@ class Membership {
   const std::vector<RankFacts> rosterFacts_;
   const std::shared_ptr<MembersStore> membersStore_;  // where there is a roster
   const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
-  std::atomic<bool> hasDeviceCalls_ = false;
+  std::atomic<bool> hasCallOnDevice_ = false;
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;

@@ -46,9 +46,9 @@ std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout)
   options.totalMemoryBytes = std::min(options.totalMemoryBytes, kMostStaging);
   options.sliceBytes = std::min(options.sliceBytes, kMostOfSlice);
   options.traceDirectory.clear();
-  options.endsProcess = false;
+  options.endsProcess = options.endsProcessWithDevice = false;
   return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
-                                      std::move(options), [](Completion&) {});
+                                      std::move(options), [](Completion&, bool) {});
 }
 
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,

@@ -152,7 +152,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     };
     MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
     const c10::Stream after = beginning(touched, callers, end);
-    membership->noteDeviceCall();
+    membership->noteCallOnDevice();
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(),
                                    .after = rawStream(after),
@@ -201,7 +201,7 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
     memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
     return static_cast<std::byte*>(memory.data_ptr());
   };
-  membership.noteDeviceCall();
+  membership.noteCallOnDevice();
   membership.group(call.timeout)
       .capture(made,
                {.device = stream.device_index(),

@@ -330,9 +330,8 @@ void Member::endEverything() {
     if (untouched_.empty()) untouched_ = pipeline_->untouched();
     pipeline_->fail(error_);
   }
-  if (device_) device_->openForEver();
+  if (device_) letDeviceGo();
   if (deviceIsIdle_) std::exchange(deviceIsIdle_, nullptr)();
-  if (abortDevice_) settings_.offLoop(std::exchange(abortDevice_, nullptr));
   if (seen && settings_.offLoop) {
     settings_.offLoop(
         [seen, directory = settings_.tuning.traceDirectory] { writeTraceOrSay(directory, seen->first, seen->second); });

@@ -111,6 +111,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Inquiry::Account account() const;
   void onConcluded(const Inquiry::Findings& findings);
   void stopExchanges();
+  void letDeviceGo();  // after an error
   std::set<int> missing() const;
   // The value that a peer has sent as text. One that can't be read ends the group.
   template <class Value>

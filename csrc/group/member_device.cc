@@ -13,9 +13,13 @@ void Member::guard(std::shared_ptr<DeviceExchange> device, std::function<void()>
   link();
   device_ = std::move(device);
   abortDevice_ = std::move(abortDevice);
-  if (!error_) return device_->attach(*pipeline_, *rails_);
+  error_ ? letDeviceGo() : device_->attach(*pipeline_, *rails_);
+}
+
+void Member::letDeviceGo() {
+  if (settings_.endsProcess && settings_.endsProcess(error_)) return;
   device_->openForEver();
-  settings_.offLoop(abortDevice_);
+  if (abortDevice_) settings_.offLoop(std::exchange(abortDevice_, nullptr));
 }
 
 void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {

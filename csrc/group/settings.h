@@ -39,6 +39,9 @@ struct GroupSettings {
   Transports transports;
   MakeContactChannels makeTensorPipe;        // where a transport is TensorPipe
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
+  // Whether the process ends because of this first error. Then a device stays where it is, at its gates: a program
+  // whose host runs ahead could save what comes behind them. Asked on the loop. Null: it does not end.
+  std::function<bool(const Error&)> endsProcess = nullptr;
   // These serve calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its
   // machine, and where it has rails of its own with all of the group, each of which it waits for no longer than the
   // call may take.

@@ -39,6 +39,7 @@ class MembershipOptions:
     device_has_rails: bool  # and exchanges by itself what goes between machines
     device_writes_words: bool  # to tell the host how far it is; else its driver calls functions
     ends_process: bool  # an error of the group
+    ends_process_with_device: bool  # the same, if it has made a call on CUDA tensors
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
     device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does

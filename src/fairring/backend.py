@@ -65,6 +65,8 @@ def create(options: Any, pg_options: object) -> Any:
     membership.device_writes_words = config.cuda_tells == "words"
     membership.ends_process = config.on_error == "exit"
     membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
+    # As torch's NCCL does, whose calls are not waited for on the host either.
+    membership.ends_process_with_device = config.on_error == "auto" and not membership.reconfigurable
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
     membership.ports = config.ports
     membership.machine = config.machine or facts.machine()

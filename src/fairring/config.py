@@ -85,7 +85,11 @@ VARIABLES = (
         "words",
         "How a device tells the host how far it is: words, which it writes; or functions, which its driver calls.",
     ),
-    Variable("FAIRRING_ON_ERROR", "raise", "exit: a group's first error ends the process, whatever it is doing."),
+    Variable(
+        "FAIRRING_ON_ERROR",
+        "auto",
+        "exit: a group's first error ends the process; raise: it does not; auto: only after calls on CUDA tensors.",
+    ),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SITE", "one for all", "Name of the site (data centre) that this rank's machine stands in."),
     Variable("FAIRRING_SITE_IFNAME", "as TP_SOCKET_IFNAME", "Network interfaces towards other sites, as a list."),
@@ -123,7 +127,7 @@ class Config:
     cuda: Cuda = OFF
     cuda_rails: str = "pinned"  # or "nccl"
     cuda_tells: str = "words"  # or "functions"
-    on_error: str = "raise"  # or "exit"
+    on_error: str = "auto"  # or "raise", "exit"
     secret_file: Path | None = None
     tls: bool = False
     tls_certificate: Path | None = None
@@ -305,10 +309,10 @@ def _cuda(name: str, text: str) -> Cuda:
     return Cuda(use, size(name, least) if colon else None)
 
 
-def _either(one: str, other: str) -> Callable[[str, str], str]:
+def _either(*values: str) -> Callable[[str, str], str]:
     def parse(name: str, text: str) -> str:
-        if text.strip() not in (one, other):
-            raise ConfigError(f"{name}={text!r} is neither {one} nor {other}; give one of them")
+        if text.strip() not in values:
+            raise ConfigError(f"{name}={text!r} is neither {', '.join(values[:-1])} nor {values[-1]}; give one of them")
         return text.strip()
 
     return parse
@@ -372,7 +376,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_CUDA": ("cuda", _cuda),
     "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
     "FAIRRING_CUDA_TELLS": ("cuda_tells", _either("words", "functions")),
-    "FAIRRING_ON_ERROR": ("on_error", _either("raise", "exit")),
+    "FAIRRING_ON_ERROR": ("on_error", _either("auto", "raise", "exit")),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),
     "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import emulated_devices
 import pytest
+import torch
 from lab_programs import TIMEOUT_SECONDS, program
 
 from fairring import lab
@@ -22,3 +25,25 @@ def test_a_script_trains_on_two_machines_of_two_devices() -> None:
     assert {words[1] for words in said} == {"2"}
     assert len({words[2] for words in said}) == 1, "the ranks' parameters differ"
     assert "fairring's: NCCL inside machines, tcp between them" in result.stderr[0]
+
+
+def _saved_after_a_death(folder: Path, on_error: dict[str, str]) -> tuple[lab.LabResult, Path]:
+    path = folder / "parameter.pt"
+    environment = {"FAIRRING_CUDA": "on", "FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": "4MiB", **on_error}
+    with lab.Lab(program("saves_on_cuda", str(path)), [1, 1], rate="none", env=environment, emulated_gpus=2) as running:
+        result = running.wait(4 * TIMEOUT_SECONDS)
+    assert result.exit_codes[1] == 7, result.output
+    return result, path
+
+
+def test_a_process_ends_before_it_saves_what_a_broken_call_gave_it(tmp_path: Path) -> None:
+    result, path = _saved_after_a_death(tmp_path, {})
+    assert result.exit_codes[0] == 1, result.output
+    assert "rank 1" in result.stderr[0]
+    assert "FAIRRING_ON_ERROR=auto" in result.stderr[0]
+    assert not path.exists()
+
+
+def test_a_process_that_goes_on_saves_no_garbage(tmp_path: Path) -> None:
+    _, path = _saved_after_a_death(tmp_path, {"FAIRRING_ON_ERROR": "raise"})
+    assert torch.load(path).isnan().all()
