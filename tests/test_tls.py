@@ -31,13 +31,13 @@ def run(name: str, machines: list[int], env: Mapping[str, str]) -> list[str]:
     return result.stdout
 
 
-def run_apart(of_rank: Sequence[Mapping[str, str]]) -> lab.LabResult:
+def run_apart(of_rank: Sequence[Mapping[str, str]], name: str = "first_error") -> lab.LabResult:
     """One all-reduce of ranks on machines of their own, each with variables of its own."""
     cases = "".join(
         f"{rank}) {' '.join(f'export {name}={shlex.quote(value)};' for name, value in env.items()) or ':'} ;;"
         for rank, env in enumerate(of_rank)
     ).replace("; ;;", " ;;")
-    command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *forked_program("first_error")]
+    command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *forked_program(name)]
     with lab.Lab(command, [1] * len(of_rank), "none") as running:
         return running.wait(TIMEOUT_SECONDS)
 
@@ -69,6 +69,14 @@ def test_a_rank_of_another_authority_is_an_error_that_names_both_sides(
     settings = [authority.issue("rank"), authority.issue("other")]
     settings[foreigner] = Authority(tmp_path, "foreign").issue("foreigner")
     for text in run_apart(settings).stdout:
+        for words in ("rank 0 (", "rank 1 (", "TLS", "FAIRRING_TLS_CA"):
+            assert words in text, text
+
+
+def test_a_rank_that_was_refused_and_left_is_told_as_that(authority: Authority, tmp_path: Path) -> None:
+    """On the other rank, which makes its first call when nobody listens there any more."""
+    settings = [authority.issue("rank"), Authority(tmp_path, "foreign").issue("foreigner")]
+    for text in run_apart(settings, "refused_and_left").stdout:
         for words in ("rank 0 (", "rank 1 (", "TLS", "FAIRRING_TLS_CA"):
             assert words in text, text
 

@@ -104,10 +104,18 @@ BootstrapSteps Membership::bootstrapSteps() {
                 checkAddresses(facts);
                 chooseTransport(options_.transport, facts);
               },
-          .refuses =
-              [this](const RankFacts& there) {
-                return refusesConnection(there.addressesFrom(options_.facts.place.site).front(), there.port);
+          .isGone =
+              [this](int rank, const RankFacts& there) {
+                // One that was refused may have left: the group's first use finds that error, which tells more.
+                return !wasRefused(rank) &&
+                       refusesConnection(there.addressesFrom(options_.facts.place.site).front(), there.port);
               }};
+}
+
+bool Membership::wasRefused(int rank) const {
+  bool refused = false;
+  runtime_->threads().slices.runAndWait([&] { refused = endpoint_->hasRefused(rank); });
+  return refused;
 }
 
 void Membership::listen(const std::string& name, const Secret& secret) {

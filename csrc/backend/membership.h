@@ -137,6 +137,7 @@ class Membership {
  private:
   BootstrapSteps bootstrapSteps();
   void listen(const std::string& name, const Secret& secret);
+  bool wasRefused(int rank) const;  // by TLS, on either side
   const std::vector<RankFacts>& facts() const { return bootstrap_ ? bootstrap_->facts() : rosterFacts_; }
   void stopListening();
   void tellTransport() const;

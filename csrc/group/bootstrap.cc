@@ -119,7 +119,7 @@ std::vector<int> Bootstrap::deadRanks(const std::vector<RankFacts>& facts) const
   std::vector<int> dead;
   for (int step = 1; step < options_.size; ++step) {
     const int rank = (options_.rank + step) % options_.size;
-    if (steps_.refuses(facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
+    if (steps_.isGone(rank, facts[static_cast<std::size_t>(rank)])) dead.push_back(rank);
   }
   std::ranges::sort(dead);
   return dead;

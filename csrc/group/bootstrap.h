@@ -39,7 +39,7 @@ struct BootstrapSteps {
   std::function<RankFacts(std::int64_t generation, const Secret& secret)> listen;  // returns what to publish
   std::function<void()> stopListening;
   std::function<void(const std::vector<RankFacts>&)> checkFacts;  // throws Failure where they do not go together
-  std::function<bool(const RankFacts&)> refuses;                  // whether nobody listens where they say
+  std::function<bool(int rank, const RankFacts&)> isGone;         // whether nobody listens where it says
 };
 
 class Bootstrap {

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 
@@ -22,6 +23,12 @@ void GroupEndpoint::put(AuthenticatedConnection connection) {
   if (closed_) return;
   if (taker_) return taker_(std::move(connection));
   waiting_.push_back(std::move(connection));
+}
+
+bool GroupEndpoint::hasRefused(int peer) const {
+  return std::ranges::any_of(waiting_, [peer](const AuthenticatedConnection& one) {
+    return one.peer == peer && static_cast<bool>(one.error);
+  });
 }
 
 Acceptor::Acceptor(LoopThread& loop, std::vector<std::string> addresses, ListenPorts ports, Report report,

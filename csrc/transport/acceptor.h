@@ -48,6 +48,7 @@ class GroupEndpoint {
   void open(std::function<void(AuthenticatedConnection)> taker);
   void close();                                  // on the loop
   void put(AuthenticatedConnection connection);  // on the loop
+  bool hasRefused(int peer) const;               // on the loop: an error of that rank's waits here
 
  private:
   bool closed_ = false;  // later arrivals are dropped

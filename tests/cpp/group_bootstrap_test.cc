@@ -251,8 +251,8 @@ class World {
                   },
               .stopListening = [this] { close(); },
               .checkFacts = [](const std::vector<RankFacts>&) {},
-              .refuses =
-                  [this](const RankFacts& facts) {
+              .isGone =
+                  [this](int, const RankFacts& facts) {
                     world_.schedule.step(actor_);
                     return !world_.open_.contains(facts.port);
                   }};
@@ -347,7 +347,7 @@ std::unique_ptr<Bootstrap> bootstrapOf(KeyValue& store, int rank, int size, Depa
   BootstrapSteps steps{.listen = listen,
                        .stopListening = [] {},
                        .checkFacts = [](const std::vector<RankFacts>&) {},
-                       .refuses = [](const RankFacts&) { return false; }};
+                       .isGone = [](int, const RankFacts&) { return false; }};
   BootstrapOptions options{.name = "g", .rank = rank, .size = size, .secret = {}};
   return std::make_unique<Bootstrap>(store, std::move(options), std::move(steps), departures);
 }

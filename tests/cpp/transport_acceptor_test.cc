@@ -241,6 +241,15 @@ TEST_F(SecureAcceptorTest, WhoHasTheSecretAndAnothersCertificateStaysOutsideAndT
   EXPECT_EQ(reports(), 0U);
 }
 
+TEST(GroupEndpoint, KnowsWhoWasRefusedBeforeItIsOpened) {
+  GroupEndpoint endpoint(GroupId{}, Secret{}, 0);
+  endpoint.put({1, Purpose::Control, 0, Stream(), makeError(ErrorKind::Configuration, "another's certificate")});
+  endpoint.put({2, Purpose::Control, 0, Stream(), {}});
+  EXPECT_TRUE(endpoint.hasRefused(1));
+  EXPECT_FALSE(endpoint.hasRefused(2));
+  EXPECT_FALSE(endpoint.hasRefused(3));
+}
+
 // The other side may have ended by then, and only this tells why.
 TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
   std::vector<Error> errors;
