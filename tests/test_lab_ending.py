@@ -97,6 +97,15 @@ def test_the_command_line_passes_signals_on() -> None:
     assert "failed first, with exit code 7" in errors
 
 
+def test_an_interrupt_that_ends_the_ranks_is_told_in_one_line() -> None:
+    with running(command_line("--ranks", "2", "--rate", "none", "--", "sh", "-c", "echo; exec sleep 1000")) as process:
+        read_lines(process, 2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 128 + signal.SIGINT
+    assert errors == "fairring lab: SIGINT: the ranks have 30 s to end by themselves\n"
+
+
 def test_the_second_interrupt_kills() -> None:
     with running(command_line("--rate", "none", "--", *python(ON_INT))) as process:
         read_lines(process, 1)

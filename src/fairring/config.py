@@ -330,7 +330,7 @@ def _pem_file(name: str, text: str) -> Path:
 def _cost_rows(name: str, text: str) -> CostRows:
     try:
         return cost_rows.read(Path(text))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"{name}={text!r} holds no cost rows ({error}); give a file that `fairring check --save` wrote"
         ) from error

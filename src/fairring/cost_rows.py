@@ -46,11 +46,14 @@ def read(path: Path) -> CostRows:
     content = json.loads(path.read_text())
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f'it does not begin with "format": "{FORMAT}"')
+    levels = content.get("levels")
+    levels = levels if isinstance(levels, dict) else {}
     rows = []
     for level in LEVELS:
-        if level == LEVELS[-1] and level not in content.get("levels", {}):
+        if level == LEVELS[-1] and level not in levels:
             continue
-        numbers = [content.get("levels", {}).get(level, {}).get(field) for field in FIELDS]
+        found = levels.get(level)
+        numbers = [found.get(field) if isinstance(found, dict) else None for field in FIELDS]
         if not all(isinstance(number, int | float) and math.isfinite(number) and number >= 0 for number in numbers):
             raise ValueError(f"level {level!r} needs these numbers, none below 0: {', '.join(FIELDS)}")
         if 0 in numbers[2:]:

@@ -46,6 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         drawn = draw(found, arguments.out, arguments.format)
+    except (KeyError, TypeError, AttributeError) as error:
+        print(
+            f"fairring bench plot: a file lacks something of a result: {type(error).__name__}: {error}", file=sys.stderr
+        )
+        return 1
     except OSError as error:
         print(f"fairring bench plot: --out {arguments.out} can't be written ({error.strerror})", file=sys.stderr)
         return 1

@@ -9,6 +9,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
+class _Console(Console):
+    """Leaves the cursor visible: nobody would show it again after Ctrl-C, which ends a rank at once."""
+
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002
+        return False
+
+
 class Reporter:
     def __init__(self, bar: Progress | None, total: int) -> None:
         self._bar = bar
@@ -35,7 +42,7 @@ def reporting(shown: bool, total: int) -> Iterator[Reporter]:
     if not shown:
         yield Reporter(None, total)
         return
-    console = Console(stderr=True, highlight=False)
+    console = _Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, redirect_stdout=False) as bar:
         yield Reporter(bar, total)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairring.bench import launch, results
+from fairring.subcommands import MOST
 
 if TYPE_CHECKING:
     from fairring.bench.job import Job
@@ -33,11 +34,13 @@ def add_options(
 
 
 def refuse_less(arguments: argparse.Namespace, **least: int) -> None:
-    """Raises ValueError for an option that was given and is less than that."""
+    """Raises ValueError for an option that was given and is less than that, or more than any measurement needs."""
     for name, bound in least.items():
         value = getattr(arguments, name)
         if value is not None and value < bound:
             raise ValueError(f"--{name.replace('_', '-')} {value}: at least {bound}")
+        if value is not None and value > MOST:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: {MOST} at most")
 
 
 def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MOST_INTERFACES = 8
+MOST_RANKS = 100_000
 SMALLEST_BIT_RATE = 1_000_000
 # The kernel's token bucket holds bytes/s in 32 bits: 34.3 Gbit/s.
 LARGEST_BIT_RATE = 32_000_000_000
@@ -133,8 +134,10 @@ def parse_own_rates(text: str, machines: int) -> dict[int, int | None]:
 
 def parse_machines(ranks: str, machines: int | None) -> tuple[int, ...]:
     """Ranks per machine from '2' (on each of `machines`, default 1) or from a list such as '4,3,2'."""
-    if re.fullmatch(r"\d+(,\d+)*", ranks) is None:
+    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", ranks) is None:
         raise LabError(f"{ranks!r} is not a number of ranks; write 2, or one number per machine such as 4,3,2")
+    if machines is not None and machines > MOST_RANKS:
+        raise LabError(f"{machines} machines are too many; give {MOST_RANKS} at most")
     counts = tuple(int(count) for count in ranks.split(","))
     if len(counts) == 1:
         counts *= 1 if machines is None else machines
@@ -142,4 +145,6 @@ def parse_machines(ranks: str, machines: int | None) -> tuple[int, ...]:
         raise LabError(f"--machines {machines}, but --ranks {ranks} describes {len(counts)} machines; drop one")
     if not counts or min(counts) < 1:
         raise LabError(f"machines of {list(counts)} ranks: there must be a machine, and every machine needs a rank")
+    if sum(counts) > MOST_RANKS:
+        raise LabError(f"{sum(counts)} ranks are too many; give {MOST_RANKS} in all at most")
     return counts

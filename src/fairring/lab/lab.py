@@ -93,6 +93,7 @@ class Lab:
         self._tasks: list[Task] = []
         self._first_failed: int | None = None
         self._started = self._last_end = 0.0
+        self._passed_on: set[int] = set()  # signals that asked the lab to end
 
     def __enter__(self) -> Lab:
         return self.start()
@@ -172,6 +173,9 @@ class Lab:
 
     def pass_on(self, signum: int) -> None:
         """A signal that asks the lab to end goes to all ranks; it starts the grace period, and a second INT kills."""
+        if not self._passed_on:
+            self._say(f"{signal.Signals(signum).name}: the ranks have {self.grace:g} s to end by themselves")
+        self._passed_on.add(signum)
         self.signal(self._stopping.translate(signum, time.monotonic()))
 
     def link(self, machine: int, interface: int | None = None) -> Cable:
@@ -245,9 +249,12 @@ class Lab:
         self._last_end = time.monotonic()
         if task.child.code == 0:
             return
-        self._show_hidden(place.rank)
+        was_told = (task.child.code or 0) - 128 in self._passed_on  # and did as it was told
+        if not was_told:
+            self._show_hidden(place.rank)
         if self._first_failed is None:
             self._first_failed = place.rank
+        if self._first_failed == place.rank and not was_told:
             self._say(f"rank {place.rank} on machine {place.machine} failed first, with exit code {task.child.code}")
             if self._running():
                 self._say(f"the other ranks have {self.grace:g} s to end by themselves")
