@@ -101,6 +101,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("traces", &FairringBackend::traces, py::arg("calls"), py::arg("program") = "",
              py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
+  module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
   module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());

@@ -233,7 +233,8 @@ void FairringBackend::orRefused(BlocksCall& call, std::size_t index, const std::
     if (getSize() == 1) throw;
     call.refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ",
                              call.cells.empty() ? call.blocks.front().size() : call.cells.size(), " in ",
-                             call.operation.verb, ": ", error.what_without_backtrace());
+                             call.operation.verb, ": ", error.what_without_backtrace())
+                       .about({getRank()});
     for (std::vector<Block>& blocks : call.blocks) {
       blocks[index].from = nullptr;
       blocks[index].to = nullptr;

@@ -281,7 +281,8 @@ void FairringBackend::abort() {
   const GilReleased withoutLock;
   if (const std::shared_ptr<Membership> membership = this->membership()) {
     membership->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " aborted its process group ", getGroupUid(),
-                                ": its calls ended where they were"));
+                                ": its calls ended where they were")
+                          .about({getRank()}));
   }
   if (reconfigurer_) loseMembers();
   Fallback::abort();

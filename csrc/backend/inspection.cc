@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/fairring_backend.h"
+#include "backend/shown_errors.h"
 #include "group/transport_choice.h"
 #include "plan/cost_rows.h"
 #include "transport/rdma_devices.h"
@@ -99,7 +100,13 @@ py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t c
 py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   const Error error = ours ? ours->firstError() : Error();
+  if (error) ShownErrors::all().add(error);
   return error ? py::cast(error.text()) : py::none();
+}
+
+py::object shownError(const std::string& text) {
+  const std::optional<Error> error = ShownErrors::all().find(text);
+  return error ? py::object(py::make_tuple(name(error->kind()), error->ranks())) : py::none();
 }
 
 py::object mark(const c10::intrusive_ptr<c10d::Backend>& backend) {

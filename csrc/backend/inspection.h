@@ -33,6 +33,9 @@ pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::si
 // The error that has ended a group, as text. None if it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
 
+// Of an error that the program was shown as an exception with this text: its kind and its ranks. None: of no such.
+pybind11::object shownError(const std::string& text);
+
 // This rank's position: how many groups it has left, and how many calls it has made in this one. None: not ours.
 pybind11::object mark(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The ranks' agreement when they met: this rank's mark of the last complete call, or none, and how many calls were

@@ -102,9 +102,12 @@ MembersStore::StorePtr MembersStore::get(std::chrono::milliseconds timeout) {
 
 // Asks first whether anybody listens: TCPStore tries again for as long as its timeout.
 MembersStore::StorePtr MembersStore::connect(std::uint16_t port, std::chrono::milliseconds timeout) const {
-  check(!refusesConnection(address_, port), ErrorKind::PeerDied, "rank 0 (", host_, ") died, or ended, before rank ",
-        rank_, "'s first call on CUDA tensors: nobody listens at ", address_, " port ", port,
-        " any more; look at that rank's own output for the reason");
+  if (refusesConnection(address_, port)) {
+    throw Failure(makeError(ErrorKind::PeerDied, "rank 0 (", host_, ") died, or ended, before rank ", rank_,
+                            "'s first call on CUDA tensors: nobody listens at ", address_, " port ", port,
+                            " any more; look at that rank's own output for the reason")
+                      .about({0}));
+  }
   try {
     c10d::TCPStoreOptions options = optionsFor(port);
     options.timeout = timeout;

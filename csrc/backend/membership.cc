@@ -335,7 +335,8 @@ Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::mill
   missed_ = true;
   return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
                    " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
-                   bootstrap_->generation(), "): did they start, do they live, and can they reach the store?");
+                   bootstrap_->generation(), "): did they start, do they live, and can they reach the store?")
+      .about(missing);
 }
 
 Error Membership::died(const std::vector<int>& dead) {
@@ -344,7 +345,8 @@ Error Membership::died(const std::vector<int>& dead) {
   return makeError(ErrorKind::PeerDied, "rank ", options_.rank, " of group ", options_.name, ": rank(s) ", listed(dead),
                    " of ", options_.size, " made the group and died before it was used: for ",
                    options_.heartbeatTimeout.count(), " ms nobody has listened where they did, and they have not come ",
-                   "again (FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for that); look at their own output");
+                   "again (FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for that); look at their own output")
+      .about(dead);
 }
 
 void Membership::expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay) {

@@ -86,7 +86,8 @@ Error MonitoredBarrier::missed(const std::vector<int>& ranks, const Limit& limit
   std::string who;
   for (const int rank : ranks) who += concat(who.empty() ? "" : ", ", rank);
   return makeError(ErrorKind::Timeout, "[Rank 0]: Rank", ranks.size() > 1 ? "s " : " ", who,
-                   " failed to pass monitoredBarrier in ", limit.whole.count(), " ms");
+                   " failed to pass monitoredBarrier in ", limit.whole.count(), " ms")
+      .about(ranks);
 }
 
 void MonitoredBarrier::pass(const Limit& limit) {

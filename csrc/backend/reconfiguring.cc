@@ -96,7 +96,8 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
   TORCH_CHECK_WITH(DistBackendError, parent, "a process group of one rank can't be shrunk");
   if (aborts) {
     parent->abort(makeError(ErrorKind::Aborted, "rank ", getRank(), " shrank its process group ", getGroupUid(),
-                            " with SHRINK_ABORT: its calls ended where they were"));
+                            " with SHRINK_ABORT: its calls ended where they were")
+                      .about({getRank()}));
   }
   const std::chrono::milliseconds limit = options ? options->timeout : timeout();
   const auto made = shrunkTo(ranks, limit, aborts ? kAtOnce : limit);

@@ -88,7 +88,8 @@ Reduced FairringBackend::reducedOrRefused(ReducingCall& call, std::size_t index,
     if (getSize() == 1) throw;
     call.refused =
         makeError(ErrorKind::Refused, "rank ", getRank(), " refused tensor ", index, " of ", call.common.tensors.size(),
-                  " in ", call.operation.verb, ": ", error.what_without_backtrace());
+                  " in ", call.operation.verb, ": ", error.what_without_backtrace())
+            .about({getRank()});
     return Reduced::refused(like, elements);
   }
 }

@@ -81,7 +81,8 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   } catch (const c10::Error& error) {
     if (!membership) throw;
     refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,
-                        ": ", error.what_without_backtrace());
+                        ": ", error.what_without_backtrace())
+                  .about({getRank()});
   }
   const Signature signature =
       signatureOf(op::kAllReduceSparse, {.tensors = {tensor}, .reduction = options.reduceOp.op_});

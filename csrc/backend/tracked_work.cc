@@ -6,11 +6,14 @@
 
 #include <utility>
 
+#include "backend/shown_errors.h"
+
 namespace fairring {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 std::exception_ptr toException(const Error& error) {
+  ShownErrors::all().add(error);
   return std::make_exception_ptr(c10::DistBackendError(error.text()));
 }
 
@@ -93,9 +96,10 @@ std::exception_ptr TrackedWork::exception() const {
 
 bool TrackedWork::wait(std::chrono::milliseconds timeout) {
   if (!endsWithin(timeout)) {
-    throw c10::DistBackendError(concat("rank ", label_.rank, ": Timed out: ", label_.title, " (call ",
-                                       label_.sequenceNumber, " of its group) was not complete after the ",
-                                       timeout.count(), " ms given to wait(); it goes on: wait again, or for longer"));
+    std::rethrow_exception(
+        toException(makeError(ErrorKind::Timeout, "rank ", label_.rank, ": Timed out: ", label_.title, " (call ",
+                              label_.sequenceNumber, " of its group) was not complete after the ", timeout.count(),
+                              " ms given to wait(); it goes on: wait again, or for longer")));
   }
   awaitFuture();
   if (const std::exception_ptr failure = exception()) std::rethrow_exception(failure);

@@ -21,11 +21,17 @@ const char* name(ErrorKind kind) {
   return "unknown";
 }
 
-Error::Error(ErrorKind kind, std::string text) : what_(std::make_shared<const What>(What{kind, std::move(text)})) {}
+Error::Error(ErrorKind kind, std::string text, std::vector<int> ranks)
+    : what_(std::make_shared<const What>(What{kind, std::move(text), std::move(ranks)})) {}
 
 const std::string& Error::text() const {
   static const std::string none = "no error";
   return what_ ? what_->text : none;
+}
+
+const std::vector<int>& Error::ranks() const {
+  static const std::vector<int> none;
+  return what_ ? what_->ranks : none;
 }
 
 Error systemError(const char* call) {

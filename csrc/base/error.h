@@ -1,6 +1,6 @@
-// An error as a value: its kind, and a text that names the rank, the problem, the numbers and the remedy.
-// There are two ways to fail. A caller's thread throws a Failure; the loop passes on an Error, and the first one of a
-// group stays. The two meet in the backend's Work. Immutable, so any thread may read it.
+// An error as a value: its kind, a text that names the rank, the problem, the numbers and the remedy, and the ranks
+// that programs should look at. There are two ways to fail. A caller's thread throws a Failure; the loop passes on an
+// Error, and the first one of a group stays. The two meet in the backend's Work. Immutable, so any thread may read it.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace fairring {
 
@@ -32,16 +33,20 @@ const char* name(ErrorKind kind);
 class Error {
  public:
   Error() = default;  // no error
-  Error(ErrorKind kind, std::string text);
+  Error(ErrorKind kind, std::string text, std::vector<int> ranks = {});
 
   explicit operator bool() const { return what_ != nullptr; }
   ErrorKind kind() const { return what_->kind; }
   const std::string& text() const;
+  // Of the group: those that died, left, are late or refused; both sides of a difference or a broken connection.
+  const std::vector<int>& ranks() const;
+  Error about(std::vector<int> ranks) const { return {kind(), text(), std::move(ranks)}; }
 
  private:
   struct What {
     ErrorKind kind;
     std::string text;
+    std::vector<int> ranks;
   };
   std::shared_ptr<const What> what_;
 };

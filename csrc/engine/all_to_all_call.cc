@@ -54,7 +54,8 @@ Error AllToAllCall::unfit() const {
     if (bytes == cells_[peer].toBytes) continue;
     return makeError(ErrorKind::Refused, "rank ", peer, " has ", bytes, " B for rank ", rank_, ", which has room for ",
                      cells_[peer].toBytes, " B from it: the input split of the one and the output split of the other ",
-                     "must be the same");
+                     "must be the same")
+        .about({static_cast<int>(peer), static_cast<int>(rank_)});
   }
   return {};
 }

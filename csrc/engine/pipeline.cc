@@ -15,7 +15,8 @@ constexpr std::uint64_t kMostExpressBytes = 256 << 10;  // of a small call
 
 Error refusedBy(std::uint32_t rank, const Call& call) {
   return makeError(ErrorKind::Refused, "rank ", rank, " refused its part of ", call.signature.text,
-                   ", whose result is not to be used: that rank's own error says why; other calls of the group go on");
+                   ", whose result is not to be used: that rank's own error says why; other calls of the group go on")
+      .about({static_cast<int>(rank)});
 }
 
 }  // namespace

@@ -395,12 +395,14 @@ void PointToPoint::fail(const Error& error) {
 
 void PointToPoint::violated(int by, const char* how, const MessageHeader& header) {
   events_.failed(makeError(ErrorKind::Connection, "rank ", by, " ", how, " to rank ", rank_, " (message ", header.slice,
-                           ", tag ", header.refused, ", ", header.bytes, " bytes)"));
+                           ", tag ", header.refused, ", ", header.bytes, " bytes)")
+                     .about({by}));
 }
 
 Error PointToPoint::tooLong(int from, int to, const Label& label, std::uint64_t bytes, std::uint64_t room) const {
   return makeError(ErrorKind::Mismatch, "rank ", from, " sent ", bytes, " bytes with tag ", label.tag, " to rank ", to,
-                   ", whose receive has room for ", room, ": they must agree on the size");
+                   ", whose receive has room for ", room, ": they must agree on the size")
+      .about({from, to});
 }
 
 }  // namespace fairring

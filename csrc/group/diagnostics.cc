@@ -14,6 +14,15 @@ using std::chrono::milliseconds;
 constexpr const char* kLongerTimeout = "give init_process_group a longer timeout";
 constexpr std::size_t kMostNamed = 4;  // ranks, in one error
 
+// The ranks that are found worst, all for the same reason.
+std::set<int> worstOf(const Inquiry::Findings& findings) {
+  std::set<int> ranks;
+  for (const Inquiry::Finding& one : findings) {
+    if (one.reason == findings.front().reason && ranks.size() < kMostNamed) ranks.insert(one.rank);
+  }
+  return ranks;
+}
+
 std::string seconds(milliseconds time) { return concat(static_cast<double>(time.count()) / 1000.0, " s"); }
 
 }  // namespace
@@ -21,21 +30,20 @@ std::string seconds(milliseconds time) { return concat(static_cast<double>(time.
 Error Diagnostics::late(const TimedCall& call, const Inquiry::Findings& findings, const std::set<int>& awaited) const {
   const std::string what = concat(neighbours_.who(rank_), ": Timed out: ", call.text, " in group ", group_,
                                   " did not finish within its timeout of ", seconds(call.timeout), "; ");
-  if (!findings.empty()) return makeError(ErrorKind::Timeout, what, culprits(call, findings));
+  if (!findings.empty()) {
+    const std::set<int> ranks = worstOf(findings);
+    return makeError(ErrorKind::Timeout, what, culprits(call, findings)).about({ranks.begin(), ranks.end()});
+  }
   return makeError(ErrorKind::Timeout, what, "nothing has come from ",
                    awaited.empty() ? std::string("anybody in time") : neighbours_.who(awaited),
                    ". All ranks that were asked answer, and each waits for another: the network between them is slow, ",
-                   "or they wait for each other's messages. If it is only slow, ", kLongerTimeout);
+                   "or they wait for each other's messages. If it is only slow, ", kLongerTimeout)
+      .about({awaited.begin(), awaited.end()});
 }
 
-// Of those that are worst, all alike.
 std::string Diagnostics::culprits(const TimedCall& call, const Inquiry::Findings& findings) const {
   const Inquiry::Finding& first = findings.front();
-  std::set<int> ranks;
-  for (const Inquiry::Finding& one : findings) {
-    if (one.reason == first.reason && ranks.size() < kMostNamed) ranks.insert(one.rank);
-  }
-  const std::string who = neighbours_.who(ranks);
+  const std::string who = neighbours_.who(worstOf(findings));
   const std::string waiter = neighbours_.who(first.waiting.rank);
   const std::string waitersCall = first.waiting.inCall == 0
                                       ? std::string("a message")
@@ -71,7 +79,8 @@ std::string Diagnostics::culprits(const TimedCall& call, const Inquiry::Findings
 Error Diagnostics::died(int peer, const Error& error) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " died: its connection to ", neighbours_.who(rank_),
                    " ended without a goodbye", error ? concat(" (", error.text(), ")") : "",
-                   "; look at that rank's own output for the reason");
+                   "; look at that rank's own output for the reason")
+      .about({peer});
 }
 
 Error Diagnostics::gone(int peer) const {
@@ -83,42 +92,49 @@ Error Diagnostics::gone(int peer) const {
                    " any more; look at that rank's own output for the reason",
                    isLocal ? concat(". If it runs, it does not share a network namespace with ", neighbours_.who(rank_),
                                     ": give ranks of different containers different values of FAIRRING_MACHINE")
-                           : "");
+                           : "")
+      .about({peer});
 }
 
 Error Diagnostics::stopped(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has not come to group ", group_, ", and its process ",
                    "has not answered ", neighbours_.who(rank_), " for ", seconds(silence),
-                   ", though its machine does: ", "it is stopped, or frozen by a debugger. It counts as dead then");
+                   ", though its machine does: ", "it is stopped, or frozen by a debugger. It counts as dead then")
+      .about({peer});
 }
 
 Error Diagnostics::messagesLost(int peer) const {
   return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " died, or left group ", group_,
                    ", with a message due between it and ", neighbours_.who(rank_),
-                   "; if it did not mean to, its own output has the reason");
+                   "; if it did not mean to, its own output has the reason")
+      .about({peer});
 }
 
 Error Diagnostics::left(int peer, bool owed) const {
   if (owed) {
     return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " began to leave group ", group_, ", and its ",
                      "connection to ", neighbours_.who(rank_), " ended before all that it had sent was there: its ",
-                     "process was killed, the network between them is cut, or this rank was too late for it");
+                     "process was killed, the network between them is cut, or this rank was too late for it")
+        .about({peer});
   }
   return makeError(ErrorKind::PeerLeft, neighbours_.who(peer), " has left the group (it destroyed it or its program ",
-                   "ended), but ", neighbours_.who(rank_), " made a further call that needs it");
+                   "ended), but ", neighbours_.who(rank_), " made a further call that needs it")
+      .about({peer});
 }
 
 Error Diagnostics::silent(int peer, milliseconds silence) const {
   return makeError(ErrorKind::PeerDied, neighbours_.who(peer), " has given ", neighbours_.who(rank_),
                    " no sign of life for ", seconds(silence), ": its process is stopped, its machine is down, or ",
                    neighbours_.isLocal(peer) ? "it was frozen by a debugger" : "the network between them is cut",
-                   ". FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for such a rank");
+                   ". FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for such a rank")
+      .about({peer});
 }
 
 Error Diagnostics::channelBroke(int peer, const Error& error) const {
   return makeError(ErrorKind::Connection, "the data connection between ", neighbours_.who(rank_), " and ",
                    neighbours_.who(peer), " broke: ", error ? error.text() : "closed by the other side",
-                   "; both processes live: look at the network or the RDMA device between them");
+                   "; both processes live: look at the network or the RDMA device between them")
+      .about({rank_, peer});
 }
 
 // The same words on both ranks: the lower one first.
@@ -129,38 +145,44 @@ Error Diagnostics::differ(int peer, const std::optional<CallLog::Difference>& di
   const std::string advice = "all ranks must make the same calls with the same ops, sizes and types in the same order";
   if (!difference) {
     return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ", more than ",
-                     CallLog::kKept, " calls ago; ", advice);
+                     CallLog::kKept, " calls ago; ", advice)
+        .about({std::min(rank_, peer), std::max(rank_, peer)});
   }
   return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ": call ",
                    difference->number, difference->first ? "" : " (or an earlier one that is not kept)", " was ",
                    first ? difference->here : difference->there, " on rank ", std::min(rank_, peer), ", but ",
-                   first ? difference->there : difference->here, " on rank ", std::max(rank_, peer), "; ", advice);
+                   first ? difference->there : difference->here, " on rank ", std::max(rank_, peer), "; ", advice)
+      .about({std::min(rank_, peer), std::max(rank_, peer)});
 }
 
 Error Diagnostics::underWay(const Error& error, const TimedCall& call, bool isTouched) {
   return makeError(error.kind(), error.text(), "; call ", call.number, ", ", call.text, ", was under way: its tensors ",
-                   isTouched ? "may hold garbage where its result belongs" : "are as they were before it");
+                   isTouched ? "may hold garbage where its result belongs" : "are as they were before it")
+      .about(error.ranks());
 }
 
 Error Diagnostics::settled(const TimedCall& call) const {
   return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " went on to another group while call ", call.number,
                    ", ", call.text, ", of group ", group_, " was under way: it counts as not made, whatever is in its ",
-                   "tensors; wait for all works before you shrink or reconfigure a group that has not failed");
+                   "tensors; wait for all works before you shrink or reconfigure a group that has not failed")
+      .about({rank_});
 }
 
 Error Diagnostics::unreadable(int peer, const std::string& text) const {
   return makeError(ErrorKind::Connection, neighbours_.who(rank_), " can't read what ", neighbours_.who(peer),
                    " has sent in group ", group_, ": '", shownOf(text),
-                   "'; use the same version of fairring on all ranks");
+                   "'; use the same version of fairring on all ranks")
+      .about({peer});
 }
 
 Error Diagnostics::unfinished(const std::string& call) const {
   return makeError(ErrorKind::Aborted, neighbours_.who(rank_), " destroyed group ", group_, " while ", call,
-                   " was not finished; wait for all works before destroy_process_group");
+                   " was not finished; wait for all works before destroy_process_group")
+      .about({rank_});
 }
 
 Error Diagnostics::own(const Error& error) const {
-  return makeError(error.kind(), "group ", group_, ", ", neighbours_.who(rank_), ": ", error.text());
+  return makeError(error.kind(), "group ", group_, ", ", neighbours_.who(rank_), ": ", error.text()).about({rank_});
 }
 
 }  // namespace fairring

@@ -171,8 +171,8 @@ void Group::capture(const Call& call, const OnDevice& where, const DeviceChain::
 // The error goes to all ranks. NCCL's names this rank; CUDA's names a device, of which other ranks have one too.
 Error Group::named(const Error& error) const {
   const std::string who = concat("rank ", settings_.rank);
-  if (error.text().starts_with(who)) return error;
-  return makeError(error.kind(), who, " of group ", settings_.name, ": ", error.text());
+  if (error.text().starts_with(who)) return error.ranks().empty() ? error.about({settings_.rank}) : error;
+  return makeError(error.kind(), who, " of group ", settings_.name, ": ", error.text()).about({settings_.rank});
 }
 
 // What was enqueued before a call failed still reads and writes its tensors, whose memory is free behind `joined`.

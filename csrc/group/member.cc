@@ -27,15 +27,18 @@ constexpr std::chrono::microseconds kSpinTime{50};
 // Between looks whether the reason is known for which a peer has left.
 constexpr milliseconds kLookForReason{5};
 
-constexpr std::size_t kMaxErrorText = Control::kMaxText - 64;  // of an error that peers are told
+// Of an error that peers are told: so many ranks, each with at most eleven digits and four characters around it.
+constexpr std::size_t kMostErrorRanks = 64;
+constexpr std::size_t kMaxErrorText = Control::kMaxText - 64 - (15 * kMostErrorRanks);
 
 // The error with which a rank has failed, as its peers are told it.
 struct Failed {
   ErrorKind kind = ErrorKind::System;
   std::string text;
+  std::vector<int> ranks;
 
   static void fields(auto& row, auto& failed) {
-    row(failed.kind, failed.text);
+    row(failed.kind, failed.text, failed.ranks);
     row.require(failed.kind <= ErrorKind::System);
   }
 };
@@ -340,7 +343,9 @@ void Member::endEverything() {
 }
 
 void Member::tellFailure(const std::set<int>& peers) {
-  const std::string text = toText(Failed{error_.kind(), error_.text().substr(0, kMaxErrorText)});
+  std::vector<int> ranks = error_.ranks();
+  ranks.resize(std::min(ranks.size(), kMostErrorRanks));
+  const std::string text = toText(Failed{error_.kind(), error_.text().substr(0, kMaxErrorText), std::move(ranks)});
   for (const int peer : peers) control_->send(peer, ControlType::Failed, text);
 }
 
@@ -404,7 +409,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed:
-      if (const auto failed = read<Failed>(peer, message.text)) fail(Error(failed->kind, failed->text));
+      if (const auto failed = read<Failed>(peer, message.text)) fail(Error(failed->kind, failed->text, failed->ranks));
       return;
     case ControlType::Heartbeat:
       if (auto beat = read<PeerProgress::Beat>(peer, message.text);

@@ -89,7 +89,8 @@ Error Neighbours::unreachable(int peer, const Error& error) const {
                    ": ", error.text(),
                    reached ? ""
                            : "; check that the machines reach each other on this network (TP_SOCKET_IFNAME names "
-                             "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)");
+                             "the interface, FAIRRING_PORTS the ports, FAIRRING_MACHINE the machine)")
+      .about({peer});
 }
 
 }  // namespace fairring

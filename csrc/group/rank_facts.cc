@@ -94,9 +94,11 @@ std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails) {
 
 void checkSettings(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 1; rank < facts.size(); ++rank) {
-    check(facts[rank].settings == facts[0].settings, ErrorKind::Configuration,
-          "settings differ between ranks: rank 0 (", facts[0].hostname, ") has ", facts[0].settings, "; rank ", rank,
-          " (", facts[rank].hostname, ") has ", facts[rank].settings, "; give all ranks the same FAIRRING_* variables");
+    if (facts[rank].settings == facts[0].settings) continue;
+    throw Failure(makeError(ErrorKind::Configuration, "settings differ between ranks: rank 0 (", facts[0].hostname,
+                            ") has ", facts[0].settings, "; rank ", rank, " (", facts[rank].hostname, ") has ",
+                            facts[rank].settings, "; give all ranks the same FAIRRING_* variables")
+                      .about({0, static_cast<int>(rank)}));
   }
 }
 
@@ -106,16 +108,20 @@ void checkAddresses(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const std::string loopback = loopbackOf(facts[rank]);
     const auto isAway = [&](const RankFacts& other) { return areApart(other, facts[rank]); };
-    check(loopback.empty() || std::ranges::none_of(facts, isAway), ErrorKind::Configuration,
-          listensOn(facts, rank, loopback), ", which other machines can't reach", kInterfaceAdvice);
+    if (loopback.empty() || std::ranges::none_of(facts, isAway)) continue;
+    throw Failure(makeError(ErrorKind::Configuration, listensOn(facts, rank, loopback),
+                            ", which other machines can't reach", kInterfaceAdvice)
+                      .about({static_cast<int>(rank)}));
   }
   std::map<std::pair<std::string, std::string>, std::size_t> ranks;  // the first of each site and address
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     for (const std::string& address : facts[rank].addresses) {
       const std::size_t first = ranks.try_emplace({facts[rank].place.site, address}, rank).first->second;
-      check(!areApart(facts[first], facts[rank]), ErrorKind::Configuration, listensOn(facts, rank, address),
-            ", which other machines can't reach: rank ", first, " (", facts[first].hostname, ") has that address too",
-            kInterfaceAdvice);
+      if (!areApart(facts[first], facts[rank])) continue;
+      throw Failure(makeError(ErrorKind::Configuration, listensOn(facts, rank, address),
+                              ", which other machines can't reach: rank ", first, " (", facts[first].hostname,
+                              ") has that address too", kInterfaceAdvice)
+                        .about({static_cast<int>(first), static_cast<int>(rank)}));
     }
   }
 }

@@ -93,6 +93,9 @@ def traces(calls: int, program: str = "") -> list[str]:
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""
 
+def shown_error(text: str) -> tuple[str, list[int]] | None:
+    """The kind and the ranks of an error that was shown here as an exception with this text. None: of no such."""
+
 def mark(backend: Any) -> tuple[int, int] | None:
     """How many groups this rank has left, and how many calls it has made in the one it is in. None: not ours."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, facts, flight_recorder, hardware_queues, interfaces, nccls
+from fairring import _core, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring.config import Config, ConfigError
 from fairring.extra import DISTRIBUTION
 from fairring.trace.live import serve
@@ -42,6 +42,7 @@ def create(options: Any, pg_options: object) -> Any:
     options: torch's DistributedBackendOptions. pg_options: None or ProcessGroupNCCL.Options, for the NCCL that serves
     the group's CUDA tensors. Raises ConfigError for settings that can't be used, ValueError for options of others.
     """
+    errors.hand_out()
     config = Config.from_environment()
     for_nccl = _options_for_nccl(pg_options)
     choice = interfaces.choose(config, *_way_to_others(config, options.store))

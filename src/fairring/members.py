@@ -19,6 +19,8 @@ two steps, each with its mark; after the meeting go back to the last one that co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +28,7 @@ import torch.distributed as dist
 
 from fairring import _core
 
-__all__ = ["LastComplete", "Mark", "last_complete", "mark", "shrink_group"]
+__all__ = ["LastComplete", "Mark", "handle", "last_complete", "mark", "reconfigure", "shrink_group"]
 
 
 class Mark(NamedTuple):
@@ -65,6 +67,34 @@ def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None
         return None
     here, calls_of_rank = found
     return LastComplete(Mark(*here) if here else None, calls_of_rank)
+
+
+def handle(group: dist.ProcessGroup | None = None) -> str:
+    """By this text the other members of a reconfigured group find this rank. Keep it as private as the job's store.
+
+    group: one that was made with `enable_reconfigure=True`; the default group if none is given. Needs torch 2.15.
+    """
+    found: str = _chosen(group).get_reconfigure_handle()
+    return found
+
+
+def reconfigure(
+    number: int, handles: Sequence[str], group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+) -> dist.Work:
+    """Leaves the group's members for those of these handles, in the order of their new ranks.
+
+    All of them give the same number, which was never used before, and the same handles. The Work ends when all have
+    come, or with an error that names one that has not within the timeout (the group's, if none is given), at once if
+    its process has ended. Needs torch 2.15.
+    """
+    from torch._C._distributed_c10d import ReconfigureOptions
+
+    options: Any = ReconfigureOptions()
+    options.uuid, options.handles = number, list(handles)
+    if timeout is not None:
+        options.timeout = timeout
+    work: dist.Work = _chosen(group).reconfigure(options)
+    return work
 
 
 def shrink_group(
