@@ -20,8 +20,16 @@ from reader import CLONE, ENVIRONMENT
 from fairring import lab
 
 QUICK = ("README.md", "docs/lab.md")
-TUTORIALS = ("docs/tutorials/ddp.md", "docs/tutorials/fsdp.md", "docs/tutorials/sites.md", "docs/tutorials/sparse.md")
-SLOW = ("docs/check.md", "docs/doctor.md", "docs/plan.md", "docs/tls.md", "docs/traffic.md", *TUTORIALS)
+TUTORIALS = tuple(f"docs/tutorials/{name}.md" for name in ("ddp", "elastic", "fsdp", "sites", "sparse"))
+SLOW = (
+    "docs/check.md",
+    "docs/doctor.md",
+    "docs/failures.md",
+    "docs/plan.md",
+    "docs/tls.md",
+    "docs/traffic.md",
+    *TUTORIALS,
+)
 TIMEOUT_SECONDS = 240
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 EXAMPLE = "for example"
