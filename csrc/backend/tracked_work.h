@@ -34,7 +34,7 @@ class TrackedWork : public c10d::Work {
   using Ref = c10::intrusive_ptr<TrackedWork>;
   using Deadline = std::chrono::steady_clock::time_point;
   // Torch's thread-local state of a caller (inference mode, modes, autocast, ...), for code of ours that runs on
-  // another thread in its place. It costs a microsecond, so it is only taken for a call that has such code.
+  // another thread in its place. It costs some microseconds, so it is only taken for a call that has such code.
   using State = std::shared_ptr<const at::ThreadLocalState>;
 
   // inputs: the user's, whose shapes the profiler shows.
