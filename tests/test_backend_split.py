@@ -168,15 +168,25 @@ def test_the_groups_of_a_device_mesh_work() -> None:
         ranks.kill()
 
 
+def _members(group: Any) -> list[int]:
+    """Not by _use, whose barrier torch would make on the device."""
+    parts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, torch.tensor([dist.get_rank()]), group=group)
+    return [int(each.item()) for each in parts]
+
+
 def _bound(rank: int) -> None:
     """As init_process_group(device_id=...) leaves the default group, which torch refuses where there is no device."""
     world: Any = dist.group.WORLD
     world.bound_device_id = torch.device("cuda", 0)
-    _mesh(rank)
-    assert _use(dist.split_group(split_ranks=[[0, 1], [2, 3]])) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    grid = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    assert _members(grid["inner"].get_group()) == pair
+    assert _members(grid["outer"].get_group()) == [rank % 2, rank % 2 + 2]
+    assert _members(dist.split_group(split_ranks=[[0, 1], [2, 3]])) == pair
     for members in ([0, 2], [1, 2, 3]):
         group: Any = dist.new_group(members)
-        assert rank not in members or _use(group) == members
+        assert rank not in members or _members(group) == members
 
 
 @can_split

@@ -81,8 +81,8 @@ PYBIND11_MODULE(_core, module) {
       .def_property("device_multiprocessors", nullptr,
                     [](MembershipOptions& o, int number) { o.facts.device.multiprocessors = number; })
       .def_property("nccl_limits", nullptr, [](MembershipOptions& o, const NcclLimitNumbers& limits) {
-        std::tie(o.ncclLimits.clusterSize, o.ncclLimits.leastBlocks, o.ncclLimits.mostBlocks,
-                 o.ncclLimits.trafficClass, o.ncclLimits.network) = limits;
+        std::tie(o.ncclLimits.clusterSize, o.ncclLimits.leastBlocks, o.ncclLimits.mostBlocks, o.ncclLimits.trafficClass,
+                 o.ncclLimits.network) = limits;
       });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {

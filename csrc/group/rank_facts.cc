@@ -86,8 +86,9 @@ std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const int multiprocessors = facts[rank].device.multiprocessors;
     if (multiprocessors >= kLeastMultiprocessors) continue;
-    return concat(rankNamed(facts, rank), "a device of its has ", multiprocessors, " multiprocessors, and kernels of NCCL's ",
-                  "that wait for one another have room on ", kLeastMultiprocessors);
+    return concat(rankNamed(facts, rank), "a device of its has ", multiprocessors,
+                  " multiprocessors, and kernels of NCCL's ", "that wait for one another have room on ",
+                  kLeastMultiprocessors);
   }
   return {};
 }

@@ -12,9 +12,9 @@ namespace fairring {
 
 // The facts that matter to calls on a device's tensors; empty where such calls are not switched on.
 struct DeviceFacts {
-  std::string machine;   // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
-  std::string obstacle;  // why there can't be such calls with this rank; empty: there can
-  std::string fabric;    // by which a network reaches its devices' memory without the host's; empty: none does
+  std::string machine;      // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
+  std::string obstacle;     // why there can't be such calls with this rank; empty: there can
+  std::string fabric;       // by which a network reaches its devices' memory without the host's; empty: none does
   int multiprocessors = 0;  // of the smallest of its devices
 
   static void fields(auto& row, auto& device) {
