@@ -11,8 +11,8 @@ from gpu_machines import start
 from ranks import Ranks
 
 WORLDS = [1, 2, 3, 4]
-# A rank whose group fails has PyTorch's flight recorder write a file, which keeps the group's store, in every test of an
-# error. Tests of what the recorder sees turn it on again.
+# A rank whose group fails has PyTorch's flight recorder write a file, which keeps the group's store, in every test of
+# an error. Tests of what the recorder sees turn it on again.
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
 
 
