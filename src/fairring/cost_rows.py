@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FORMAT = "fairring cost rows 1"
 LEVELS = ("machine", "rail", "site")
@@ -53,7 +54,7 @@ def read(path: Path) -> CostRows:
         if level == LEVELS[-1] and level not in levels:
             continue
         found = levels.get(level)
-        numbers = [found.get(field) if isinstance(found, dict) else None for field in FIELDS]
+        numbers: list[Any] = [found.get(field) if isinstance(found, dict) else None for field in FIELDS]
         if not all(isinstance(number, int | float) and math.isfinite(number) and number >= 0 for number in numbers):
             raise ValueError(f"level {level!r} needs these numbers, none below 0: {', '.join(FIELDS)}")
         if 0 in numbers[2:]:

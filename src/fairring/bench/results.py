@@ -37,11 +37,12 @@ def write(file: Path | None, benchmark: str, conditions: dict[str, Any], rows: l
 
 def read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
+        found: Any = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{file} holds no results: {error}") from error
     kinds = {"benchmark": str, "conditions": dict, "rows": list}
-    is_whole = isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in kinds.items())
-    if not is_whole or found.get("format") != FORMAT:
+    whole: dict[str, Any] = found if isinstance(found, dict) else {}
+    is_whole = all(isinstance(whole.get(name), kind) for name, kind in kinds.items())
+    if not is_whole or whole.get("format") != FORMAT:
         raise ResultsError(f"{file} holds no results of this version's `fairring bench` (format {FORMAT})")
-    return found
+    return whole
