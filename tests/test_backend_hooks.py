@@ -303,7 +303,8 @@ def test_what_stands_in_for_the_compiler_has_all_of_it_but_its_code_cache(monkey
     flight_recorder._stand_in()
     flight_recorder._stand_in()  # of two groups, the second of which fails while the first is written down
     monkeypatch.setitem(sys.modules, "torch._inductor", compiler)  # as by a thread that goes on meanwhile
-    assert torch._inductor.config == "there"
+    seen: object = torch._inductor.config
+    assert seen == "there"
     assert not hasattr(torch._inductor, "codecache")
     flight_recorder._give_way()
     assert "_inductor" in vars(torch)

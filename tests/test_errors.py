@@ -53,7 +53,8 @@ def _by_backward() -> None:
 
 
 def _by_functional() -> None:
-    result: Any = torch.distributed._functional_collectives.all_reduce(torch.ones(4), "sum", dist.group.WORLD)
+    world: Any = dist.group.WORLD
+    result: Any = torch.distributed._functional_collectives.all_reduce(torch.ones(4), "sum", world)
     result.wait()
 
 
@@ -62,11 +63,16 @@ def _by_torchfts_way() -> None:
     raise dist.DistBackendError(text)
 
 
+def _by_a_new_group() -> None:
+    group: Any = dist.new_group(timeout=timedelta(seconds=2))
+    dist.all_reduce(torch.ones(1), group=group)
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     "wait": lambda: _all_reduce().wait(),
     "call": lambda: dist.all_reduce(torch.ones(1000)),
     "sparse": lambda: dist.all_reduce(torch.eye(4).to_sparse()),
-    "object": lambda: dist.all_gather_object([None] * dist.get_world_size(), "object"),
+    "object": lambda: dist.all_gather_object([""] * dist.get_world_size(), "object"),
     "message": lambda: dist.send(torch.ones(4), VICTIM),
     "barrier": dist.barrier,
     "future": lambda: _all_reduce().get_future().wait(),
@@ -75,7 +81,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     "backward": _by_backward,
     "functional": _by_functional,
     "first error": _by_torchfts_way,
-    "new group": lambda: dist.all_reduce(torch.ones(1), group=dist.new_group(timeout=timedelta(seconds=2))),
+    "new group": _by_a_new_group,
 }
 
 

@@ -149,7 +149,7 @@ def _configured(_rank: int) -> list[str]:
     nccl.ncclEmulatedConfig.restype = ctypes.c_char_p
     configs = []
     for least, most in ((None, None), (2, 4), (None, 64), (12, 16)):
-        options = dist.ProcessGroupNCCL.Options()
+        options: Any = dist.ProcessGroupNCCL.Options()
         if least is not None:
             options.config.min_ctas = least
         if most is not None:

@@ -117,7 +117,7 @@ NEED_A_GPU = re.compile(
 
 class PytorchDistributed(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
     def setUp(self) -> None:
-        super().setUp()  # type: ignore[no-untyped-call]
+        super().setUp()
         self._start_processes(multiprocessing.get_context("fork").Process)
 
     @classmethod
@@ -125,7 +125,7 @@ class PytorchDistributed(suite.TestDistBackend, suite.DistributedTest._DistTestB
         gc.freeze()  # as the nursery of failures does
         suite.INIT_METHOD = os.environ["INIT_METHOD"]
         with cpu_for_each_device():
-            super()._run(*arguments, **named)  # type: ignore[no-untyped-call]
+            super()._run(*arguments, **named)
 
 
 for _name in dir(PytorchDistributed):

@@ -10,6 +10,7 @@ dist.init_process_group("fairring")
 total = torch.ones(100_000)
 dist.all_reduce(total)
 assert total.eq(dist.get_world_size()).all()
-seen = _core.inspect(dist.group.WORLD._get_backend(torch.device("cpu")))
+seen = _core.inspect(dist.group.WORLD._get_backend(torch.device("cpu")))  # type: ignore[union-attr]
+assert seen is not None
 print(seen["ranks"][dist.get_rank()]["interfaces_by"], flush=True)
 dist.destroy_process_group()
