@@ -12,14 +12,14 @@ constexpr std::chrono::milliseconds kBetweenLooks{10};
 
 bool holds(const std::vector<int>& ranks, int rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
-Inquiry::Reason reasonOf(const Inquiry::Account& end, const Inquiry::Account& waiting) {
+Inquiry::Reason reasonOf(const Account& end, const Account& waiting) {
   if (holds(waiting.messagesOf, end.rank)) return Inquiry::Reason::NoWord;
   return end.calls < waiting.inCall ? Inquiry::Reason::Behind : Inquiry::Reason::Delivered;
 }
 
 }  // namespace
 
-std::set<int> Inquiry::Account::awaited() const {
+std::set<int> Account::awaited() const {
   std::set<int> ranks(waitsFor.begin(), waitsFor.end());
   ranks.insert(messagesOf.begin(), messagesOf.end());
   ranks.erase(rank);
@@ -107,7 +107,7 @@ bool Inquiry::isPassedOn(const Account& account) const {
          !account.absent.empty();
 }
 
-const Inquiry::Account* Inquiry::accountOf(int rank) const {
+const Account* Inquiry::accountOf(int rank) const {
   if (rank == own_.rank) return &own_;
   const auto found = known_.find(rank);
   return found == known_.end() ? nullptr : &found->second.account;

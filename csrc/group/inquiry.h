@@ -20,32 +20,33 @@
 
 namespace fairring {
 
+// What a rank says of itself.
+struct Account {
+  int rank = -1;
+  std::uint64_t edition = 0;    // a later one has a larger number
+  std::uint64_t calls = 0;      // that its program has made
+  std::string last;             // the text of its last call
+  std::uint64_t inCall = 0;     // the first call that is under way; 0: none is
+  std::string call;             // its text
+  std::vector<int> waitsFor;    // in calls of all ranks
+  std::vector<int> messagesOf;  // for whose message, or receive, its program waits
+  std::vector<int> silent;      // of these: they have been asked, and have not answered
+  std::vector<int> absent;      // of these: there is no connection to ask them by
+
+  static void fields(auto& row, auto& account) {
+    row(account.rank, account.edition, account.calls, account.last, account.inCall, account.call, account.waitsFor,
+        account.messagesOf, account.silent, account.absent);
+  }
+  std::set<int> awaited() const;
+  bool operator==(const Account&) const = default;
+};
+
 class Inquiry {
  public:
   static constexpr std::chrono::milliseconds kAnswerTime{1'500};
   static constexpr std::chrono::milliseconds kTime{2'000};
   // Beyond so many known accounts, those of ranks at the ends of chains alone are passed on.
   static constexpr std::size_t kMostPassedOn = 32;
-
-  struct Account {  // what a rank says of itself
-    int rank = -1;
-    std::uint64_t edition = 0;    // a later one has a larger number
-    std::uint64_t calls = 0;      // that its program has made
-    std::string last;             // the text of its last call
-    std::uint64_t inCall = 0;     // the first call that is under way; 0: none is
-    std::string call;             // its text
-    std::vector<int> waitsFor;    // in calls of all ranks
-    std::vector<int> messagesOf;  // for whose message, or receive, its program waits
-    std::vector<int> silent;      // of these: they have been asked, and have not answered
-    std::vector<int> absent;      // of these: there is no connection to ask them by
-
-    static void fields(auto& row, auto& account) {
-      row(account.rank, account.edition, account.calls, account.last, account.inCall, account.call, account.waitsFor,
-          account.messagesOf, account.silent, account.absent);
-    }
-    std::set<int> awaited() const;
-    bool operator==(const Account&) const = default;
-  };
 
   enum class Reason : std::uint8_t {
     Silent,    // it answers nobody

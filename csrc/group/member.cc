@@ -429,7 +429,7 @@ void Member::onControl(int peer, ControlMessage message) {
       if (!error_) inquiry_.onQuestion(peer);
       return;
     case ControlType::Account:
-      if (auto account = read<Inquiry::Account>(peer, message.text); account && !error_)
+      if (auto account = read<Account>(peer, message.text); account && !error_)
         inquiry_.onAccount(peer, std::move(*account));
       return;
   }

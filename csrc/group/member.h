@@ -108,7 +108,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onDiffers(int peer);
   void onDeadline(const TimedCall& call);
   Inquiry::Ways waysToAsk();
-  Inquiry::Account account() const;
+  Account account() const;
   void onConcluded(const Inquiry::Findings& findings);
   void stopExchanges();
   void letDeviceGo();  // after an error

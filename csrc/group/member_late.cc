@@ -37,16 +37,14 @@ Inquiry::Ways Member::waysToAsk() {
             if (canAnswer) control_->send(peer, ControlType::Question, "");
             return canAnswer;
           },
-          [this](int peer, const Inquiry::Account& account) {
-            control_->send(peer, ControlType::Account, toText(account));
-          },
+          [this](int peer, const Account& account) { control_->send(peer, ControlType::Account, toText(account)); },
           [this](const Inquiry::Findings& findings) { onConcluded(findings); }};
 }
 
 // Of messages those that its program waits for: a receive may stand ready while it computes.
-Inquiry::Account Member::account() const {
+Account Member::account() const {
   const CallLog::Entry last = callLog_.last();
-  Inquiry::Account account;
+  Account account;
   account.rank = rank_;
   account.calls = last.number;
   account.last = last.text.str();

@@ -30,7 +30,7 @@ struct Rig {
     loop.runOnce(milliseconds(0));
   }
 
-  Inquiry::Account& at(int rank) { return said[static_cast<std::size_t>(rank)]; }
+  Account& at(int rank) { return said[static_cast<std::size_t>(rank)]; }
   // Rank `rank` has made so many calls, and is in the last one, waiting for these.
   void waits(int rank, std::uint64_t call, std::vector<int> others) {
     at(rank).calls = at(rank).inCall = call;
@@ -46,7 +46,7 @@ struct Rig {
               deliver(rank, peer, [this, rank, peer] { inquiry(peer).onQuestion(rank); });
               return true;
             },
-            [this, rank](int peer, const Inquiry::Account& account) {
+            [this, rank](int peer, const Account& account) {
               ++accounts;
               deliver(rank, peer, [this, rank, peer, account] { inquiry(peer).onAccount(rank, account); });
             },
@@ -76,7 +76,7 @@ struct Rig {
 
   milliseconds time{0};
   Loop loop{[this] { return Loop::Clock::time_point(time); }};
-  std::vector<Inquiry::Account> said;
+  std::vector<Account> said;
   std::set<int> stopped;
   std::set<std::pair<int, int>> cut;     // from, to: nothing arrives
   std::set<std::pair<int, int>> absent;  // from, to: there is no connection
