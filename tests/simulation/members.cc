@@ -118,7 +118,7 @@ void Members::begin(Self& self) {
         checkSettings(facts);
         checkAddresses(facts);
       },
-      [this](const RankFacts& facts) {
+      [this](int, const RankFacts& facts) {
         return !processes_.sockets().listensAt(tcpAddress(facts.address(), facts.port));
       }};
   try {
