@@ -308,8 +308,11 @@ def closed_pipe() -> int:
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_output_that_cannot_be_written_is_no_traceback(output: str, tmp_path: Path) -> None:
-    """A process for each, because Python writes the rest of its output when it ends."""
+    """A process for each, because Python writes the rest of its output when it ends. Its output is buffered, since
+    argparse says nothing of a help that it can't write.
+    """
     write(tmp_path, written(0))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     for words in (
         ("--version",),
         ("plan",),
@@ -321,6 +324,7 @@ def test_output_that_cannot_be_written_is_no_traceback(output: str, tmp_path: Pa
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "fairring", *words],
+                env=environment,
                 stdout=descriptor,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -313,9 +313,9 @@ def test_only_config_reads_the_environment() -> None:
     processes, and pass on the variables that there are.
 
     CUDA's hardware queues have to be settled before there is a group, and so before there is a config. The flight
-    recorder's variable belongs to torch.
+    recorder's variable belongs to torch, and so does that by which it makes an NCCL.
     """
-    others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py")
+    others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py", "backend.py")
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
         starts_processes = {"lab", "bench", "doctor"} & set(path.parts) or path == package / "trace" / "command.py"

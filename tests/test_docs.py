@@ -207,7 +207,7 @@ def test_the_ticks_of_a_timeline_are_round(span: float, last: float, count: int)
 
 def test_the_page_of_the_api_names_what_there_is() -> None:
     for module, names, _ in rows(section(DOCS / "api.md", "Python API")):
-        source = REPOSITORY / "/".join(code(module)[0].split("."))
+        source = REPOSITORY / "src" / "/".join(code(module)[0].split("."))
         text = (source / "__init__.py" if source.is_dir() else source.with_suffix(".py")).read_text()
         for name in code(names):
             assert re.search(rf'^(def|class) {name}\b|"{name}"', text, re.MULTILINE), f"{module} has no {name}"

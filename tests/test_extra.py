@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairring.extra import DISTRIBUTION, WITH_OBJECTS
+from fairring._modules import DISTRIBUTION
+from fairring.extra import WITH_OBJECTS
 
 HIDDEN = (
     f"import sys; sys.modules.update(dict.fromkeys({(*WITH_OBJECTS, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"

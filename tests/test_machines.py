@@ -147,7 +147,7 @@ def test_a_call_too_few_ends_in_a_timeout_on_all_ranks_that_names_who_keeps_them
     for text in said[:3]:
         for word in (
             "all_reduce SUM of 77",
-            "within 3 s",
+            "within its timeout of 3 s",
             "rank 3 (",
             "has not made this call (number 2): its last was call 1",
         ):

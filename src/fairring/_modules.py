@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).parent
+# The package's name to pip: PyPI has another project under the name fairring.
+DISTRIBUTION = "torch-fairring"
 
 
 def file_for(torch_version: str) -> Path:

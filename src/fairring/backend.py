@@ -18,8 +18,8 @@ from typing import Any
 import torch.distributed as dist
 
 from fairring import _core, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
+from fairring._modules import DISTRIBUTION
 from fairring.config import Config, ConfigError
-from fairring.extra import DISTRIBUTION
 from fairring.trace.live import serve
 from fairring.trace.worker import register as register_worker
 

@@ -15,8 +15,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from fairring._modules import DISTRIBUTION
 from fairring.bench.launch import is_rank
-from fairring.extra import DISTRIBUTION, PACKAGES, WITH_OBJECTS, MissingPackageError, require
+from fairring.extra import PACKAGES, WITH_OBJECTS, MissingPackageError, require
 from fairring.subcommands import add_subcommands
 
 COMMANDS = {

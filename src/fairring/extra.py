@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-# The package's name to pip: PyPI has another project under the name fairring.
-DISTRIBUTION = "torch-fairring"
+from fairring._modules import DISTRIBUTION
+
 PACKAGES = ("pyroute2", "rich")
 # Of the commands whose ranks hand each other Python objects, by torch's collectives.
 WITH_OBJECTS = ("numpy", *PACKAGES)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from failures.play import Case, Outcome
 
-_KINDS = ("DistBackendError", "ConfigError")
+_KINDS = ("ConfigError", "GroupError", "MismatchError", "RankDiedError", "RankLateError", "RankLeftError")
 _KILLED = -9
 _RANK = r"rank (\d+) \([^)]*\)"
 # The words of errors that blame somebody; the ranks before them are the culprits.

@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
     import torch
 
-    from fairring.extra import DISTRIBUTION
+    from fairring._modules import DISTRIBUTION
 
     return {
         "fairring": importlib.metadata.version(DISTRIBUTION),

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fairring._modules import minors_here
+from fairring._modules import DISTRIBUTION, minors_here
 from fairring.doctor import child
-from fairring.extra import DISTRIBUTION
 
 TORCH = """
 import json, torch

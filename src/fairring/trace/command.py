@@ -89,6 +89,8 @@ def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, expl
             merged = merge(paths, [read(path) for path in arguments.profiler])
             out.write_text(json.dumps(merged))
             print(f"{out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
+    except BrokenPipeError:
+        raise  # of the output: no fault of the traces
     except (TraceError, OSError) as error:
         print(f"fairring trace: {error}", file=sys.stderr)
         return 1
