@@ -281,7 +281,7 @@ _MISMATCHES = [
         "one-less-stuck",
         "one call too few, then stuck elsewhere (timeout 4 s)",
         "leaves_one_out",
-        {**all_(r"of 77 ", r"rank 3", r"within 4 s"), 3: ()},
+        {**all_(r"of 77 ", r"rank 3", r"within its timeout of 4 s"), 3: ()},
         let_the_last_go_on,
         timeout=4,
     ),
