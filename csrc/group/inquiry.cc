@@ -154,7 +154,7 @@ Inquiry::Findings Inquiry::look(bool& isClear) const {
     findings.push_back({end.reason, rank, *end.waiting, std::nullopt});
     if (end.account != nullptr) findings.back().account = *end.account;
   }
-  std::ranges::stable_sort(findings, {}, &Finding::reason);
+  std::ranges::sort(findings, {}, [](const Finding& one) { return std::pair(one.reason, one.rank); });
   return findings;
 }
 

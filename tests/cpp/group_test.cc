@@ -591,6 +591,7 @@ TEST(Group, SettingsThatDifferAreRefusedAndNameTheRank) {
 
 TEST(Group, AnAddressThatOtherMachinesCannotReachIsRefused) {
   Job job({"a", "b"});
+  for (RankFacts& facts : job.facts) facts.network = facts.place.machine;
   job.facts[1].addresses = {"10.1.2.3"};
   EXPECT_THROW(job.join(0), Failure);
 }

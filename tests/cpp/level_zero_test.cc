@@ -189,6 +189,8 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDa
   ask({"Broadcast", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, ncclSum, root});
   return ncclSuccess;
 }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
   count("Copy");
   copyInOrder([=] { std::memcpy(to, from, bytes); });
