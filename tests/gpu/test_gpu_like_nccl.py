@@ -102,12 +102,6 @@ def _nccls_then_ours(tensor: torch.Tensor, _rank: int) -> list[Any]:
     return [dist.broadcast(tensor, 1, async_op=True), dist.all_reduce(tensor, async_op=True)]
 
 
-def _block_of_nccls_then_ours(tensor: torch.Tensor, rank: int) -> list[Any]:
-    peer = 1 - rank
-    exchange = [dist.P2POp(dist.isend, tensor.clone(), peer), dist.P2POp(dist.irecv, tensor, peer)]
-    return [*dist.batch_isend_irecv(exchange), dist.all_reduce(tensor, async_op=True)]
-
-
 def _gathered_then_summed(tensor: torch.Tensor, _rank: int) -> list[Any]:
     mine = tensor.chunk(_RANKS)[0].clone()
     return [dist.all_gather_into_tensor(tensor, mine, async_op=True), dist.all_reduce(tensor, async_op=True)]
@@ -134,7 +128,6 @@ def _wrong(rank: int, calls: Calls, right: list[float]) -> int:
         (_twice, [6.0, 6.0]),
         (_ours_then_nccls, [3.0, 3.0]),
         (_nccls_then_ours, [4.0, 4.0]),
-        (_block_of_nccls_then_ours, [3.0, 3.0]),
         (_gathered_then_summed, [2.0, 4.0]),
     ],
 )
