@@ -30,7 +30,7 @@ LOCKED = {"EMULATED_CUDA_DRIVER_LOCK": "1"}  # while a thread waits in the drive
 def _carried() -> int:
     """Bytes that this rank has sent over the rails so far."""
     backend = dist.group.WORLD._get_backend(torch.device("cuda"))  # type: ignore[union-attr]
-    return (_core.traffic(backend) or {}).get(1, {}).get("bytes", 0)
+    return sum(one["bytes"] for level, one in (_core.traffic(backend) or {}).items() if level > 0)
 
 
 def _nothing() -> None: ...
