@@ -46,7 +46,9 @@ class DeviceChain {
     Packing packing;
     double scale = 1.0;
     std::uint64_t signature = 0;
-    std::vector<std::span<std::byte>> poisoned = {};  // where a failed call's results have to be no numbers
+    // Where a failed call's results have to be no numbers.
+    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
+    std::vector<std::span<std::byte>> poisoned = {};
   };
   // Tensors of the device, behind what `stream` holds so far. The pipeline's submitOnDevice() has been posted before.
   // When the event is complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which

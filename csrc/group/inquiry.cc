@@ -90,7 +90,8 @@ void Inquiry::onAccount(int from, Account account) {
   }
   const auto found = known_.find(account.rank);
   if (found != known_.end() && found->second.account.edition >= account.edition) return;
-  const Known& known = known_.insert_or_assign(account.rank, Known{std::move(account), loop_.now()}).first->second;
+  const int rank = account.rank;
+  const Known& known = known_.insert_or_assign(rank, Known{std::move(account), loop_.now()}).first->second;
   passOn(known.account, from);
   lookSoon();
 }
