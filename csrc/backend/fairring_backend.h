@@ -169,7 +169,8 @@ class FairringBackend : public Fallback {
     std::vector<CellPair> cells = {};  // NOLINT(readability-redundant-member-init): may be left out, as the next
     BlockRows blocks = {};             // NOLINT(readability-redundant-member-init)
     BlocksMemory memory = {};
-    std::span<const at::Tensor> inputs = {};  // the caller's, for the profiler
+    // The caller's, for the profiler. NOLINTNEXTLINE(readability-redundant-member-init): may be left out
+    std::span<const at::Tensor> inputs = {};
     double scale = 1.0;
     // As Call has it. NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer
     Error refused = {};

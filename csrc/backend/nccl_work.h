@@ -24,7 +24,7 @@ class NcclWork final : public c10d::Work {
   static WorkPtr of(WorkPtr nccls, Calls calls = {}) {
     for (const auto& call : calls) nccls ? call->begin(nccls) : call->letGo();
     if (!nccls) return nullptr;
-    return WorkPtr(c10::make_intrusive<NcclWork>(std::move(nccls), std::move(calls)));
+    return {c10::make_intrusive<NcclWork>(std::move(nccls), std::move(calls))};
   }
 
   NcclWork(WorkPtr nccls, Calls calls)

@@ -87,8 +87,8 @@ struct DeviceRank {
   Accelerator::Event call(Call call, std::uint64_t signature) {
     DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, signature, {}};
     for (const Operand& operand : call.operands) {
-      tensors.poisoned.push_back(
-          {static_cast<std::byte*>(operand.data), operand.elements * bytesOf(operand.reduction.dtype)});
+      tensors.poisoned.emplace_back(static_cast<std::byte*>(operand.data),
+                                    operand.elements * bytesOf(operand.reduction.dtype));
     }
     loop.post([this, call = std::move(call)]() mutable {
       if (!errors.empty()) return ended.push_back(makeError(ErrorKind::Aborted, errors.front()));
