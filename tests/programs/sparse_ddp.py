@@ -54,7 +54,9 @@ def train(kind: str) -> tuple[list[Tensor], int]:
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             replica(batches[1]).backward()
         optimizer.step()
-        calls = sum(event.name in ("fairring:all_reduce", "fairring:sparse_all_reduce") for event in profiler.events() or [])
+        calls = sum(
+            event.name in ("fairring:all_reduce", "fairring:sparse_all_reduce") for event in profiler.events() or []
+        )
     return [parameter.detach() for parameter in replica.parameters()], calls
 
 

@@ -238,9 +238,10 @@ void drawChains(std::mt19937_64& random, Script& script) {
   const auto who = static_cast<int>(random() % static_cast<std::uint64_t>(script.world()));
   const auto at = static_cast<std::int64_t>(random() % (random() % 2 == 0 ? 8'000 : 40'000));
   const auto cut = [&script, at](int one, int other) {
-    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)})
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
       script.faults.push_back(
           {.kind = Fault::Kind::Cut, .who = from, .other = to, .atMicros = at, .amount = kForEverMicros});
+    }
   };
   const std::uint64_t kind = random() % (machines > 1 ? 4 : 2);
   if (kind == 0) {
