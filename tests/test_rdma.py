@@ -147,7 +147,8 @@ def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: 
     for rank in report["ranks"]:
         (device,) = rank["rdma"]
         assert (device["name"], device["interface"], device["obstacle"]) == ("rxe0", "eth0", "")
-    assert report["warnings"] == []
+    # An emulated processor is slower than any network, and the check says so.
+    assert [warning for warning in report["warnings"] if "longer than the predicted" not in warning] == []
 
 
 def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run) -> None:
