@@ -86,12 +86,6 @@ void Coalescing::add(const BackendPtr& stock) {
   if (calls_ && calls_->stocks.insert(stock).second) stock->startCoalescing();
 }
 
-bool Coalescing::add(const std::shared_ptr<DelegatedCall>& call) {
-  const std::lock_guard lock(mutex_);
-  if (calls_) calls_->delegated.push_back(call);
-  return calls_.has_value();
-}
-
 bool Coalescing::hasStock() const {
   const std::lock_guard lock(mutex_);
   return calls_ && !calls_->stocks.empty();
@@ -105,7 +99,7 @@ Coalescing::WorkPtr Coalescing::end() {
     calls = std::exchange(calls_, std::nullopt).value_or(Calls{});
   }
   for (const BackendPtr& stock : calls.stocks) {
-    if (WorkPtr work = NcclWork::of(stock->endCoalescing(), calls.delegated)) calls.works.push_back(std::move(work));
+    if (WorkPtr work = NcclWork::of(stock->endCoalescing())) calls.works.push_back(std::move(work));
   }
   if (calls.works.empty()) return nullptr;
   return c10::make_intrusive<CoalescedWork>(std::move(calls.works));

@@ -4,14 +4,11 @@
 // Any thread.
 #pragma once
 
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
-
-#include "backend/delegated_call.h"
 
 namespace fairring {
 
@@ -25,8 +22,6 @@ class Coalescing {
   // coalescing has been started.
   void add(const WorkPtr& work);
   void add(const BackendPtr& stock);
-  // A call of a stock backend's, which begins at the end. False if no coalescing has been started.
-  bool add(const std::shared_ptr<DelegatedCall>& call);
   // Whether coalescing has begun: until its end, this thread's calls to NCCL belong to one group of NCCL's.
   bool hasStock() const;
   WorkPtr end();  // null if there were no calls; throws ValueError if it has not been started
@@ -35,7 +30,6 @@ class Coalescing {
   struct Calls {
     std::vector<WorkPtr> works;
     std::set<BackendPtr> stocks;
-    std::vector<std::shared_ptr<DelegatedCall>> delegated;
   };
 
   mutable std::mutex mutex_;  // guards the members below

@@ -2,28 +2,17 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <utility>
-
 namespace fairring {
-
-void DelegatedCall::begin(WorkPtr work) {
-  const std::lock_guard lock(mutex_);
-  state_ = State::UnderWay;
-  work_ = std::move(work);
-}
 
 void DelegatedCall::letGo() {
   WorkPtr dropped;  // after the lock: it may have tensors
   const std::lock_guard lock(mutex_);
-  state_ = State::LetGo;
   dropped.swap(work_);
 }
 
 bool DelegatedCall::isOver() const {
   const WorkPtr work = this->work();
-  if (work) return work->isCompleted();
-  const std::lock_guard lock(mutex_);
-  return state_ == State::LetGo;
+  return !work || work->isCompleted();
 }
 
 // A wait() for the Work would make it drop tensors that nobody else may keep. Its future drops nothing.

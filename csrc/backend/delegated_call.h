@@ -4,9 +4,9 @@
 
 #include <c10/core/Stream.h>
 
-#include <cstdint>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 
 namespace fairring {
 
@@ -14,18 +14,16 @@ class DelegatedCall {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  void begin(WorkPtr work);  // until then it waits for the end of a block of calls
+  explicit DelegatedCall(WorkPtr work) : work_(std::move(work)) {}
   void letGo();
   bool isOver() const;
   void holdBack(const c10::Stream& stream) const;
 
  private:
-  enum class State : std::uint8_t { Waits, UnderWay, LetGo };
   WorkPtr work() const;
 
-  mutable std::mutex mutex_;  // guards all below
-  State state_ = State::Waits;
-  WorkPtr work_;
+  mutable std::mutex mutex_;  // guards the next
+  WorkPtr work_;              // null once it was let go
 };
 
 }  // namespace fairring

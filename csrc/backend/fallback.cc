@@ -85,7 +85,8 @@ Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
   return begin(*there);
 }
 
-// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside.
+// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A call in a
+// block of coalesced ones has no Work, so nobody can wait for it.
 Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& device, Touched touched,
                                          const Begin& begin) {
   if (touched.empty()) return NcclWork::of(begin(stock));
@@ -93,10 +94,10 @@ Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& devi
   if (isCapturing(callers)) return NcclWork::of(begin(stock));
   inFlight_.holdBack(callers, touched, MemoryInFlight::Whose::Fairrings);
   WorkPtr work = begin(stock);
-  const auto call = std::make_shared<DelegatedCall>();
+  if (!work) return nullptr;
+  const auto call = std::make_shared<DelegatedCall>(work);
   inFlight_.add(std::move(touched), call);
-  if (!work && coalescing_.add(call)) return nullptr;
-  return NcclWork::of(std::move(work), {call});
+  return NcclWork::of(std::move(work), call);
 }
 
 Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

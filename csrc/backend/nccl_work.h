@@ -7,7 +7,6 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
-#include <vector>
 
 #include "backend/delegated_call.h"
 
@@ -17,18 +16,17 @@ class NcclWork final : public c10d::Work {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
-  using Calls = std::vector<std::shared_ptr<DelegatedCall>>;
+  using CallPtr = std::shared_ptr<DelegatedCall>;
 
   // Null for null: NCCL makes no Work for a call that it coalesces with others, nor for one that it runs in the
-  // caller's stream. calls: those that this is the Work of, as far as they are remembered.
-  static WorkPtr of(WorkPtr nccls, Calls calls = {}) {
-    for (const auto& call : calls) nccls ? call->begin(nccls) : call->letGo();
+  // caller's stream. call: null if it is not remembered.
+  static WorkPtr of(WorkPtr nccls, CallPtr call = nullptr) {
     if (!nccls) return nullptr;
-    return {c10::make_intrusive<NcclWork>(std::move(nccls), std::move(calls))};
+    return {c10::make_intrusive<NcclWork>(std::move(nccls), std::move(call))};
   }
 
-  NcclWork(WorkPtr nccls, Calls calls)
-      : Work(-1, nccls->retrieveOpType()), nccls_(std::move(nccls)), calls_(std::move(calls)) {}
+  NcclWork(WorkPtr nccls, CallPtr call)
+      : Work(-1, nccls->retrieveOpType()), nccls_(std::move(nccls)), call_(std::move(call)) {}
 
   bool isSuccess() const override { return nccls_->isCompleted() && nccls_->exception() == nullptr; }
 
@@ -61,11 +59,11 @@ class NcclWork final : public c10d::Work {
 
  private:
   void letGo() const {
-    for (const auto& call : calls_) call->letGo();
+    if (call_) call_->letGo();
   }
 
   const WorkPtr nccls_;
-  const Calls calls_;
+  const CallPtr call_;
 };
 
 }  // namespace fairring
