@@ -42,7 +42,6 @@ def test_nothing_is_warned_of_where_machines_are_alike() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"addresses": ["127.0.1.1"]}, ["rank 1 listen", "TP_SOCKET_IFNAME"]),
         ({"interface": {"mtu": 9000}}, ["from 1500 (rank 0) to 9000"]),
         ({"interface": {"speed": 1000}}, ["rank 1 have an interface of 1000 Mbit/s", "10000"]),
         ({"versions": {"torch": "2.14.0"}}, ["2.14.0, 2.15.0"]),

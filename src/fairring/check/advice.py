@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,19 +13,12 @@ def advice(systems: Sequence[dict[str, Any]], machines: Sequence[str], rdma_refu
     if several and rdma_refused and any(system["rdma"] for system in systems):
         found.append(f"TCP between machines, not RDMA: {rdma_refused}.")
     if several:
-        found += _loopback(systems)
         found += _mtu(systems)
         found += _speed(systems)
         found += _ipv6(systems)
     found += _passed_over(systems)
     found += _versions(systems)
     return found
-
-
-def _loopback(systems: Sequence[dict[str, Any]]) -> list[str]:
-    ranks = _ranks(systems, lambda system: ipaddress.ip_address(system["addresses"][0].partition("%")[0]).is_loopback)
-    where = f"{ranks} listen on a loopback address, which other machines can't reach: "
-    return [where + "set TP_SOCKET_IFNAME there."] if ranks else []
 
 
 def _mtu(systems: Sequence[dict[str, Any]]) -> list[str]:
