@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/openmp_spinning.h"
 #include "backend/refused_connection.h"
 #include "transport/tensorpipe_channels.h"
 
@@ -146,12 +147,19 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .makeAccelerator = nullptr,
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};
   equip(settings);
+  leaveOffSpinning(runtime_->threads().vitals.loop(), ranksOfMachine());
   if (store_) settings.lookForFailure = [this] { return lookForFailure(); };
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
   group_ = std::move(made);
   return *group_;
+}
+
+std::size_t Membership::ranksOfMachine() const {
+  const std::string& machine = facts().at(static_cast<std::size_t>(options_.rank)).place.machine;
+  const auto isHere = [&](const RankFacts& rank) { return rank.place.machine == machine; };
+  return static_cast<std::size_t>(std::ranges::count_if(facts(), isHere));
 }
 
 std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout) {

@@ -139,6 +139,7 @@ class Membership {
   void listen(const std::string& name, const Secret& secret);
   bool wasRefused(int rank) const;  // by TLS, on either side
   const std::vector<RankFacts>& facts() const { return bootstrap_ ? bootstrap_->facts() : rosterFacts_; }
+  std::size_t ranksOfMachine() const;
   void stopListening();
   void tellTransport() const;
   void equip(GroupSettings& settings);  // for calls on a device
