@@ -2,12 +2,14 @@
 
 #ifdef FAIRRING_CUDA
 
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 
+#include "base/cuda_memory.h"
 #include "base/error.h"
 #include "device/cuda_accelerator.h"
 
@@ -58,6 +60,11 @@ int fewestMultiprocessors() {
 }
 
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
+  static const bool isSet = [] {
+    whenDeviceIsFull([] { c10::cuda::CUDACachingAllocator::emptyCache(); });
+    return true;
+  }();
+  static_cast<void>(isSet);
   std::optional<NcclRanks> railsAmong;
   if (place.fromFirstOfAll) railsAmong = {place.rank, place.world, place.fromFirstOfAll};
   return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, railsAmong,

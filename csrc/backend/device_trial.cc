@@ -247,9 +247,11 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
                                                   std::chrono::milliseconds timeout) {
   const std::lock_guard trying(trying_);
   if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
-  const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
-  way.whyNccls = firstReason(tryDevice(device, getRank(), membership.deviceWritesWords(), timeout), facts);
-  if (way.whyNccls.empty()) way.whyNccls = firstReason(trialInSums(membership, device, timeout), facts);
+  const std::string onDevice = tryDevice(device, getRank(), membership.deviceWritesWords(), timeout);
+  way.whyNccls = firstReason(membership, "device", onDevice, timeout);
+  if (way.whyNccls.empty()) {
+    way.whyNccls = firstReason(membership, "sums", trialInSums(membership, device, timeout), timeout);
+  }
   way.isOnTrial = false;
   settle(way, membership, timeout);
   return way;
@@ -262,15 +264,12 @@ std::string FairringBackend::trialInSums(Membership& membership, const c10::Devi
   return trySums(*trial, *stock, device, timeout);
 }
 
-std::string FairringBackend::firstReason(const std::string& mine, const std::vector<RankFacts>& facts) {
-  constexpr std::size_t kMost = 512;
-  at::Tensor said = at::zeros({kMost}, at::kByte);
-  std::memcpy(said.data_ptr(), mine.data(), std::min(mine.size(), kMost - 1));
-  at::Tensor all = at::empty({static_cast<std::int64_t>(kMost * facts.size())}, at::kByte);
-  _allgather_base(all, said, c10d::AllgatherOptions())->wait();
-  for (std::size_t rank = 0; rank < facts.size(); ++rank) {
-    const char* const text = static_cast<const char*>(all.const_data_ptr()) + rank * kMost;
-    if (*text != '\0') return concat("rank ", rank, " (", facts[rank].hostname, "): ", text);
+std::string FairringBackend::firstReason(Membership& membership, const std::string& question, const std::string& mine,
+                                         std::chrono::milliseconds timeout) {
+  const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  const std::vector<std::string> reasons = membership.answersOfAll(question, mine, timeout);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty()) return concat("rank ", rank, " (", facts.at(rank).hostname, "): ", reasons[rank]);
   }
   return {};
 }

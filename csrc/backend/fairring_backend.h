@@ -229,6 +229,7 @@ class FairringBackend : public Fallback {
     std::string whyNccls;          // why all of them are NCCL's; empty: they are not
     std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
     bool isOnTrial = false;        // decided by the trial, which has yet to be made (device_trial.h)
+    bool isEquipped = false;       // the group has made what they need
   };
   static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
   WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
@@ -239,8 +240,12 @@ class FairringBackend : public Fallback {
   // Makes the trial, at the same call of all ranks; returns its decision. Calls of other threads wait for it.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
+  // Has the group make what its calls need, likewise; if a rank has no memory for it, they are NCCL's.
+  DeviceWay equipped(DeviceWay way, Membership& membership, const c10::Device& device,
+                     std::chrono::milliseconds timeout);
   // The first reason of any rank that is not empty, with the rank that gives it.
-  std::string firstReason(const std::string& mine, const std::vector<RankFacts>& facts);
+  static std::string firstReason(Membership& membership, const std::string& question, const std::string& mine,
+                                 std::chrono::milliseconds timeout);
   bool mixesCalls() const;
   bool isOnFirstDevice(const at::Device& device) const;
   c10::Stream beginning(const MemoryInFlight::Ranges& touched, const c10::Stream& callers, const c10::Stream& end);

@@ -121,6 +121,9 @@ class Membership {
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
   // Another one of the same ranks, beside this one, whose calls on a device may fail.
   std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;
+  // Of each rank, when all have answered; every question is asked once. Throws Failure.
+  std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
+                                        std::chrono::milliseconds timeout);
   bool deviceHasRails() const { return options_.deviceHasRails; }
   void endWithin(std::chrono::seconds limit);  // as Group has it, as the next
   void endUnfinished();
@@ -143,6 +146,8 @@ class Membership {
   void stopListening();
   void tellTransport() const;
   void equip(GroupSettings& settings);  // for calls on a device
+  c10::intrusive_ptr<c10d::Store> deviceStore(std::chrono::milliseconds timeout);
+  std::string deviceKey(const std::string& what) const;
   std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
   Error died(const std::vector<int>& dead);

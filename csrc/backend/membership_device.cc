@@ -1,7 +1,7 @@
 // What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
 // the device has rails of its own all ranks of the group those. They find each other through the store, under
-// "device/<the first of them>/<how many texts there were before>", or "device/all/...". Nobody waits there, or for
-// NCCL, once the group has failed.
+// "device/<the first of them>/<how many texts there were before>", or "device/all/...". All tell each other there what
+// speaks against it, under "device/<question>/<rank>". Nobody waits there, or for NCCL, once the group has failed.
 #include <algorithm>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -13,6 +13,8 @@
 namespace fairring {
 
 namespace {
+
+constexpr char kAnswer = '.';  // before each answer, since not every store takes an empty value
 
 // Gives every rank the first rank's text, for one text after another.
 AcceleratorPlace::FromFirst throughStore(const c10::intrusive_ptr<c10d::Store>& store, std::string key, bool isFirst,
@@ -51,23 +53,45 @@ std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout)
                                       std::move(options), [](Completion&, bool) {});
 }
 
+// On a connection of its own: waiting on a store keeps all others off that store's.
+c10::intrusive_ptr<c10d::Store> Membership::deviceStore(std::chrono::milliseconds timeout) {
+  auto store = c10::make_intrusive<AbortableStore>(this->store(timeout)->clone(), hasFailed_);
+  store->setTimeout(timeout);
+  return store;
+}
+
+std::string Membership::deviceKey(const std::string& what) const {
+  const std::string name = "device/" + what;
+  return bootstrap_ ? bootstrap_->key(name) : name;
+}
+
+std::vector<std::string> Membership::answersOfAll(const std::string& question, const std::string& mine,
+                                                  std::chrono::milliseconds timeout) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < options_.size; ++rank) keys.push_back(deviceKey(concat(question, "/", rank)));
+  try {
+    const auto store = deviceStore(timeout);
+    store->set(keys.at(static_cast<std::size_t>(options_.rank)), kAnswer + mine);
+    std::vector<std::string> answers;
+    for (const auto& value : store->multiGet(keys)) answers.emplace_back(value.begin() + 1, value.end());
+    return answers;
+  } catch (const std::exception& e) {
+    throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
+                            ": the group's ranks did not meet for their first call on CUDA tensors: ", e.what()));
+  }
+}
+
 std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   const auto self = std::ranges::find(machineRanks, options_.rank);
-  // A connection of its own: waiting on a store keeps all others off that store's.
-  const auto store = c10::make_intrusive<AbortableStore>(this->store(timeout)->clone(), hasFailed_);
-  store->setTimeout(timeout);
-  const auto key = [this](const std::string& ranks) {
-    const std::string name = "device/" + ranks;
-    return bootstrap_ ? bootstrap_->key(name) : name;
-  };
+  const auto store = deviceStore(timeout);
   const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
   AcceleratorPlace place{.device = device,
                          .rank = options_.rank,
                          .world = options_.size,
                          .index = static_cast<int>(self - machineRanks.begin()),
                          .count = static_cast<int>(machineRanks.size()),
-                         .fromFirst = throughStore(store, key(concat(machineRanks.front())),
+                         .fromFirst = throughStore(store, deviceKey(concat(machineRanks.front())),
                                                    self == machineRanks.begin(), who + "its machine"),
                          .fromFirstOfAll = nullptr,
                          .writesWords = options_.deviceWritesWords,
@@ -75,7 +99,7 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
                          .isOver = [failed = hasFailed_] { return failed->rings(); },
                          .timeout = timeout};
   if (options_.deviceHasRails) {
-    place.fromFirstOfAll = throughStore(store, key("all"), options_.rank == 0, who + "the group");
+    place.fromFirstOfAll = throughStore(store, deviceKey("all"), options_.rank == 0, who + "the group");
   }
   return makeAccelerator(place);
 }

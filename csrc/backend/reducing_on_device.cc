@@ -140,6 +140,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     if (!made) return nullptr;
     if (captures) return capture(call, std::move(*made), *membership, callers);
     if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
+    if (way.whyNccls.empty() && !way.isEquipped) way = equipped(std::move(way), *membership, device, call.timeout);
     if (!way.whyNccls.empty()) return nullptr;
     made->timeout = call.timeout;
     made->signature = signatureOf(call.operation, call.common);
@@ -166,6 +167,20 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }
+}
+
+FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& membership, const c10::Device& device,
+                                                     std::chrono::milliseconds timeout) {
+  const std::lock_guard trying(trying_);
+  if (DeviceWay decided = deviceWay(membership, timeout); decided.isEquipped || !decided.whyNccls.empty()) {
+    return decided;
+  }
+  Group& group = membership.group(timeout);
+  way.whyNccls = firstReason(membership, "memory", group.equip(device.index(), timeout), timeout);
+  way.isEquipped = true;
+  if (!way.whyNccls.empty()) group.unequip();
+  settle(way, membership, timeout);
+  return way;
 }
 
 // The stream behind which the call begins: the caller's. If the call shares memory with others under way it is the one

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <future>
+#include <utility>
 
+#include "base/out_of_memory.h"
 #include "device/direct_rails.h"
 #include "device/gated_rails.h"
 #include "group/member.h"
@@ -60,8 +62,7 @@ Group::~Group() {
   threads_.slices.runAndWait([this] { member_->close(); });
   if (!chain_) return;
   if (error()) chain_->accelerator().abort();  // nobody may have come to it yet, and its end waits for its streams
-  chain_.reset();
-  chainEnded_.wait();  // whoever breaks the device off may hold it still, and what that tells goes to the loop
+  dropChain();
 }
 
 void Group::endUnfinished() {
@@ -192,17 +193,39 @@ std::unique_ptr<DeviceRails> Group::railsOf(Accelerator& accelerator) {
   return std::make_unique<GatedRails>(accelerator, settings_.tuning.totalMemoryBytes, loop);
 }
 
-// The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
-// them.
 DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
-  check(!chain_ || device == device_, ErrorKind::Usage, "rank ", settings_.rank, " of group ", settings_.name,
+  if (!chain_) makeChain(device, timeout);
+  check(device == device_, ErrorKind::Usage, "rank ", settings_.rank, " of group ", settings_.name,
         ": a tensor on device ", device, ", but its earlier calls were on device ", device_,
         ": a rank has one device in a group");
-  if (chain_) return *chain_;
+  if (std::exchange(isGuarded_, true)) return *chain_;
+  // Whoever breaks the device off may be the last to hold the chain; that is never the loop.
+  std::function<void()> abortDevice = [chain = std::weak_ptr(chain_)] {
+    if (const auto there = chain.lock()) there->accelerator().abort();
+  };
+  threads_.slices.loop().post(
+      [member = member_, device = chain_->exchange(), abortDevice = std::move(abortDevice)]() mutable {
+        member->guard(std::move(device), std::move(abortDevice));
+      });
+  return *chain_;
+}
+
+// The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
+// them. They wait for a rank that has no memory then, so that it can't go on, and the group has to fail.
+std::unique_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
   const Topology& topology = member_->devicePlanner().topology();
+  const std::vector<int>& ranks = topology.ranksOf(topology.machineOf(settings_.rank));
   threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
-  std::unique_ptr<Accelerator> accelerator =
-      settings_.makeAccelerator(device, topology.ranksOf(topology.machineOf(settings_.rank)), timeout);
+  try {
+    return settings_.makeAccelerator(device, ranks, timeout);
+  } catch (const OutOfMemory& failure) {
+    if (ranks.size() == 1 && !settings_.deviceHasRails) throw;
+    throw Failure(failure.error());
+  }
+}
+
+void Group::makeChain(int device, std::chrono::milliseconds timeout) {
+  std::unique_ptr<Accelerator> accelerator = makeAccelerator(device, timeout);
   std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);
   auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.tuning.totalMemoryBytes,
                                             std::move(accelerator), std::move(rails));
@@ -213,15 +236,31 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
     ended->set_value();
   });
   device_ = device;
-  // Whoever breaks the device off may be the last to hold the chain; that is never the loop.
-  std::function<void()> abortDevice = [chain = std::weak_ptr(chain_)] {
-    if (const auto there = chain.lock()) there->accelerator().abort();
-  };
-  threads_.slices.loop().post(
-      [member = member_, device = chain_->exchange(), abortDevice = std::move(abortDevice)]() mutable {
-        member->guard(std::move(device), std::move(abortDevice));
-      });
-  return *chain_;
+}
+
+void Group::dropChain() {
+  chain_.reset();
+  chainEnded_.wait();  // whoever breaks the device off may hold it still, and what that tells goes to the loop
+}
+
+std::string Group::equip(int device, std::chrono::milliseconds timeout) {
+  const std::lock_guard lock(order_);
+  try {
+    if (!chain_) makeChain(device, timeout);
+    return {};
+  } catch (const OutOfMemory& failure) {
+    return failure.error().text();
+  } catch (const Failure& failure) {
+    const Error mine = named(failure.error());
+    abort(mine);
+    const Error earlier = error();  // which broke the device off under this call
+    throw Failure(earlier ? earlier : mine);
+  }
+}
+
+void Group::unequip() {
+  const std::lock_guard lock(order_);
+  if (chain_) dropChain();
 }
 
 void Group::abort(const Error& error) {

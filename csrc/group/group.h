@@ -50,6 +50,11 @@ class Group {
     Results poisoned = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
   };
   void submit(Call call, const OnDevice& where);
+  // Makes what such calls need, on all ranks at once. Returns why this rank can't: it has no memory for staging. Empty:
+  // it can. Throws Failure where anything else goes wrong; the group has failed then. unequip(), before any call, gives
+  // all of it back: the calls are not for this group, for a rank that can't.
+  std::string equip(int device, std::chrono::milliseconds timeout);
+  void unequip();
   // Such a call into the graph that a stream captures (DeviceChain::capture). It has neither a number nor a timer, and
   // its `done` is never called. `after` captures, and `joined` is the same. canCapture(): the device has rails of its
   // own, and a call was made before. Throws Failure; the group has failed then.
@@ -91,13 +96,18 @@ class Group {
   std::shared_ptr<class Member> member_;
   std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
   DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
+  std::unique_ptr<Accelerator> makeAccelerator(int device, std::chrono::milliseconds timeout);
+  void makeChain(int device, std::chrono::milliseconds timeout);
+  void dropChain();
   void writeTraceAtEnd() const noexcept;
   Error named(const Error& error) const;
   void joinAll(Accelerator::Stream joined) noexcept;
 
-  std::mutex order_;                    // calls reach the loop, and a device, in the order in which they are numbered
-  int device_ = -1;                     // guarded by order_, and
-  std::shared_ptr<DeviceChain> chain_;  // of that device, made at the first call on it; ends after the member's part
+  std::mutex order_;  // calls reach the loop, and a device, in the order in which they are numbered
+  int device_ = -1;   // guarded by order_, and
+  std::shared_ptr<DeviceChain>
+      chain_;               // of that device, made before the first call on it; ends after the member's part
+  bool isGuarded_ = false;  // by the member, from the first call on
   std::optional<std::chrono::seconds> endsWithin_;
   std::future<void> chainEnded_;  // where there is one: before the group ends
 };

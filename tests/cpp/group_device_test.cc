@@ -39,6 +39,7 @@ class Devices {
       settings.rails = rails_;
       settings.rank = static_cast<int>(rank);
       settings.drains = true;
+      settings.isFull = full.contains(rank);
       settings.mayBeCalled = [loop = loops_.at(rank)] { return !loop->isCurrent(); };
       const auto local = std::ranges::find(machineRanks, static_cast<int>(rank)) - machineRanks.begin();
       auto made = std::make_unique<SimulatedAccelerator>(*level0_.at(machines_[rank]), static_cast<std::size_t>(local),
@@ -55,6 +56,7 @@ class Devices {
   }
 
   std::map<std::size_t, SimulatedAccelerator*> byRank;
+  std::set<std::size_t> full;  // ranks whose devices have no memory left
 
  private:
   void run() {
@@ -343,6 +345,17 @@ TEST(DeviceGroup, ARankHasOneDevice) {
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("one device"), std::string::npos);
   }
+}
+
+TEST_P(DeviceGroups, ARankWithoutMemorySaysSoAndAllAreAsBefore) {
+  Rig rig({"a", "b"}, GetParam());
+  rig.devices.full = {1};
+  rig.job.joinAll();
+  EXPECT_EQ(rig.job.nodes[0]->group->equip(0, kLong), "");
+  EXPECT_EQ(rig.job.nodes[1]->group->equip(0, kLong).substr(0, 3), "no ");
+  for (const auto& node : rig.job.nodes) node->group->unequip();
+  rig.devices.full.clear();
+  rig.allReduceEverywhere(1000);
 }
 
 // How a capture on that device ends on rank 0, and the calls of all ranks after it.

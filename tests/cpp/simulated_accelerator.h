@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/out_of_memory.h"
 #include "device/accelerator.h"
 #include "simulated_machine.h"
 #include "simulated_rails.h"
@@ -38,6 +39,7 @@ class SimulatedAccelerator final : public Accelerator {
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
     bool writesWords = true;  // to report its progress; else it calls functions
     bool drains = false;      // at its end, until all waiting work has been let go
+    bool isFull = false;      // has no memory left
     // The capacity of a queue, as devices have: a caller that enqueues more waits, while the world goes on.
     std::size_t capacity = std::numeric_limits<std::size_t>::max();
     std::function<void()> meanwhile = [] {};
@@ -101,7 +103,10 @@ class SimulatedAccelerator final : public Accelerator {
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
   Stream tellingStream() override { return streams_.back().get(); }
   Memory pinned(std::uint64_t bytes) override { return allocate(bytes, 0); }
-  Memory device(std::uint64_t bytes) override { return allocate(bytes, kPoison); }
+  Memory device(std::uint64_t bytes) override {
+    if (settings_.isFull) throw OutOfMemory(makeError(ErrorKind::System, "no ", bytes, " B of device memory"));
+    return allocate(bytes, kPoison);
+  }
 
   Event record(Stream stream) override {
     auto point = std::make_shared<Point>(Point{.stream = indexOf(stream)});

@@ -79,8 +79,6 @@ def _check(ranks: Ranks, call: str, before: int, at_first: bool, said: str) -> N
 @pytest.mark.parametrize(
     ("call", "before", "said"),
     [
-        ("cudaMalloc", 0, "B of device memory: cudaMalloc on CUDA device 3"),
-        ("cudaHostAlloc", 0, "B of pinned host memory: cudaHostAlloc on CUDA device 3"),
         ("cudaStreamCreateWithPriority", 0, "cudaStreamCreateWithPriority on CUDA device 3"),
         ("cuFuncLoad", 0, "cuFuncLoad on CUDA device 3"),
         ("ncclCommInitRankConfig", 0, "ncclCommInitRankConfig between the 2 ranks of the machine"),
@@ -174,6 +172,48 @@ def test_options_of_nccl_are_for_fairrings_communicators_too(four: Ranks) -> Non
             f"cluster 2, blocks none to 8, {given}",
             f"cluster 2, blocks 12 to 12, {given}",
         ]
+
+
+def _sum_without_memory(rank: int, call: str) -> tuple[float, bool]:
+    """The sum in a new group, and whether its rails have carried anything."""
+    if rank == dist.get_world_size() - 1:
+        _fail(call, 0)
+    return _sum_in_a_new_group()
+
+
+def _sum_in_a_new_group() -> tuple[float, bool]:
+    group: Any = dist.new_group()
+    tensor = torch.ones(ELEMENTS, device="cuda")
+    dist.all_reduce(tensor, group=group)
+    dist.all_reduce(tensor, group=group)
+    total = tensor[-1].item()
+    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
+    carries = any(one["bytes"] > 0 for level, one in moved.items() if level > 0)
+    dist.destroy_process_group(group)
+    return total, carries
+
+
+def test_a_rank_without_memory_for_staging_leaves_the_groups_calls_to_nccl(four: Ranks) -> None:
+    assert four.run(_sum_without_memory, "cudaHostAlloc") == [(16.0, False)] * 4
+
+
+STAGING_MIB = 64
+
+
+def _sum_on_a_full_device(rank: int, is_cached: bool) -> tuple[float, bool]:
+    """Rank 0's device has less left than staging takes; or torch's cache has it."""
+    room = (STAGING_MIB // 2) << 20
+    held = [torch.empty(torch.cuda.mem_get_info()[0] - room, dtype=torch.uint8, device="cuda")] if rank == 0 else []
+    if is_cached:
+        held.clear()
+    return _sum_in_a_new_group()
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_full_device_leaves_the_calls_to_nccl_unless_torchs_cache_lets_go(is_cached: bool) -> None:
+    ranks = start("2x1", environment={"FAIRRING_TOTAL_MEMORY": f"{STAGING_MIB}MiB", "EMULATED_CUDA_MEMORY_MIB": "512"})
+    assert ranks.run(_sum_on_a_full_device, is_cached) == [(4.0, is_cached)] * 2
+    assert ranks.close() == [0, 0]
 
 
 @pytest.mark.slow  # the same, but for what NCCL sends
