@@ -14,6 +14,7 @@
 #   make cover-cuda  which lines of the CUDA sources those tests reach
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
 #                  RUN=A, B or C: each in ten minutes
+#   make test-pytorch, make test-pytorch-ddp  PyTorch's own tests of process groups, on BACKEND
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
 #   make random-programs  SEEDS programs of random calls from the seed FIRST on, on random worlds, against a reference
@@ -59,7 +60,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -109,10 +110,10 @@ test: .venv/.tools
 	@.ci/beside "$(MAKE) $(ASIDE)" $(MAKE) test-cpp
 	@$(MAKE) test-cuda test-python
 
-test-rest: test-threads test-tensorpipe test-emulated-cuda fuzz test-rdma test-oldest-torch test-first test-slow
+test-rest: test-threads test-tensorpipe test-emulated-cuda test-pytorch fuzz test-rdma test-oldest-torch test-first test-slow
 
 test-all: test
-	@$(MAKE) features test-rest
+	@$(MAKE) features test-pytorch-ddp test-rest
 
 # --- set-up
 
@@ -277,6 +278,17 @@ test-python: build
 
 test-slow: build
 	$(PYTEST) -m 'slow and not rdma' $(READERS:%=--ignore %)
+
+# PyTorch's own tests of process groups, as they come with torch, on four ranks of BACKEND: those of calls and groups, and
+# those of DDP, which take longer.
+BACKEND ?= fairring
+PYTORCH_TESTS = PYTORCH_TESTS_BACKEND=$(BACKEND) $(BIN)/pytest --numprocesses $(WORKERS) --durations 10 tests/libraries/pytorch_distributed.py
+DDP := ddp or DDP or DistributedDataParallel or localSGD
+test-pytorch: build
+	$(PYTORCH_TESTS) -k 'not ($(DDP))'
+
+test-pytorch-ddp: build
+	$(PYTORCH_TESTS) -k '$(DDP)'
 
 # README's section Install, carried out in a fresh clone with an environment of its own, and then the commands of README,
 # docs and examples in what that leaves. CUDA is left out, as docs/install.md says how.
