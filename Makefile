@@ -13,7 +13,7 @@
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
 #   make cover-cuda  which lines of the CUDA sources those tests reach
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
-#                  RUN=A, B or C: each in ten minutes
+#                  RUN="sums and 2x1": tests of tests/gpu by name
 #   make test-pytorch, make test-pytorch-ddp  PyTorch's own tests of process groups, on BACKEND
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them
 #   make features  what a process group has to do, on gloo and on fairring: docs/compatibility.md's table
@@ -249,7 +249,7 @@ cover-cuda: build
 	@$(STAGE) "lines of the CUDA sources" $(BIN)/python tests/emulated_cuda/reached_lines.py $(COVERED) "$$(.ci/clang)"
 
 test-gpu:
-	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(RUN)
+	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(if $(RUN),"$(RUN)")
 
 # BENCH takes its options: BENCH='--layouts 2x1 --json rows.json'
 bench-gpu:
