@@ -1,4 +1,4 @@
-"""c10d's features on fairring: a test for each row of docs/compatibility.md. Its column of gloo `make features` fills.
+"""c10d's features on fairring, and docs/compatibility.md's tables of them. `make features` tries gloo as well.
 
 What fails is expected to, for the reason in features/shortcomings.py, and nothing else is.
 """
@@ -38,10 +38,9 @@ def test_shortcomings_are_those_of_features() -> None:
         assert not set(listed) - keys
 
 
-def test_the_document_has_the_table_as_it_is() -> None:
-    for feature, row in zip(features(), compatibility.written_rows(), strict=True):
-        name, gloo, fairring, reason = row
-        assert name == feature.name
-        assert (gloo == "ok") == (feature.key not in shortcomings.GLOO), name
-        assert (fairring == "ok") == (feature.key not in shortcomings.FAIRRING), name
-        assert reason == shortcomings.reasons(feature.key)
+def test_the_document_has_the_tables_as_they_are() -> None:
+    words = compatibility.written_words()
+    for feature, ended in words.items():
+        for backend, listed in shortcomings.OF.items():
+            assert (ended[backend] == "ok") == (feature.key not in listed), feature.name
+    assert compatibility.written() == compatibility.tables(words)

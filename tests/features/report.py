@@ -1,4 +1,4 @@
-"""Plays all features on both backends, prints the table, and writes it into docs/compatibility.md.
+"""Plays all features on both backends, prints them all, and writes the tables of docs/compatibility.md.
 
 Fails where a feature that should work does not, or one that is known not to work does. Usage: python
 tests/features/report.py [text that a feature's key contains ...]; with such a choice the document is left alone.
