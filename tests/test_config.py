@@ -152,13 +152,6 @@ def test_other_uses_of_cuda_are_errors(text: str) -> None:
         read(FAIRRING_CUDA=text)
 
 
-def test_a_device_tells_by_words_or_by_functions() -> None:
-    assert read(FAIRRING_CUDA="on").cuda_tells == "words"
-    assert read(FAIRRING_CUDA="auto", FAIRRING_CUDA_TELLS="functions").cuda_tells == "functions"
-    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_TELLS=functions without FAIRRING_CUDA=on or auto"):
-        read(FAIRRING_CUDA_TELLS="functions")
-
-
 def test_rails_of_cuda_tensors_are_pinned_or_nccls() -> None:
     assert read(FAIRRING_CUDA="on", FAIRRING_CUDA_RAILS="nccl").cuda_rails == "nccl"
     assert "FAIRRING_CUDA_RAILS=pinned" in read().agreement("1")

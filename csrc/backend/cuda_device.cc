@@ -68,7 +68,7 @@ std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
   std::optional<NcclRanks> railsAmong;
   if (place.fromFirstOfAll) railsAmong = {place.rank, place.world, place.fromFirstOfAll};
   return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, railsAmong,
-                             place.writesWords, {place.timeout, place.isOver}, place.ncclLimits);
+                             {place.timeout, place.isOver}, place.ncclLimits);
 }
 
 bool machineReduces(const Reduction& reduction, int device) {

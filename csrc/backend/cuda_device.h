@@ -25,7 +25,6 @@ struct AcceleratorPlace {
   using FromFirst = std::function<std::string(const std::string& mine)>;
   FromFirst fromFirst;       // the machine's first rank's text, for all of them
   FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
-  bool writesWords = true;   // to tell the host how far it is
   NcclLimits ncclLimits = {};
   std::function<bool()> isOver = nullptr;  // the group has failed while it is made; null: it can't
   std::chrono::milliseconds timeout;

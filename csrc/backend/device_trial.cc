@@ -171,10 +171,7 @@ std::string runOnTrial(Membership& trial, const at::Tensor& tensor, const c10::S
 
 }  // namespace
 
-std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std::chrono::milliseconds timeout) try {
-  // If a driver calls no functions while a thread waits in it for the device, that thread waits for ever: it would not
-  // return from the trial either.
-  if (!writesWords) return "with FAIRRING_CUDA_TELLS=functions it can't be tried without risk";
+std::string tryDevice(const c10::Device& device, int rank, std::chrono::milliseconds timeout) try {
   // Before anything that may wait for the device without a limit. All ranks wait for this one meanwhile.
   const std::chrono::milliseconds patience = withinTimeout(kTrialMaking, timeout / 2);
   ProgramOnTrial program(device);
@@ -189,7 +186,6 @@ std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std
                                                                     .count = 1,
                                                                     .fromFirst = [](const auto& mine) { return mine; },
                                                                     .fromFirstOfAll = nullptr,
-                                                                    .writesWords = writesWords,
                                                                     .timeout = timeout});
   const auto deadline = TrialClock::now() + kTrial;
   GatesOnTrial gates(*accelerator, memory);
@@ -247,7 +243,7 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
                                                   std::chrono::milliseconds timeout) {
   const std::lock_guard trying(trying_);
   if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
-  const std::string onDevice = tryDevice(device, getRank(), membership.deviceWritesWords(), timeout);
+  const std::string onDevice = tryDevice(device, getRank(), timeout);
   way.whyNccls = firstReason(membership, "device", onDevice, timeout);
   if (way.whyNccls.empty()) {
     way.whyNccls = firstReason(membership, "sums", trialInSums(membership, device, timeout), timeout);

@@ -16,7 +16,7 @@ namespace fairring {
 
 // This rank only: streams stand at gates, the program's kernels and copies get past them, and the device reports its
 // progress to the host, even if another thread waits in the driver for memory.
-std::string tryDevice(const c10::Device& device, int rank, bool writesWords, std::chrono::milliseconds timeout);
+std::string tryDevice(const c10::Device& device, int rank, std::chrono::milliseconds timeout);
 
 // All ranks at once: sums of several slices, in fp32 and bf16, are those of NCCL, bit by bit. trial: a membership used
 // for nothing else.

@@ -52,7 +52,6 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   bool devices = false;                        // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
-  bool deviceWritesWords = true;               // to tell the host how far it is; else its driver calls functions
   bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
   NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
@@ -117,7 +116,6 @@ class Membership {
   // A call is about to be made on a device, by NCCL or by the engine: later work reads its result, and no host waits.
   void noteCallOnDevice() { hasCallOnDevice_ = true; }
   bool hasCallOnDevice() const { return hasCallOnDevice_; }
-  bool deviceWritesWords() const { return options_.deviceWritesWords; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
   // Another one of the same ranks, beside this one, whose calls on a device may fail.
   std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;

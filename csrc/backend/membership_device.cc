@@ -94,7 +94,6 @@ std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
                          .fromFirst = throughStore(store, deviceKey(concat(machineRanks.front())),
                                                    self == machineRanks.begin(), who + "its machine"),
                          .fromFirstOfAll = nullptr,
-                         .writesWords = options_.deviceWritesWords,
                          .ncclLimits = options_.ncclLimits,
                          .isOver = [failed = hasFailed_] { return failed->rings(); },
                          .timeout = timeout};

@@ -3,15 +3,12 @@
 // simulation whose streams run as late and in any order that this header allows: a chain that relies on more fails
 // there.
 //
-// TrafficClass. Work of one stream runs in the order in which it was enqueued. Between streams there is none but by
-// events.
+// Order. Work of one stream runs in the order in which it was enqueued. Between streams there is none but by events.
 // - A *gate* holds a stream until a word in pinned memory has reached a value. The loop writes words, with release
 //   order, and calls nothing here. Work behind the gate sees all that the writer wrote before. Words only count up.
 // - *write* writes a word in pinned memory when all that was enqueued before it in its stream is complete. What copies
 //   out of the device wrote is then visible to whoever reads the word, with acquire order. So a stream tells where it
 //   is.
-// - *tell* calls a function of the host's at such a point instead. The function must not block and must not call
-//   anything here: it posts to a loop. A driver may call none while some thread waits in it for the device.
 // So the host never waits for the device, and no stream but one behind a gate waits for the host.
 //
 // Threads: what enqueues is called by callers, one at a time for each accelerator (their group's order), in program
@@ -25,7 +22,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 
@@ -67,9 +63,7 @@ class Accelerator {
 
   // Holds the stream until *word >= atLeast.
   virtual void gate(Stream stream, const Word* word, Word atLeast) = 0;
-  virtual bool writesWords() const = 0;  // which of the two to use
   virtual void write(Stream stream, Word* word, Word value) = 0;
-  virtual void tell(Stream stream, std::function<void()> reached) = 0;
 
   // Fills the memory with ones, which floats of every kind read as not a number, if *word is not zero by then.
   using Results = std::span<const std::span<std::byte>>;

@@ -35,9 +35,8 @@ class CudaAccelerator final : public Accelerator {
     NcclPlace place;
     std::function<std::string(const std::string&)> fromFirst;
   };
-  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong, bool writesWords)
+  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong)
       : device_(machine.place.device),
-        writesWords_(writesWords),
         words_(device_),
         events_(device_),
         reductions_(device_),
@@ -84,11 +83,7 @@ class CudaAccelerator final : public Accelerator {
   void gate(Stream stream, const Word* word, Word atLeast) override {
     words_.holdUntil(cudaStreamOf(stream), word, atLeast);
   }
-  bool writesWords() const override { return writesWords_; }
   void write(Stream stream, Word* word, Word value) override { words_.write(cudaStreamOf(stream), word, value); }
-  void tell(Stream stream, std::function<void()> reached) override {
-    callFrom(cudaStreamOf(stream), std::move(reached), device_);
-  }
 
   void poisonIf(Stream stream, const Word* word, Results results) override {
     poison_.enqueue(word, results, cudaStreamOf(stream));
@@ -120,7 +115,6 @@ class CudaAccelerator final : public Accelerator {
   }
 
   const int device_;
-  const bool writesWords_;
   const StreamWords words_;
   CudaEventPool events_;
   const DeviceReductions reductions_;
@@ -148,7 +142,7 @@ std::string whyNoCudaAccelerator(int device) {
 }
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
-                                                 const std::optional<NcclRanks>& railsAmong, bool writesWords,
+                                                 const std::optional<NcclRanks>& railsAmong,
                                                  const NcclPatience& patience, const NcclLimits& limits) {
   const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
     assert(ranks.index >= 0 && ranks.index < ranks.count);
@@ -163,7 +157,7 @@ std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const Ncc
   };
   std::optional<CudaAccelerator::Ranks> group;
   if (railsAmong) group = ranksOf(*railsAmong, "the group");
-  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group, writesWords);
+  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group);
 }
 
 }  // namespace fairring

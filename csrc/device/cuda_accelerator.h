@@ -28,11 +28,10 @@ bool levelZeroReduces(const Reduction& reduction);
 // Why the device can't be an accelerator, in words; empty where it can.
 std::string whyNoCudaAccelerator(int device);
 
-// rank: this one in the group, for errors. railsAmong: the group, where the device has rails of its own. writesWords:
-// to tell the host where it is. All of these ranks at once: it waits for them, each time no longer than the patience
-// says. Throws Failure.
+// rank: this one in the group, for errors. railsAmong: the group, where the device has rails of its own. All of these
+// ranks at once: it waits for them, each time no longer than the patience says. Throws Failure.
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
-                                                 const std::optional<NcclRanks>& railsAmong, bool writesWords,
+                                                 const std::optional<NcclRanks>& railsAmong,
                                                  const NcclPatience& patience, const NcclLimits& limits = {});
 
 }  // namespace fairring

@@ -22,9 +22,6 @@ Tells::Tells(Accelerator& accelerator, Loop& loop)
 }
 
 void Tells::tell(Accelerator& accelerator, Accelerator::Stream stream, std::function<void()> reached) {
-  if (!accelerator.writesWords()) {
-    return accelerator.tell(stream, [&loop = loop_, reached = std::move(reached)] { loop.post(reached); });
-  }
   const auto found = std::ranges::find(streams_, stream, &Telling::stream);
   assert(found != streams_.end());
   const auto index = static_cast<std::size_t>(found - streams_.begin());

@@ -1,7 +1,6 @@
-// How the streams of a device tell the loop that they have come to a point. Each counts up a word of its own, at which
-// the loop looks (told_words.h); or, where the accelerator is not to write words, its driver calls a function that
-// posts to the loop. Callers, one at a time. Owns the words, which outlive all that is enqueued: it ends after the
-// accelerator.
+// How the streams of a device tell the loop that they have come to a point: each counts up a word of its own, at which
+// the loop looks (told_words.h). A driver may call no function of the host's while a thread waits in it for the device.
+// Callers, one at a time. Owns the words, which outlive all that is enqueued: it ends after the accelerator.
 #pragma once
 
 #include <functional>

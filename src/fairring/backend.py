@@ -63,7 +63,6 @@ def create(options: Any, pg_options: object) -> Any:
     membership.devices_on_trial = config.cuda.use == "auto"
     membership.least_on_device = config.cuda.least_bytes
     membership.device_has_rails = config.cuda_rails == "nccl"
-    membership.device_writes_words = config.cuda_tells == "words"
     membership.ends_process = config.on_error == "exit"
     membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
     # As torch's NCCL does, whose calls are not waited for on the host either.

@@ -81,11 +81,6 @@ VARIABLES = (
         "How they go between machines: pinned, from the host's memory over FAIRRING_TRANSPORT; or nccl, by its sends.",
     ),
     Variable(
-        "FAIRRING_CUDA_TELLS",
-        "words",
-        "How a device tells the host how far it is: words, which it writes; or functions, which its driver calls.",
-    ),
-    Variable(
         "FAIRRING_ON_ERROR",
         "auto",
         "exit: a group's first error ends the process; raise: it does not; auto: only after calls on CUDA tensors.",
@@ -126,7 +121,6 @@ class Config:
     site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
     cuda: Cuda = OFF
     cuda_rails: str = "pinned"  # or "nccl"
-    cuda_tells: str = "words"  # or "functions"
     on_error: str = "auto"  # or "raise", "exit"
     secret_file: Path | None = None
     tls: bool = False
@@ -159,14 +153,11 @@ class Config:
         return config
 
     def _check_cuda(self) -> None:
-        for name, value, default in (
-            ("FAIRRING_CUDA_RAILS", self.cuda_rails, "pinned"),
-            ("FAIRRING_CUDA_TELLS", self.cuda_tells, "words"),
-        ):
-            if value != default and self.cuda.use == "off":
-                raise ConfigError(
-                    f"{name}={value} without FAIRRING_CUDA=on or auto, which has no effect; unset or set both"
-                )
+        if self.cuda_rails != "pinned" and self.cuda.use == "off":
+            raise ConfigError(
+                f"FAIRRING_CUDA_RAILS={self.cuda_rails} without FAIRRING_CUDA=on or auto, which has no effect; unset or "
+                "set both"
+            )
 
     def _check_tls(self) -> None:
         files = {
@@ -375,7 +366,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_CUDA": ("cuda", _cuda),
     "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
-    "FAIRRING_CUDA_TELLS": ("cuda_tells", _either("words", "functions")),
     "FAIRRING_ON_ERROR": ("on_error", _either("auto", "raise", "exit")),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),

@@ -137,7 +137,6 @@ class DeviceCluster {
     for (int r = 0; r < topology.world(); ++r) {
       DeviceRank::Settings own = settings(r);
       own.rails = rails;
-      own.writesWords = (seed + static_cast<unsigned>(r)) % 2 == 0;
       SimulatedMachine& machine = *machines_[static_cast<std::size_t>(topology.machineOf(r))];
       ranks.push_back(std::make_unique<DeviceRank>(planner, r, staging, network, machine,
                                                    seed * 64 + 1 + static_cast<unsigned>(r), own));

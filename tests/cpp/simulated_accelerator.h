@@ -37,7 +37,6 @@ class SimulatedAccelerator final : public Accelerator {
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
     // Held by a thread that touches the device, if another thread steps it.
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
-    bool writesWords = true;  // to report its progress; else it calls functions
     bool drains = false;      // at its end, until all waiting work has been let go
     bool isFull = false;      // has no memory left
     // The capacity of a queue, as devices have: a caller that enqueues more waits, while the world goes on.
@@ -141,19 +140,10 @@ class SimulatedAccelerator final : public Accelerator {
               return static_cast<std::int64_t>(now - atLeast) >= 0;
             }});
   }
-  bool writesWords() const override { return settings_.writesWords; }
   void write(Stream stream, Word* word, Word value) override {
     const auto store = [word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); };
     if (settings_.tellsEarly(told_++)) return store();
     enqueue(stream, {.end = store});
-  }
-  void tell(Stream stream, std::function<void()> reached) override {
-    if (settings_.tellsEarly(told_++)) return reached();
-    enqueue(stream, {.end = [this, reached = std::move(reached)] {
-              telling_ = true;
-              reached();
-              telling_ = false;
-            }});
   }
   void poisonIf(Stream stream, const Word* word, Results results) override {
     enqueue(stream, {.end = [word, results = std::vector(results.begin(), results.end())] {
@@ -252,7 +242,6 @@ class SimulatedAccelerator final : public Accelerator {
   void enqueue(Stream stream, Work work) {
     EXPECT_TRUE(settings_.mayBeCalled()) << "a call of the device from the loop";
     const std::lock_guard lock(*settings_.mutex);
-    EXPECT_FALSE(telling_) << "a call of the device from a function that it calls";
     auto& queue = queues_[indexOf(stream) % queues_.size()];
     constexpr int kPatience = 100'000;
     for (int i = 0; queue.size() >= settings_.capacity && i < kPatience; ++i) settings_.meanwhile();
@@ -312,7 +301,6 @@ class SimulatedAccelerator final : public Accelerator {
   std::vector<std::unique_ptr<std::size_t>> streams_;
   std::vector<std::deque<Work>> queues_;
   std::size_t told_ = 0;
-  bool telling_ = false;  // under the mutex, which the stepping thread holds
 };
 
 }  // namespace fairring::testing

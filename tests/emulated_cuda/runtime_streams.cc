@@ -159,10 +159,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   EMULATED_CALL("cudaLaunchHostFunc");
-  if (emulated::isLeftOut(emulated::Omission::HostFunctionOrder, __builtin_return_address(0))) {
-    callHostFunction([=] { function(data); });
-    return cudaSuccess;
-  }
   enqueueHostFunction(stream, "a function of the host", [=] { function(data); });
   return cudaSuccess;
 }

@@ -62,7 +62,6 @@ Omitted readOmitted() {
   if (kind == "write_value") omitted.kind = Omission::WriteValue;
   if (kind == "kernel") omitted.kind = Omission::Kernel;
   if (kind == "write_value_order") omitted.kind = Omission::WriteValueOrder;
-  if (kind == "host_function_order") omitted.kind = Omission::HostFunctionOrder;
   if (!parts || omitted.kind == Omission::None || omitted.period < 1)
     fatal("EMULATED_CUDA_OMIT=%s: not understood", text);
   return omitted;

@@ -24,11 +24,11 @@ struct Settings {
 
 const Settings& settings();
 
-// Calls that do nothing, for tests that see whether a program without them is noticed. Without its order a host
-// function is called at once, and what a stream writes into a word is written at once.
+// Calls that do nothing, for tests that see whether a program without them is noticed. Without its order, what a
+// stream writes into a word is written at once.
 // EMULATED_CUDA_OMIT=KIND:LIBRARY:INDEX:PERIOD leaves out each call of the kind from a library of that name whose
 // number is INDEX modulo PERIOD.
-enum class Omission { None, StreamWaitEvent, WaitValue, HostFunctionOrder, WriteValue, WriteValueOrder, Kernel };
+enum class Omission { None, StreamWaitEvent, WaitValue, WriteValue, WriteValueOrder, Kernel };
 bool leavesOut(Omission kind);                      // any
 bool isLeftOut(Omission kind, const void* caller);  // caller: an address in its code
 

@@ -29,7 +29,6 @@ SLICE_BYTES = 64 << 10
 ELEMENTS = SLICES * SLICE_BYTES // 4
 # Slices of that size, two of which have room in staging.
 FEW_SLICES = {"FAIRRING_SLICE_SIZE": str(SLICE_BYTES), "FAIRRING_TOTAL_MEMORY": str(4 * SLICE_BYTES)}
-FUNCTIONS = {"FAIRRING_CUDA_TELLS": "functions"}
 NCCL = {"FAIRRING_CUDA_RAILS": "nccl"}
 # One slice for each call, and no place in staging twice: so each call makes as many waits as the last one.
 ONE_SLICE = {**NCCL, "FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": "64MiB"}
@@ -117,7 +116,6 @@ def _play(result: Result, left_out: str, late_us: int, variables: Mapping[str, s
     ("result", "variables"),
     [
         (_reduced, FEW_SLICES),
-        (_reduced, FEW_SLICES | FUNCTIONS),
         (_scattered, FEW_SLICES),
         (_gathered, FEW_SLICES),
         (_reduced, ONE_SLICE),
@@ -141,10 +139,6 @@ def test_nothing_is_wrong_where_nothing_is_left_out(result: Result, variables: M
         (_reduced, "write_value_order:_core:0:3", FEW_SLICES),  # the loop sends what has been copied out,
         (_reduced, "write_value_order:_core:1:3", FEW_SLICES),  # and what has been summed;
         (_reduced, "write_value_order:_core:2:3", FEW_SLICES),  # it gives a place away that nobody needs any more
-        # The same three, told by functions of the host.
-        (_reduced, "host_function_order:_core:0:3", FEW_SLICES | FUNCTIONS),
-        (_reduced, "host_function_order:_core:1:3", FEW_SLICES | FUNCTIONS),
-        (_reduced, "host_function_order:_core:2:3", FEW_SLICES | FUNCTIONS),
         # Reduce-scatters and all-gathers, the halves of the chain. The last test leaves out their gate for a place in
         # pinned staging.
         (_scattered, "stream_wait_event:_core:0:1", FEW_SLICES),

@@ -83,13 +83,12 @@ def _want_memory() -> None:
     ("prepare", "variables", "reason"),
     [
         (_want_memory, {}, "rank 0 (.*B of device memory: cudaMalloc"),
-        (_nothing, {"FAIRRING_CUDA_TELLS": "functions"}, "rank 0 (.*FAIRRING_CUDA_TELLS=functions"),
         (_nothing, {"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "rank 0 (.*streams don't stand at gates"),
         (_nothing, {"EMULATED_CUDA_OMIT": "write_value:_core:0:1"}, "rank 0 (.*the device does not tell how far it is"),
         (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of Float differ from NCCL's"),
         (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "rank 0 (.*with which they share a hardware queue"),
     ],
-    ids=["no memory", "functions", "no gates", "no words", "wrong sums", "one queue"],
+    ids=["no memory", "no gates", "no words", "wrong sums", "one queue"],
 )
 def test_a_trial_that_fails_leaves_all_calls_to_nccl_and_says_why(
     prepare: Callable[[], None], variables: dict[str, str], reason: str
