@@ -16,7 +16,7 @@ _BEGIN, _END = "<!-- written by make features -->\n", "<!-- to here -->\n"
 _AREAS_HEAD = "| area | features | `ok` on both | what is tried |\n|---|---|---|---|\n"
 _OTHERS_HEAD = "| area | feature | gloo | fairring | why not |\n|---|---|---|---|---|\n"
 _TRIED = {
-    "Reductions": "all operations and dtypes of all_reduce and reduce; views, sparse tensors, 40 calls in flight, threads",
+    "Reductions": "all operations and dtypes of all_reduce and reduce; views, sparse tensors, calls in flight, threads",
     "Exchanges": "all other collectives of tensors, with lists and single tensors, equal and unequal sizes, barriers",
     "Coalesced calls": "the coalescing manager, `_broadcast_coalesced`",
     "Objects": "all collectives and messages of objects, also in sub-groups",
