@@ -1,11 +1,13 @@
-"""Plays all cases and prints the table of what each rank reported, and after how many seconds, as Markdown.
+"""Plays all cases and prints the table of what ranks reported, and after how many seconds, as Markdown.
 
 Then what a rank held before, with, and after many groups. Usage: python tests/failures/report.py [case ...]
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -16,15 +18,16 @@ from failures.judge import faults
 from failures.play import Case, Outcome, Play
 from failures.stage import Stage, StageError
 
-_KILLED = -9
 _LONGEST = 1000
+_NO_ERROR = "no error"
 _MIB = 1 << 20
 
 
 def main() -> None:
-    print("| case | machines x ranks | ranks | after s | reported |\n|---|---|---|---|---|")
+    print("| case | machines x ranks | after s | error |\n|---|---|---|---|")
     stage = Stage()
     wrong = []
+    above = ""
     for case in as_in_the_table():
         if not sys.argv[1:] or case.name in sys.argv[1:]:
             try:
@@ -33,7 +36,11 @@ def main() -> None:
                 wrong.append(f"{case.name}: {error}"[:_LONGEST])
                 continue
             wrong += [f"{case.name}: {fault}" for fault in faults(case, outcomes)]
-            print(*_rows(case, outcomes), sep="\n", flush=True)
+            words = _words(case, outcomes)
+            is_repeated = words != _NO_ERROR and _without_numbers(words) == _without_numbers(above)
+            shown = "as above" if is_repeated else words
+            print(f"| {case.title} | {case.layout} | {_seconds(case, outcomes):.2f} | {shown} |", flush=True)
+            above = words
     if not sys.argv[1:]:
         _print_holdings(stage)
     stage.close()
@@ -42,18 +49,29 @@ def main() -> None:
     sys.exit(bool(wrong))
 
 
-def _rows(case: Case, outcomes: dict[int, Outcome]) -> list[str]:
-    """One for all ranks that reported the same."""
-    said: dict[str, list[int]] = {}
-    for rank, outcome in outcomes.items():
-        said.setdefault(_words(outcome), []).append(rank)
-    rows = []
-    for number, (words, ranks) in enumerate(said.items()):
-        times = [seconds for rank in ranks if (seconds := outcomes[rank].seconds) is not None]
-        after = "" if not times else f"{min(times):.2f}" if len(times) == 1 else f"{min(times):.2f} to {max(times):.2f}"
-        title = (case.title, case.layout) if number == 0 else ("", "")
-        rows.append(f"| {title[0]} | {title[1]} | {', '.join(map(str, ranks))} | {after} | {words} |")
-    return rows
+def _words(case: Case, outcomes: Mapping[int, Outcome]) -> str:
+    """The error of the rank that got one first, without the advice at its end. The others' differ in who tells it."""
+    told = _told(case, outcomes)
+    if not told:
+        return _NO_ERROR
+    first = min(told, key=lambda outcome: outcome.seconds or 0)
+    why, _, _ = first.text.partition("; call ")  # which was under way, and what became of its tensors
+    facts = why.rpartition("; ")[0] or why
+    return " ".join(f"{first.kind}: {facts}".split()).replace("|", "\\|")
+
+
+def _seconds(case: Case, outcomes: Mapping[int, Outcome]) -> float:
+    """Until the last rank had its error, or had ended its calls where none gets one."""
+    return max(outcome.seconds or 0 for outcome in _told(case, outcomes) or outcomes.values())
+
+
+def _told(case: Case, outcomes: Mapping[int, Outcome]) -> list[Outcome]:
+    """Of the ranks that have to get an error, those that got one."""
+    return [outcome for rank, outcome in outcomes.items() if case.expected.get(rank) and outcome.kind is not None]
+
+
+def _without_numbers(words: str) -> str:
+    return re.sub(r"\d+", "", words)
 
 
 def _print_holdings(stage: Stage) -> None:
@@ -70,15 +88,6 @@ def _print_holdings(stage: Stage) -> None:
             held = play.words(1, word)[1]
             counts = (held.threads.total(), held.descriptors.total(), held.maps.total())
             print(f"| {title}, {when} | {counts[0]} | {counts[1]} | {counts[2]} | {held.memory / _MIB:.1f} MiB |")
-
-
-def _words(outcome: Outcome) -> str:
-    if outcome.code == _KILLED:
-        return "(killed)"
-    if outcome.kind is None:
-        return "no error" if outcome.seconds is not None else "(ended)"
-    why, _, _ = outcome.text.partition("; call ")  # which was under way, and what became of its tensors
-    return " ".join(f"{outcome.kind}: {why}".split()).replace("|", "\\|")
 
 
 main()
