@@ -232,7 +232,7 @@ def test_names_that_are_not_known_are_told(
 
 
 @pytest.mark.parametrize("variable", ["FAIRRING_SLICE_SIZE", "FAIRRING_NO_SUCH", "FAIRRING_TRACE", "MASTER_PORT"])
-@pytest.mark.parametrize("words", [("plan",), ("plan", "--simulate", "--rate=1gbit"), ("check",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("plan",), ("check",)], ids=" ".join)
 def test_settings_that_make_no_sense_are_told(
     words: tuple[str, ...], variable: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +274,6 @@ def test_an_interrupt_ends_a_rank_at_once() -> None:
     [
         ("plan", "--machines", "4", "--ranks", "2", "--bytes", "64MiB"),
         ("plan", "--machines", "4", "--sites", "2"),
-        ("plan", "--simulate", "--machines", "1,2", "--rate", "1gbit", "--bytes", "4KiB,1MiB"),
         ("check",),
     ],
     ids=" ".join,

@@ -7,7 +7,6 @@
 #include "backend/cuda_device.h"
 #include "backend/fairring_backend.h"
 #include "backend/inspection.h"
-#include "backend/simulating.h"
 #include "backend/sparse_on_device.h"
 #include "kernels/reduce.h"
 
@@ -119,22 +118,6 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("bytes", &PlanQuestion::bytes)
       .def_readwrite("flat", &PlanQuestion::flat);
   module.def("forecast", &fairring::forecast, py::arg("question"));
-  using fairring::SimulationQuestion;
-  py::class_<SimulationQuestion>(module, "SimulationQuestion")
-      .def(py::init<>())
-      .def_readwrite("cluster", &SimulationQuestion::cluster)
-      .def_readwrite("link_bytes_per_second", &SimulationQuestion::linkBytesPerSecond)
-      .def_readwrite("latency_seconds", &SimulationQuestion::latencySeconds)
-      .def_readwrite("oversubscription", &SimulationQuestion::oversubscription)
-      .def_readwrite("core_bytes_per_second", &SimulationQuestion::coreBytesPerSecond)
-      .def_readwrite("cores", &SimulationQuestion::cores)
-      .def_readwrite("collective", &SimulationQuestion::collective)
-      .def_readwrite("times", &SimulationQuestion::times)
-      .def_readwrite("buckets", &SimulationQuestion::buckets)
-      .def_readwrite("forward_seconds", &SimulationQuestion::forwardSeconds)
-      .def_readwrite("backward_seconds", &SimulationQuestion::backwardSeconds);
-  module.def("simulate", &fairring::simulate, py::arg("question"));
-  module.def("simulated_hardware", &fairring::simulatedHardware);
   module.def("why_no_cuda", &fairring::whyNoCuda);
   module.def("device_obstacle", &fairring::deviceObstacleHere);
   module.def("fewest_multiprocessors", &fairring::fewestMultiprocessors);

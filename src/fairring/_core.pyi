@@ -132,28 +132,6 @@ class PlanQuestion:
 def forecast(question: PlanQuestion) -> list[dict[str, Any]]:
     """Every plan, the best first: steps, slice_bytes, slices, staging_bytes, seconds, levels (messages, bytes)."""
 
-class SimulationQuestion:
-    cluster: PlanQuestion  # a copy; its bytes are those of the call
-    link_bytes_per_second: float  # of each machine, each way, headers included
-    latency_seconds: float  # from machine to machine
-    oversubscription: float  # of the spine between them
-    core_bytes_per_second: float  # that one core sends or receives
-    cores: int  # that all ranks share; 0: each has its own
-    collective: str  # "all-reduce", "reduce-scatter" or "all-gather"
-    times: int  # calls, or steps
-    buckets: list[int]  # of a training step, instead of a call; bytes, in the order in which they are computed
-    forward_seconds: float  # until the gradients of the first one begin
-    backward_seconds: float
-
-def simulate(question: SimulationQuestion) -> dict[str, Any]:
-    """Of a call or step: seconds, messages (of a rank), link_bytes (of the busiest machine); connections; events.
-
-    RuntimeError as forecast(); KeyboardInterrupt, and what else a handler of signals raises.
-    """
-
-def simulated_hardware() -> dict[str, float]:
-    """What a simulation has where nothing else is known: latency_seconds, core_bytes_per_second."""
-
 def why_no_cuda() -> str:
     """Why this build can do nothing with CUDA tensors itself; empty where it can."""
 

@@ -3,19 +3,17 @@
 Reckons as the planner does in a job, from the topology, FAIRRING_TOTAL_MEMORY, FAIRRING_SLICE_SIZE and the cost rows
 (FAIRRING_COST_ROWS, or those that are built in for the transport). Needs no cluster. The first plan is the choice;
 messages and bytes are those of the busiest rank. With --sites a ring and a tree over all ranks stand beside.
-
-With --simulate the engine itself runs in virtual time, on every rank of the cluster.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fairring import simulate
 from fairring.by_level import level_names
 from fairring.table import Table, show
 
@@ -36,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--site-rate", metavar="RATE", help="likewise, of each site's uplink; its ranks share it")
     add("--site-delay", metavar="TIME", help="from site to site, one way, instead of the cost row's latency: 20ms")
     add("--json", action="store_true", help="JSON instead of a table")
-    simulate.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,9 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
     from fairring.lab.cluster import LabError
 
     try:
-        if arguments.simulate:
-            simulate.show(simulate.simulate(arguments), arguments.json)
-            return 0
         plans = predict(arguments)
     except (ConfigError, LabError, ValueError, RuntimeError) as error:
         print(f"fairring plan: {error}", file=sys.stderr)
@@ -69,9 +63,8 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     from fairring.lab.sites import parse_sites
     from fairring.rivals import Shape, rivals
 
-    simulate.check_unused(arguments)
     config = Config.from_environment()
-    counts = parse_machines(arguments.ranks, simulate.machine_count(arguments.machines) if arguments.machines else None)
+    counts = parse_machines(arguments.ranks, _machine_count(arguments.machines) if arguments.machines else None)
     call_bytes = size("--bytes", arguments.bytes)
     sites = parse_sites(arguments.sites, "none", arguments.site_delay or "0ms", len(counts))
     rows = rows_of(config, arguments.transport)
@@ -90,6 +83,12 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
         return plans
     shape = Shape(len(sites.machines), len(counts), sum(counts))
     return plans + [{"rival": True, **vars(rival)} for rival in rivals(shape, rows, call_bytes)]
+
+
+def _machine_count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,5}", text):
+        raise ValueError(f"--machines {text} is not a number of machines")
+    return int(text)
 
 
 def _show(plans: Sequence[dict[str, Any]]) -> None:

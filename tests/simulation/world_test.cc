@@ -358,24 +358,6 @@ TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
   }
 }
 
-// There and back, of which the network carries a byte once each way.
-TEST(Simulation, AMessageTakesWhatItsLinkMustCarry) {
-  for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
-    const simulation::Cluster cluster = experimentOf(2, 2, bytes, false).cluster;
-    const simulation::Outcome outcome = simulation::carriedOut(cluster, simulation::Messages{bytes, 3});
-    const double carried = 2.0 * static_cast<double>(bytes) / cluster.costs.network.bytesPerSecond;
-    EXPECT_NEAR(outcome.linkBytes, static_cast<double>(bytes), 1'000) << bytes << " bytes";
-    EXPECT_GT(outcome.seconds, carried);
-    EXPECT_LT(outcome.seconds, 1.2 * carried + 1e-3);
-    EXPECT_EQ(outcome.mostConnections, 1U);
-  }
-}
-
-TEST(Simulation, MessagesWithinAMachineAreRefused) {
-  const simulation::Cluster cluster = experimentOf(1, 2, 4, false).cluster;
-  EXPECT_THROW(simulation::carriedOut(cluster, simulation::Messages{4, 1}), Failure);
-}
-
 // What must cross each machine's link, and no more.
 TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
   const simulation::Experiment experiment = experimentOf(4, 4, 25ULL << 20, false);

@@ -136,10 +136,8 @@ bool World::step() {
   return true;
 }
 
-void World::finish(const std::function<void()>& everySoOften) {
-  constexpr std::uint64_t kEvery = 1 << 14;
+void World::finish() {
   while (step()) {
-    if (everySoOften && events() % kEvery == 0) everySoOften();
   }
 }
 

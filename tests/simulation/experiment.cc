@@ -4,9 +4,6 @@
 #include <functional>
 #include <memory>
 
-#include "simulation/ping_pong.h"
-#include "simulation/training_steps.h"
-
 namespace fairring::simulation {
 
 namespace {
@@ -14,7 +11,7 @@ namespace {
 constexpr int kRoot = 0;
 
 // Ranks tell each other the sizes of an all-to-all.
-WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes = false) {
+WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes) {
   return {.places = cluster.places,
           .planner = cluster.planner,
           .costs = cluster.costs,
@@ -74,7 +71,7 @@ class Course {
   void play(int calls) {
     unfinished_ = world_.size();
     for (int rank = 0; rank < world_.size(); ++rank) submit(rank, calls);
-    world_.finish(experiment_.cluster.everySoOften);
+    world_.finish();
     if (error_) throw Failure(error_);
     check(unfinished_ == 0, ErrorKind::Usage, unfinished_, " simulated ranks never ended their calls");
   }
@@ -150,37 +147,6 @@ class Course {
 Outcome carriedOut(const Experiment& experiment) {
   check(experiment.calls > 0, ErrorKind::Usage, "there are no calls to time");
   return Course(experiment).run();
-}
-
-Outcome carriedOut(const Cluster& cluster, const Messages& messages) {
-  check(messages.rounds > 0, ErrorKind::Usage, "there are no messages to time");
-  World world(settingsOf(cluster));
-  pingPong(world, messages.bytes, 1, cluster.everySoOften);
-  const Time begin = world.now();
-  const Counted counted(world);
-  const Time end = pingPong(world, messages.bytes, messages.rounds, cluster.everySoOften);
-  return counted.outcome(secondsOf(end - begin), messages.rounds);
-}
-
-Outcome carriedOut(const Cluster& cluster, const Model& model, int steps) {
-  check(!model.bucketBytes.empty() && steps > 0, ErrorKind::Usage, "there are no buckets or steps to time");
-  std::vector<Time> computed;
-  double bytes = 0;
-  double all = 0;
-  for (const std::uint64_t bucket : model.bucketBytes) all += static_cast<double>(bucket);
-  for (const std::uint64_t bucket : model.bucketBytes) {
-    bytes += static_cast<double>(bucket);
-    computed.push_back(ofSeconds(model.forwardSeconds + model.backwardSeconds * bytes / all));
-  }
-  TrainingSteps training{.bucketBytes = model.bucketBytes,
-                         .computed = [&](int, int, int bucket) { return computed[static_cast<std::size_t>(bucket)]; }};
-  World world(settingsOf(cluster));
-  trained(world, training, world.now(), cluster.everySoOften);
-  const Time begin = world.now();
-  const Counted counted(world);
-  training.steps = steps;
-  const Time end = trained(world, training, begin, cluster.everySoOften).back();
-  return counted.outcome(secondsOf(end - begin), steps);
 }
 
 }  // namespace fairring::simulation

@@ -16,9 +16,9 @@ class TrainingCourse {
         ranks_(static_cast<std::size_t>(world.size())),
         ends_(static_cast<std::size_t>(training.steps)) {}
 
-  std::vector<Time> run(Time begin, const std::function<void()>& everySoOften) {
+  std::vector<Time> run(Time begin) {
     for (int rank = 0; rank < world_.size(); ++rank) world_.at(begin, [this, rank, begin] { compute(rank, begin); });
-    world_.finish(everySoOften);
+    world_.finish();
     for (const Rank& rank : ranks_) {
       check(rank.step == training_.steps, ErrorKind::Usage, "a simulated rank stands still in step ", rank.step, " of ",
             training_.steps);
@@ -71,11 +71,10 @@ class TrainingCourse {
 
 }  // namespace
 
-std::vector<Time> trained(World& world, const TrainingSteps& training, Time begin,
-                          const std::function<void()>& everySoOften) {
+std::vector<Time> trained(World& world, const TrainingSteps& training, Time begin) {
   check(training.steps > 0 && !training.bucketBytes.empty(), ErrorKind::Usage, "a training of ", training.steps,
         " steps and ", training.bucketBytes.size(), " buckets has nothing to simulate");
-  return TrainingCourse(world, training).run(begin, everySoOften);
+  return TrainingCourse(world, training).run(begin);
 }
 
 }  // namespace fairring::simulation

@@ -19,8 +19,7 @@ struct TrainingSteps {
 };
 
 // When the last rank was through with each step. All ranks begin the first one then.
-// Throws Failure(Usage) where a rank is never through, and whatever everySoOften does (World::finish).
-std::vector<Time> trained(World& world, const TrainingSteps& training, Time begin,
-                          const std::function<void()>& everySoOften = nullptr);
+// Throws Failure(Usage) where a rank is never through.
+std::vector<Time> trained(World& world, const TrainingSteps& training, Time begin);
 
 }  // namespace fairring::simulation

@@ -44,9 +44,7 @@ class World {
   void post(int rank, std::function<void(SimulatedRank&)> task);  // to its loop, where it runs if the rank lives then
   // The next event. False: nothing will ever happen again.
   bool step();
-  // All events, until nothing will ever happen again. everySoOften is called between some thousands of them, where
-  // there is one, and may throw.
-  void finish(const std::function<void()>& everySoOften = nullptr);
+  void finish();  // all events
 
   void kill(int rank);
   void pause(int rank, Time until);
