@@ -14,7 +14,6 @@ from fairring.bench.command import BENCHMARKS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
-import simulated
 import timeline
 
 REPOSITORY = Path(__file__).parent.parent
@@ -205,10 +204,6 @@ def test_the_page_of_the_api_names_what_there_is() -> None:
         text = (source / "__init__.py" if source.is_dir() else source.with_suffix(".py")).read_text()
         for name in code(names):
             assert re.search(rf'^(def|class) {name}\b|"{name}"', text, re.MULTILINE), f"{module} has no {name}"
-
-
-def test_the_picture_of_simulated_calls_is_drawn_from_the_table() -> None:
-    assert (DOCS / "figures" / "simulated.svg").read_text() == simulated.draw()
 
 
 def test_the_page_of_commands_has_the_help_of_all() -> None:
