@@ -189,15 +189,6 @@ def test_figures_of_the_home_page_can_be_read_on_a_telephone() -> None:
         assert letters * text_width / width >= legible, figure
 
 
-@pytest.mark.parametrize(
-    ("span", "last", "count"),
-    [(552.0, 500.0, 6), (1015.0, 1000.0, 6), (8.0, 8.0, 5), (0.37, 0.35, 8), (799.0, 700.0, 8)],
-)
-def test_the_ticks_of_a_timeline_are_round(span: float, last: float, count: int) -> None:
-    ticks = timeline.ticks(span)
-    assert (ticks[0], ticks[-1], len(ticks)) == (0.0, last, count)
-
-
 def test_the_page_of_the_api_names_what_there_is() -> None:
     for module, names, _ in rows(section(DOCS / "api.md", "Python API")):
         source = REPOSITORY / "src" / "/".join(code(module)[0].split("."))
