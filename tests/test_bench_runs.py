@@ -13,7 +13,6 @@ import pytest
 from fairring import cli, lab
 from fairring.bench import ddp, init_group, many, options, results, series
 from fairring.bench.contestants import ALONE, parse_contestants
-from fairring.bench.mpi_launch import Launch, LaunchError
 from fairring.bench.rows import Cluster, Sample, make_rows
 from fairring.bench.table import COSTS, TIMES, make_table
 
@@ -99,7 +98,6 @@ def test_what_can_not_be_measured_is_said_before_anything_is(
     ("words", "text"),
     [
         (["--sweep", "total-memory"], "--sweep measures all-reduce alone, not broadcast"),
-        (["--mpi", "mpirun"], "--mpi measures all-reduce alone, not broadcast"),
         (["--op", "max"], "--op max: broadcast reduces nothing"),
         (["send-recv", "--in-flight", "2"], "--in-flight 2: send-recv is one message at a time"),
         (["barrier", "--sizes", "4KiB"], "--sizes 4KiB: a barrier has no size"),
@@ -140,12 +138,11 @@ def test_a_tiny_run_writes_every_figure_and_can_be_drawn(tmp_path: Path) -> None
     file = tmp_path / "out.json"
     backends = "gloo,fairring,fake,fairring[lanes=2]"
     command = [*BENCH, "all-reduce", "--sizes", "4KiB,64KiB", "--backends", backends, "--iterations", "3"]
-    command += ["--in-flight", "2", "--json", str(file), "--mpi", "/nowhere/mpirun"]
+    command += ["--in-flight", "2", "--json", str(file)]
     with lab.Lab(command, machines=[2, 1], rate="none", network="none") as two_machines:
         result = two_machines.wait(timeout=120)
     assert result.exit_codes == [0, 0, 0], result.output
     assert result.stdout[1] == ""
-    assert "no MPI: /nowhere/mpirun can't be run" in result.stderr[0]
     for words in (
         "machines of 2, 1 ranks",
         "all-reduce (sum) of float32, 2 in flight; link:",
@@ -242,33 +239,6 @@ def test_a_tiny_training_and_a_tiny_group(tmp_path: Path) -> None:
     assert [file.name for file in figures.draw([results.read(trained), results.read(made)], tmp_path, "svg")] == [
         "ddp.svg"
     ]
-
-
-def test_the_commands_that_mpirun_wants_elsewhere_reach_the_benchmark(tmp_path: Path) -> None:
-    mpirun = tmp_path / "mpirun"
-    agent = '"$PRTE_MCA_plm_ssh_agent" -x 10.0.0.2 "A=b;" daemon --of 1'
-    mpirun.write_text(f'#!/bin/sh\n{agent} &\nread started < {tmp_path}/started\necho ran "$@"\n')
-    os.mkfifo(tmp_path / "started")
-    mpirun.chmod(0o700)
-    launch = Launch("openmpi", [("10.0.0.1", 2), ("10.0.0.2", 1)], [str(mpirun)], ["program"])
-    try:
-        assert launch.commands(patience=60) == {"10.0.0.2": "A=b; daemon --of 1"}
-        (tmp_path / "started").write_text("yes\n")
-        code, output = launch.finish()
-    finally:
-        launch.close()
-    assert code == 0
-    assert output.startswith("ran -n 3 --host 10.0.0.1:2,10.0.0.2:1")
-    assert output.endswith("program\n")
-
-
-def test_an_mpirun_that_ends_early_is_told_with_its_last_words() -> None:
-    launch = Launch("openmpi", [("10.0.0.1", 1), ("10.0.0.2", 1)], ["sh", "-c", "echo no licence; exit 3"], [])
-    try:
-        with pytest.raises(LaunchError, match="did not start its daemons: no licence"):
-            launch.commands(patience=60)
-    finally:
-        launch.close()
 
 
 @pytest.mark.slow

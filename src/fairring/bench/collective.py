@@ -21,7 +21,6 @@ from fairring.bench.workload import Report, print_heading
 if TYPE_CHECKING:
     from fairring.bench.calls import Course
     from fairring.bench.job import Job
-    from fairring.bench.mpi import Mpi
     from fairring.bench.progress import Reporter
     from fairring.bench.race import Racer
     from fairring.bench.rows import Cluster, Row, Sample
@@ -38,7 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:
     """Returns the exit code, equal on all ranks."""
     from fairring.bench import conditions
-    from fairring.bench.mpi import prepare
     from fairring.bench.progress import reporting
     from fairring.bench.race import Racer
     from fairring.bench.rows import make_rows
@@ -46,12 +44,9 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
     written = Report(arguments, job)
     racers = [Racer(contestant) for contestant in chosen.contestants]
     courses = _courses(chosen, job.place.world)
-    mpi = prepare(chosen.mpirun, courses[0], job) if chosen.mpirun else None
     rounds = sum(course.warm_up + course.rounds for course in courses)
     with reporting(job.is_first, rounds) as report:
-        if isinstance(mpi, str):
-            report.done(f"no MPI: {mpi}")
-        measured = [_run(course, racers, mpi, job, report) for course in courses]
+        measured = [_run(course, racers, report) for course in courses]
     written.measure_links()
     cluster = _cluster(job, written, courses)
     collective = COLLECTIVES[chosen.collective]
@@ -64,7 +59,6 @@ def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -
             in_flight=chosen.in_flight,
             sweep=arguments.sweep,
             load_afterwards=conditions.here()["load"],
-            mpi=mpi if mpi is None or isinstance(mpi, str) else mpi.version,
         )
         _show(chosen.collective, facts, rows)
         written.write(chosen.collective, facts, [asdict(row) for row in rows])
@@ -99,10 +93,9 @@ def _in_blocks(size_bytes: int, chosen: options.Options, world: int) -> int:
     return max(step, size_bytes // step * step)
 
 
-def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, report: Reporter) -> list[Sample]:
+def _run(course: Course, racers: list[Racer], report: Reporter) -> list[Sample]:
     from fairring.bench.arithmetic import percentile
     from fairring.bench.calls import runners
-    from fairring.bench.mpi import Mpi
     from fairring.bench.race import make_sample, race
     from fairring.bench.sizes import format_size
 
@@ -117,23 +110,9 @@ def _run(course: Course, racers: list[Racer], mpi: Mpi | str | None, job: Job, r
         make_sample(racer, score, course.size_bytes, course.in_flight, plan(racer))
         for racer, score in zip(racers, scores, strict=True)
     ]
-    if isinstance(mpi, Mpi):
-        samples += _run_mpi(course, mpi, job, report)
     medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
     report.done(f"{size}: {', '.join(medians)}")
     return samples
-
-
-def _run_mpi(course: Course, mpi: Mpi, job: Job, report: Reporter) -> list[Sample]:
-    """Returns None if it failed; the reason is shown."""
-    from fairring.bench.mpi import race
-    from fairring.bench.rows import Sample
-
-    score = race(mpi, course, job)
-    if isinstance(score, str):
-        report.done(f"no {mpi.name}: {score}")
-        return []
-    return [Sample(**asdict(score), name=mpi.name, size_bytes=course.size_bytes, in_flight=course.in_flight)]
 
 
 def _cluster(job: Job, report: Report, courses: list[Course]) -> Cluster:

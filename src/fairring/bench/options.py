@@ -35,7 +35,6 @@ class Options:
     check: bool
     iterations: int | None  # None: by size, as is warm_up
     warm_up: int | None
-    mpirun: str | None
 
     def rounds(self, size_bytes: int) -> tuple[int, int]:
         """Timed, and of warm-up."""
@@ -63,8 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
     text += f" {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends (all-reduce)"
     add("--sweep", choices=(TOTAL_MEMORY,), help=text)
-    text = "beside it (all-reduce), with this mpirun of Open MPI or Intel MPI, whose Python has mpi4py"
-    add("--mpi", metavar="MPIRUN", help=text)
     add_options(parser, BACKENDS, rounds=None)
 
 
@@ -89,15 +86,13 @@ def read(arguments: argparse.Namespace) -> Options:
         check=arguments.check,
         iterations=iterations,
         warm_up=warm_up,
-        mpirun=arguments.mpi,
     )
 
 
 def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
     """Options of some collectives that others have no meaning for."""
-    for name, of in (("sweep", arguments.sweep), ("mpi", arguments.mpi)):
-        if of is not None and arguments.subcommand != ALL_REDUCE:
-            raise ValueError(f"--{name} measures {ALL_REDUCE} alone, not {arguments.subcommand}")
+    if arguments.sweep and arguments.subcommand != ALL_REDUCE:
+        raise ValueError(f"--sweep measures {ALL_REDUCE} alone, not {arguments.subcommand}")
     if arguments.in_flight not in (None, 1) and arguments.subcommand == SEND_RECV:
         raise ValueError(f"--in-flight {arguments.in_flight}: {SEND_RECV} is one message at a time")
     if arguments.sizes and arguments.subcommand == BARRIER:

@@ -28,7 +28,7 @@ class Score:
 
     cpu_seconds: of all ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: the busiest rank's
     in one go, by level; None if nothing counts it. peak_bytes, shared_bytes: the most that any rank needed since the
-    contestant was made; None if it has processes of its own.
+    contestant was made.
     """
 
     seconds: list[float] = field(default_factory=list)
