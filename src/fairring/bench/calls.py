@@ -241,7 +241,8 @@ def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:
     def wrong(turn: int) -> int:
         return sum(call.wrong(turn + number) for number, call in enumerate(calls))
 
-    return [Runner(racer, racer.footprint, partial(prepare, racer), course.in_a_row) for racer in racers]
+    size, at_once = course.size_bytes, course.in_flight
+    return [Runner(racer, racer.footprint, partial(prepare, racer), course.in_a_row, size, at_once) for racer in racers]
 
 
 def prepare_all(calls: Sequence[Call], turn: int) -> None:

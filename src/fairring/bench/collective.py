@@ -96,20 +96,15 @@ def _in_blocks(size_bytes: int, chosen: options.Options, world: int) -> int:
 def _run(course: Course, racers: list[Racer], report: Reporter) -> list[Sample]:
     from fairring.bench.arithmetic import percentile
     from fairring.bench.calls import runners
-    from fairring.bench.race import make_sample, race
+    from fairring.bench.race import race
     from fairring.bench.sizes import format_size
 
     size = format_size(course.size_bytes)
     report.now(size)
-    scores = race(runners(course, racers), course.warm_up, course.rounds, report.advance)
-
-    def plan(racer: Racer) -> dict[str, Any] | None:
-        return racer.plan(course.size_bytes) if course.collective == ALL_REDUCE else None
-
-    samples = [
-        make_sample(racer, score, course.size_bytes, course.in_flight, plan(racer))
-        for racer, score in zip(racers, scores, strict=True)
-    ]
+    samples = race(runners(course, racers), course.warm_up, course.rounds, report.advance)
+    if course.collective == ALL_REDUCE:
+        for racer, sample in zip(racers, samples, strict=True):
+            sample.plan = racer.plan(course.size_bytes)
     medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
     report.done(f"{size}: {', '.join(medians)}")
     return samples

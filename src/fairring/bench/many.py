@@ -99,10 +99,10 @@ def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
 
 
 def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
-    """The scores, by way."""
+    """The samples, by way."""
     from fairring.bench.many_calls import runners
     from fairring.bench.progress import reporting
-    from fairring.bench.race import Racer, make_sample, race
+    from fairring.bench.race import Racer, race
 
     racers = [Racer(contestant) for contestant in chosen.contestants]
     samples: dict[str, list[Sample]] = {}
@@ -110,9 +110,7 @@ def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
         for way in chosen.ways:
             report.now(way)
             taking_turns = runners(chosen.sizes, chosen.dtypes, way, racers)
-            scores = race(taking_turns, chosen.warm_up, chosen.iterations, report.advance)
-            pairs = zip(racers, scores, strict=True)
-            samples[way] = [make_sample(racer, score, sum(chosen.sizes)) for racer, score in pairs]
+            samples[way] = race(taking_turns, chosen.warm_up, chosen.iterations, report.advance)
     return samples
 
 

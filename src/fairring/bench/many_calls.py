@@ -45,7 +45,8 @@ def runners(sizes: list[int], dtypes: list[str], way: str, racers: list[Racer]) 
         wrong = partial(tensors.wrong, turn) if racer.contestant.sums else None
         return Go(partial(_go, way, tensors.all, racer.group), wrong)
 
-    return [Runner(racer, racer.footprint, partial(prepare, racer)) for racer in racers]
+    whole = sum(sizes)
+    return [Runner(racer, racer.footprint, partial(prepare, racer), size_bytes=whole) for racer in racers]
 
 
 def _takes_one_dtype(way: str, racer: Racer) -> bool:

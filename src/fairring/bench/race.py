@@ -7,8 +7,8 @@ at each level is counted in one more go after the last round.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,25 +18,8 @@ from fairring.bench.contestants import Contestant, make_group, settings_of
 from fairring.bench.memory import Footprint
 from fairring.bench.rows import Sample
 
-Levels = dict[int, dict[str, int]]  # messages, their bytes, and the sends that carried them
+Levels = Mapping[int, Mapping[str, int]]  # messages, their bytes, and the sends that carried them
 COUNTED = ("messages", "bytes", "sends")
-
-
-@dataclass
-class Score:
-    """The score of one contestant on one workload. seconds: the slowest rank's, one per timed round.
-
-    cpu_seconds: of all ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: the busiest rank's
-    in one go, by level; None if nothing counts it. peak_bytes, shared_bytes: the most that any rank needed since the
-    contestant was made.
-    """
-
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    wrong: int | None = None
-    traffic: Levels | None = None
-    peak_bytes: int | None = None
-    shared_bytes: int | None = None
 
 
 class Racer:
@@ -98,6 +81,12 @@ class Runner:
     footprint: Footprint
     prepare: Callable[[int], Go]
     in_a_row: int = 1
+    size_bytes: int = 0  # of a call
+    in_flight: int = 1  # calls at once
+
+    def sample(self) -> Sample:
+        one = self.racer.contestant
+        return Sample(one.name, self.size_bytes, self.in_flight, settings=one.settings, sums=one.sums)
 
 
 def race(
@@ -106,43 +95,29 @@ def race(
     rounds: int,
     report: Callable[[], object],
     busiest: Callable[[list[Levels | None]], Levels | None] | None = None,
-) -> list[Score]:
-    """Called by all ranks of the default group, which is at rest; all get the same scores, in the runners' order.
+) -> list[Sample]:
+    """Called by all ranks of the default group, which is at rest; all get the same samples, in the runners' order.
 
     report is called after each round. busiest: what is reported of all ranks' traffic; None: the busiest rank's.
     """
-    scores = [Score() for _ in runners]
+    samples = [runner.sample() for runner in runners]
     for turn in range(warm_up + rounds):
-        for runner, score in zip(runners, scores, strict=True):
+        for runner, sample in zip(runners, samples, strict=True):
             go = runner.prepare(turn)
             with runner.footprint.watch():
                 seconds, cpu_seconds = timed(runner.racer.group, go.call)
             if go.wrong is not None:
-                score.wrong = (score.wrong or 0) + go.wrong()
+                sample.wrong = (sample.wrong or 0) + go.wrong()
             if turn >= warm_up:
-                score.seconds.append(seconds / runner.in_a_row)
-                score.cpu_seconds.append(cpu_seconds / runner.in_a_row)
+                sample.seconds.append(seconds / runner.in_a_row)
+                sample.cpu_seconds.append(cpu_seconds / runner.in_a_row)
         report()
-    for runner, score in zip(runners, scores, strict=True):
+    for runner, sample in zip(runners, samples, strict=True):
         go = runner.prepare(0)
-        score.traffic = counted(runner.racer, go.part or go.call)
-        score.peak_bytes, score.shared_bytes = runner.footprint.peak, runner.footprint.shared
-        combine(score, busiest or busiest_rank)
-    return scores
-
-
-def make_sample(
-    racer: Racer, score: Score, size_bytes: int, in_flight: int = 1, plan: dict[str, Any] | None = None
-) -> Sample:
-    return Sample(
-        **asdict(score),
-        name=racer.contestant.name,
-        size_bytes=size_bytes,
-        in_flight=in_flight,
-        settings=racer.contestant.settings,
-        plan=plan,
-        sums=racer.contestant.sums,
-    )
+        sample.traffic = counted(runner.racer, go.part or go.call)
+        sample.peak_bytes, sample.shared_bytes = runner.footprint.peak, runner.footprint.shared
+        combine(sample, busiest or busiest_rank)
+    return samples
 
 
 def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
@@ -175,17 +150,17 @@ def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
     }
 
 
-def combine(score: Score, busiest: Callable[[list[Levels | None]], Levels | None]) -> None:
-    """Makes this rank's score that of all ranks."""
-    scores: list[Score] = [score] * dist.get_world_size()
-    dist.all_gather_object(scores, score)
-    score.seconds = [max(times) for times in zip(*(one.seconds for one in scores), strict=True)]
-    score.cpu_seconds = [sum(times) for times in zip(*(one.cpu_seconds for one in scores), strict=True)]
-    if score.wrong is not None:
-        score.wrong = sum(one.wrong or 0 for one in scores)
-    score.peak_bytes = max(one.peak_bytes or 0 for one in scores)
-    score.shared_bytes = max(one.shared_bytes or 0 for one in scores)
-    score.traffic = busiest([one.traffic for one in scores])
+def combine(sample: Sample, busiest: Callable[[list[Levels | None]], Levels | None]) -> None:
+    """Makes this rank's sample that of all ranks."""
+    of_all = [sample] * dist.get_world_size()
+    dist.all_gather_object(of_all, sample)
+    sample.seconds = [max(times) for times in zip(*(one.seconds for one in of_all), strict=True)]
+    sample.cpu_seconds = [sum(times) for times in zip(*(one.cpu_seconds for one in of_all), strict=True)]
+    if sample.wrong is not None:
+        sample.wrong = sum(one.wrong or 0 for one in of_all)
+    sample.peak_bytes = max(one.peak_bytes or 0 for one in of_all)
+    sample.shared_bytes = max(one.shared_bytes or 0 for one in of_all)
+    sample.traffic = busiest([one.traffic for one in of_all])
 
 
 def busiest_rank(traffic: list[Levels | None]) -> Levels | None:

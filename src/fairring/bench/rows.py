@@ -33,15 +33,20 @@ class Cluster:
     site_link: float | None = None  # of the slowest site, one way
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sample:
-    """The measurements of one contestant on one size, before any arithmetic; units as in race.Score."""
+    """The measurements of one contestant on one workload, before any arithmetic.
+
+    seconds: of the slowest rank, one per timed round. cpu_seconds: of all ranks. wrong: elements over all rounds and
+    ranks; None: not checked. traffic: of the busiest rank in one go, by level; None if nothing counts it. peak_bytes,
+    shared_bytes: the most that any rank needed since the contestant was made.
+    """
 
     name: str
-    size_bytes: int
-    in_flight: int
-    seconds: list[float]
-    cpu_seconds: list[float]
+    size_bytes: int = 0
+    in_flight: int = 1
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     wrong: int | None = None
     traffic: Mapping[int, Mapping[str, int]] | None = None
     peak_bytes: int | None = None

@@ -131,7 +131,7 @@ def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], jo
     for text in left_out:
         report.done(f"left out: {text}")
     by_place = partial(busiest, places=job.places)
-    scores = race(runners(touched, running), chosen.warm_up, chosen.iterations, report.advance, by_place)
+    samples = race(runners(touched, running), chosen.warm_up, chosen.iterations, report.advance, by_place)
     table = Table(chosen.rows, chosen.width * touched.dtype.itemsize, len(touched.union))
     measured = Measured(
         drawn,
@@ -139,12 +139,11 @@ def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], jo
         max(map(len, touched.of_rank)),
         table,
         bounds(touched.brought(job.places), table),
-        [(one.backend, one.form, score) for one, score in zip(running, scores, strict=True)],
+        list(zip((one.form for one in running), samples, strict=True)),
         left_out,
     )
     medians = (
-        f"{who} {form} {sorted(score.seconds)[len(score.seconds) // 2] * 1e3:.1f} ms"
-        for who, form, score in measured.scores
+        f"{one.name} {form} {sorted(one.seconds)[len(one.seconds) // 2] * 1e3:.1f} ms" for form, one in measured.samples
     )
     report.done(f"{name}: {', '.join(medians)}")
     return measured

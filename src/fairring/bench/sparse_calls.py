@@ -96,7 +96,7 @@ def busiest(traffic: list[Levels | None], places: list[Placement]) -> Levels | N
     sites = len({place.site for place in places}) > 1
     whose: dict[int, list[Any]] = {0: [p.rank for p in places], 1: [p.machine for p in places]}
     whose[2] = [p.site for p in places] if sites else whose[1]
-    found: Levels = {}
+    found: dict[int, dict[str, int]] = {}
     for level in sorted({level for one in counted for level in one}):
         sums: dict[Any, dict[str, int]] = {}
         for member, one in zip(whose[level], counted, strict=True):

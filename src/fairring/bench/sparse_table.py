@@ -16,7 +16,7 @@ from fairring.table import Table as TextTable
 from fairring.table import show as show_table
 
 if TYPE_CHECKING:
-    from fairring.bench.race import Score
+    from fairring.bench.rows import Sample
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one course. touched: rows of the rank that touches most. scores: with backend and form."""
+    """The measurements of one course. touched: rows of the rank that touches most. samples: with their forms."""
 
     drawn: str
     density: float
     touched: int
     table: Table
     bounds: Mapping[str, Bound]
-    scores: Sequence[tuple[str, str, Score]]
+    samples: Sequence[tuple[str, Sample]]
     left_out: Sequence[str]
 
 
@@ -70,7 +70,7 @@ class Row:
 
 
 def make_rows(measured: Measured, speeds: Speeds) -> list[Row]:
-    medians = {(who, form): percentile(score.seconds, 50) for who, form, score in measured.scores}
+    medians = {(one.name, form): percentile(one.seconds, 50) for form, one in measured.samples}
     least = speeds.least_seconds(measured.bounds)
     names = level_names(2 if speeds.site_link else 1)
 
@@ -84,21 +84,21 @@ def make_rows(measured: Measured, speeds: Speeds) -> list[Row]:
             touched=measured.touched,
             union=measured.table.result,
             form=form,
-            backend=who,
-            seconds=score.seconds,
-            median=medians[who, form],
-            deviation=median_deviation(score.seconds),
-            p99=percentile(score.seconds, 99),
-            of_limit=least / medians[who, form] if least else None,
-            vs_stock_sparse=ratio((STOCK, "sparse"), medians[who, form]),
-            vs_own_dense=ratio((who, "dense"), medians[who, form]) if form == "sparse" else None,
-            wrong=score.wrong or 0,
-            cpu_seconds=percentile(score.cpu_seconds, 50),
-            levels=None if not score.traffic else {names[level]: moved for level, moved in score.traffic.items()},
+            backend=one.name,
+            seconds=one.seconds,
+            median=medians[one.name, form],
+            deviation=median_deviation(one.seconds),
+            p99=percentile(one.seconds, 99),
+            of_limit=least / medians[one.name, form] if least else None,
+            vs_stock_sparse=ratio((STOCK, "sparse"), medians[one.name, form]),
+            vs_own_dense=ratio((one.name, "dense"), medians[one.name, form]) if form == "sparse" else None,
+            wrong=one.wrong or 0,
+            cpu_seconds=percentile(one.cpu_seconds, 50),
+            levels=None if not one.traffic else {names[level]: moved for level, moved in one.traffic.items()},
             bounds=dict(measured.bounds),
-            peak_bytes=score.peak_bytes,
+            peak_bytes=one.peak_bytes,
         )
-        for who, form, score in measured.scores
+        for form, one in measured.samples
     ]
 
 
