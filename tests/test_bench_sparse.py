@@ -11,8 +11,17 @@ import torch
 from fairring import lab
 from fairring.bench import results, sparse
 from fairring.bench.placement import Placement
-from fairring.bench.sparse_bound import INDEX_BYTES, Table, bounds, forms
-from fairring.bench.sparse_rows import DISTRIBUTIONS, UNIFORM, ZIPF, Touched, touched
+from fairring.bench.sparse_rows import (
+    DISTRIBUTIONS,
+    INDEX_BYTES,
+    UNIFORM,
+    ZIPF,
+    Table,
+    Touched,
+    bounds,
+    forms,
+    touched,
+)
 
 
 def places(machines: list[int]) -> list[Placement]:

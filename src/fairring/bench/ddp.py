@@ -119,19 +119,19 @@ def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.table import named_table, number
+    from fairring.bench.table import BACKEND, figure, make_table, ratio
     from fairring.table import show
 
     print_heading(facts, f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step")
-    times = ("median\nms", "± MAD\nms", "p99\nms", "exchange\nms", "± MAD\nms")
-    table = named_table(("steps", "backend", *times, "vs gloo", "exchange\nvs gloo"))
-    for row in rows:
-        figures = (row.median, row.deviation, row.p99, row.communication, row.communication_deviation)
-        ratios = (row.vs_stock, row.communication_vs_stock)
-        table.add(
-            str(len(row.seconds)),
-            row.backend,
-            *(number(figure, ".1f", 1e3) for figure in figures),
-            *("-" if ratio is None else f"{ratio:.2f}x" for ratio in ratios),
-        )
-    show(table, "A step on the slowest rank")
+    columns = (
+        ("steps", lambda row: str(len(row.seconds))),
+        BACKEND,
+        figure("median\nms", "median", ".1f", 1e3),
+        figure("± MAD\nms", "deviation", ".1f", 1e3),
+        figure("p99\nms", "p99", ".1f", 1e3),
+        figure("exchange\nms", "communication", ".1f", 1e3),
+        figure("± MAD\nms", "communication_deviation", ".1f", 1e3),
+        ratio("vs gloo", "vs_stock"),
+        ratio("exchange\nvs gloo", "communication_vs_stock"),
+    )
+    show(make_table(columns, rows), "A step on the slowest rank")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -156,19 +157,19 @@ def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.conditions import heading
-    from fairring.bench.table import named_table
+    from fairring.bench.table import BACKEND, make_table, times
     from fairring.table import show
 
-    for line in heading(facts):
-        print(line)
-    heads = [f"{part}\nms" for part in ("init", "first all-reduce", "both")]
-    table = named_table(("groups", "backend", *heads, "both, vs gloo"))
-    for row in rows:
-        ratio = row.vs_stock["both"]
-        table.add(
-            str(len(row.seconds["init"])),
-            row.backend,
-            *(f"{row.median[part] * 1e3:.1f} ± {row.deviation[part] * 1e3:.1f}" for part in PARTS),
-            "-" if ratio is None else f"{ratio:.2f}x",
-        )
-    show(table, "Making a group, slowest rank: median ± MAD")
+    def part(head: str, name: str) -> tuple[str, Callable[[Row], str]]:
+        return f"{head}\nms", lambda row: f"{row.median[name] * 1e3:.1f} ± {row.deviation[name] * 1e3:.1f}"
+
+    print(*heading(facts), sep="\n")
+    columns = (
+        ("groups", lambda row: str(len(row.seconds["init"]))),
+        BACKEND,
+        part("init", "init"),
+        part("first all-reduce", "first"),
+        part("both", "both"),
+        ("both, vs gloo", lambda row: times(row.vs_stock["both"])),
+    )
+    show(make_table(columns, rows), "Making a group, slowest rank: median ± MAD")

@@ -12,24 +12,20 @@ not fit into memory is left out, with the reason. Exit code 1 if any element was
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairring.bench import launch
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
-from fairring.bench.workload import Report, add_options, listed, refuse_less
+from fairring.bench.workload import add_options, listed, refuse_less
 
 if TYPE_CHECKING:
     from fairring.bench.job import Job
-    from fairring.bench.progress import Reporter
-    from fairring.bench.sparse_calls import Entrant
-    from fairring.bench.sparse_rows import Touched
-    from fairring.bench.sparse_table import Measured
 
 HELP = "sparse gradients: time and bytes by density, beside dense ones"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
-FORMS = ("sparse", "dense")
+SPARSE, DENSE = "sparse", "dense"
+FORMS = (SPARSE, DENSE)
 INDICES = ("uniform", "zipf")
 
 
@@ -93,68 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
-    """Returns the exit code, equal on all ranks."""
-    from fairring.bench.progress import reporting
-    from fairring.bench.race import Racer
-    from fairring.bench.sparse_calls import Entrant
-    from fairring.bench.sparse_table import Speeds, make_rows, show
+    from fairring.bench.sparse_calls import measure
 
-    written = Report(arguments, job)
-    racers = [Racer(contestant) for contestant in chosen.contestants]
-    entrants = [Entrant(racer, form) for form in chosen.forms for racer in racers]
-    with reporting(job.is_first, len(chosen.courses) * (chosen.warm_up + chosen.iterations)) as report:
-        measured = [_run(chosen, course, entrants, job, report) for course in chosen.courses]
-    written.measure_links()
-    rows = [row for one in measured for row in make_rows(one, Speeds(written.link, written.site_link))]
-    if job.is_first:
-        left_out = [text for one in measured for text in one.left_out]
-        facts = written.facts(rows=chosen.rows, width=chosen.width, dtype=chosen.dtype, left_out=left_out)
-        if rows:
-            show(facts, rows)
-        written.write("sparse", facts, [asdict(row) for row in rows])
-    return 1 if any(row.wrong for row in rows) else 0
-
-
-def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], job: Job, report: Reporter) -> Measured:
-    from fairring.bench.race import race
-    from fairring.bench.sparse_bound import Table, bounds
-    from fairring.bench.sparse_calls import busiest, obstacle, runners
-    from fairring.bench.sparse_table import Measured
-
-    drawn, share = course
-    name = f"{share:.3g} of the rows, {drawn}"
-    report.now(name)
-    touched = _touched(chosen, course, job.place.world)
-    why = {entrant: obstacle(entrant, touched) for entrant in entrants}
-    running = [entrant for entrant in entrants if why[entrant] is None]
-    left_out = [f"{name}: {one.backend}, {one.form} {text}" for one, text in why.items() if text]
-    for text in left_out:
-        report.done(f"left out: {text}")
-    by_place = partial(busiest, places=job.places)
-    samples = race(runners(touched, running), chosen.warm_up, chosen.iterations, report.advance, by_place)
-    table = Table(chosen.rows, chosen.width * touched.dtype.itemsize, len(touched.union))
-    measured = Measured(
-        drawn,
-        share,
-        max(map(len, touched.of_rank)),
-        table,
-        bounds(touched.brought(job.places), table),
-        list(zip((one.form for one in running), samples, strict=True)),
-        left_out,
-    )
-    medians = (
-        f"{one.name} {form} {sorted(one.seconds)[len(one.seconds) // 2] * 1e3:.1f} ms" for form, one in measured.samples
-    )
-    report.done(f"{name}: {', '.join(medians)}")
-    return measured
-
-
-def _touched(chosen: Options, course: tuple[str, float], world: int) -> Touched:
-    import torch
-
-    from fairring.bench.sparse_rows import Touched, touched
-
-    drawn, share = course
-    count = max(1, round(share * chosen.rows))
-    of_rank = [touched(chosen.rows, count, drawn, rank) for rank in range(world)]
-    return Touched(chosen.rows, chosen.width, getattr(torch, chosen.dtype), of_rank)
+    return measure(arguments, chosen, job)

@@ -1,20 +1,33 @@
-"""The tables for people: one of the times, one of the costs. Columns as docs/bench.md explains them."""
+"""The tables for people: columns of any rows, and those of collectives. Columns as docs/bench.md explains them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from fairring.bench.rows import Row
 from fairring.bench.sizes import format_size
 from fairring.table import Table
 
 MISSING = "-"
 
-Cell = Callable[[Row], str]
+Columns = Sequence[tuple[str, Callable[[Any], str]]]
 
 
 def number(value: float | None, form: str, scale: float = 1.0) -> str:
     return MISSING if value is None else format(value * scale, form)
+
+
+def figure(head: str, name: str, form: str, scale: float = 1.0) -> tuple[str, Callable[[Any], str]]:
+    """A column of a row's field: times have a scale of 1e3, in ms."""
+    return head, lambda row: number(getattr(row, name), form, scale)
+
+
+def ratio(head: str, name: str) -> tuple[str, Callable[[Any], str]]:
+    return head, lambda row: times(getattr(row, name))
+
+
+def times(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.2f}x"
 
 
 def amount(size_bytes: int) -> str:
@@ -25,15 +38,7 @@ def amount(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def _plan(row: Row) -> str:
-    return MISSING if row.plan is None else str(row.plan["steps"])
-
-
-def _predicted(row: Row) -> str:
-    return MISSING if row.plan is None else number(row.plan["seconds"], ".3f", 1e3)
-
-
-def _moved(row: Row, level: str) -> str:
+def _moved(row: Any, level: str) -> str:
     moved = (row.levels or {}).get(level)
     if moved is None:
         return MISSING
@@ -41,43 +46,44 @@ def _moved(row: Row, level: str) -> str:
     return " / ".join(counts)
 
 
-TIMES: tuple[tuple[str, Cell], ...] = (
-    ("size", lambda row: format_size(row.size_bytes)),
-    ("backend", lambda row: row.backend),
+BACKEND = ("backend", lambda row: row.backend)
+WRONG = figure("#wrong", "wrong", ".0f")
+SIZE = ("size", lambda row: format_size(row.size_bytes))
+TIMES: Columns = (
+    SIZE,
+    BACKEND,
     ("rounds", lambda row: str(len(row.seconds))),
-    ("median\nms", lambda row: number(row.median, ".3f", 1e3)),
-    ("± MAD\nms", lambda row: number(row.deviation, ".3f", 1e3)),
-    ("p99\nms", lambda row: number(row.p99, ".3f", 1e3)),
-    ("algbw\nMB/s", lambda row: number(row.algorithm_bandwidth, ".4g", 1e-6)),
-    ("busbw\nMB/s", lambda row: number(row.bus_bandwidth, ".4g", 1e-6)),
-    ("of_limit", lambda row: number(row.of_limit, ".3f")),
-    ("vs gloo", lambda row: MISSING if row.vs_stock is None else f"{row.vs_stock:.2f}x"),
-    ("#wrong", lambda row: MISSING if row.wrong is None else str(row.wrong)),
+    figure("median\nms", "median", ".3f", 1e3),
+    figure("± MAD\nms", "deviation", ".3f", 1e3),
+    figure("p99\nms", "p99", ".3f", 1e3),
+    figure("algbw\nMB/s", "algorithm_bandwidth", ".4g", 1e-6),
+    figure("busbw\nMB/s", "bus_bandwidth", ".4g", 1e-6),
+    figure("of_limit", "of_limit", ".3f"),
+    ratio("vs gloo", "vs_stock"),
+    WRONG,
 )
-COSTS: tuple[tuple[str, Cell], ...] = (
-    ("size", lambda row: format_size(row.size_bytes)),
-    ("backend", lambda row: row.backend),
+COSTS: Columns = (
+    SIZE,
+    BACKEND,
     ("machine\nbytes / messages", lambda row: _moved(row, "machine")),
     ("rail\nbytes / messages / sends", lambda row: _moved(row, "rail")),
     ("site\nbytes / messages / sends", lambda row: _moved(row, "site")),
-    ("CPU\ns/GB", lambda row: number(row.cpu_seconds_per_gb, ".3g")),
-    ("memory\nMiB", lambda row: number(row.peak_bytes, ".1f", 1 / (1 << 20))),
-    ("of it shared\nMiB", lambda row: number(row.shared_bytes, ".1f", 1 / (1 << 20))),
-    ("plan", _plan),
-    ("predicted\nms", _predicted),
+    figure("CPU\ns/GB", "cpu_seconds_per_gb", ".3g"),
+    figure("memory\nMiB", "peak_bytes", ".1f", 1 / (1 << 20)),
+    figure("of it shared\nMiB", "shared_bytes", ".1f", 1 / (1 << 20)),
+    ("plan", lambda row: str(row.plan["steps"]) if row.plan else MISSING),
+    ("predicted\nms", lambda row: number(row.plan["seconds"] if row.plan else None, ".3f", 1e3)),
 )
 
 
-def make_table(columns: Sequence[tuple[str, Cell]], rows: Sequence[Row]) -> Table:
-    """A table with a free line between sizes and the backends of one size together."""
-    table = named_table([name for name, _ in columns])
-    for place, row in enumerate(rows):
-        if place and rows[place - 1].size_bytes != row.size_bytes:
+def make_table(columns: Columns, rows: Sequence[Any], keys: int = 2, apart: bool = True) -> Table:
+    """A table whose first columns, the keys, name a row. apart: a line is free where the first key changes."""
+    table = Table([head for head, _ in columns], keys, left=["backend"])
+    before = None
+    for row in rows:
+        cells = [cell(row) for _, cell in columns]
+        if apart and before not in (None, cells[0]):
             table.add_gap()
-        table.add(*(cell(row) for _, cell in columns))
+        before = cells[0]
+        table.add(*cells)
     return table
-
-
-def named_table(columns: Sequence[str], keys: int = 2) -> Table:
-    """A table whose first columns, the keys, hold names: the second is the backend's."""
-    return Table(columns, keys, left=["backend"])
