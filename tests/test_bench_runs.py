@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairring import cli, lab
-from fairring.bench import ddp, init_group, many, options, results, series
+from fairring.bench import collective, init_group, many, many_calls, results, series, training
 from fairring.bench.contestants import ALONE, parse_contestants
 from fairring.bench.rows import Cluster, Sample, make_rows
 from fairring.bench.table import COSTS, TIMES, make_table
@@ -61,7 +61,7 @@ def test_across_sites_the_limit_is_that_of_the_way_between_them() -> None:
 
 
 def test_the_communication_part_of_a_step_is_a_difference_within_its_round() -> None:
-    rows = ddp.make_rows({ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
+    rows = training.make_rows({ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
     alone, gloo, ours = rows
     assert (alone.communication, gloo.communication, ours.communication) == (None, 3.0, 2.0)
     assert (ours.communication_deviation, ours.communication_vs_stock) == (0.0, 1.5)
@@ -113,7 +113,7 @@ def test_options_of_other_collectives_are_refused(
 
 def test_the_sweep_sets_its_own_sizes_and_backends() -> None:
     arguments = cli._parser().parse_args(["bench", "all-reduce", "--sweep", "total-memory"])
-    chosen = options.read(arguments)
+    chosen = collective.read(arguments)
     assert (chosen.sizes, chosen.in_flight) == ([25 * MIB], 64)
     assert [one.name for one in chosen.contestants[:2]] == ["gloo", "fairring[total_memory=25MiB]"]
 
@@ -185,9 +185,9 @@ def test_many_tensors_get_sizes_between_two_bounds_in_whole_elements() -> None:
 def test_the_floor_is_the_network_or_c10ds_own_time() -> None:
     samples = [sample("fairring", [8.0]), sample("fake", [1.0], sums=False)]
     rows = make_rows(samples, Cluster([2, 2], link=1000.0))  # 2 s for two calls at once
-    assert many.vs_floor(rows[0], rows) == pytest.approx(4.0)
+    assert many_calls.vs_floor(rows[0], rows) == pytest.approx(4.0)
     slow = make_rows([samples[0], sample("fake", [4.0], sums=False)], Cluster([2, 2], link=1000.0))
-    assert (many.vs_floor(slow[0], slow), many.vs_floor(slow[1], slow)) == (2.0, None)
+    assert (many_calls.vs_floor(slow[0], slow), many_calls.vs_floor(slow[1], slow)) == (2.0, None)
 
 
 @pytest.mark.slow

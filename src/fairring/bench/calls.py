@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,8 +13,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fairring.bench.collective import ITEM_BYTES, Options
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
+from fairring.bench.job import Job
+from fairring.bench.memory import copy_seconds
 from fairring.bench.pattern import Pattern
-from fairring.bench.race import Go, Racer, Runner
+from fairring.bench.race import Go, Heat, Racer, Runner, race_all
+from fairring.bench.report import Report, here, print_heading
+from fairring.bench.rows import Cluster, Row, make_rows
+from fairring.bench.sizes import format_size
+from fairring.bench.table import COSTS, TIMES, make_table
+from fairring.table import show
 
 OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 ROOT = 0
@@ -224,6 +234,66 @@ CALLS: dict[str, type[Call]] = {
     "send-recv": SendRecv,
     "barrier": Barrier,
 }
+
+
+def measure(arguments: Namespace, chosen: Options, job: Job) -> int:
+    report = Report(arguments, job)
+    racers = [Racer(contestant) for contestant in chosen.contestants]
+    collective = COLLECTIVES[chosen.collective]
+    courses = [_course(chosen, size) for size in dict.fromkeys(_in_blocks(size, chosen) for size in chosen.sizes)]
+    heats = [
+        Heat(format_size(one.size_bytes), partial(runners, one, racers), one.warm_up, one.rounds) for one in courses
+    ]
+    measured = race_all(heats, job.is_first)
+    if chosen.collective == ALL_REDUCE:
+        for samples in measured:
+            for racer, sample in zip(racers, samples, strict=True):
+                sample.plan = racer.plan(sample.size_bytes)
+    report.measure_links()
+    copied = courses if collective.fills and not report.link else []
+    copying = {size: copy_seconds(size, one.rounds) for one in copied for size in [one.size_bytes * one.in_flight]}
+    cluster = Cluster(job.ranks_of("machine"), report.link, copying, job.ranks_of("site"), report.site_link)
+    facts = {
+        "copy_seconds": copying,
+        "dtype": chosen.dtype,
+        "op": chosen.op if collective.reduces else None,
+        "in_flight": chosen.in_flight,
+        "sweep": arguments.sweep,
+        "load_afterwards": here()["load"],
+    }
+    rows = [row for samples in measured for row in make_rows(samples, cluster, collective)]
+    return report.end(chosen.collective, facts, rows, partial(_show, chosen.collective))
+
+
+def _course(chosen: Options, size_bytes: int) -> Course:
+    rounds, warm_up = chosen.rounds(size_bytes)
+    return Course(
+        chosen.collective,
+        size_bytes,
+        getattr(torch, chosen.dtype),
+        chosen.op,
+        chosen.in_flight,
+        rounds,
+        warm_up,
+        chosen.check,
+        chosen.goes_in_a_row(size_bytes),
+    )
+
+
+def _in_blocks(size_bytes: int, chosen: Options) -> int:
+    """Rounded to whole elements of every rank's block, at least one."""
+    if not COLLECTIVES[chosen.collective].blockwise:
+        return size_bytes
+    step = ITEM_BYTES[chosen.dtype] * dist.get_world_size()
+    return max(step, size_bytes // step * step)
+
+
+def _show(collective: str, facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    op = f" ({facts['op']})" if facts["op"] else ""
+    dtype = "" if collective == BARRIER else f" of {facts['dtype']}"
+    print_heading(facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
+    show(make_table(TIMES, rows), "Time of the slowest rank")
+    show(make_table(COSTS, rows), "Cost of one go, busiest rank (CPU: all ranks)")
 
 
 def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:

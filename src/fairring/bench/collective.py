@@ -11,121 +11,122 @@ Exit code 1 if any element of any result was wrong, or if something failed.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fairring.bench import launch, options
-from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
-from fairring.bench.workload import Report, print_heading
-
-if TYPE_CHECKING:
-    from fairring.bench.calls import Course
-    from fairring.bench.job import Job
-    from fairring.bench.progress import Reporter
-    from fairring.bench.race import Racer
-    from fairring.bench.rows import Cluster, Row, Sample
+from fairring.bench import launch
+from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES, SEND_RECV
+from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
+from fairring.bench.launch import add_options, refuse_less
+from fairring.bench.sizes import size_list, size_range
 
 HELP = "by size: time, bandwidth, share of the network's limit, cost"
+BACKENDS = f"{STOCK},fairring,{FLOOR}"
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
+OPS = ("sum", "avg", "min", "max")
+# size up to which it holds, iterations timed, of warm-up: large calls take long and vary little
+ITERATIONS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 62, 5, 1))
+# One small call takes less than ranks need to wake up beside each other, so its time would say when they did.
+SMALL_BYTES, SMALL_IN_A_ROW = 64 << 10, 20
+TOTAL_MEMORY = "total-memory"
+SWEEP_MEMORIES = ("25MiB", "50MiB", "100MiB", "200MiB", "400MiB")
+SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS, SWEEP_WARM_UP = "25MiB", 64, 3, 1
 
-add_arguments = options.add_arguments
+
+@dataclass(frozen=True)
+class Options:
+    collective: str
+    contestants: list[Contestant]
+    sizes: list[int]  # bytes
+    dtype: str
+    op: str
+    in_flight: int
+    in_a_row: int | None  # None: by size
+    check: bool
+    iterations: int | None  # None: by size, as is warm_up
+    warm_up: int | None
+
+    def rounds(self, size_bytes: int) -> tuple[int, int]:
+        """Timed, and of warm-up."""
+        timed, warm = next((timed, warm) for limit, timed, warm in ITERATIONS if size_bytes <= limit)
+        return self.iterations or timed, warm if self.warm_up is None else self.warm_up
+
+    def goes_in_a_row(self, size_bytes: int) -> int:
+        return self.in_a_row or (SMALL_IN_A_ROW if size_bytes <= SMALL_BYTES else 1)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-b", "--begin", default="4", metavar="SIZE", help="smallest (default: 4)")
+    add("-e", "--end", default="64MiB", metavar="SIZE", help="largest (default: 64MiB)")
+    add("-f", "--factor", type=float, default=8, metavar="X", help="from one size to the next (default: 8)")
+    add("--sizes", metavar="LIST", help="these sizes instead: 4KiB,25MiB")
+    add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
+    add("--op", choices=OPS, default="sum", help="of what reduces (default: sum)")
+    add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
+    text = f"goes timed together, one after the other (default: {SMALL_IN_A_ROW} up to 64 KiB, else 1)"
+    add("--in-a-row", type=int, metavar="N", help=text)
+    add("--iterations", type=int, metavar="N", help="timed ones (default: 50 up to 1 MiB, 20 up to 32 MiB, else 5)")
+    add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
+    add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
+    text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
+    text += f" {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends (all-reduce)"
+    add("--sweep", choices=(TOTAL_MEMORY,), help=text)
+    add_options(parser, BACKENDS, rounds=None)
+
+
+def read(arguments: argparse.Namespace) -> Options:
+    """Raises ValueError for what makes no sense."""
+    refuse_less(arguments, in_flight=1, in_a_row=1, iterations=1, warmup=0)
+    _refuse_unknown_here(arguments)
+    sweep = arguments.sweep == TOTAL_MEMORY
+    in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
+    iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
+    warm_up = SWEEP_WARM_UP if sweep and arguments.warmup is None else arguments.warmup
+    contestants = parse_contestants(_swept() if sweep else arguments.backends)
+    _refuse_undefined(contestants, arguments.dtype, arguments.op)
+    return Options(
+        collective=arguments.subcommand,
+        contestants=contestants,
+        sizes=[0] if arguments.subcommand == BARRIER else _sizes(arguments, SWEEP_SIZE if sweep else arguments.sizes),
+        dtype=arguments.dtype,
+        op=arguments.op,
+        in_flight=in_flight,
+        in_a_row=arguments.in_a_row,
+        check=arguments.check,
+        iterations=iterations,
+        warm_up=warm_up,
+    )
+
+
+def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
+    """Options of some collectives that others have no meaning for."""
+    if arguments.sweep and arguments.subcommand != ALL_REDUCE:
+        raise ValueError(f"--sweep measures {ALL_REDUCE} alone, not {arguments.subcommand}")
+    if arguments.in_flight not in (None, 1) and arguments.subcommand == SEND_RECV:
+        raise ValueError(f"--in-flight {arguments.in_flight}: {SEND_RECV} is one message at a time")
+    if arguments.sizes and arguments.subcommand == BARRIER:
+        raise ValueError(f"--sizes {arguments.sizes}: a {BARRIER} has no size")
+    if arguments.op != OPS[0] and not COLLECTIVES[arguments.subcommand].reduces:
+        raise ValueError(f"--op {arguments.op}: {arguments.subcommand} reduces nothing")
+
+
+def _swept() -> str:
+    return ",".join([STOCK, *(f"fairring[total_memory={memory}]" for memory in SWEEP_MEMORIES)])
+
+
+def _sizes(arguments: argparse.Namespace, listed: str | None) -> list[int]:
+    item_bytes = ITEM_BYTES[arguments.dtype]
+    if listed:
+        return size_list(listed, item_bytes)
+    return size_range(arguments.begin, arguments.end, arguments.factor, item_bytes)
+
+
+def _refuse_undefined(contestants: Sequence[Contestant], dtype: str, op: str) -> None:
+    if op == "avg" and dtype.startswith("int"):
+        who = next((one.name for one in contestants if one.sums), None)
+        raise ValueError(f"--op avg of {dtype} is not defined on all of them ({who}); take --op sum or a float")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run_joined(arguments, options.read, _measure)
-
-
-def _measure(arguments: argparse.Namespace, chosen: options.Options, job: Job) -> int:
-    """Returns the exit code, equal on all ranks."""
-    from fairring.bench import conditions
-    from fairring.bench.progress import reporting
-    from fairring.bench.race import Racer
-    from fairring.bench.rows import make_rows
-
-    written = Report(arguments, job)
-    racers = [Racer(contestant) for contestant in chosen.contestants]
-    courses = _courses(chosen, job.place.world)
-    rounds = sum(course.warm_up + course.rounds for course in courses)
-    with reporting(job.is_first, rounds) as report:
-        measured = [_run(course, racers, report) for course in courses]
-    written.measure_links()
-    cluster = _cluster(job, written, courses)
-    collective = COLLECTIVES[chosen.collective]
-    rows = [row for samples in measured for row in make_rows(samples, cluster, collective)]
-    if job.is_first:
-        facts = written.facts(
-            copy_seconds=cluster.copy_seconds,
-            dtype=chosen.dtype,
-            op=chosen.op if collective.reduces else None,
-            in_flight=chosen.in_flight,
-            sweep=arguments.sweep,
-            load_afterwards=conditions.here()["load"],
-        )
-        _show(chosen.collective, facts, rows)
-        written.write(chosen.collective, facts, [asdict(row) for row in rows])
-    return 1 if any(row.wrong for row in rows) else 0
-
-
-def _courses(chosen: options.Options, world: int) -> list[Course]:
-    import torch
-
-    from fairring.bench.calls import Course
-
-    return [
-        Course(
-            chosen.collective,
-            size,
-            getattr(torch, chosen.dtype),
-            chosen.op,
-            chosen.in_flight,
-            *chosen.rounds(size),
-            chosen.check,
-            chosen.goes_in_a_row(size),
-        )
-        for size in dict.fromkeys(_in_blocks(size, chosen, world) for size in chosen.sizes)
-    ]
-
-
-def _in_blocks(size_bytes: int, chosen: options.Options, world: int) -> int:
-    """Rounded to whole elements of every rank's block, at least one."""
-    if not COLLECTIVES[chosen.collective].blockwise:
-        return size_bytes
-    step = options.ITEM_BYTES[chosen.dtype] * world
-    return max(step, size_bytes // step * step)
-
-
-def _run(course: Course, racers: list[Racer], report: Reporter) -> list[Sample]:
-    from fairring.bench.arithmetic import percentile
-    from fairring.bench.calls import runners
-    from fairring.bench.race import race
-    from fairring.bench.sizes import format_size
-
-    size = format_size(course.size_bytes)
-    report.now(size)
-    samples = race(runners(course, racers), course.warm_up, course.rounds, report.advance)
-    if course.collective == ALL_REDUCE:
-        for racer, sample in zip(racers, samples, strict=True):
-            sample.plan = racer.plan(course.size_bytes)
-    medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
-    report.done(f"{size}: {', '.join(medians)}")
-    return samples
-
-
-def _cluster(job: Job, report: Report, courses: list[Course]) -> Cluster:
-    from fairring.bench.memory_speed import copy_seconds
-    from fairring.bench.rows import Cluster
-
-    fills = COLLECTIVES[courses[0].collective].fills and not report.link
-    together = [(course.size_bytes * course.in_flight, course.rounds) for course in courses if fills]
-    copying = {size_bytes: copy_seconds(size_bytes, rounds) for size_bytes, rounds in together}
-    return Cluster(job.ranks_of("machine"), report.link, copying, job.ranks_of("site"), report.site_link)
-
-
-def _show(collective: str, facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.table import COSTS, TIMES, make_table
-    from fairring.table import show
-
-    op = f" ({facts['op']})" if facts["op"] else ""
-    dtype = "" if collective == BARRIER else f" of {facts['dtype']}"
-    print_heading(facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
-    show(make_table(TIMES, rows), "Time of the slowest rank")
-    show(make_table(COSTS, rows), "Cost of one go, busiest rank (CPU: all ranks)")
+    return launch.run_joined(arguments, read, "fairring.bench.calls")

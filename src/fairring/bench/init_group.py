@@ -19,7 +19,7 @@ from typing import Any
 
 from fairring.bench import launch, results
 from fairring.bench.contestants import STOCK, Contestant, parse_contestants
-from fairring.bench.workload import add_options, refuse_less
+from fairring.bench.launch import add_options, refuse_less
 
 HELP = "init_process_group and the first all-reduce"
 BACKENDS = f"{STOCK},fairring"
@@ -54,10 +54,10 @@ def _read(arguments: argparse.Namespace) -> list[Contestant]:
 def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> int:
     import torch.distributed as dist
 
-    from fairring.bench import conditions
     from fairring.bench.contestants import make_known
     from fairring.bench.placement import Placement
     from fairring.bench.progress import reporting
+    from fairring.bench.report import conditions, here
 
     place = Placement.from_environment()
     store, _, _ = next(dist.rendezvous("env://"))  # of torchrun's agent if that holds one
@@ -78,7 +78,7 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> in
     if place.rank == 0:
         places = [Placement(**one["place"]) for one in said]
         rows = make_rows([one["seconds"] for one in said])
-        facts = conditions.conditions(arguments, places, [conditions.here()])
+        facts = conditions(arguments, places, [here()])
         _show(facts, rows)
         results.write(arguments.json, "init", facts, [asdict(row) for row in rows])
     _leave(store, place)
@@ -156,7 +156,7 @@ def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
 
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
-    from fairring.bench.conditions import heading
+    from fairring.bench.report import heading
     from fairring.bench.table import BACKEND, make_table, times
     from fairring.table import show
 

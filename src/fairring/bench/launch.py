@@ -1,17 +1,17 @@
-"""Where a benchmark runs: in the ranks that a launcher has started, or in an emulated cluster that it starts itself."""
+"""The options of all benchmarks, and where one runs: in a launcher's ranks, or in an emulated cluster of its own."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
 
 from fairring.bench import results
-
-if TYPE_CHECKING:
-    from fairring.bench.job import Job
+from fairring.subcommands import MOST
 
 Read = TypeVar("Read")
 
@@ -22,7 +22,41 @@ HOW = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, ranks: str | None = None) -> None:
+def add_options(
+    parser: argparse.ArgumentParser, backends: str, rounds: tuple[int, int] | None, ranks: str | None = None
+) -> None:
+    """rounds: timed, and of warm-up, by default; None: the benchmark has options of its own for them."""
+    add = parser.add_argument
+    text = f"in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: {backends})"
+    add("--backends", default=backends, metavar="LIST", help=text)
+    if rounds:
+        timed, warm_up = rounds
+        add("--iterations", type=int, default=timed, metavar="N", help="timed rounds (default: %(default)s)")
+        add("--warmup", type=int, default=warm_up, metavar="N", help="untimed ones before (default: %(default)s)")
+    add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
+    _add_cluster(parser, ranks)
+
+
+def refuse_less(arguments: argparse.Namespace, **least: int) -> None:
+    """Raises ValueError for an option that was given and is less than that, or more than any measurement needs."""
+    for name, bound in least.items():
+        value = getattr(arguments, name)
+        if value is not None and value < bound:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: at least {bound}")
+        if value is not None and value > MOST:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: {MOST} at most")
+
+
+def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> list[str]:
+    """The values of an option that takes several with commas. Raises ValueError for one that is not known."""
+    values: list[str] = getattr(arguments, name).split(",")
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        raise ValueError(f"--{name}: {unknown!r} is none of {', '.join(known)}")
+    return values
+
+
+def _add_cluster(parser: argparse.ArgumentParser, ranks: str | None) -> None:
     """ranks: on every machine where --machines is given alone or nothing is; None: it must be said."""
     lab = parser.add_argument_group("an emulated cluster (not where torchrun or `fairring lab` starts the ranks)")
     lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
@@ -65,16 +99,14 @@ def run(
         return 1
 
 
-def run_joined(
-    arguments: argparse.Namespace,
-    read: Callable[[argparse.Namespace], Read],
-    measure: Callable[[argparse.Namespace, Read, Job], int],
-) -> int:
-    """The same for a benchmark whose ranks meet in a default group first."""
+def run_joined(arguments: argparse.Namespace, read: Callable[[argparse.Namespace], Read], module: str) -> int:
+    """The same for a benchmark whose ranks meet in a default group first. module: its measure(arguments, told, job),
+    equal on all ranks; imported only there, as it needs torch."""
 
     def join(arguments: argparse.Namespace, told: Read) -> int:
         from fairring.bench.job import joined
 
+        measure: Callable[..., int] = import_module(module).measure
         with joined() as job:
             return measure(arguments, told, job)
 

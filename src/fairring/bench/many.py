@@ -12,18 +12,13 @@ any result was wrong, or if something failed.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from fairring.bench import launch
+from fairring.bench.collective import ITEM_BYTES
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
-from fairring.bench.options import ITEM_BYTES
+from fairring.bench.launch import add_options, listed, refuse_less
 from fairring.bench.sizes import size_list
-from fairring.bench.workload import Report, add_options, listed, print_heading, refuse_less
-
-if TYPE_CHECKING:
-    from fairring.bench.job import Job
-    from fairring.bench.rows import Row, Sample
 
 HELP = "many small tensors: coalesced, in one call, and as a loop of asynchronous calls"
 WAYS = ("coalesced", "listed", "loop")
@@ -76,58 +71,4 @@ def spread(smallest: int, largest: int, count: int) -> list[int]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run_joined(arguments, read, _measure)
-
-
-def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
-    """Returns the exit code, equal on all ranks."""
-    from fairring.bench.rows import Cluster, make_rows
-
-    report = Report(arguments, job)
-    samples = _race(chosen, job)
-    report.measure_links()
-    cluster = Cluster(job.ranks_of("machine"), report.link)
-    rows = {way: make_rows(of_way, cluster) for way, of_way in samples.items()}
-    if job.is_first:
-        facts = report.facts(tensors=len(chosen.sizes), bytes=sum(chosen.sizes), dtypes=chosen.dtypes)
-        _show(facts, rows)
-        written = [
-            {"way": way, "vs_floor": vs_floor(row, rows[way]), **asdict(row)} for way in rows for row in rows[way]
-        ]
-        report.write("many", facts, written)
-    return 1 if any(row.wrong for of_way in rows.values() for row in of_way) else 0
-
-
-def _race(chosen: Options, job: Job) -> dict[str, list[Sample]]:
-    """The samples, by way."""
-    from fairring.bench.many_calls import runners
-    from fairring.bench.progress import reporting
-    from fairring.bench.race import Racer, race
-
-    racers = [Racer(contestant) for contestant in chosen.contestants]
-    samples: dict[str, list[Sample]] = {}
-    with reporting(job.is_first, len(chosen.ways) * (chosen.warm_up + chosen.iterations)) as report:
-        for way in chosen.ways:
-            report.now(way)
-            taking_turns = runners(chosen.sizes, chosen.dtypes, way, racers)
-            samples[way] = race(taking_turns, chosen.warm_up, chosen.iterations, report.advance)
-    return samples
-
-
-def vs_floor(row: Row, rows: list[Row]) -> float | None:
-    """Its time in units of the least possible time: the network's or c10d's own, whichever is longer."""
-    floor = next((other.median for other in rows if other.backend == FLOOR), None)
-    if floor is None or row.backend == FLOOR:
-        return None
-    return row.median / max(floor, (row.of_limit or 0.0) * row.median)
-
-
-def _show(facts: dict[str, Any], rows: dict[str, list[Row]]) -> None:
-    from fairring.bench.table import COSTS, TIMES, amount, make_table, number
-    from fairring.table import show
-
-    print_heading(facts, f"{facts['tensors']} tensors of {', '.join(facts['dtypes'])}, {amount(facts['bytes'])}")
-    for way, of_way in rows.items():
-        floor = ("vs floor", lambda row, of_way=of_way: number(vs_floor(row, of_way), ".2f"))
-        show(make_table((*TIMES, floor), of_way), f"{way}: time of the slowest rank")
-        show(make_table(COSTS[:-2], of_way), f"{way}: cost of one go, busiest rank (CPU: all ranks)")
+    return launch.run_joined(arguments, read, "fairring.bench.many_calls")

@@ -8,14 +8,21 @@ ranks counts on each of them, as the kernel counts it; how much of it that is st
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
+from fairring.bench.arithmetic import percentile
+
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # proc(5)
+LEAST_ROUNDS = 7  # of copies
 
 
 @dataclass(frozen=True)
@@ -48,3 +55,22 @@ class Footprint:
         self.peak = max(self.peak, self._kept + max(after.peak, after.now) - before.now)
         self._kept += after.now - before.now
         self.shared += after.shared - before.shared
+
+
+def copy_seconds(size_bytes: int, rounds: int) -> float:
+    """Median time of the slowest rank to copy that many bytes; called by all ranks of the default group at once.
+
+    On one machine an all-reduce is compared with it: that too reads and writes as many bytes on each rank, and all else
+    can stay in the processors' caches.
+    """
+    source = torch.ones(size_bytes, dtype=torch.uint8)
+    target = torch.zeros(size_bytes, dtype=torch.uint8)
+    slowest = []
+    for _ in range(max(rounds, LEAST_ROUNDS)):
+        dist.barrier()
+        begin = time.perf_counter()
+        target.copy_(source)
+        seconds = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+        slowest.append(float(seconds))
+    return percentile(slowest, 50)

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fairring.bench.arithmetic import percentile
 from fairring.bench.contestants import Contestant, make_group, settings_of
 from fairring.bench.memory import Footprint
+from fairring.bench.progress import reporting
 from fairring.bench.rows import Sample
 
 Levels = Mapping[int, Mapping[str, int]]  # messages, their bytes, and the sends that carried them
@@ -87,6 +89,31 @@ class Runner:
     def sample(self) -> Sample:
         one = self.racer.contestant
         return Sample(one.name, self.size_bytes, self.in_flight, settings=one.settings, sums=one.sums)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Work that contestants do in turns. start: makes the runners; only then the work takes memory."""
+
+    name: str
+    start: Callable[[], list[Runner]]
+    warm_up: int  # rounds before the first that is timed
+    rounds: int
+
+
+def race_all(
+    heats: Sequence[Heat], shown: bool, busiest: Callable[[list[Levels | None]], Levels | None] | None = None
+) -> list[list[Sample]]:
+    """The samples of each heat, as race() returns them. shown: whether this rank shows progress."""
+    measured = []
+    with reporting(shown, sum(heat.warm_up + heat.rounds for heat in heats)) as report:
+        for heat in heats:
+            report.now(heat.name)
+            samples = race(heat.start(), heat.warm_up, heat.rounds, report.advance, busiest)
+            medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
+            report.done(f"{heat.name}: {', '.join(medians)}")
+            measured.append(samples)
+    return measured
 
 
 def race(

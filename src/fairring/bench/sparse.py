@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fairring.bench import launch
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
-from fairring.bench.workload import add_options, listed, refuse_less
-
-if TYPE_CHECKING:
-    from fairring.bench.job import Job
+from fairring.bench.launch import add_options, listed, refuse_less
 
 HELP = "sparse gradients: time and bytes by density, beside dense ones"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -85,10 +81,4 @@ def density(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return launch.run_joined(arguments, read, _measure)
-
-
-def _measure(arguments: argparse.Namespace, chosen: Options, job: Job) -> int:
-    from fairring.bench.sparse_calls import measure
-
-    return measure(arguments, chosen, job)
+    return launch.run_joined(arguments, read, "fairring.bench.sparse_calls")

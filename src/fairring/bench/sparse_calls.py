@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from fairring.bench.contestants import STOCK
 from fairring.bench.job import Job
 from fairring.bench.memory import Footprint
 from fairring.bench.placement import Placement
-from fairring.bench.progress import Reporter, reporting
-from fairring.bench.race import Go, Levels, Racer, Runner, race
+from fairring.bench.race import Go, Heat, Levels, Racer, Runner, race_all
+from fairring.bench.report import Report, print_heading
 from fairring.bench.rows import Sample
 from fairring.bench.sparse import DENSE, SPARSE, Options
 from fairring.bench.sparse_rows import Bound, Table, Touched, bounds, touched
 from fairring.bench.table import BACKEND, MISSING, WRONG, Columns, amount, figure, make_table, ratio
-from fairring.bench.workload import Report, print_heading
 from fairring.by_level import level_names
 from fairring.table import show as show_table
 
@@ -48,17 +47,32 @@ class Entrant:
         return 2 * (most + result) * row_bytes + STAGING_BYTES
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The measurements of one course. touched: rows of the rank that touches most. samples: with their forms."""
+class Course:
+    """One way to draw rows, and one share of them. Known after the start: bounds by level, and what was left out."""
 
-    drawn: str
-    density: float
-    touched: int
-    table: Table
-    bounds: Mapping[str, Bound]
-    samples: Sequence[tuple[str, Sample]]
-    left_out: Sequence[str]
+    def __init__(self, chosen: Options, drawn: str, share: float, places: list[Placement]) -> None:
+        self.drawn, self.density, self._chosen, self._places = drawn, share, chosen, places
+        self.name = f"{share:.3g} of the rows, {drawn}"
+        self.touched = max(1, round(share * chosen.rows))
+        self.union = 0
+        self.bounds: dict[str, Bound] = {}
+        self.forms: list[str] = []  # of those that run
+        self.left_out: list[str] = []
+
+    def start(self, racers: Sequence[Racer]) -> list[Runner]:
+        of_rank = [touched(self._chosen.rows, self.touched, self.drawn, place.rank) for place in self._places]
+        rows = Touched(self._chosen.rows, self._chosen.width, getattr(torch, self._chosen.dtype), of_rank)
+        self.union = len(rows.union)
+        table = Table(rows.rows, rows.width * rows.dtype.itemsize, self.union)
+        self.bounds = bounds(rows.brought(self._places), table)
+        running = []
+        for entrant in (Entrant(racer, form) for form in self._chosen.forms for racer in racers):
+            if why := obstacle(entrant, rows):
+                self.left_out.append(f"{self.name}: {entrant.racer.contestant.name}, {entrant.form} {why}")
+            else:
+                running.append(entrant)
+        self.forms = [entrant.form for entrant in running]
+        return runners(rows, running)
 
 
 @dataclass(frozen=True)
@@ -86,42 +100,17 @@ class Row:
 
 
 def measure(arguments: Namespace, chosen: Options, job: Job) -> int:
-    """Returns the exit code, equal on all ranks."""
-    written = Report(arguments, job)
+    report = Report(arguments, job)
     racers = [Racer(contestant) for contestant in chosen.contestants]
-    entrants = [Entrant(racer, form) for form in chosen.forms for racer in racers]
-    with reporting(job.is_first, len(chosen.courses) * (chosen.warm_up + chosen.iterations)) as report:
-        measured = [_run(chosen, course, entrants, job, report) for course in chosen.courses]
-    written.measure_links()
-    rows = [row for one in measured for row in make_rows(one, written.link, written.site_link)]
-    if job.is_first:
-        left_out = [text for one in measured for text in one.left_out]
-        facts = written.facts(rows=chosen.rows, width=chosen.width, dtype=chosen.dtype, left_out=left_out)
-        if rows:
-            show(facts, rows)
-        written.write("sparse", facts, [asdict(row) for row in rows])
-    return 1 if any(row.wrong for row in rows) else 0
-
-
-def _run(chosen: Options, course: tuple[str, float], entrants: list[Entrant], job: Job, report: Reporter) -> Measured:
-    drawn, share = course
-    name = f"{share:.3g} of the rows, {drawn}"
-    report.now(name)
-    count = max(1, round(share * chosen.rows))
-    of_rank = [touched(chosen.rows, count, drawn, rank) for rank in range(job.place.world)]
-    rows = Touched(chosen.rows, chosen.width, getattr(torch, chosen.dtype), of_rank)
-    why = {entrant: obstacle(entrant, rows) for entrant in entrants}
-    running = [entrant for entrant in entrants if why[entrant] is None]
-    left_out = [f"{name}: {one.racer.contestant.name}, {one.form} {text}" for one, text in why.items() if text]
-    for text in left_out:
-        report.done(f"left out: {text}")
-    by_place = partial(busiest, places=job.places)
-    samples = race(runners(rows, running), chosen.warm_up, chosen.iterations, report.advance, by_place)
-    pairs = list(zip((one.form for one in running), samples, strict=True))
-    medians = (f"{one.name} {form} {percentile(one.seconds, 50) * 1e3:.1f} ms" for form, one in pairs)
-    report.done(f"{name}: {', '.join(medians)}")
-    table = Table(chosen.rows, chosen.width * rows.dtype.itemsize, len(rows.union))
-    return Measured(drawn, share, count, table, bounds(rows.brought(job.places), table), pairs, left_out)
+    courses = [Course(chosen, drawn, share, job.places) for drawn, share in chosen.courses]
+    heats = [Heat(one.name, partial(one.start, racers), chosen.warm_up, chosen.iterations) for one in courses]
+    measured = race_all(heats, job.is_first, partial(busiest, places=job.places))
+    report.measure_links()
+    pairs = zip(courses, measured, strict=True)
+    rows = [row for course, samples in pairs for row in make_rows(course, samples, report.link, report.site_link)]
+    left_out = [text for course in courses for text in course.left_out]
+    facts = {"rows": chosen.rows, "width": chosen.width, "dtype": chosen.dtype, "left_out": left_out}
+    return report.end("sparse", facts, rows, show)
 
 
 def obstacle(entrant: Entrant, touched: Touched) -> str | None:
@@ -174,11 +163,12 @@ def busiest(traffic: list[Levels | None], places: list[Placement]) -> Levels | N
     return found
 
 
-def make_rows(measured: Measured, link: float | None, site_link: float | None) -> list[Row]:
+def make_rows(course: Course, samples: Sequence[Sample], link: float | None, site_link: float | None) -> list[Row]:
     """link, site_link: bytes/s of the slowest machine and of the slowest site, one way; None: no such network."""
-    medians = {(one.name, form): percentile(one.seconds, 50) for form, one in measured.samples}
+    pairs = list(zip(course.forms, samples, strict=True))
+    medians = {(one.name, form): percentile(one.seconds, 50) for form, one in pairs}
     speeds = {"rail": link, "site": site_link}
-    times = [bound.bytes / speed for level, bound in measured.bounds.items() if (speed := speeds.get(level))]
+    times = [bound.bytes / speed for level, bound in course.bounds.items() if (speed := speeds.get(level))]
     least = max(times, default=None)
     names = level_names(2 if site_link else 1)
 
@@ -187,10 +177,10 @@ def make_rows(measured: Measured, link: float | None, site_link: float | None) -
 
     return [
         Row(
-            indices=measured.drawn,
-            density=measured.density,
-            touched=measured.touched,
-            union=measured.table.result,
+            indices=course.drawn,
+            density=course.density,
+            touched=course.touched,
+            union=course.union,
             form=form,
             backend=one.name,
             seconds=one.seconds,
@@ -203,10 +193,10 @@ def make_rows(measured: Measured, link: float | None, site_link: float | None) -
             wrong=one.wrong or 0,
             cpu_seconds=percentile(one.cpu_seconds, 50),
             levels=None if not one.traffic else {names[level]: moved for level, moved in one.traffic.items()},
-            bounds=dict(measured.bounds),
+            bounds=course.bounds,
             peak_bytes=one.peak_bytes,
         )
-        for form, one in measured.samples
+        for form, one in pairs
     ]
 
 
@@ -244,8 +234,11 @@ def _moved(level: str) -> Columns:
 
 
 def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    """rows: one or more."""
     print_heading(facts, f"table of {facts['rows']} x {facts['width']}, {facts['dtype']}")
+    for text in facts["left_out"]:
+        print(f"left out: {text}")
+    if not rows:
+        return
     levels = list(rows[0].bounds)
     needs = [*NEEDS, *(column for level in levels for column in _needed(level))]
     costs = [*KEYS, *(column for level in levels for column in _moved(level)), *COSTS]
@@ -253,5 +246,3 @@ def show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
     one_each = {(row.density, row.indices): row for row in rows}
     show_table(make_table(needs, list(one_each.values()), 1, apart=False), "Bytes that the best form needs")
     show_table(make_table(costs, rows, 3), "Cost of one go: busiest rank, machine, site")
-    for text in facts["left_out"]:
-        print(f"left out: {text}")

@@ -6,9 +6,11 @@ sees the same batches, and the ranks of each must end with the same bits.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +18,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fairring.bench.contestants import ALONE, Contestant, make_group
+from fairring.bench.arithmetic import median_deviation, percentile
+from fairring.bench.contestants import ALONE, STOCK, Contestant, make_group
+from fairring.bench.job import Job
+from fairring.bench.progress import reporting
+from fairring.bench.report import Report, print_heading
+from fairring.bench.table import BACKEND, figure, make_table, ratio
+from fairring.table import show
 
 BYTE_VALUES, CONTEXT, HEAD_WIDTH = 256, 64, 64
 LEARNING_RATE = 1e-3
@@ -114,3 +122,79 @@ def different_ranks(replica: Any) -> bool:
     of_all: list[Any] = [mine] * dist.get_world_size()
     dist.all_gather_object(of_all, mine)
     return any(other != of_all[0] for other in of_all)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Times in seconds. communication: the median of the rounds' differences to the step that exchanges nothing."""
+
+    backend: str
+    seconds: list[float]  # of the slowest rank, one per round
+    median: float
+    deviation: float
+    p99: float
+    communication: float | None
+    communication_deviation: float | None
+    vs_stock: float | None
+    communication_vs_stock: float | None
+
+
+def measure(arguments: Namespace, contestants: list[Contestant], job: Job) -> int:
+    shape = Shape(arguments.width, arguments.layers, arguments.batch, arguments.bucket_mib)
+    written = Report(arguments, job)
+    with reporting(job.is_first, arguments.warmup + arguments.iterations) as report:
+        report.now("steps")
+        trainings = train(contestants, shape, arguments.warmup, arguments.iterations, report.advance)
+    written.measure_links()
+    differing = [one.name for one in contestants if different_ranks(trainings[one.name].replica)]
+    rows = make_rows({name: training.seconds for name, training in trainings.items()})
+    facts = {"shape": asdict(shape), "gradient_bytes": trainings[ALONE].gradient_bytes}
+    written.end("ddp", facts, rows, _show)
+    for name in differing if job.is_first else ():
+        print(f"fairring bench: ranks end with different parameters on {name}", file=sys.stderr)
+    return 1 if differing else 0
+
+
+def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
+    """seconds: by backend, one per round, with ALONE among them."""
+    parts = {
+        name: [with_it - without for with_it, without in zip(times, seconds[ALONE], strict=True)]
+        for name, times in seconds.items()
+        if name != ALONE
+    }
+    medians = {name: percentile(times, 50) for name, times in seconds.items()}
+    exchanges = {name: percentile(part, 50) for name, part in parts.items()}
+
+    def beside(values: dict[str, float], name: str) -> float | None:
+        return values[STOCK] / values[name] if STOCK in values and values.get(name, 0.0) > 0 else None
+
+    return [
+        Row(
+            backend=name,
+            seconds=times,
+            median=medians[name],
+            deviation=median_deviation(times),
+            p99=percentile(times, 99),
+            communication=exchanges.get(name),
+            communication_deviation=median_deviation(parts[name]) if name in parts else None,
+            vs_stock=beside(medians, name),
+            communication_vs_stock=beside(exchanges, name),
+        )
+        for name, times in seconds.items()
+    ]
+
+
+def _show(facts: dict[str, Any], rows: Sequence[Row]) -> None:
+    print_heading(facts, f"{facts['gradient_bytes'] / 1e6:.1f} MB of gradients a step")
+    columns = (
+        ("steps", lambda row: str(len(row.seconds))),
+        BACKEND,
+        figure("median\nms", "median", ".1f", 1e3),
+        figure("± MAD\nms", "deviation", ".1f", 1e3),
+        figure("p99\nms", "p99", ".1f", 1e3),
+        figure("exchange\nms", "communication", ".1f", 1e3),
+        figure("± MAD\nms", "communication_deviation", ".1f", 1e3),
+        ratio("vs gloo", "vs_stock"),
+        ratio("exchange\nvs gloo", "communication_vs_stock"),
+    )
+    show(make_table(columns, rows), "A step on the slowest rank")
