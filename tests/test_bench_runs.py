@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairring import cli, lab
-from fairring.bench import collective, init_group, many, many_calls, results, series, training
+from fairring.bench import collective, init_group, many, many_calls, results, training
 from fairring.bench.contestants import ALONE, parse_contestants
 from fairring.bench.rows import Cluster, Sample, make_rows
 from fairring.bench.table import COSTS, TIMES, make_table
@@ -156,7 +156,7 @@ def test_a_tiny_run_writes_every_figure_and_can_be_drawn(tmp_path: Path) -> None
     assert len(written["conditions"]["link_bytes_per_second"]) == 2
     names = [(row["size_bytes"], row["backend"]) for row in written["rows"]]
     assert names == [(size, one.name) for size in (4096, 65536) for one in parse_contestants(backends)]
-    link = series.link(written)
+    link = figures.link(written)
     for row in written["rows"]:
         assert len(row["seconds"]) == 3
         assert row["median"] == sorted(row["seconds"])[1]
@@ -216,7 +216,7 @@ def test_a_tiny_run_of_another_collective(tmp_path: Path) -> None:
         result = two_machines.wait(timeout=120)
     assert result.exit_codes == [0, 0, 0], result.output
     written = results.read(file)
-    link = series.link(written)
+    link = figures.link(written)
     *checked, floor = written["rows"]
     assert [row["wrong"] for row in checked] == [0, 0]
     for row in checked:
