@@ -7,11 +7,6 @@ import statistics
 from collections.abc import Sequence
 
 
-def algorithm_bandwidth(size_bytes: int, seconds: float) -> float:
-    """Bytes/s as the caller sees them: size/t. size_bytes: as collectives.py means it."""
-    return size_bytes / seconds
-
-
 def of_limit(link_bytes: float, seconds: float, link: float) -> float:
     """The used share of the network's speed: time at the link's measured speed / time taken.
 

@@ -11,7 +11,6 @@ when the group is made: look at both together. Exit code 1 if something failed.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -55,6 +54,7 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> in
     import torch.distributed as dist
 
     from fairring.bench.contestants import make_known
+    from fairring.bench.job import joined
     from fairring.bench.placement import Placement
     from fairring.bench.progress import reporting
     from fairring.bench.report import conditions, here
@@ -74,14 +74,14 @@ def _measure(arguments: argparse.Namespace, contestants: list[Contestant]) -> in
                 if turn >= arguments.warmup:
                     mine[contestant.name].append(taken)
             report.advance()
-    said = _gather(store, place, {"place": asdict(place), "seconds": mine})
-    if place.rank == 0:
-        places = [Placement(**one["place"]) for one in said]
-        rows = make_rows([one["seconds"] for one in said])
-        facts = conditions(arguments, places, [here()])
-        _show(facts, rows)
-        results.write(arguments.json, "init", facts, [asdict(row) for row in rows])
-    _leave(store, place)
+    with joined(dist.PrefixStore("report", store)) as job:
+        of_all = [mine] * place.world
+        dist.all_gather_object(of_all, mine)
+        if job.is_first:
+            rows = make_rows(of_all)
+            facts = conditions(arguments, job.places, [here()])
+            _show(facts, rows)
+            results.write(arguments.json, "init", facts, [asdict(row) for row in rows])
     return 0
 
 
@@ -111,22 +111,6 @@ def _meet(store: Any, key: str, world: int) -> None:
     if store.add(f"{key}/came", 1) == world:
         store.set(f"{key}/all", "")
     store.wait([f"{key}/all"])
-
-
-def _leave(store: Any, place: Any) -> None:
-    """Rank 0, whose process holds the store, leaves last."""
-    if place.rank == 0:
-        store.wait([f"left/{rank}" for rank in range(1, place.world)])
-    else:
-        store.set(f"left/{place.rank}", "")
-
-
-def _gather(store: Any, place: Any, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every rank's report, on rank 0; empty on the others."""
-    store.set(f"said/{place.rank}", json.dumps(mine))
-    if place.rank != 0:
-        return []
-    return [json.loads(store.get(f"said/{rank}")) for rank in range(place.world)]
 
 
 def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:

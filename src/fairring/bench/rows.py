@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairring.bench.arithmetic import (
-    algorithm_bandwidth,
     beyond_floor,
     median_deviation,
     of_limit,
@@ -93,7 +92,7 @@ def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster, collect
     together, median = sample.size_bytes * sample.in_flight, medians[sample.name]
     ranks = sum(cluster.machines)
     names = level_names(len(cluster.sites))
-    bandwidth = algorithm_bandwidth(together, median) if together and sample.sums else None
+    bandwidth = together / median if together and sample.sums else None
     return Row(
         backend=sample.name,
         settings=sample.settings,
