@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -47,192 +46,141 @@ class Course:
     in_a_row: int = 1
 
 
-class Call(ABC):
-    """One call with its tensors: `whole` stands for all ranks, in blocks; `block` is of one rank."""
+Given = list[tuple[Tensor, int]]
+Got = list[tuple[Tensor, int, int]]
 
-    moves = False  # and reduces nothing
+
+class Call:
+    """One call with its tensors: `whole` stands for all ranks, in blocks; `block` is of one rank."""
 
     def __init__(self, course: Course) -> None:
         self.rank, self.world, self.op = dist.get_rank(), dist.get_world_size(), OPS[course.op]
-        self.pattern = Pattern(course.dtype, self.world, course.op)
+        self._pattern = Pattern(course.dtype, self.world, course.op)
         self._elements, self._dtype = course.size_bytes // course.dtype.itemsize, course.dtype
+        self._reduces = COLLECTIVES[course.collective].reduces
+        self._kind = KINDS[course.collective]
+        self._given, self._got = self._kind.given(self), self._kind.got(self)
 
     @cached_property
     def whole(self) -> Tensor:
         return torch.zeros(self._elements, dtype=self._dtype)
 
-    @abstractmethod
-    def prepare(self, turn: int) -> None:
-        """Fills the tensors. After the first time they have their memory."""
-
-    @abstractmethod
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        """Returns what the collective returns."""
-
-    @abstractmethod
-    def wrong(self, turn: int) -> int:
-        """The number of wrong elements of this rank's result."""
-
-    def fill(self, tensor: Tensor, turn: int) -> None:
-        fill = self.pattern.fill_copy if self.moves else self.pattern.fill
-        fill(tensor, self.rank, turn)
-
-
-class AllReduce(Call):
-    def prepare(self, turn: int) -> None:
-        self.fill(self.whole, turn)
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.all_reduce(self.whole, self.op, group, asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return self.pattern.wrong(self.whole, turn)
-
-
-class Reduce(AllReduce):
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.reduce(self.whole, ROOT, self.op, group, asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return super().wrong(turn) if self.rank == ROOT else 0
-
-
-class Broadcast(AllReduce):
-    moves = True
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.broadcast(self.whole, ROOT, group, asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return self.pattern.wrong_copy(self.whole, ROOT, turn)
-
-
-class Blockwise(Call):
-    """The size is a whole number of blocks. The values of the block for rank r are those of turn + r."""
+    @cached_property
+    def other(self) -> Tensor:
+        """As large as the whole."""
+        return torch.zeros_like(self.whole)
 
     @cached_property
     def block(self) -> Tensor:
         return torch.zeros(self._elements // self.world, dtype=self._dtype)
 
-    def blocks(self) -> list[Tensor]:
-        return list(self.whole.chunk(self.world))
-
-    def fill_blocks(self, turn: int) -> None:
-        for rank, block in enumerate(self.blocks()):
-            self.fill(block, turn + rank)
-
-
-class ReduceScatter(Blockwise):
-    def prepare(self, turn: int) -> None:
-        self.fill_blocks(turn)
-        self.block.zero_()
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.reduce_scatter_tensor(self.block, self.whole, self.op, group, asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return self.pattern.wrong(self.block, turn + self.rank)
-
-
-class Scatter(ReduceScatter):
-    moves = True
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.scatter(self.block, self.blocks() if self.rank == ROOT else None, ROOT, group, asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return self.pattern.wrong_copy(self.block, ROOT, turn + self.rank)
-
-
-class AllGather(Blockwise):
-    moves = True
+    def blocks_of_root(self) -> list[Tensor] | None:
+        return list(self.whole.chunk(self.world)) if self.rank == ROOT else None
 
     def prepare(self, turn: int) -> None:
-        self.fill(self.block, turn)
-        self.whole.zero_()
+        """Fills the tensors. After the first time they have their memory."""
+        for tensor, _, _ in self._got:
+            tensor.zero_()
+        fill = self._pattern.fill if self._reduces else self._pattern.fill_copy
+        for tensor, later in self._given:
+            fill(tensor, self.rank, turn + later)
 
     def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.all_gather_into_tensor(self.whole, self.block, group, asynchronous)
+        """Returns what the collective returns."""
+        return self._kind.start(self, group=group, async_op=asynchronous)
 
     def wrong(self, turn: int) -> int:
-        return sum(self.pattern.wrong_copy(block, rank, turn) for rank, block in enumerate(self.blocks()))
+        """The number of wrong elements of this rank's result."""
+        if self._reduces:
+            return sum(self._pattern.wrong(tensor, turn + later) for tensor, _, later in self._got)
+        return sum(self._pattern.wrong_copy(tensor, rank, turn + later) for tensor, rank, later in self._got)
 
 
-class Gather(AllGather):
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.gather(self.block, self.blocks() if self.rank == ROOT else None, ROOT, group, asynchronous)
+@dataclass(frozen=True)
+class Kind:
+    """A collective. given: the tensors that a rank fills, with the values of a turn so many later. got: the tensors of
+    its result, the rank whose values they have if nothing is reduced, and how many turns later those are."""
 
-    def wrong(self, turn: int) -> int:
-        return super().wrong(turn) if self.rank == ROOT else 0
-
-
-class AllToAll(AllGather):
-    """Into `whole`."""
-
-    @cached_property
-    def sent(self) -> Tensor:
-        return torch.zeros_like(self.whole)
-
-    def prepare(self, turn: int) -> None:
-        for rank, block in enumerate(self.sent.chunk(self.world)):
-            self.fill(block, turn + rank)
-        self.whole.zero_()
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.all_to_all_single(self.whole, self.sent, group=group, async_op=asynchronous)
-
-    def wrong(self, turn: int) -> int:
-        return super().wrong(turn + self.rank)
+    start: Callable[..., Any]
+    given: Callable[[Call], Given]
+    got: Callable[[Call], Got]
 
 
-class SendRecv(Call):
+def _whole(call: Call) -> Given:
+    return [(call.whole, 0)]
+
+
+def _block(call: Call) -> Given:
+    return [(call.block, 0)]
+
+
+def _blocks(call: Call) -> Given:
+    """That for rank r has the values of r turns later."""
+    return [(block, rank) for rank, block in enumerate(call.whole.chunk(call.world))]
+
+
+def _blocks_sent(call: Call) -> Given:
+    return [(block, rank) for rank, block in enumerate(call.other.chunk(call.world))]
+
+
+def _whole_of_root(call: Call) -> Got:
+    return [(call.whole, ROOT, 0)]
+
+
+def _own_block(call: Call) -> Got:
+    return [(call.block, ROOT, call.rank)]
+
+
+def _block_of_each(call: Call) -> Got:
+    return [(block, rank, 0) for rank, block in enumerate(call.whole.chunk(call.world))]
+
+
+def _block_from_each(call: Call) -> Got:
+    return [(block, rank, call.rank) for block, rank, _ in _block_of_each(call)]
+
+
+def _there_and_back(call: Call) -> Got:
+    return [(call.other, ROOT, 0)] if call.rank in (ROOT, call.world - 1) else []
+
+
+def _at_root(got: Callable[[Call], Got]) -> Callable[[Call], Got]:
+    return lambda call: got(call) if call.rank == ROOT else []
+
+
+def _ping_pong(call: Call, group: Any, async_op: bool) -> None:  # noqa: ARG001
     """From rank 0 to the last rank and back."""
-
-    moves = True
-
-    @cached_property
-    def received(self) -> Tensor:
-        return torch.zeros_like(self.whole)
-
-    def prepare(self, turn: int) -> None:
-        self.fill(self.whole, turn)
-        self.received.zero_()
-
-    def start(self, group: Any, _asynchronous: bool) -> None:
-        last = self.world - 1
-        if self.rank == ROOT:
-            dist.send(self.whole, last, group)
-            dist.recv(self.received, last, group)
-        elif self.rank == last:
-            dist.recv(self.received, ROOT, group)
-            dist.send(self.received, ROOT, group)
-
-    def wrong(self, turn: int) -> int:
-        return self.pattern.wrong_copy(self.received, ROOT, turn) if self.rank in (ROOT, self.world - 1) else 0
+    last = call.world - 1
+    if call.rank == ROOT:
+        dist.send(call.whole, last, group)
+        dist.recv(call.other, last, group)
+    elif call.rank == last:
+        dist.recv(call.other, ROOT, group)
+        dist.send(call.other, ROOT, group)
 
 
-class Barrier(Call):
-    def prepare(self, _turn: int) -> None:
-        pass
-
-    def start(self, group: Any, asynchronous: bool) -> Any:
-        return dist.barrier(group, asynchronous)
-
-    def wrong(self, _turn: int) -> int:
-        return 0
-
-
-CALLS: dict[str, type[Call]] = {
-    "all-reduce": AllReduce,
-    "reduce-scatter": ReduceScatter,
-    "all-gather": AllGather,
-    "all-to-all": AllToAll,
-    "broadcast": Broadcast,
-    "reduce": Reduce,
-    "gather": Gather,
-    "scatter": Scatter,
-    "send-recv": SendRecv,
-    "barrier": Barrier,
+KINDS = {
+    "all-reduce": Kind(lambda call, **how: dist.all_reduce(call.whole, call.op, **how), _whole, _whole_of_root),
+    "reduce-scatter": Kind(
+        lambda call, **how: dist.reduce_scatter_tensor(call.block, call.whole, call.op, **how), _blocks, _own_block
+    ),
+    "all-gather": Kind(
+        lambda call, **how: dist.all_gather_into_tensor(call.whole, call.block, **how), _block, _block_of_each
+    ),
+    "all-to-all": Kind(
+        lambda call, **how: dist.all_to_all_single(call.whole, call.other, **how), _blocks_sent, _block_from_each
+    ),
+    "broadcast": Kind(lambda call, **how: dist.broadcast(call.whole, ROOT, **how), _whole, _whole_of_root),
+    "reduce": Kind(lambda call, **how: dist.reduce(call.whole, ROOT, call.op, **how), _whole, _at_root(_whole_of_root)),
+    "gather": Kind(
+        lambda call, **how: dist.gather(call.block, call.blocks_of_root(), ROOT, **how),
+        _block,
+        _at_root(_block_of_each),
+    ),
+    "scatter": Kind(
+        lambda call, **how: dist.scatter(call.block, call.blocks_of_root(), ROOT, **how), _blocks, _own_block
+    ),
+    "send-recv": Kind(_ping_pong, _whole, _there_and_back),
+    "barrier": Kind(lambda _, **how: dist.barrier(**how), lambda _: [], lambda _: []),
 }
 
 
@@ -298,7 +246,7 @@ def _show(collective: str, facts: dict[str, Any], rows: Sequence[Row]) -> None:
 
 def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:
     """The runners of one course; they share its tensors."""
-    goes = [[CALLS[course.collective](course) for _ in range(course.in_flight)] for _ in range(course.in_a_row)]
+    goes = [[Call(course) for _ in range(course.in_flight)] for _ in range(course.in_a_row)]
     calls = [call for go in goes for call in go]
     prepare_all(calls, 0)
 
