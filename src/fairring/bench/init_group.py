@@ -141,7 +141,7 @@ def make_rows(seconds: list[dict[str, list[tuple[float, float]]]]) -> list[Row]:
 
 def _show(facts: dict[str, Any], rows: list[Row]) -> None:
     from fairring.bench.report import heading
-    from fairring.bench.table import BACKEND, make_table, times
+    from fairring.bench.table import BACKEND, factor, make_table
     from fairring.table import show
 
     def part(head: str, name: str) -> tuple[str, Callable[[Row], str]]:
@@ -154,6 +154,6 @@ def _show(facts: dict[str, Any], rows: list[Row]) -> None:
         part("init", "init"),
         part("first all-reduce", "first"),
         part("both", "both"),
-        ("both, vs gloo", lambda row: times(row.vs_stock["both"])),
+        ("both, vs gloo", lambda row: factor(row.vs_stock["both"])),
     )
     show(make_table(columns, rows), "Making a group, slowest rank: median ± MAD")

@@ -56,17 +56,33 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Sizes in bytes, times in seconds, bandwidths in bytes/s. None: not defined here, or not measured."""
+class Times:
+    """The part of a row that all benchmarks have, in seconds."""
 
     backend: str
-    settings: Mapping[str, str]
-    size_bytes: int
-    in_flight: int
     seconds: list[float]  # of the slowest rank, one per round
     median: float
     deviation: float
     p99: float
+
+
+def times(backend: str, seconds: list[float]) -> dict[str, Any]:
+    """The fields of Times."""
+    figures = {
+        "median": percentile(seconds, 50),
+        "deviation": median_deviation(seconds),
+        "p99": percentile(seconds, 99),
+    }
+    return {"backend": backend, "seconds": seconds, **figures}
+
+
+@dataclass(frozen=True)
+class Row(Times):
+    """Sizes in bytes, bandwidths in bytes/s. None: not defined here, or not measured."""
+
+    settings: Mapping[str, str]
+    size_bytes: int
+    in_flight: int
     algorithm_bandwidth: float | None
     bus_bandwidth: float | None
     of_limit: float | None
@@ -94,14 +110,10 @@ def _row(sample: Sample, medians: Mapping[str, float], cluster: Cluster, collect
     names = level_names(len(cluster.sites))
     bandwidth = together / median if together and sample.sums else None
     return Row(
-        backend=sample.name,
+        **times(sample.name, sample.seconds),
         settings=sample.settings,
         size_bytes=sample.size_bytes,
         in_flight=sample.in_flight,
-        seconds=sample.seconds,
-        median=median,
-        deviation=median_deviation(sample.seconds),
-        p99=percentile(sample.seconds, 99),
         algorithm_bandwidth=bandwidth,
         bus_bandwidth=bandwidth and bandwidth * collective.bus_factor(ranks),
         of_limit=bandwidth and _of_limit(together, median, cluster, collective),

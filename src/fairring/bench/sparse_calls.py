@@ -13,14 +13,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fairring.bench.arithmetic import median_deviation, percentile
+from fairring.bench.arithmetic import percentile
 from fairring.bench.contestants import STOCK
 from fairring.bench.job import Job
 from fairring.bench.memory import Footprint
 from fairring.bench.placement import Placement
 from fairring.bench.race import Go, Heat, Levels, Racer, Runner, race_all
 from fairring.bench.report import Report, print_heading
-from fairring.bench.rows import Sample
+from fairring.bench.rows import Sample, Times, times
 from fairring.bench.sparse import DENSE, SPARSE, Options
 from fairring.bench.sparse_rows import Bound, Table, Touched, bounds, touched
 from fairring.bench.table import BACKEND, MISSING, WRONG, Columns, amount, figure, make_table, ratio
@@ -76,19 +76,14 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Times in seconds. bounds, levels: by level; bytes of the busiest rank, machine, site. None: not measured."""
+class Row(Times):
+    """bounds, levels: by level; bytes of the busiest rank, machine, site. None: not measured."""
 
     indices: str
     density: float
     touched: int
     union: int
     form: str
-    backend: str
-    seconds: list[float]  # of the slowest rank, one per round
-    median: float
-    deviation: float
-    p99: float
     of_limit: float | None
     vs_stock_sparse: float | None
     vs_own_dense: float | None
@@ -168,8 +163,8 @@ def make_rows(course: Course, samples: Sequence[Sample], link: float | None, sit
     pairs = list(zip(course.forms, samples, strict=True))
     medians = {(one.name, form): percentile(one.seconds, 50) for form, one in pairs}
     speeds = {"rail": link, "site": site_link}
-    times = [bound.bytes / speed for level, bound in course.bounds.items() if (speed := speeds.get(level))]
-    least = max(times, default=None)
+    least_times = [bound.bytes / speed for level, bound in course.bounds.items() if (speed := speeds.get(level))]
+    least = max(least_times, default=None)
     names = level_names(2 if site_link else 1)
 
     def beside(other: tuple[str, str], mine: float) -> float | None:
@@ -177,19 +172,15 @@ def make_rows(course: Course, samples: Sequence[Sample], link: float | None, sit
 
     return [
         Row(
+            **times(one.name, one.seconds),
             indices=course.drawn,
             density=course.density,
             touched=course.touched,
             union=course.union,
             form=form,
-            backend=one.name,
-            seconds=one.seconds,
-            median=(median := medians[one.name, form]),
-            deviation=median_deviation(one.seconds),
-            p99=percentile(one.seconds, 99),
-            of_limit=least / median if least else None,
-            vs_stock_sparse=beside((STOCK, SPARSE), median),
-            vs_own_dense=beside((one.name, DENSE), median) if form == SPARSE else None,
+            of_limit=least / medians[one.name, form] if least else None,
+            vs_stock_sparse=beside((STOCK, SPARSE), medians[one.name, form]),
+            vs_own_dense=beside((one.name, DENSE), medians[one.name, form]) if form == SPARSE else None,
             wrong=one.wrong or 0,
             cpu_seconds=percentile(one.cpu_seconds, 50),
             levels=None if not one.traffic else {names[level]: moved for level, moved in one.traffic.items()},

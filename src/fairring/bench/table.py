@@ -23,10 +23,10 @@ def figure(head: str, name: str, form: str, scale: float = 1.0) -> tuple[str, Ca
 
 
 def ratio(head: str, name: str) -> tuple[str, Callable[[Any], str]]:
-    return head, lambda row: times(getattr(row, name))
+    return head, lambda row: factor(getattr(row, name))
 
 
-def times(value: float | None) -> str:
+def factor(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2f}x"
 
 

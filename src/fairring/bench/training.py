@@ -23,6 +23,7 @@ from fairring.bench.contestants import ALONE, STOCK, Contestant, make_group
 from fairring.bench.job import Job
 from fairring.bench.progress import reporting
 from fairring.bench.report import Report, print_heading
+from fairring.bench.rows import Times, times
 from fairring.bench.table import BACKEND, figure, make_table, ratio
 from fairring.table import show
 
@@ -125,14 +126,9 @@ def different_ranks(replica: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Times in seconds. communication: the median of the rounds' differences to the step that exchanges nothing."""
+class Row(Times):
+    """communication: the median of the rounds' differences to the step that exchanges nothing."""
 
-    backend: str
-    seconds: list[float]  # of the slowest rank, one per round
-    median: float
-    deviation: float
-    p99: float
     communication: float | None
     communication_deviation: float | None
     vs_stock: float | None
@@ -158,11 +154,11 @@ def measure(arguments: Namespace, contestants: list[Contestant], job: Job) -> in
 def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
     """seconds: by backend, one per round, with ALONE among them."""
     parts = {
-        name: [with_it - without for with_it, without in zip(times, seconds[ALONE], strict=True)]
-        for name, times in seconds.items()
+        name: [with_it - without for with_it, without in zip(taken, seconds[ALONE], strict=True)]
+        for name, taken in seconds.items()
         if name != ALONE
     }
-    medians = {name: percentile(times, 50) for name, times in seconds.items()}
+    medians = {name: percentile(taken, 50) for name, taken in seconds.items()}
     exchanges = {name: percentile(part, 50) for name, part in parts.items()}
 
     def beside(values: dict[str, float], name: str) -> float | None:
@@ -170,17 +166,13 @@ def make_rows(seconds: dict[str, list[float]]) -> list[Row]:
 
     return [
         Row(
-            backend=name,
-            seconds=times,
-            median=medians[name],
-            deviation=median_deviation(times),
-            p99=percentile(times, 99),
+            **times(name, taken),
             communication=exchanges.get(name),
             communication_deviation=median_deviation(parts[name]) if name in parts else None,
             vs_stock=beside(medians, name),
             communication_vs_stock=beside(exchanges, name),
         )
-        for name, times in seconds.items()
+        for name, taken in seconds.items()
     ]
 
 
