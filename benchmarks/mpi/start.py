@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
+
+from fairring.bench.link import own_address
+from fairring.bench.placement import Placement
 
 MOST_TIME = timedelta(minutes=30)  # of the program
 # Both: no pinning, for the lab's machines share the cores; TCP between machines, shared memory inside.
@@ -47,15 +49,8 @@ def agent_text(pids: dict[str, int]) -> str:
     )
 
 
-def own_address() -> str:
-    """Where the other machines reach this one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-        return str(probe.getsockname()[0])
-
-
-def run(ranks: int, mpirun: str, program: list[str], pids: dict[str, int]) -> int:
-    """pids: a process on each machine, this one first, by address."""
+def run(ranks: int, mpirun: str, program: list[str], own: str, pids: dict[str, int]) -> int:
+    """own: this machine's address. pids: a process on each machine, this one first, by address."""
     with tempfile.TemporaryDirectory() as directory:
         agent = Path(directory, "enter")
         agent.write_text(agent_text(pids))
@@ -68,16 +63,17 @@ def run(ranks: int, mpirun: str, program: list[str], pids: dict[str, int]) -> in
             ranks=ranks,
             world=ranks * len(pids),
         )
-        return subprocess.run([agent, own_address(), shlex.join([mpirun, *options.split(), *program])]).returncode
+        return subprocess.run([agent, own, shlex.join([mpirun, *options.split(), *program])]).returncode
 
 
 def main() -> int:
     code = 0
     dist.init_process_group("gloo", timeout=MOST_TIME)
     machines: list[tuple[str, int]] = [("", 0)] * dist.get_world_size()
-    dist.all_gather_object(machines, (own_address(), os.getpid()))
+    own = own_address(Placement.from_environment())
+    dist.all_gather_object(machines, (own, os.getpid()))
     if dist.get_rank() == 0:
-        code = run(int(sys.argv[1]), sys.argv[2], sys.argv[3:], dict(machines))
+        code = run(int(sys.argv[1]), sys.argv[2], sys.argv[3:], own, dict(machines))
     dist.barrier()
     dist.destroy_process_group()
     return code
