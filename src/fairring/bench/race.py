@@ -85,10 +85,11 @@ class Runner:
     in_a_row: int = 1
     size_bytes: int = 0  # of a call
     in_flight: int = 1  # calls at once
+    form: str = ""
 
     def sample(self) -> Sample:
         one = self.racer.contestant
-        return Sample(one.name, self.size_bytes, self.in_flight, settings=one.settings, sums=one.sums)
+        return Sample(one.name, self.size_bytes, self.in_flight, settings=one.settings, sums=one.sums, form=self.form)
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,9 @@ def race_all(
         for heat in heats:
             report.now(heat.name)
             samples = race(heat.start(), heat.warm_up, heat.rounds, report.advance, busiest)
-            medians = (f"{one.name} {percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples)
-            report.done(f"{heat.name}: {', '.join(medians)}")
+            medians = [f"{percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples]
+            texts = [f"{one.name} {one.form}".rstrip() + f" {ms}" for one, ms in zip(samples, medians, strict=True)]
+            report.done(f"{heat.name}: {', '.join(texts)}")
             measured.append(samples)
     return measured
 

@@ -53,6 +53,7 @@ class Sample:
     settings: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, Any] | None = None  # the planner's choice and prediction
     sums: bool = True  # else its bandwidth is meaningless
+    form: str = ""  # of the tensors, where contestants have several
 
 
 @dataclass(frozen=True)

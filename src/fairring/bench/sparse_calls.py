@@ -56,7 +56,6 @@ class Course:
         self.touched = max(1, round(share * chosen.rows))
         self.union = 0
         self.bounds: dict[str, Bound] = {}
-        self.forms: list[str] = []  # of those that run
         self.left_out: list[str] = []
 
     def start(self, racers: Sequence[Racer]) -> list[Runner]:
@@ -71,7 +70,6 @@ class Course:
                 self.left_out.append(f"{self.name}: {entrant.racer.contestant.name}, {entrant.form} {why}")
             else:
                 running.append(entrant)
-        self.forms = [entrant.form for entrant in running]
         return runners(rows, running)
 
 
@@ -136,7 +134,7 @@ def runners(touched: Touched, entrants: Sequence[Entrant]) -> list[Runner]:
         tensor = dense if entrant.form == DENSE else touched.sparse(rank, turn)
         return Go(partial(dist.all_reduce, tensor, group=entrant.racer.group), partial(touched.wrong, tensor, turn))
 
-    return [Runner(entrant.racer, Footprint(), partial(prepare, entrant)) for entrant in entrants]
+    return [Runner(entrant.racer, Footprint(), partial(prepare, entrant), form=entrant.form) for entrant in entrants]
 
 
 def busiest(traffic: list[Levels | None], places: list[Placement]) -> Levels | None:
@@ -160,8 +158,7 @@ def busiest(traffic: list[Levels | None], places: list[Placement]) -> Levels | N
 
 def make_rows(course: Course, samples: Sequence[Sample], link: float | None, site_link: float | None) -> list[Row]:
     """link, site_link: bytes/s of the slowest machine and of the slowest site, one way; None: no such network."""
-    pairs = list(zip(course.forms, samples, strict=True))
-    medians = {(one.name, form): percentile(one.seconds, 50) for form, one in pairs}
+    medians = {(one.name, one.form): percentile(one.seconds, 50) for one in samples}
     speeds = {"rail": link, "site": site_link}
     least_times = [bound.bytes / speed for level, bound in course.bounds.items() if (speed := speeds.get(level))]
     least = max(least_times, default=None)
@@ -177,17 +174,17 @@ def make_rows(course: Course, samples: Sequence[Sample], link: float | None, sit
             density=course.density,
             touched=course.touched,
             union=course.union,
-            form=form,
-            of_limit=least / medians[one.name, form] if least else None,
-            vs_stock_sparse=beside((STOCK, SPARSE), medians[one.name, form]),
-            vs_own_dense=beside((one.name, DENSE), medians[one.name, form]) if form == SPARSE else None,
+            form=one.form,
+            of_limit=least / medians[one.name, one.form] if least else None,
+            vs_stock_sparse=beside((STOCK, SPARSE), medians[one.name, one.form]),
+            vs_own_dense=beside((one.name, DENSE), medians[one.name, one.form]) if one.form == SPARSE else None,
             wrong=one.wrong or 0,
             cpu_seconds=percentile(one.cpu_seconds, 50),
             levels=None if not one.traffic else {names[level]: moved for level, moved in one.traffic.items()},
             bounds=course.bounds,
             peak_bytes=one.peak_bytes,
         )
-        for form, one in pairs
+        for one in samples
     ]
 
 
