@@ -14,7 +14,6 @@ from fairring.bench.command import BENCHMARKS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import gain
-import timeline
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
