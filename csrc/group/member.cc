@@ -128,6 +128,9 @@ void Member::link() {
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
+  for (const auto& [peer, why] : refused_) {
+    if (isNeighbour(peer)) fail(why);
+  }
   guarded([this] {
     for (const int peer : std::set<int>(control_->peers())) introduce(peer);
     for (auto& [peer, message] : std::exchange(early_, {})) onControl(peer, std::move(message));
@@ -201,7 +204,10 @@ void Member::onUnlinked(int peer, const Error& error) {
     return loseMessages(peer, diagnostics_.messagesLost(peer));
   const Error why =
       error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error);
-  if (!isNeighbour(peer) && !messages_->waitsFor(peer)) return loseMessages(peer, why);
+  if (!isNeighbour(peer) && !messages_->waitsFor(peer)) {
+    if (error.kind() == ErrorKind::Configuration) refused_.emplace(peer, why);
+    return loseMessages(peer, why);
+  }
   error.kind() == ErrorKind::Configuration ? fail(why) : failUnlessTold(why);
 }
 

@@ -180,6 +180,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::set<int> repeated_;                       // peers that were connected to once more, before they were heard
   std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
   bool differs_ = false;                         // from a peer, which has been asked to say in what
+  std::map<int, Error> refused_;                 // by TLS, before the first call: those that can't be neighbours
   std::future<Error> reason_;                    // for which a peer may have left that never was connected
 
   mutable std::mutex mutex_;  // guards error_, which callers read

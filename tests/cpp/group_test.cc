@@ -492,6 +492,21 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
     EXPECT_NE(text.find("rank 1 (host-of-b): no such device"), std::string::npos) << text;
 }
 
+// The refused rank has ended before this one makes its first call.
+TEST(Group, ARankThatTlsRefusedBeforeTheFirstCallIsToldAsThat) {
+  Job job({"a", "b"});
+  constexpr int kNobodysPort = 1;
+  job.facts[1].port = kNobodysPort;
+  Node& node = *job.nodes[0];
+  const Error refused = makeError(ErrorKind::Configuration, "TLS: unknown authority");
+  node.loop.runAndWait([&] { node.endpoint->put({1, Purpose::Control, 0, Stream(), refused}); });
+  job.join(0);
+  std::vector<float> tensor(10);
+  const std::string text = job.allReduce(0, tensor).get();
+  EXPECT_NE(text.find("rank 0 (host-of-a) can't speak to rank 1 (host-of-b)"), std::string::npos) << text;
+  EXPECT_NE(text.find("TLS: unknown authority"), std::string::npos) << text;
+}
+
 // Three machines of two ranks. One of them has the wrong port of a neighbour, where nothing listens, and gives the
 // neighbour up: at once if it connects to that one, by its probes if it waits for it to connect.
 class WrongVerdict {
