@@ -2,6 +2,7 @@
 #   make demo      trains a small model on an emulated cluster, on gloo and on fairring
 #   make test      a quarter of an hour: C++ under the address sanitizer (by Clang), the CUDA code, Python but for slow tests
 #   make test-all  the same and the rest: thread sanitizer, TensorPipe, fuzzing, RDMA, the oldest torch, slow tests, features
+#   make test-sanitized  Python tests of the backend with a module under the address sanitizer
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
 #   make build     the package in place, for .venv
 #   make wheel     one wheel in dist/ for the supported torches, and the sdist; TORCH="2.13 2.15": for these; docs/packaging.md
@@ -60,7 +61,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -110,7 +111,7 @@ test: .venv/.tools
 	@.ci/beside "$(MAKE) $(ASIDE)" $(MAKE) test-cpp
 	@$(MAKE) test-cuda test-python
 
-test-rest: test-threads test-tensorpipe test-emulated-cuda test-pytorch fuzz test-rdma test-oldest-torch test-first test-slow
+test-rest: test-sanitized test-threads test-tensorpipe test-emulated-cuda test-pytorch fuzz test-rdma test-oldest-torch test-first test-slow
 
 test-all: test
 	@$(MAKE) features test-pytorch-ddp test-rest
@@ -190,6 +191,22 @@ build/tsan/build.ninja: FUZZERS := OFF
 test-cpp: build/asan/build.ninja
 	@$(STAGE) "build C++ tests: address and undefined behaviour sanitizers" $(BIN)/cmake --build build/asan
 	@$(STAGE) "C++ tests: address and undefined behaviour sanitizers" $(CTEST) --test-dir build/asan
+
+# c10d's border, which has no C++ tests: the module by Clang, and the Python tests of the backend with it. torch has no
+# sanitizer, so Python preloads it, and nobody looks for what torch leaks.
+SANITIZED := build/asan-module
+SANITIZED_TESTS := $(patsubst %,tests/test_backend_%.py,works messages groups hooks failing states) tests/test_tls.py
+test-sanitized: build
+	@.ci/system-packages clang
+	@$(BIN)/cmake -S . -B $(SANITIZED)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DCMAKE_CXX_COMPILER="$$(.ci/clang)" -DFAIRRING_WERROR=ON -DFAIRRING_WITH_CUDA=OFF -DFAIRRING_SANITIZE=address
+	@$(STAGE) "build of the module: address sanitizer" $(BIN)/cmake --build $(SANITIZED)/cmake --target _core
+	@rm -rf $(SANITIZED)/root && mkdir -p $(SANITIZED)/root && cp -r src/fairring $(SANITIZED)/root/
+	@cp $(SANITIZED)/cmake/_core.*.so $(SANITIZED)/root/fairring/$(notdir $(wildcard src/fairring/_core_$(subst .,_,$(NEWEST_TORCH)).*.so))
+	@$(STAGE) "backend's tests: address sanitizer" env PYTHONPATH=$(abspath $(SANITIZED))/root \
+	  LD_PRELOAD="$$($$(.ci/clang) -print-file-name=libclang_rt.asan-$$(uname -m).so)" ASAN_OPTIONS=detect_leaks=0 \
+	  $(PYTEST) -m 'not slow and not gpu' $(SANITIZED_TESTS)
 
 # For the layers that have threads: plan and kernels are pure functions.
 test-threads: build/tsan/build.ninja
