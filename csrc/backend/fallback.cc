@@ -85,8 +85,8 @@ Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
   return begin(*there);
 }
 
-// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A call in a
-// block of coalesced ones has no Work, so nobody can wait for it.
+// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A call in
+// a block of coalesced ones has no Work, so nobody can wait for it.
 Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& device, Touched touched,
                                          const Begin& begin) {
   if (touched.empty()) return NcclWork::of(begin(stock));

@@ -155,8 +155,8 @@ class Config:
     def _check_cuda(self) -> None:
         if self.cuda_rails != "pinned" and self.cuda.use == "off":
             raise ConfigError(
-                f"FAIRRING_CUDA_RAILS={self.cuda_rails} without FAIRRING_CUDA=on or auto, which has no effect; unset or "
-                "set both"
+                f"FAIRRING_CUDA_RAILS={self.cuda_rails} without FAIRRING_CUDA=on or auto, which has no effect; unset "
+                "or set both"
             )
 
     def _check_tls(self) -> None:

@@ -37,8 +37,8 @@ class SimulatedAccelerator final : public Accelerator {
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
     // Held by a thread that touches the device, if another thread steps it.
     std::shared_ptr<std::recursive_mutex> mutex = std::make_shared<std::recursive_mutex>();
-    bool drains = false;      // at its end, until all waiting work has been let go
-    bool isFull = false;      // has no memory left
+    bool drains = false;  // at its end, until all waiting work has been let go
+    bool isFull = false;  // has no memory left
     // The capacity of a queue, as devices have: a caller that enqueues more waits, while the world goes on.
     std::size_t capacity = std::numeric_limits<std::size_t>::max();
     std::function<void()> meanwhile = [] {};
