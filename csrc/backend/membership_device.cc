@@ -68,6 +68,7 @@ std::string Membership::deviceKey(const std::string& what) const {
 std::vector<std::string> Membership::answersOfAll(const std::string& question, const std::string& mine,
                                                   std::chrono::milliseconds timeout) {
   std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) keys.push_back(deviceKey(concat(question, "/", rank)));
   try {
     const auto store = deviceStore(timeout);
