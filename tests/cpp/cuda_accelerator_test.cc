@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
 
 #include "cuda_device.h"
 #include "plan/blocks.h"
@@ -23,7 +22,7 @@ class CudaAccelerators : public testing::Test {
     if (IsSkipped()) return;
     const std::string reason = whyNoCudaAccelerator(kDevice);
     if (!reason.empty()) GTEST_SKIP() << reason;
-    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt, true,
+    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt,
                                        {std::chrono::seconds(60)});
   }
 
@@ -39,6 +38,9 @@ class CudaAccelerators : public testing::Test {
   }
 
   Accelerator& accelerator() { return *accelerator_; }
+  static void await(Accelerator::Stream stream) {
+    EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);
+  }
 
  private:
   std::unique_ptr<Accelerator> accelerator_;
@@ -49,6 +51,7 @@ TEST_F(CudaAccelerators, CarryASliceThroughALevelOfOneRank) {
   const auto image = accelerator().device(4 * kElements);
   const auto pinned = accelerator().pinned(8 * kElements + 64);
   auto* word = reinterpret_cast<Accelerator::Word*>(pinned.get() + 8 * kElements);
+  auto* told = word + 1;
   auto* in = reinterpret_cast<float*>(pinned.get());
   const float* out = in + kElements;
   for (std::uint64_t i = 0; i < kElements; ++i) in[i] = static_cast<float>(i);
@@ -63,10 +66,10 @@ TEST_F(CudaAccelerators, CarryASliceThroughALevelOfOneRank) {
   const auto next = accelerator().stream(1);
   accelerator().wait(next, event);
   accelerator().copyOut(next, pinned.get() + 4 * kElements, user.get(), 4 * kElements);
-  std::promise<void> told;
-  accelerator().tell(next, [&told] { told.set_value(); });
+  accelerator().write(next, told, 1);
   std::atomic_ref(*word).store(1, std::memory_order_release);
-  told.get_future().wait();
+  await(next);
+  EXPECT_EQ(std::atomic_ref(*told).load(std::memory_order_acquire), 1U);
   for (std::uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(out[i], static_cast<float>(i) / 2);
 }
 
@@ -101,9 +104,7 @@ TEST_F(CudaAccelerators, CarryBlocksBetweenUsersMemoryAndTheImage) {
   accelerator().load(stream, slice);
   accelerator().allGather(stream, slice);
   accelerator().copyOut(stream, host.get() + 4 * kBlocks * kElements, users.get(), 4 * kBlocks * kElements);
-  std::promise<void> told;
-  accelerator().tell(stream, [&told] { told.set_value(); });
-  told.get_future().wait();
+  await(stream);
   for (std::uint64_t i = 0; i < kBlocks * kElements; ++i) {
     const std::uint64_t at = i % kElements;
     const bool isIn = at >= kStretch && at < 2 * kStretch;
