@@ -77,6 +77,8 @@ std::vector<std::string> Membership::answersOfAll(const std::string& question, c
     for (const auto& value : store->multiGet(keys)) answers.emplace_back(value.begin() + 1, value.end());
     return answers;
   } catch (const std::exception& e) {
+    const std::shared_ptr<Group> group = groupIfMade();
+    if (group && group->error()) throw Failure(group->error());  // which has ended the wait
     throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
                             ": the group's ranks did not meet for their first call on CUDA tensors: ", e.what()));
   }
