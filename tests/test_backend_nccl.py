@@ -148,7 +148,7 @@ def test_why_nccl_has_all_of_it_is_said_once(switch: str) -> None:
 
 
 def _error_handling(rank: int, reconfigurable: bool, chosen: str | None) -> str | None:
-    """What torch's NCCL would take from the environment, for a group with these settings."""
+    """The handling of errors that torch's NCCL would take from the environment, for a group with these settings."""
     name, seen = "TORCH_NCCL_ASYNC_ERROR_HANDLING", []
     with mock.patch.dict(os.environ), mock.patch.object(dist, "ProcessGroupNCCL", create=True) as made:
         if chosen is not None:

@@ -33,7 +33,7 @@ pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::si
 // The error that has ended a group, as text. None if it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
 
-// Of an error that the program was shown as an exception with this text: its kind and its ranks. None: of no such.
+// The kind and the ranks of an error that the program was shown as an exception with this text. None: of no such.
 pybind11::object shownError(const std::string& text);
 
 // This rank's position: how many groups it has left, and how many calls it has made in this one. None: not ours.

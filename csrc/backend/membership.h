@@ -119,7 +119,7 @@ class Membership {
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
   // Another one of the same ranks, beside this one, whose calls on a device may fail.
   std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;
-  // Of each rank, when all have answered; every question is asked once. Throws Failure.
+  // The answer of each rank, when all have answered; every question is asked once. Throws Failure.
   std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
                                         std::chrono::milliseconds timeout);
   bool deviceHasRails() const { return options_.deviceHasRails; }

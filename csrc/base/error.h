@@ -38,7 +38,7 @@ class Error {
   explicit operator bool() const { return what_ != nullptr; }
   ErrorKind kind() const { return what_->kind; }
   const std::string& text() const;
-  // Of the group: those that died, left, are late or refused; both sides of a difference or a broken connection.
+  // The group's ranks that died, left, are late or refused; both sides of a difference or a broken connection.
   const std::vector<int>& ranks() const;
   Error about(std::vector<int> ranks) const { return {kind(), text(), std::move(ranks)}; }
 

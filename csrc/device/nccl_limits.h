@@ -1,4 +1,4 @@
-// What a program asks of NCCL's communicators (pg_options.config), for those that Fairring makes. Values only.
+// The limits that a program sets NCCL's communicators (pg_options.config), for those that Fairring makes. Values only.
 #pragma once
 
 #include <optional>

@@ -41,7 +41,7 @@ void Inquiry::onQuestion(int peer) {
   }
 }
 
-// What was heard long ago may have changed, and is asked for again.
+// An account that was heard long ago may have changed, and is asked for again.
 void Inquiry::takePart() {
   assert(loop_.isCurrent());
   const Time now = loop_.now();

@@ -1,7 +1,7 @@
-// Who holds everybody up when a call is late. A rank whose call is late asks the ranks that it waits for. Each answers
-// with its account (which call it is in, and for whom it waits), asks those that it waits for itself, and passes on
-// what it hears. So the one that asked sees every chain to its end: a rank that waits for nobody, or one that does not
-// answer. A rank that waits is never the culprit.
+// An inquiry finds the rank that holds everybody up when a call is late. A rank whose call is late asks the ranks that
+// it waits for. Each answers with its account (which call it is in, and for whom it waits), asks those that it waits
+// for itself, and passes on what it hears. So the one that asked sees every chain to its end: a rank that waits for
+// nobody, or one that does not answer. A rank that waits is never the culprit.
 //
 // It takes a bounded time: whoever has not answered within kAnswerTime is silent, and after kTime the rank whose call
 // is late concludes from what it has heard. On the loop only.
@@ -20,7 +20,7 @@
 
 namespace fairring {
 
-// What a rank says of itself.
+// A rank's words about itself.
 struct Account {
   int rank = -1;
   std::uint64_t edition = 0;    // a later one has a larger number

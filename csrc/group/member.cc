@@ -27,7 +27,7 @@ constexpr std::chrono::microseconds kSpinTime{50};
 // Between looks whether the reason is known for which a peer has left.
 constexpr milliseconds kLookForReason{5};
 
-// Of an error that peers are told: so many ranks, each with at most eleven digits and four characters around it.
+// Peers are told so many ranks of an error, each with at most eleven digits and four characters around it.
 constexpr std::size_t kMostErrorRanks = 64;
 constexpr std::size_t kMaxErrorText = Control::kMaxText - 64 - (15 * kMostErrorRanks);
 

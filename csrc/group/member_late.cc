@@ -1,4 +1,4 @@
-// What a Member does when a call takes too long: it finds out who holds it up before the group fails.
+// The Member's way with a call that takes too long: it finds out who holds it up before the group fails.
 #include <algorithm>
 #include <cassert>
 
@@ -41,7 +41,7 @@ Inquiry::Ways Member::waysToAsk() {
           [this](const Inquiry::Findings& findings) { onConcluded(findings); }};
 }
 
-// Of messages those that its program waits for: a receive may stand ready while it computes.
+// Only messages that its program waits for count: a receive may stand ready while it computes.
 Account Member::account() const {
   const CallLog::Entry last = callLog_.last();
   Account account;

@@ -44,7 +44,8 @@ class MembershipOptions:
     device_obstacle: str  # why this rank can't make them; empty: it can
     device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does
     device_multiprocessors: int  # of the smallest of its devices
-    # Of NCCL's communicators that such calls make: blocks in a cluster, least and most blocks, traffic class, network.
+    # Limits of the NCCL communicators that such calls make: blocks in a cluster, least and most blocks, traffic class,
+    # network.
     nccl_limits: tuple[int | None, int | None, int | None, int | None, str]
 
 class FairringBackend:
@@ -139,7 +140,7 @@ def device_obstacle() -> str:
     """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
 
 def fewest_multiprocessors() -> int:
-    """Of the CUDA devices that this process sees, the number of the smallest one; 0: there is none."""
+    """The multiprocessors of the smallest CUDA device that this process sees; 0: there is none."""
 
 def end_all(failed: bool) -> None:
     """Ends the groups of this process that have not been destroyed. Waits for what their peers still need.

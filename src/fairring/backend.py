@@ -95,7 +95,7 @@ def create(options: Any, pg_options: object) -> Any:
 
 
 def _limits_of(config: Any) -> tuple[int | None, int | None, int | None, int | None, str]:
-    """What a program asks of NCCL's communicators, for those of Fairring's own."""
+    """The limits that a program sets NCCL's communicators, for those of Fairring's own."""
 
     def given(name: str) -> int | None:
         value: int = getattr(config, name)

@@ -41,7 +41,7 @@ def wait_until_it_has_written() -> None:
 
 
 def keep_the_compiler_out(backend: Any) -> None:
-    """Of what happens when this backend's group fails."""
+    """Stands in for torch's compiler while this backend's group fails."""
     if getattr(backend, "supports_abort_hooks", False):
         backend.register_abort_hook(FIRST, _stand_in)
         backend.register_abort_hook(LAST, _give_way)

@@ -115,7 +115,7 @@ def _block(call: Call) -> Given:
 
 
 def _blocks(call: Call) -> Given:
-    """That for rank r has the values of r turns later."""
+    """A block for rank r has the values of r turns later."""
     return [(block, rank) for rank, block in enumerate(call.whole.chunk(call.world))]
 
 
