@@ -23,16 +23,15 @@ WorldSettings settingsOf(const Cluster& cluster, bool tellsSizes) {
 // What goes over the network from here on.
 class Counted {
  public:
-  explicit Counted(World& world) : world_(world), messages_(world.post().messages), sent_(sent()) {}
+  explicit Counted(World& world) : world_(world), sent_(sent()) {}
 
   Outcome outcome(double seconds, int times) const {
-    Outcome outcome{.seconds = seconds / times, .events = world_.events()};
+    Outcome outcome{.seconds = seconds / times};
     for (int rank = 0; rank < world_.size(); ++rank)
       outcome.mostConnections = std::max(outcome.mostConnections, world_.network().connectionsOf(rank));
     const std::vector<std::uint64_t> after = sent();
     for (std::size_t machine = 0; machine < sent_.size(); ++machine)
       outcome.linkBytes = std::max(outcome.linkBytes, static_cast<double>(after[machine] - sent_[machine]) / times);
-    outcome.messages = static_cast<double>(world_.post().messages - messages_) / world_.size() / times;
     return outcome;
   }
 
@@ -46,7 +45,6 @@ class Counted {
   }
 
   World& world_;
-  const std::uint64_t messages_;
   const std::vector<std::uint64_t> sent_;
 };
 

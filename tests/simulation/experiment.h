@@ -29,10 +29,8 @@ struct Experiment {
 
 struct Outcome {                    // of a call
   double seconds = 0;               // by the slowest rank, in the mean
-  double messages = 0;              // that a rank gives to its channels, in the mean
   double linkBytes = 0;             // that leave the busiest machine
   std::size_t mostConnections = 0;  // of a rank, to other machines
-  std::uint64_t events = 0;         // in all
 };
 
 // After a call that is not counted. Throws Failure, as the planner does, or where there is no room for so many ranks.

@@ -37,7 +37,6 @@ void SimulatedChannels::send(int peer, std::span<const Message> messages, Releas
   core.charge(core.costs().sendSeconds + static_cast<double>(bytes) / core.costs().networkBytesPerSecond);
   ++sends_;
   messages_ += messages.size();
-  post_.messages += messages.size();
   post_.bytes += bytes;
   const auto batch = std::make_shared<Batch>(Batch{rank_, messages.size(), std::move(released)});
   for (const Message& message : messages) put(peer, message, batch);

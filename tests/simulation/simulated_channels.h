@@ -38,7 +38,6 @@ struct Post {  // what all ranks' channels share
   std::function<Time()> delay;  // of a message that is whole; none: nothing
   // Set by an observer, which sees each batch as it is given to the channels.
   std::function<void(int from, int to, std::span<const Message>)> onSend;
-  std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 
   bool moves(const Message& message) const {
