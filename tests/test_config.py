@@ -302,7 +302,7 @@ def test_the_agreement_tells_settings_apart_that_ranks_must_share() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    """The rule covers modules that run in a job. The lab, the benchmarks, the doctor and `fairring trace` start
+    """The rule covers modules that run in a job. The lab, the benchmarks, `fairring check` and `fairring trace` start
     processes, and pass on the variables that there are.
 
     CUDA's hardware queues have to be settled before there is a group, and so before there is a config. The flight
@@ -311,7 +311,7 @@ def test_only_config_reads_the_environment() -> None:
     others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py", "backend.py")
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
-        starts_processes = {"lab", "bench", "doctor"} & set(path.parts) or path == package / "trace" / "command.py"
+        starts_processes = {"lab", "bench", "check"} & set(path.parts) or path == package / "trace" / "command.py"
         if path.name not in others and not starts_processes:
             assert "os.environ" not in path.read_text(), path
     for path in (package.parents[1] / "csrc").rglob("*.cc"):

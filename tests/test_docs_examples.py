@@ -23,7 +23,6 @@ QUICK = ("README.md", "docs/lab.md")
 TUTORIALS = tuple(f"docs/tutorials/{name}.md" for name in ("ddp", "elastic", "fsdp", "sites", "sparse"))
 SLOW = (
     "docs/check.md",
-    "docs/doctor.md",
     "docs/failures.md",
     "docs/plan.md",
     "docs/tls.md",
@@ -93,8 +92,8 @@ def assert_printed(shown: str, printed: str) -> None:
 
 
 def heads(text: str) -> set[str]:
-    """The words at the left edge, except for judgements of the machine (no RDMA devices, nothing looks wrong)."""
-    return set(re.findall(r"^\w+", text, re.MULTILINE)) - {"no", "nothing"}
+    """The words at the left edge, without numbers: those of findings depend on the machine."""
+    return set(re.findall(r"^[a-z]\w*", text, re.MULTILINE))
 
 
 def without_fractions(line: str) -> str:

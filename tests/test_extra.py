@@ -25,7 +25,6 @@ def without_packages(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "packages", "code"),
     [
-        (["check"], "numpy, pyroute2, rich", 1),
         (["plan", "--machines", "2"], "pyroute2, rich", 1),
         (["bench", "all-reduce", "--machines", "2"], "numpy, pyroute2, rich", 1),
         (["lab", "--machines", "2", "--", "true"], "pyroute2, rich", 125),
@@ -47,10 +46,10 @@ def test_the_exporter_says_what_it_needs() -> None:
     assert ended.stderr.strip().endswith("'torch-fairring[metrics]'")
 
 
-def test_the_help_and_the_doctor_need_no_package() -> None:
+def test_the_help_and_a_check_of_one_machine_need_no_package() -> None:
     assert without_packages("--help").returncode == 0
     assert without_packages("bench", "all-reduce", "--help").returncode == 0
-    assert "usage: fairring doctor" in without_packages("doctor", "--help").stdout
+    assert "--save needs several ranks" in without_packages("check", "--save", "rows.json").stderr
 
 
 def test_the_errors_give_pip_the_name_of_this_package() -> None:

@@ -145,10 +145,11 @@ def test_fairring_check_finds_the_devices_and_measures_the_rails_over_them(run: 
     assert [level["level"] for level in report["levels"]] == ["rail"]
     assert report["levels"][0]["bytes_per_second"] > 0
     for rank in report["ranks"]:
-        (device,) = rank["rdma"]
+        (device,) = rank["module"]["rdma"]
         assert (device["name"], device["interface"], device["obstacle"]) == ("rxe0", "eth0", "")
     # An emulated processor is slower than any network, and the check says so.
-    assert [warning for warning in report["warnings"] if "longer than the predicted" not in warning] == []
+    links = [one["what"] for one in report["findings"] if not one["what"].startswith("rank")]
+    assert [text for text in links if "longer than the predicted" not in text] == []
 
 
 def test_a_rank_that_may_not_lock_memory_is_an_error_that_says_what_to_do(run: Run) -> None:

@@ -23,7 +23,6 @@ from fairring.subcommands import add_subcommands
 COMMANDS = {
     "lab": "fairring.lab.command",
     "check": "fairring.check.command",
-    "doctor": "fairring.doctor.command",
     "plan": "fairring.plan",
     "trace": "fairring.trace.command",
     "why": "fairring.trace.why",
@@ -31,8 +30,8 @@ COMMANDS = {
     "metrics": "fairring.trace.metrics",
     "bench": "fairring.bench.command",
 }
-# And lab, which says so itself, for programs that start labs too.
-OF_THE_EXTRA = {"check": WITH_OBJECTS, "plan": PACKAGES, "bench": WITH_OBJECTS}
+# And lab and check, which say so themselves: programs start labs too, and a machine alone needs no package.
+OF_THE_EXTRA = {"plan": PACKAGES, "bench": WITH_OBJECTS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,8 +15,10 @@ from fairring.bench import results
 from fairring.bench.job import Job
 from fairring.bench.link import LinkSpeed
 from fairring.bench.placement import Placement, describe
-from fairring.check.system import processor, versions
+from fairring.check.installation import versions
+from fairring.check.machine import processor
 
+VERSIONS = ("fairring", "torch", "python", "kernel")
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -40,7 +42,7 @@ def conditions(
         "layout": describe(places),
         "ranks_of_machines": [sum(p.machine == m for p in places) for m in sorted({p.machine for p in places})],
         "machines": machines,
-        "versions": versions(),
+        "versions": {name: text for name, text in versions().items() if name in VERSIONS},
         "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("FAIRRING_")},
     }
 

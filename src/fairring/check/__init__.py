@@ -1,1 +1,1 @@
-"""`fairring check`: what Fairring sees on this machine and between all ranks."""
+"""`fairring check`: this machine, this installation and, between ranks, the links; one report with findings."""

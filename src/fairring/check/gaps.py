@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fairring.check.findings import WARN, Finding
 from fairring.cost_rows import LEVELS
 
 LARGE = 3.0  # times as long, or as short
@@ -14,15 +15,15 @@ SAVE = "`fairring check --save FILE` writes this network's rows, for FAIRRING_CO
 
 
 def gaps(
-    levels: Sequence[Mapping[str, Any]], systems: Sequence[Mapping[str, Any]], machines: Sequence[str], *, saved: bool
-) -> list[str]:
-    """A sentence or two for each level whose time is far from the predicted one.
+    levels: Sequence[Mapping[str, Any]], heres: Sequence[Mapping[str, Any]], machines: Sequence[str], *, saved: bool
+) -> list[Finding]:
+    """A finding for each level whose time is far from the predicted one.
 
-    levels: report.compared()'s. systems: describe()'s result on each rank; machines: of each rank. saved: the rows come
-    from a file.
+    levels: report.compared()'s. heres: report.here()'s of each rank; machines: of each rank. saved: the rows come from
+    a file.
     """
     return [
-        f"{_gap(level)}: {_cause(level, systems, machines, saved)}."
+        Finding(WARN, _gap(level), _cause(level, heres, machines, saved))
         for level in levels
         if not 1 / LARGE < level["seconds"] / level["predicted_seconds"] < LARGE
     ]
@@ -38,45 +39,43 @@ def _gap(level: Mapping[str, Any]) -> str:
     )
 
 
-def _cause(level: Mapping[str, Any], systems: Sequence[Mapping[str, Any]], machines: Sequence[str], saved: bool) -> str:
+def _cause(level: Mapping[str, Any], heres: Sequence[Mapping[str, Any]], machines: Sequence[str], saved: bool) -> str:
     if level["seconds"] < level["predicted_seconds"]:
         return f"the cost rows are of a slower system, so plans may be chosen wrongly; {SAVE}"
     if level["level"] == LEVELS[0]:
-        return "; ".join(_of_a_machine(systems, machines))
-    return ". ".join(filter(None, [_of_a_network(level, systems, machines, saved), _busy(systems)]))
+        return "; ".join(_of_a_machine(heres, machines))
+    return ". ".join(filter(None, [_of_a_network(level, heres, machines, saved), _busy(heres)]))
 
 
-def _of_a_machine(systems: Sequence[Mapping[str, Any]], machines: Sequence[str]) -> Iterator[str]:
+def _of_a_machine(heres: Sequence[Mapping[str, Any]], machines: Sequence[str]) -> Iterator[str]:
     ranks = Counter(machines)
-    short = [
-        (machine, system) for machine, system in zip(machines, systems, strict=True) if ranks[machine] > system["cores"]
-    ]
-    if short:
-        machine, system = short[0]
-        yield f"{ranks[machine]} ranks of {system['hostname']} share {system['cores']} cores"
-    busy = _busy(systems)
+    short = next((n for n, here in enumerate(heres) if ranks[machines[n]] > here["machine"]["usable_cores"]), None)
+    if short is not None:
+        host, cores = heres[short]["network"]["hostname"], heres[short]["machine"]["usable_cores"]
+        yield f"{ranks[machines[short]]} ranks of {host} share {cores} cores"
+    busy = _busy(heres)
     if busy:
         yield busy
-    if not short and not busy:
+    if short is None and not busy:
         yield "its memory is slow, or its cores are bound to few: look at its clock, cpusets and NUMA nodes"
 
 
-def _busy(systems: Sequence[Mapping[str, Any]]) -> str:
+def _busy(heres: Sequence[Mapping[str, Any]]) -> str:
     """The machine with most to do for each core; empty if all cores are enough."""
-    share, cores, host = max(
-        (system["load"] / system["cores"], system["cores"], system["hostname"]) for system in systems
-    )
+    loads = ((here["machine"]["load"], here["machine"]["usable_cores"], here["network"]["hostname"]) for here in heres)
+    share, cores, host = max((load / cores, cores, host) for load, cores, host in loads)
     load = f"{host} had a load of {share * cores:.1f} on {cores} cores"
     return f"{load}, so other programs may have taken them" if share > 1 else ""
 
 
 def _of_a_network(
-    level: Mapping[str, Any], systems: Sequence[Mapping[str, Any]], machines: Sequence[str], saved: bool
+    level: Mapping[str, Any], heres: Sequence[Mapping[str, Any]], machines: Sequence[str], saved: bool
 ) -> str:
     brought, expected = (level[name] / 1e6 for name in ("bytes_per_second", "predicted_bytes_per_second"))
     text = f"the network brought a rank {brought:.0f} MB/s each way, and the cost rows say {expected:.0f}"
     most = max(Counter(machines).values())
-    speeds = [one["speed"] for system in systems for one in system["interfaces"][:1] if one["speed"] is not None]
+    first = [here["network"]["reached"]["interfaces"][0] for here in heres]
+    speeds = [one["speed"] for one in first if one["speed"] is not None]
     if not speeds:
         origin = "saved when it was faster" if saved else "built in, for 10 Gbit/s and a rank alone on its machine"
         return (

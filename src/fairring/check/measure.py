@@ -8,29 +8,61 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-SMALL_BYTES, LARGE_BYTES = 4, 16 << 20
+from fairring import _core, cost_rows, interfaces, register
+from fairring.check import findings, installation, report, saved_rows, variables
+from fairring.check.saved_rows import LARGE_BYTES, SMALL_BYTES, Measured
+from fairring.config import Config
+
 ROUNDS_SMALL, ROUNDS_LARGE, WARM_UP = 50, 7, 3
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The measurements of one level. ranks: those of its largest group."""
+def join(environment: Mapping[str, str], save: Path | None, seconds: float) -> dict[str, Any] | None:
+    """To be called on all ranks at once. The report on rank 0, None on the others. save: where the cost rows go.
 
-    level: str
-    ranks: int
-    latency_seconds: float  # of an all-reduce of 4 B
-    seconds: float  # of one of 16 MiB
-    bytes_per_second: float  # of one rank, each way
+    seconds: how long ranks wait for each other.
+    """
+    config = Config.from_environment(environment)
+    register()
+    dist.init_process_group("fairring", timeout=timedelta(seconds=seconds))
+    try:
+        return _look(config, environment, save)
+    finally:
+        dist.destroy_process_group()
 
-    def as_dict(self) -> dict[str, float | int | str]:
-        return dict(vars(self))
+
+def _look(config: Config, environment: Mapping[str, str], save: Path | None) -> dict[str, Any] | None:
+    seen = _core.inspect(dist.group.WORLD._get_backend(torch.device("cpu")))  # type: ignore[union-attr]
+    if seen is None:
+        raise RuntimeError("the default group is none of the backend fairring")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    machines, sites = ([one[key] for one in seen["ranks"]] for key in ("machine", "site"))
+    choice = interfaces.choose(config, config.master_address or "", config.master_port)
+    used = tuple(dict.fromkeys([*seen["ranks"][rank]["addresses"], *seen["ranks"][rank]["site_addresses"]]))
+    choice = replace(choice, addresses=used, by=seen["ranks"][rank]["interfaces_by"])
+    own = report.here(environment, installation.imported_here(world - 1), choice)
+    said = variables.without_secrets([own, [vars(one) for one in findings.of(own, config, environment)]], environment)
+    of_ranks: list[Any] = [None] * world
+    dist.all_gather_object(of_ranks, said)
+    measured = measure(machines, sites)
+    call_seconds = _slowest(_median(dist.group.WORLD, report.CALL_BYTES, ROUNDS_LARGE))
+    if rank != 0:
+        return None
+    rail, site = seen["transports"]
+    if save:
+        where = f"on {len(set(machines))} machines, {world} ranks, between machines by {rail}, between sites by {site}"
+        cost_rows.write(save, saved_rows.rows(measured, _core.built_in_rows(rail, site)), where)
+    links = report.Seen(machines, sites, rail, site, seen["rdma_refused"], measured, call_seconds)
+    found = [[findings.Finding(**one) for one in of_rank] for _, of_rank in of_ranks]
+    return report.together(config, [here for here, _ in of_ranks], found, links)
 
 
 def groups_of(machines: Sequence[str], sites: Sequence[str] = ()) -> dict[str, list[list[int]]]:
@@ -63,11 +95,6 @@ def _across(groups: Sequence[Sequence[int]]) -> list[list[int]]:
 def measure(machines: Sequence[str], sites: Sequence[str]) -> list[Measured]:
     """To be called on all ranks at once; the same result on all."""
     return [_measure_level(level, groups) for level, groups in groups_of(machines, sites).items()]
-
-
-def measure_call(call_bytes: int) -> float:
-    """Seconds of an all-reduce of all ranks, as the slowest has them. To be called on all ranks at once."""
-    return _slowest(_median(dist.group.WORLD, call_bytes, ROUNDS_LARGE))
 
 
 def _measure_level(level: str, groups: list[list[int]]) -> Measured:

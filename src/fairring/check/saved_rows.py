@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fairring.check.measure import LARGE_BYTES, Measured
 from fairring.cost_rows import Row
 
+SMALL_BYTES, LARGE_BYTES = 4, 16 << 20  # of the calls that are measured
 LEAST_LATENCY = 1e-6  # seconds; less is noise
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of one level. ranks: those of its largest group."""
+
+    level: str
+    ranks: int
+    latency_seconds: float  # of an all-reduce of SMALL_BYTES
+    seconds: float  # of one of LARGE_BYTES
+    bytes_per_second: float  # of one rank, each way
 
 
 def rows(measured: Sequence[Measured], built_in: Sequence[Row]) -> list[Row]:

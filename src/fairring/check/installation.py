@@ -8,31 +8,29 @@ import platform
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from fairring._modules import DISTRIBUTION, minors_here
-from fairring.doctor import child
-
-TORCH = """
-import json, torch
-import torch.distributed as dist
-nccl = torch.cuda.nccl.version() if dist.is_available() and dist.is_nccl_available() else ()
-gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "nccl": ".".join(map(str, nccl)),
-                  "gpus": gpus, "distributed": dist.is_available(), "file": torch.__file__}))
-"""
+from fairring.check import child, imported
 
 
 def imports(environment: Mapping[str, str], seconds: float = child.START_SECONDS) -> dict[str, Any]:
     """The reports of torch and the module, each with "error", which is empty if it can be imported, and "late".
 
-    Both are imported at once.
+    Both are imported at once, and torch without this package, which needs one that fits.
     """
     with ThreadPoolExecutor() as pool:
-        torch = pool.submit(child.run, ["-c", TORCH], environment, seconds)
-        module = pool.submit(child.run, ["-m", "fairring.doctor.module"], environment, seconds)
+        torch = pool.submit(child.run, ["-c", Path(imported.__file__).read_text(), "torch"], environment, seconds)
+        module = pool.submit(child.run, ["-m", "fairring.check.imported", "module"], environment, seconds)
         found = {"torch": torch.result(), "module": module.result()}
     return {name: {**(ended.found or {}), "error": ended.error, "late": ended.late} for name, ended in found.items()}
+
+
+def imported_here(peers: int) -> dict[str, Any]:
+    """The same of a process that uses both already. peers: the number of other ranks."""
+    well = {"error": "", "late": False}
+    return {"torch": {**imported.torch(), **well}, "module": {**imported.module(peers), **well}}
 
 
 def versions() -> dict[str, Any]:

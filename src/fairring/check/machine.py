@@ -8,9 +8,8 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from fairring.check.system import CPU_INFO, limits, processor
-
 PROC = Path("/proc")
+CPU_INFO = Path("/proc/cpuinfo")
 CGROUPS = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
 FEATURES = ("avx2", "bmi2", "f16c", "avx512f", "avx512_bf16", "asimd", "sve")  # of x86 and of Arm
@@ -35,11 +34,17 @@ def describe() -> dict[str, Any]:
         "memory_used_of_limit": of_memory_group("memory.current", "memory.usage_in_bytes"),
         "shared_memory_files": _file_system(SHARED_MEMORY),
         "limits": {
-            "open_files": limits(resource.RLIMIT_NOFILE),
-            "locked_memory_bytes": limits(resource.RLIMIT_MEMLOCK),
-            "processes": limits(resource.RLIMIT_NPROC),
+            "open_files": _limits(resource.RLIMIT_NOFILE),
+            "locked_memory_bytes": _limits(resource.RLIMIT_MEMLOCK),
+            "processes": _limits(resource.RLIMIT_NPROC),
         },
     }
+
+
+def processor() -> str:
+    """The model's name, or the architecture if the system does not give it (aarch64)."""
+    match = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text() if CPU_INFO.exists() else "", re.MULTILINE)
+    return match[1] if match else os.uname().machine
 
 
 def core_quota() -> float | None:
@@ -90,3 +95,8 @@ def _file_system(folder: Path) -> dict[str, int] | None:
     except OSError:
         return None
     return {"size": found.f_frsize * found.f_blocks, "free": found.f_frsize * found.f_bavail}
+
+
+def _limits(which: int) -> list[int | None]:
+    """Soft and hard, in the units of `ulimit`'s system call; None: none."""
+    return [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which)]

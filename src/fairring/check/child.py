@@ -1,4 +1,4 @@
-"""Python processes with a time limit: an import that crashes or hangs ends such a process and not the doctor."""
+"""Python processes with a time limit: an import that crashes or hangs ends such a process and not the command."""
 
 from __future__ import annotations
 

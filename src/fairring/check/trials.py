@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fairring.doctor import child
+from fairring.check import child
 
 RANKS = 2
 SHARED = "two ranks on one machine, over shared memory"
@@ -21,7 +21,7 @@ def run(environment: Mapping[str, str], seconds: float) -> list[dict[str, Any]]:
     seconds: how long a rank waits for the other one.
     """
     under_tls = " under TLS" if environment.get("FAIRRING_TLS", "").strip() == "on" else ""
-    apart = [{"FAIRRING_MACHINE": f"doctor{rank}"} for rank in range(RANKS)]
+    apart = [{"FAIRRING_MACHINE": f"check{rank}"} for rank in range(RANKS)]
     return [
         {"what": SHARED, **_trial(environment, [{}] * RANKS, seconds)},
         {"what": APART + under_tls, **_trial(environment, apart, seconds)},
@@ -33,7 +33,7 @@ def _trial(environment: Mapping[str, str], of_rank: list[dict[str, str]], second
         file = str(Path(folder) / "store")
 
         def play(rank: int) -> child.Ended:
-            words = ["-m", "fairring.doctor.trial", str(rank), file, str(seconds)]
+            words = ["-m", "fairring.check.trial", str(rank), file, str(seconds)]
             # Longer than a rank waits, so that it reports itself what it waits for.
             limit = child.START_SECONDS + 2 * seconds
             return child.run(words, {"OMP_NUM_THREADS": "1", **environment, **of_rank[rank]}, limit)

@@ -1,4 +1,4 @@
-"""One rank of a trial: sums tensors with the other one and compares: `-m fairring.doctor.trial RANK FILE SECONDS`
+"""One rank of a trial: sums tensors with the other one and compares: `-m fairring.check.trial RANK FILE SECONDS`
 
 FILE: where the two meet, so that the trial needs no port of its own and no name.
 """
@@ -13,8 +13,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from fairring.doctor.child import START_SECONDS
-from fairring.doctor.trials import RANKS
+from fairring.check.child import START_SECONDS
+from fairring.check.trials import RANKS
 
 ELEMENTS = (1, 1000, (4 << 20) + 3)  # the last: more than one shard, and not a multiple of any block
 MOST_VALUE = 1 << 10  # sums of such integers are exact in fp32

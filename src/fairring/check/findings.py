@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairring.check.network import is_loopback
 from fairring.config import MIB, Config
-from fairring.doctor.network import is_loopback
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 FEW_OPEN_FILES = 1024  # Linux' own default; a rank has several for each peer
@@ -24,12 +24,13 @@ class Finding:
 
 
 def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]) -> list[Finding]:
-    """report: as examination.examine builds it, up to its findings."""
+    """report: as report.here builds it."""
     return [
         *_imports(report),
         *_settings(report, config),
         *_names(report["network"]),
         *_interfaces(report["network"], config),
+        *_passed_over(report["network"]),
         *_rdma(report),
         *_cores(report["machine"], environment),
         *_memory(report["machine"], config),
@@ -79,6 +80,12 @@ def _settings(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
 
 
 def _names(network: Mapping[str, Any]) -> Iterator[Finding]:
+    master = network["master_stands_for"]
+    if master and master["error"]:
+        text = f"MASTER_ADDR={network['master']} has no address here: {master['error']}"
+        yield Finding(FAIL, text, "give the master's address, or a name that all machines know")
+    if master:  # then no launcher has to look up the host's own name
+        return
     name, found = network["hostname"], network["hostname_stands_for"]
     if found["error"]:
         text = f"the host's own name, {name}, has no address here: {found['error']}"
@@ -88,10 +95,6 @@ def _names(network: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(WARN, text, "give MASTER_ADDR as an address, or name the host's real one in /etc/hosts")
     else:
         yield Finding(PASS, f"the host's own name, {name}, stands for {', '.join(found['addresses'])}")
-    master = network["master_stands_for"]
-    if master and master["error"]:
-        text = f"MASTER_ADDR={network['master']} has no address here: {master['error']}"
-        yield Finding(FAIL, text, "give the master's address, or a name that all machines know")
 
 
 def _interfaces(network: Mapping[str, Any], config: Config) -> Iterator[Finding]:
@@ -107,6 +110,11 @@ def _interfaces(network: Mapping[str, Any], config: Config) -> Iterator[Finding]
         yield Finding(WARN, text, "set TP_SOCKET_IFNAME to the interface that reaches them, or use one machine")
     elif not config.interfaces:
         yield from _slow_choice(network)
+
+
+def _passed_over(network: Mapping[str, Any]) -> Iterator[Finding]:
+    for sentence in network["reached"]["passed_over"] if network["reached"] else ():
+        yield Finding(WARN, sentence, "name an interface with TP_SOCKET_IFNAME, or unset the variable")
 
 
 def _slow_choice(network: Mapping[str, Any]) -> Iterator[Finding]:
@@ -168,7 +176,7 @@ def _available(machine: Mapping[str, Any]) -> int | None:
 
 
 def _trials(report: Mapping[str, Any]) -> Iterator[Finding]:
-    for trial in report["trials"]:
+    for trial in report["trials"] or ():
         if trial["error"] and trial["late"]:
             yield Finding(WARN, f"{trial['what']}: {trial['error']}", _slowness(report))
         elif trial["error"]:
@@ -177,5 +185,5 @@ def _trials(report: Mapping[str, Any]) -> Iterator[Finding]:
         else:
             what = f"{trial['what']}: {trial['elements']} elements were summed right in {trial['seconds']:.2f} s"
             yield Finding(PASS, what)
-    if not report["trials"]:
+    if report["trials"] == []:
         yield Finding(WARN, "no all-reduce was tried", "see first to what stands above")

@@ -1,0 +1,36 @@
+"""Facts that only torch and Fairring's module know. `-m fairring.check.imported torch|module` prints them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def torch() -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    nccl = torch.cuda.nccl.version() if dist.is_available() and dist.is_nccl_available() else ()
+    return {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, nccl)),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+    }
+
+
+def module(peers: int = 1) -> dict[str, Any]:
+    """peers: the number of other ranks, each of which needs memory that RDMA devices may reach."""
+    from fairring import _core
+
+    return {
+        "instruction_set": _core.instruction_set(),
+        "rdma": _core.rdma_devices(),
+        "rdma_obstacle": _core.rdma_obstacle(peers),
+        "why_no_cuda": _core.why_no_cuda(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps({"torch": torch, "module": module}[sys.argv[1]]()))
