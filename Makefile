@@ -148,7 +148,7 @@ build: .venv/.torch
 	@$(MAKE) --silent .venv/.installed
 
 .venv/.installed: pyproject.toml setup.py
-	$(BIN)/pip install --no-build-isolation --editable '.[metrics,plot,test]'
+	$(BIN)/pip install --no-build-isolation --editable '.[plot,test]'
 	@touch $@
 
 # Of the Python that PYTHON names. Every torch is unpacked to be compiled against, not installed: CUDA's libraries are

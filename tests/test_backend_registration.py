@@ -36,7 +36,7 @@ dist.all_reduce(tensor)
 assert dist.get_backend() == "fairring" and tensor.tolist() == [0, 1, 2, 3]
 dist.destroy_process_group()
 import sys
-packages = {{"rich", "pyroute2", "matplotlib", "prometheus_client"}}
+packages = {{"rich", "pyroute2", "matplotlib"}}
 of_the_commands = packages | {{"fairring.cli", "fairring.extra", "fairring.lab"}}
 assert not of_the_commands & set(sys.modules), of_the_commands & set(sys.modules)
 """

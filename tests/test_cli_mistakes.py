@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -55,14 +54,6 @@ OPTIONS = [
     for action in parser._actions
     if action.option_strings and action.nargs != 0
 ]
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """`fairring metrics` blocks some, which a process that is started afterwards would inherit."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.fixture
@@ -122,12 +113,10 @@ EXPLAIN, MERGE = ("trace", "explain"), ("trace", "merge")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("words", [("why",), ("top", "--times=1"), ("metrics",), EXPLAIN, MERGE], ids=" ".join)
+@pytest.mark.parametrize("words", [("why",), EXPLAIN, MERGE], ids=" ".join)
 def test_a_directory_that_is_none_is_told(
     words: tuple[str, ...], kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if kind == "a folder" and words == ("metrics",):
-        pytest.skip("it serves a job that is still to come")
     path = garble(kind, tmp_path / "place")
     assert run(*words, str(path)) == FAILED
     told = capfd.readouterr().err
@@ -219,8 +208,6 @@ def test_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         (("trace", "--", "/etc/passwd"), NOT_EXECUTABLE),
         (("trace", "--", "/"), NOT_EXECUTABLE),
         (("lab",), MISUSED),
-        (("metrics", "JOB", "--address", "no such host"), FAILED),
-        (("metrics", "JOB", "--address", "192.0.2.1"), FAILED),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -240,12 +227,6 @@ def test_settings_that_make_no_sense_are_told(
     assert run("plan") == FAILED
     (line,) = capfd.readouterr().err.splitlines()
     assert variable in line
-
-
-def test_a_port_that_is_taken_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert run("metrics", str(tmp_path), "--port", str(taken.getsockname()[1])) == FAILED
-    assert "another --port" in capfd.readouterr().err
 
 
 def test_an_interrupt_is_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +297,7 @@ def test_output_that_cannot_be_written_is_no_traceback(output: str, tmp_path: Pa
         ("plan",),
         ("plan", "--json"),
         ("trace", "explain", str(tmp_path)),
-        ("top", "--help"),
+        ("why", "--help"),
     ):
         descriptor = OUTPUTS[output]()
         try:

@@ -1,4 +1,4 @@
-"""The commands without the packages that they need: `torch-fairring[tools]`, `torch-fairring[metrics]`."""
+"""The commands without the packages that they need: `torch-fairring[tools]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairring._modules import DISTRIBUTION
 from fairring.extra import WITH_OBJECTS
 
 HIDDEN = (
-    f"import sys; sys.modules.update(dict.fromkeys({(*WITH_OBJECTS, 'prometheus_client')})); sys.argv[0] = 'fairring'\n"
+    f"import sys; sys.modules.update(dict.fromkeys({WITH_OBJECTS})); sys.argv[0] = 'fairring'\n"
 )
 COMMAND = HIDDEN + "from fairring.cli import main; sys.exit(main(sys.argv[1:]))"
 
@@ -37,13 +37,6 @@ def test_a_command_says_in_one_line_what_to_install(words: list[str], packages: 
     (line,) = (ended.stdout + ended.stderr).splitlines()
     told = f"fairring {words[0]} needs {packages}, not installed here; run: {sys.executable} -m pip install"
     assert line.endswith(f"{told} 'torch-fairring[tools]'")
-
-
-def test_the_exporter_says_what_it_needs() -> None:
-    ended = without_packages("metrics", "nowhere")
-    assert ended.returncode == 1
-    assert "fairring metrics needs prometheus_client, not installed here" in ended.stderr
-    assert ended.stderr.strip().endswith("'torch-fairring[metrics]'")
 
 
 def test_the_help_and_a_check_of_one_machine_need_no_package() -> None:

@@ -15,7 +15,6 @@ from fairring.trace.files import load, parse
 from fairring.trace.findings import Finding, findings
 from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError
 from fairring.trace.stuck import stuck
-from fairring.trace.top import picture
 from fairring.trace.words import explain
 
 
@@ -218,23 +217,6 @@ def test_one_rank_alone_says_whom_it_waited_for() -> None:
     assert "Alone they can't tell whether another rank is late" in explain([own])
     assert "`fairring why DIR` asks them" in explain([own])
     assert "This rank waited, by step, for rank 3 (host1) 100 ms" in explain([own])
-
-
-def test_a_look_at_a_live_job_has_a_row_for_each_rank_and_the_slowest_links() -> None:
-    job = Job(slow_compute={3: 0.2}, slow_rate={2: 2e7}, queued={3: 0.4})
-    lines = picture(job.traces(), 200, per_second=12.345)
-    assert lines[0].endswith(", 12.3 calls/s")
-    rows = {line.split()[0]: line.split() for line in lines[2].splitlines() + lines[3:] if line.strip()}
-    assert rows["3"][1:5] == ["host1", "20", "0", "-"]
-    assert rows["3"][-1] == "40%"
-    assert float(rows["3"][-3]) > 10 * float(rows["2"][-3]), "ms a step for which it was the last to come"
-    links = [line.split() for line in lines[lines.index("Slowest on the wire, large messages:") + 2 :]]
-    assert all({"4", "5"} & set(link[:2]) for link in links), "machine 2 has those ranks"
-
-
-def test_a_look_at_a_job_of_no_calls_says_so() -> None:
-    lines = picture(Job(calls=1).traces(), 200)
-    assert any("let the job run on" in line for line in lines)
 
 
 def test_what_is_no_trace_is_refused(tmp_path) -> None:

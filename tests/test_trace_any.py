@@ -15,7 +15,6 @@ from fairring.trace.files import parse
 from fairring.trace.findings import findings
 from fairring.trace.records import Call, MessageWait, RankTrace, Receive, Send, Sighting, StagingWait, Step, TraceError
 from fairring.trace.stuck import stuck
-from fairring.trace.top import picture
 from fairring.trace.words import explain
 
 JOBS = 1200
@@ -125,21 +124,12 @@ def test_whatever_ranks_have_recorded_is_told_of_or_refused(part: int) -> None:
         job = Dice(seed).job()
         offsets(job)
         list(stuck(job))
-        assert picture(job, 200)
         with suppress(TraceError):
             assert explain(job)
         with suppress(TraceError):
             findings(blame(job, last=1))
             explained += 1
     assert explained > 20, "many have two calls that all have ended"
-
-
-def test_the_figures_of_any_job_can_be_scraped() -> None:
-    pytest.importorskip("prometheus_client")
-    from fairring.trace.metrics import metrics
-
-    for seed in range(JOBS // 4):
-        assert metrics(Dice(seed).job())
 
 
 def test_a_job_all_of_whose_calls_ended_at_once_is_refused() -> None:

@@ -62,8 +62,6 @@ def test_a_live_job_tells_who_is_waited_for(tmp_path) -> None:
         assert stat.S_IMODE(traces.stat().st_mode) == 0o700
         shown = fairring("why", str(traces))
         assert "Not in call 2, all_reduce SUM of 10 Float32: rank 1" in shown.stdout
-        watched = fairring("top", str(traces), "--times", "2", "--every", "0")
-        assert (watched.returncode, watched.stdout.count("waiting for rank 1")) == (0, 2), watched
         lab.signal(signal.SIGUSR2, 0)
         lab.wait_for_output(0, "traces on a signal: written", TIMEOUT_SECONDS)
         stacks = next(traces.glob(f"*-{lab.pid(0)}.stacks")).read_text()

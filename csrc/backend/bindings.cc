@@ -96,8 +96,6 @@ PYBIND11_MODULE(_core, module) {
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
   module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::arg("program") = "",
              py::call_guard<py::gil_scoped_release>());
-  module.def("traces", &FairringBackend::traces, py::arg("calls"), py::arg("program") = "",
-             py::call_guard<py::gil_scoped_release>());
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));

@@ -136,15 +136,6 @@ void FairringBackend::writeTraces(std::size_t calls, const std::string& program)
   for (const auto& membership : liveMemberships()) membership->writeTrace(calls, program);
 }
 
-std::vector<std::string> FairringBackend::traces(std::size_t calls, const std::string& program) {
-  std::vector<std::string> texts;
-  for (const auto& membership : liveMemberships()) {
-    std::string text = membership->trace(calls, program);
-    if (!text.empty()) texts.push_back(std::move(text));
-  }
-  return texts;
-}
-
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone,
                                  Origin origin, std::chrono::milliseconds timeout, Parts parts)
     : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),

@@ -52,8 +52,6 @@ class FairringBackend : public Fallback {
   // Makes the traced groups write their records of that many last calls. Throws what Group::writeTrace()
   // throws.
   static void writeTraces(std::size_t calls, const std::string& program);
-  // The traces of all groups of this process, as trace() has them; groups without a trace are left out.
-  static std::vector<std::string> traces(std::size_t calls, const std::string& program);
   // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as bf16.
   // The rounding errors are kept in the residual, which is like the tensor (engine/call.h).
   static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,

@@ -88,9 +88,6 @@ def write_traces(calls: int, program: str = "") -> None:
     program: where the main thread stands. RuntimeError where one can't be written.
     """
 
-def traces(calls: int, program: str = "") -> list[str]:
-    """The same as text, of all groups that have one, with a directory or without."""
-
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""
 

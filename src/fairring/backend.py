@@ -21,7 +21,6 @@ from fairring import _core, errors, facts, flight_recorder, hardware_queues, int
 from fairring._modules import DISTRIBUTION
 from fairring.config import Config, ConfigError
 from fairring.trace.live import serve
-from fairring.trace.worker import register as register_worker
 
 
 @atexit.register
@@ -87,7 +86,6 @@ def create(options: Any, pg_options: object) -> Any:
             membership.nccl_limits = _limits_of(for_nccl.config)
     if config.trace:
         serve(config.trace)
-    register_worker()
     make_nccl = _nccl_maker(for_nccl, outlives_errors=membership.reconfigurable)
     backend = _core.make_backend(options.store, membership, options.timeout, make_nccl)
     flight_recorder.keep_the_compiler_out(backend)

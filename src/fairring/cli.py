@@ -26,8 +26,6 @@ COMMANDS = {
     "plan": "fairring.plan",
     "trace": "fairring.trace.command",
     "why": "fairring.trace.why",
-    "top": "fairring.trace.top",
-    "metrics": "fairring.trace.metrics",
     "bench": "fairring.bench.command",
 }
 # And lab and check, which say so themselves: programs start labs too, and a machine alone needs no package.
