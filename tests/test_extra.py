@@ -12,9 +12,7 @@ import pytest
 from fairring._modules import DISTRIBUTION
 from fairring.extra import WITH_OBJECTS
 
-HIDDEN = (
-    f"import sys; sys.modules.update(dict.fromkeys({WITH_OBJECTS})); sys.argv[0] = 'fairring'\n"
-)
+HIDDEN = f"import sys; sys.modules.update(dict.fromkeys({WITH_OBJECTS})); sys.argv[0] = 'fairring'\n"
 COMMAND = HIDDEN + "from fairring.cli import main; sys.exit(main(sys.argv[1:]))"
 
 

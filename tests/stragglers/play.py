@@ -24,15 +24,13 @@ _PROGRAM = Path(__file__).parent.parent / "programs" / "straggling.py"
 class Verdict:
     """The findings that were named in a run.
 
-    step_seconds: of the steps that are looked at. without: those of a step without the first finding, at least and at
-    most.
+    step_seconds: of the steps that are looked at.
     """
 
     planted: Planted
     named: list[Finding]
     told: str
     step_seconds: float
-    without: tuple[float, float] | None
 
     @property
     def right(self) -> bool:
@@ -58,7 +56,4 @@ def play(cluster: Cluster, machines: tuple[int, ...] = MACHINES, timeout: float 
             ranks = groups[report["group"]]
             last = _STEPS * 4  # calls: each step has four buckets
             found = blame(ranks, last)
-            named = findings(found)
-            rest = named[0].without(found.span) if named else None
-            without = (rest[0] / _STEPS, rest[1] / _STEPS) if rest else None
-            yield Verdict(planted, named, explain(ranks, last), found.span / _STEPS, without)
+            yield Verdict(planted, findings(found), explain(ranks, last), found.span / _STEPS)

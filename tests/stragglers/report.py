@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -18,30 +17,22 @@ from stragglers.cases import clusters
 from stragglers.play import play
 
 
-def milliseconds(seconds: Iterable[float]) -> str:
-    return f"{median(seconds) * 1e3:.3g}"
-
-
 def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 1
     runs: Counter[str] = Counter()
     right: Counter[str] = Counter()
     seconds: dict[str, list[float]] = defaultdict(list)
-    without: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for cluster in clusters(rounds):
         for verdict in play(cluster):
             title = verdict.planted.title
             runs[title] += 1
             right[title] += verdict.right
             seconds[title].append(verdict.step_seconds)
-            if verdict.right and verdict.without:
-                without[title].append(verdict.without)
             if not verdict.right:
                 print(f"== {title}, {verdict.planted.who}\n{verdict.told}\n", file=sys.stderr)
-    print("| planted | runs | named rightly | ms a step | without it, at least | at most |\n|---|---|---|---|---|---|")
+    print("| planted | runs | named rightly | ms a step |\n|---|---|---|---|")
     for title, count in runs.items():
-        between = " | ".join(map(milliseconds, zip(*without[title], strict=True))) or "- | -"
-        print(f"| {title} | {count} | {right[title]} | {milliseconds(seconds[title])} | {between} |")
+        print(f"| {title} | {count} | {right[title]} | {median(seconds[title]) * 1e3:.3g} |")
 
 
 main()

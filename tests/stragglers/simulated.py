@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from statistics import median
 
 from fairring.trace.blame import blame
 from fairring.trace.files import load
@@ -34,7 +33,6 @@ _KINDS = {
     "slow core": "sums",
     "busy core": "processor",
 }
-WELL = 0.1  # share of the time without a trouble by which a good prediction is off
 _SURE = 1.5 * LEAST_SHARE  # share of the time that a trouble costs for sure to be named
 
 
@@ -51,7 +49,6 @@ class Simulated:
     step_seconds: float
     without: float
     named: list[Finding]
-    predicted: tuple[float, float] | None  # the seconds without the first that is named, at least and at most
     steps: float  # that were looked at
     ranks: list[RankTrace]
 
@@ -72,20 +69,6 @@ class Simulated:
             return not self.named
         return bool(self.named) and (self.named[0].kind, self.named[0].who) == (_KINDS[self.planted], self.who)
 
-    @property
-    def off(self) -> float | None:
-        """By which share the time without the trouble lies outside what was predicted; None: nothing was."""
-        if self.predicted is None:
-            return None
-        low, high = self.predicted
-        return max(0.0, low / self.without - 1, 1 - high / self.without)
-
-    @property
-    def wide(self) -> float:
-        """The width of what was predicted, as a share of the time without the trouble."""
-        low, high = self.predicted or (0.0, 0.0)
-        return (high - low) / self.without
-
 
 def simulated(first: int, seeds: int, kinds: Sequence[str] = (), program: Path = PROGRAM) -> Iterator[Simulated]:
     """Trainings of these or all kinds from each seed. Raises CalledProcessError."""
@@ -101,17 +84,13 @@ def simulated(first: int, seeds: int, kinds: Sequence[str] = (), program: Path =
 def _judged(planted: dict, groups: dict) -> Simulated:
     ranks = groups[planted["group"]]
     found = blame(ranks)
-    named = findings(found)
-    rest = named[0].without(found.span) if named else (found.span, found.span)
-    of_span = planted["step_seconds"] / found.span
     return Simulated(
         title=planted["group"],
         planted=planted["planted"],
         who=planted["who"],
         step_seconds=planted["step_seconds"],
         without=planted["without"],
-        named=named,
-        predicted=None if rest is None else (of_span * rest[0], of_span * rest[1]),
+        named=findings(found),
         steps=found.steps,
         ranks=ranks,
     )
@@ -128,17 +107,12 @@ def main() -> None:
                 f"{one.without * 1e3:.4g}\n{explain(one.ranks)}\n",
                 file=sys.stderr,
             )
-    print("| planted | trainings | steps | count | named correctly | predicted | within 10 %, most | width, most |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| planted | trainings | steps | count | named correctly |\n|---|---|---|---|---|")
     for planted, every in table.items():
         counted = [one for one in every if one.counts]
-        right = [one for one in counted if one.right]
-        off = [one.off for one in right if one.off is not None]
-        wide = [one.wide for one in right if one.off is not None]
+        right = sum(one.right for one in counted)
         steps = round(sum(one.steps for one in every))
-        well = f"{sum(share <= WELL for share in off)}, {max(off):.0%}" if off else "-"
-        width = f"{median(wide):.0%}, {max(wide):.0%}" if wide else "-"
-        print(f"| {planted} | {len(every)} | {steps} | {len(counted)} | {len(right)} | {len(off)} | {well} | {width} |")
+        print(f"| {planted} | {len(every)} | {steps} | {len(counted)} | {right} |")
 
 
 def parsed() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The time that the calls of a job waited, by rank and link, in seconds, and the time to be gained without each cause.
+"""The time that the calls of a job waited, by rank and link, in seconds.
 
 The time from the first call's end to the last one's is divided by the oldest call that is not over. Until some rank
 makes that call, no rank waits. Until all have made it, the call waits for the last rank. After that, its critical path
@@ -10,15 +10,13 @@ from __future__ import annotations
 import heapq
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fairring.trace.clock import offsets
 from fairring.trace.path import CallPaths, Cause, Piece
-from fairring.trace.ports import Arrival, Passage, Port, arrivals, busiest, covered, passages
 from fairring.trace.records import Call, RankTrace, TraceError
-from fairring.trace.replay import Replay
 
 Who = TypeVar("Who")
 
@@ -62,7 +60,6 @@ class Blame:
     """
 
     ranks: list[RankTrace]
-    replay: Replay
     calls: int
     period: int  # calls of a step, as their titles repeat
     span: float
@@ -80,8 +77,6 @@ class Blame:
     own_sums: dict[int, OwnSums] = field(default_factory=dict)
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
     by_call: list[CallBlame] = field(default_factory=list)
-    passages: list[Passage] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)  # for each call but the first, as Replay.seconds() has it
 
     @property
     def steps(self) -> float:
@@ -118,7 +113,6 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     period = _period([min(call.items())[1].title for call in calls[1:]])
     found = Blame(
         ranks=there,
-        replay=Replay(calls, period),
         calls=len(calls) - 1,
         period=period,
         span=span,
@@ -131,10 +125,7 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     window = (_end(calls[0]), before)
     found.staging = {one.rank: _staging(one, window) for one in there}
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
-    messages = arrivals(there)
-    found.links = _links(messages, window)
-    found.passages = passages(messages, there[0].machines, window)
-    found.busy = busiest(found.passages, _most_rates(found), numbers[1:])
+    found.links = _links(there, window)
     return found
 
 
@@ -212,30 +203,32 @@ def _own_sums(one: RankTrace, window: tuple[float, float]) -> OwnSums:
             there = max(step.heard if step.waited else 0.0, step.offered)
             spans += [(step.began, step.offered), (there, step.ready)]
             taken[step.verb].append(max(0.0, step.offered - step.began + step.ready - there))
-    return OwnSums(busy=covered(spans), least=sum(len(times) * min(times) for times in taken.values()))
+    return OwnSums(busy=_covered(spans), least=sum(len(times) * min(times) for times in taken.values()))
 
 
-def _links(every: Sequence[Arrival], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that lie in any of these spans from their beginnings to their ends."""
+    seconds, over = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        seconds += max(0.0, end - max(begin, over))
+        over = max(over, end)
+    return seconds
+
+
+def _links(ranks: Sequence[RankTrace], window: tuple[float, float]) -> dict[tuple[int, int], Link]:
+    """Of large messages that came in the window and whose senders have recorded when they sent them."""
+    sent = {(one.rank, send.peer, send.slice, send.verb): send.went for one in ranks for send in one.sends}
     rates: dict[tuple[int, int], list[float]] = defaultdict(list)
     before: dict[tuple[int, int], float] = defaultdict(float)  # when a link's last message came: others wait behind it
-    for rank, message, went in sorted(every, key=lambda one: one.message.arrived):
+    received = [(one.rank, message) for one in ranks for message in one.receives]
+    for rank, message in sorted(received, key=lambda pair: pair[1].arrived):
         link = message.peer, rank
+        went = sent.get((message.peer, rank, message.slice, message.verb))
         if went is not None and window[0] <= message.arrived <= window[1]:
             took = max(message.arrived - max(went, before[link]), 1e-6)
             rates[link].append(message.bytes / took)
         before[link] = message.arrived
     return {(source, target): Link(source, target, statistics.median(seen)) for (source, target), seen in rates.items()}
-
-
-def _most_rates(found: Blame) -> dict[Port, float]:
-    """Bytes per second that each port carries at most, if its links each carry what they do at the same time."""
-    rates: dict[Port, float] = defaultdict(float)
-    for link in found.links.values():
-        source, target = found.machine_of(link.source), found.machine_of(link.target)
-        if source != target:
-            rates[Port(source, "out")] += link.bytes_per_second
-            rates[Port(target, "in")] += link.bytes_per_second
-    return rates
 
 
 def _period(titles: Sequence[str]) -> int:

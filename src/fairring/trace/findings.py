@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairring.trace.blame import Blame, CallBlame, Link, dearest
-from fairring.trace.ports import least_rates
 
 LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
@@ -19,30 +18,18 @@ _QUEUED = 0.2  # a rank whose core is taken waits for this share of the processo
 _TWICE = 2.0
 _SLOW_CORE = 3.0  # times as long as others' sums
 _MORE = 1.5  # times the share that any single rank loses, for a loss of all ranks of a machine
-_MENDED_LINK = 1.25  # times what its messages would take: it shares its rate among them otherwise than the slow one
 _PARTS = 8  # a late rank is late in more than half of these consecutive parts of the calls
 
 
 @dataclass(frozen=True)
 class Finding:
-    """seconds: of the whole time, to be gained without it. who: "rank 5", "machine b" or "all ranks".
-
-    surely: the time without it lies between these multiples of the predicted one. None: the trace does not tell.
-    """
+    """seconds: of the whole time, that calls waited for it. who: "rank 5", "machine b" or "all ranks"."""
 
     kind: str  # late, processor, link, loss, sums
     who: str
     seconds: float
     text: str
     advice: str
-    surely: tuple[float, float] | None = (1.0, 1.0)
-
-    def without(self, span: float) -> tuple[float, float] | None:
-        """What remains of a span of so many seconds, at least and at most. None: the trace does not tell."""
-        if self.surely is None:
-            return None
-        low, high = (min(multiple * (span - self.seconds), span) for multiple in self.surely)
-        return low, high
 
 
 def findings(found: Blame) -> list[Finding]:
@@ -65,14 +52,12 @@ def _late(found: Blame) -> Iterator[Finding]:
     machine, of_machine = max(found.late_machine.items(), key=lambda entry: entry[1], default=("", 0.0))
     mates = _mates(found, machine)
     if len(mates) > 1 and of_machine > _MORE * max(found.late.get(rank, 0.0) for rank in mates):
-        seconds, surely = _gained_by_coming(found, mates)
         yield Finding(
             "late",
             found.title(machine),
-            seconds,
+            of_machine,
             f"its ranks {', '.join(map(str, mates))} make their calls after all others",
             "look at what that machine does between calls: its processors' clock, other jobs, its disks",
-            surely,
         )
         return
     if not found.late:
@@ -80,58 +65,24 @@ def _late(found: Blame) -> Iterator[Finding]:
     (rank, waited), *others = dearest(found.late, 2)
     if not _is_throughout(found, rank) or (others and waited < _TWICE * others[0][1]):
         return
-    seconds, surely = _gained_by_coming(found, [rank])
     many = f"it is the last to make {found.late_calls[rank]} of {found.calls} calls"
     if _is_queued(found, rank):
         yield Finding(
             "processor",
             f"rank {rank}",
-            seconds,
+            waited,
             f"{many}, and its threads stood in line for a processor for {_queued(found, rank):.0%} of the time they "
             "wanted one",
             f"find what else runs on its cores on {_host(found, rank)} (top, taskset, the number of threads)",
-            surely,
         )
         return
     yield Finding(
         "late",
         f"rank {rank}",
-        seconds,
+        waited,
         f"{many}: it computes longer, or waits for its input",
         "profile that rank's step (torch.profiler) beside another's: data loading, forward, backward",
-        surely,
     )
-
-
-def _gained_by_coming(found: Blame, ranks: Sequence[int]) -> tuple[float, tuple[float, float]]:
-    """Seconds, if these ranks came as early as the others, and Finding.surely. A trace in which calls wait for a rank
-    does not tell whether they would overlap: at least they overlap where links allow it, at most not at all.
-    """
-    most = found.replay.seconds(ranks)
-    return _gained(found, most, least=found.replay.seconds(ranks, busy=found.busy), most=most)
-
-
-def _gained_by_mending(found: Blame, machine: str, share: float) -> tuple[float, tuple[float, float]]:
-    """Seconds, if this share of the machine's time on the wire were saved, and Finding.surely.
-
-    At least, all that the calls do besides waits for those messages too. At most, none of it does, or the machine's
-    port is no faster than what the others carry among themselves, though they share it with its slow messages.
-    """
-    replay = found.replay
-    least = replay.seconds(saved=[share * took for took in replay.took])
-    mates = _mates(found, machine)
-    alone = replay.seconds(saved=[share * _wire(call, mates) for call in found.by_call])
-    elsewhere = least_rates(one for one in found.passages if machine not in (one.source, one.target))
-    here = [rate for port, rate in least_rates(found.passages).items() if port.machine == machine]
-    slower = max(here) / max([*here, *elsewhere.values()])
-    among = replay.seconds(saved=[(1 - slower) * took for took in replay.took])
-    most = max(least, min(_MENDED_LINK * alone, among))
-    return _gained(found, (least + most) / 2, least, most)
-
-
-def _gained(found: Blame, likely: float, least: float, most: float) -> tuple[float, tuple[float, float]]:
-    """Seconds that are gained if the job likely takes so many, and Finding.surely."""
-    return found.replay.seconds() - likely, (least / max(likely, 1e-9), most / max(likely, 1e-9))
 
 
 def _links(found: Blame, but: str | None) -> Iterator[Finding]:
@@ -149,7 +100,8 @@ def _links(found: Blame, but: str | None) -> Iterator[Finding]:
             title = found.title(machine)
             lost, usually = _lost(found, touching), _lost(found, others)
             lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
-            seconds, surely = _gained_by_mending(found, machine, 1 - rate / usual)
+            mates = _mates(found, machine)
+            seconds = (1 - rate / usual) * sum(_wire(call, mates) for call in found.by_call)
             again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
             finding = Finding(
                 "loss" if lossy and lost > _LOSSY else "link",
@@ -157,7 +109,6 @@ def _links(found: Blame, but: str | None) -> Iterator[Finding]:
                 seconds,
                 f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
                 f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
-                surely,
             )
             best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
     if best is not None:
@@ -180,15 +131,14 @@ def _slow_core(found: Blame) -> tuple[int, float] | None:
 
 
 def _sums(found: Blame, rank: int, times: float) -> Finding:
-    """A core that sums slowly sends and receives slowly too. How much of a wait that is, a trace does not tell."""
-    saved = [(1 - 1 / times) * (call.own[rank] + _wire(call, [rank])) for call in found.by_call]
+    """A core that sums slowly sends and receives slowly too."""
+    waited = sum(call.own[rank] + _wire(call, [rank]) for call in found.by_call)
     return Finding(
         "processor" if _is_queued(found, rank) else "sums",
         f"rank {rank}",
-        found.replay.seconds() - found.replay.seconds(saved=saved),
+        (1 - 1 / times) * waited,
         f"its sums and copies take {times:.2g} times as long as others'",
         f"find what else runs on its cores on {_host(found, rank)}, or a core with a low clock",
-        surely=None,
     )
 
 

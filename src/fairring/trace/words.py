@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fairring.config import MIB, Config
 from fairring.trace.blame import Blame, blame, dearest
 from fairring.trace.files import largest
-from fairring.trace.findings import LEAST_SHARE, Finding, findings
+from fairring.trace.findings import LEAST_SHARE, findings
 from fairring.trace.records import RankTrace, TraceError
 from fairring.trace.stuck import stands_still, stuck
 
@@ -68,7 +68,7 @@ def _slow(found: Blame) -> Iterator[str]:
         yield _nobody(found)
     for number, one in enumerate(named, 1):
         yield f"{number}. {one.who} costs {one.seconds / found.span:.0%} of the time ({one.kind}): {one.text}."
-        yield f"   {_without(one, found)}To do: {one.advice}."
+        yield f"   To do: {one.advice}."
     yield f"Where the time goes: {_parts(found)}."
     yield from _staging(found)
     yield from _worst(found)
@@ -83,15 +83,6 @@ def _nobody(found: Blame) -> str:
         "from it is slow: the records of all ranks can. `fairring why DIR` asks them while the job runs with "
         "FAIRRING_TRACE=DIR, and `fairring trace explain DIR` afterwards."
     )
-
-
-def _without(one: Finding, found: Blame) -> str:
-    rest = one.without(found.span)
-    if rest is None:
-        return ""
-    low, high = (seconds / found.steps for seconds in rest)
-    between = _ms(low) if _ms(low) == _ms(high) else f"between {_ms(low)} and {_ms(high)}"
-    return f"Without it: {between} instead of {_ms(found.span / found.steps)}. "
 
 
 def _parts(found: Blame) -> str:
