@@ -66,14 +66,13 @@ export TSAN_OPTIONS ?= $(SYMBOLIZER)
 demo: build
 	$(BIN)/python examples/demo.py
 
-# Machines x ranks, each measured beside gloo and the link itself; tables here, JSON and figures in bench-results/.
+# Machines x ranks, each measured beside gloo and the link itself; tables here, JSON in bench-results/.
 bench: build
 	@mkdir -p bench-results
 	@for layout in 2x2 2x4 4x2; do \
 	  $(BIN)/fairring bench all-reduce --machines $${layout%x*} --ranks $${layout#*x} --rate 1gbit \
 	    --sizes 4KiB,64KiB,1MiB,4MiB,25MiB --json bench-results/$$layout.json; \
 	done
-	@$(BIN)/fairring bench plot bench-results/{2x2,2x4,4x2}.json --out bench-results
 
 # Some minutes: the table has silences of ten seconds and timeouts in it.
 failures: build

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -139,7 +138,7 @@ def test_a_trace_that_is_none_is_told(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "words",
-    [("bench", "plot", "FILE"), ("trace", "merge", "DIR", "--profiler", "FILE"), ("plan",)],
+    [("trace", "merge", "DIR", "--profiler", "FILE"), ("plan",)],
     ids=" ".join,
 )
 def test_a_file_that_is_none_is_told(
@@ -165,7 +164,6 @@ def test_a_file_that_is_none_is_told(
 @pytest.mark.parametrize(
     "words",
     [
-        ("bench", "plot", "results.json", "--out", "PLACE"),
         ("trace", "merge", "job", "-o", "PLACE"),
         ("trace", "--into", "PLACE", "--", sys.executable, "-c", ""),
         ("check", "--save", "PLACE"),
@@ -180,7 +178,6 @@ def test_a_place_that_cannot_be_written_is_told(
     (tmp_path / "file").write_text("")
     (tmp_path / "job").mkdir()
     write(tmp_path / "job", written(0))
-    (tmp_path / "results.json").write_text(json.dumps({"format": 1, "benchmark": "none", "conditions": {}, "rows": []}))
     monkeypatch.chdir(tmp_path)
     assert run(*(place if word == "PLACE" else word for word in words)) in (FAILED, MISUSED)
     assert capfd.readouterr().err
@@ -200,7 +197,6 @@ def test_a_full_disk_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         (("bench",), MISUSED),
         (("bench", "no-such"), MISUSED),
         (("bench", "all-reduce"), MISUSED),
-        (("bench", "plot"), MISUSED),
         (("trace",), MISUSED),
         (("trace", "explain"), MISUSED),
         (("trace", "explain", "JOB", "--group", "no-such"), FAILED),

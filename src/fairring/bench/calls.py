@@ -206,7 +206,6 @@ def measure(arguments: Namespace, chosen: Options, job: Job) -> int:
         "dtype": chosen.dtype,
         "op": chosen.op if collective.reduces else None,
         "in_flight": chosen.in_flight,
-        "sweep": arguments.sweep,
         "load_afterwards": here()["load"],
     }
     rows = [row for samples in measured for row in make_rows(samples, cluster, collective)]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairring.bench import launch
-from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES, SEND_RECV
+from fairring.bench.collectives import BARRIER, COLLECTIVES, SEND_RECV
 from fairring.bench.contestants import FLOOR, STOCK, Contestant, parse_contestants
 from fairring.bench.launch import add_options, refuse_less
 from fairring.bench.sizes import size_list, size_range
@@ -28,9 +28,6 @@ OPS = ("sum", "avg", "min", "max")
 ITERATIONS = ((1 << 20, 50, 5), (32 << 20, 20, 2), (1 << 62, 5, 1))
 # One small call takes less than ranks need to wake up beside each other, so its time would say when they did.
 SMALL_BYTES, SMALL_IN_A_ROW = 64 << 10, 20
-TOTAL_MEMORY = "total-memory"
-SWEEP_MEMORIES = ("25MiB", "50MiB", "100MiB", "200MiB", "400MiB")
-SWEEP_SIZE, SWEEP_IN_FLIGHT, SWEEP_ITERATIONS, SWEEP_WARM_UP = "25MiB", 64, 3, 1
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sizes", metavar="LIST", help="these sizes instead: 4KiB,25MiB")
     add("--dtype", choices=ITEM_BYTES, default="float32", help="default: float32")
     add("--op", choices=OPS, default="sum", help="of what reduces (default: sum)")
-    add("--in-flight", type=int, metavar="K", help="calls at once; times are of all K (default: 1)")
+    add("--in-flight", type=int, default=1, metavar="K", help="calls at once; times are of all K (default: 1)")
     text = f"goes timed together, one after the other (default: {SMALL_IN_A_ROW} up to 64 KiB, else 1)"
     add("--in-a-row", type=int, metavar="N", help=text)
     add("--iterations", type=int, metavar="N", help="timed ones (default: 50 up to 1 MiB, 20 up to 32 MiB, else 5)")
     add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
     add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
-    text = f"{SWEEP_IN_FLIGHT} calls of {SWEEP_SIZE} at once, on {STOCK} and with FAIRRING_TOTAL_MEMORY of"
-    text += f" {', '.join(SWEEP_MEMORIES)}, and no other sizes or backends (all-reduce)"
-    add("--sweep", choices=(TOTAL_MEMORY,), help=text)
     add_options(parser, BACKENDS, rounds=None)
 
 
@@ -79,31 +73,25 @@ def read(arguments: argparse.Namespace) -> Options:
     """Raises ValueError for what makes no sense."""
     refuse_less(arguments, in_flight=1, in_a_row=1, iterations=1, warmup=0)
     _refuse_unknown_here(arguments)
-    sweep = arguments.sweep == TOTAL_MEMORY
-    in_flight = arguments.in_flight if arguments.in_flight is not None else SWEEP_IN_FLIGHT if sweep else 1
-    iterations = SWEEP_ITERATIONS if sweep and arguments.iterations is None else arguments.iterations
-    warm_up = SWEEP_WARM_UP if sweep and arguments.warmup is None else arguments.warmup
-    contestants = parse_contestants(_swept() if sweep else arguments.backends)
+    contestants = parse_contestants(arguments.backends)
     _refuse_undefined(contestants, arguments.dtype, arguments.op)
     return Options(
         collective=arguments.subcommand,
         contestants=contestants,
-        sizes=[0] if arguments.subcommand == BARRIER else _sizes(arguments, SWEEP_SIZE if sweep else arguments.sizes),
+        sizes=[0] if arguments.subcommand == BARRIER else _sizes(arguments),
         dtype=arguments.dtype,
         op=arguments.op,
-        in_flight=in_flight,
+        in_flight=arguments.in_flight,
         in_a_row=arguments.in_a_row,
         check=arguments.check,
-        iterations=iterations,
-        warm_up=warm_up,
+        iterations=arguments.iterations,
+        warm_up=arguments.warmup,
     )
 
 
 def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
     """Options of some collectives that others have no meaning for."""
-    if arguments.sweep and arguments.subcommand != ALL_REDUCE:
-        raise ValueError(f"--sweep measures {ALL_REDUCE} alone, not {arguments.subcommand}")
-    if arguments.in_flight not in (None, 1) and arguments.subcommand == SEND_RECV:
+    if arguments.in_flight != 1 and arguments.subcommand == SEND_RECV:
         raise ValueError(f"--in-flight {arguments.in_flight}: {SEND_RECV} is one message at a time")
     if arguments.sizes and arguments.subcommand == BARRIER:
         raise ValueError(f"--sizes {arguments.sizes}: a {BARRIER} has no size")
@@ -111,14 +99,10 @@ def _refuse_unknown_here(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--op {arguments.op}: {arguments.subcommand} reduces nothing")
 
 
-def _swept() -> str:
-    return ",".join([STOCK, *(f"fairring[total_memory={memory}]" for memory in SWEEP_MEMORIES)])
-
-
-def _sizes(arguments: argparse.Namespace, listed: str | None) -> list[int]:
+def _sizes(arguments: argparse.Namespace) -> list[int]:
     item_bytes = ITEM_BYTES[arguments.dtype]
-    if listed:
-        return size_list(listed, item_bytes)
+    if arguments.sizes:
+        return size_list(arguments.sizes, item_bytes)
     return size_range(arguments.begin, arguments.end, arguments.factor, item_bytes)
 
 

@@ -1,8 +1,7 @@
-"""Measures collectives, DDP steps and the making of groups, on gloo and on fairring in turns, and plots the results.
+"""Measures collectives, many or sparse tensors and DDP steps, on gloo and on fairring in turns.
 
 fairring bench all-reduce --machines 2 --ranks 4 --rate 1gbit --json out.json    in an emulated cluster
 torchrun ... -m fairring bench all-reduce --json out.json                        on a real one, on every machine
-fairring bench plot out.json
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import argparse
 from fairring.bench.collectives import COLLECTIVES
 from fairring.subcommands import add_subcommands
 
-HELP = "measure collectives, DDP, many or sparse tensors and init beside other backends; plot the results"
+HELP = "measure collectives, DDP, many or sparse tensors beside other backends"
 
 BENCHMARKS = {
     **dict.fromkeys(COLLECTIVES, "fairring.bench.collective"),
     "ddp": "fairring.bench.ddp",
-    "init": "fairring.bench.init_group",
     "many": "fairring.bench.many",
-    "plot": "fairring.bench.plot",
     "sparse": "fairring.bench.sparse",
 }
 

@@ -54,13 +54,12 @@ class Job:
 
 
 @contextmanager
-def joined(store: dist.Store | None = None) -> Iterator[Job]:
-    """store: to meet on; None: the environment's, and raises ValueError if this rank is the only one. Raises
-    PlacementError if this process is no rank."""
+def joined() -> Iterator[Job]:
+    """Raises ValueError if this rank is the only one, PlacementError if this process is no rank."""
     place = Placement.from_environment()
-    if place.world < 2 and store is None:
+    if place.world < 2:
         raise ValueError("WORLD_SIZE=1: a collective of one rank moves nothing; start 2 or more")
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.world)
+    dist.init_process_group("gloo", rank=place.rank, world_size=place.world)
     try:
         places: list[Placement] = [place] * place.world
         dist.all_gather_object(places, place)

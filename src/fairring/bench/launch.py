@@ -22,9 +22,7 @@ HOW = (
 )
 
 
-def add_options(
-    parser: argparse.ArgumentParser, backends: str, rounds: tuple[int, int] | None, ranks: str | None = None
-) -> None:
+def add_options(parser: argparse.ArgumentParser, backends: str, rounds: tuple[int, int] | None) -> None:
     """rounds: timed, and of warm-up, by default; None: the benchmark has options of its own for them."""
     add = parser.add_argument
     text = f"in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: {backends})"
@@ -34,7 +32,7 @@ def add_options(
         add("--iterations", type=int, default=timed, metavar="N", help="timed rounds (default: %(default)s)")
         add("--warmup", type=int, default=warm_up, metavar="N", help="untimed ones before (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    _add_cluster(parser, ranks)
+    _add_cluster(parser)
 
 
 def refuse_less(arguments: argparse.Namespace, **least: int) -> None:
@@ -56,12 +54,10 @@ def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> li
     return values
 
 
-def _add_cluster(parser: argparse.ArgumentParser, ranks: str | None) -> None:
-    """ranks: on every machine where --machines is given alone or nothing is; None: it must be said."""
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
     lab = parser.add_argument_group("an emulated cluster (not where torchrun or `fairring lab` starts the ranks)")
     lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
-    default = f" (default: {ranks})" if ranks else ""
-    lab.add_argument("--ranks", metavar="N", default=ranks, help=f"on every machine, or for each: 4,3,2{default}")
+    lab.add_argument("--ranks", metavar="N", help="on every machine, or for each: 4,3,2")
     lab.add_argument("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1")
     lab.add_argument("--site-rate", default="none", metavar="RATE", help="of each site's uplink (default: none)")
     lab.add_argument("--site-delay", default="0ms", metavar="TIME", help="from site to site, one way (default: 0ms)")
