@@ -22,7 +22,7 @@
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target
 #   make simulate  the engine in virtual time, with faults, from fresh seeds for SIMULATE_SECONDS: docs/simulation.md
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
-#   make bench-engine   small all-reduces beside bare sockets, TensorPipe, gloo, and MPI where BENCH names one
+#   make bench-engine   small all-reduces below torch, beside bare sockets and TensorPipe
 #   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
 #   make browse    opens each of its pages in headless Chromium; BROWSE="--pictures DIR" keeps a picture of each
 #   make lint | format | clean
@@ -95,7 +95,7 @@ bench-kernels: .venv/.tools
 	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
 	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
 
-# BENCH takes its options: BENCH='--layouts 2x2 --mpi "Open MPI=/opt/openmpi/bin/mpirun"'
+# BENCH takes its options: BENCH='--layouts 2x2'
 bench-engine: build
 	@mkdir -p bench-results
 	@$(BIN)/cmake -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
