@@ -36,8 +36,9 @@ dist.all_reduce(tensor)
 assert dist.get_backend() == "fairring" and tensor.tolist() == [0, 1, 2, 3]
 dist.destroy_process_group()
 import sys
-packages = {{"rich", "pyroute2", "matplotlib"}}
-of_the_commands = packages | {{"fairring.cli", "fairring.extra", "fairring.lab"}}
+import fairring.traffic
+tools = ("bench", "check", "cli", "extra", "forecast", "lab", "plan", "rivals", "table", "trace.files")
+of_the_commands = {{"rich", "pyroute2", "matplotlib", *(f"fairring.{{tool}}" for tool in tools)}}
 assert not of_the_commands & set(sys.modules), of_the_commands & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tempfile.gettempdir())
