@@ -71,15 +71,11 @@ def test_a_slower_link_takes_longer_and_is_shared_by_the_ranks(capsys: pytest.Ca
 
 def test_two_sites_take_one_trip_for_little_and_their_share_for_much(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--machines", "4", "--ranks", "2", "--rate", "1gbit", "--sites", "2", "--site-rate", "100mbit")
-    small, *others = plans(capsys, *words, "--site-delay", "20ms", "--bytes", "4KiB")
+    small = plans(capsys, *words, "--site-delay", "20ms", "--bytes", "4KiB")[0]
     assert "AR2" in small["steps"]
     assert 0.020 < small["seconds"] < 0.024
-    assert {(one["name"], one["site_trips"]) for one in others if "rival" in one} >= {("ring", 4), ("tree", 2)}
-    large, *others = plans(capsys, *words, "--site-delay", "0ms", "--bytes", "64MiB")
+    large = plans(capsys, *words, "--site-delay", "0ms", "--bytes", "64MiB")[0]
     assert large["levels"][2]["bytes"] == pytest.approx(64 * 2**20 / 4, rel=0.001)
-    ring = next(one for one in others if one.get("name") == "ring")
-    assert ring["site_bytes"] == pytest.approx(2 * 64 * 2**20 * 7 / 8)
-    assert large["seconds"] < ring["seconds"]
 
 
 def test_four_sites_take_two_steps_for_much(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 Reckons as the planner does in a job, from the topology, FAIRRING_TOTAL_MEMORY, FAIRRING_SLICE_SIZE and the cost rows
 (FAIRRING_COST_ROWS, or those that are built in for the transport). Needs no cluster. The first plan is the choice;
-messages and bytes are those of the busiest rank. With --sites a ring and a tree over all ranks stand beside.
+messages and bytes are those of the busiest rank.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(plans, indent=2))
     else:
-        _show(plans)
+        _show(plans, 1 if arguments.sites == "1" else 2)
     return 0
 
 
@@ -61,7 +61,6 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     from fairring.forecast import at_rate, bytes_per_second, forecast, rows_of
     from fairring.lab.cluster import parse_machines
     from fairring.lab.sites import parse_sites
-    from fairring.rivals import Shape, rivals
 
     config = Config.from_environment()
     counts = parse_machines(arguments.ranks, _machine_count(arguments.machines) if arguments.machines else None)
@@ -78,11 +77,7 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     if arguments.site_delay:
         rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
     machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
-    plans = forecast(config, machines, rows, call_bytes, of_sites, flat=flat)
-    if len(sites.machines) < 2:
-        return plans
-    shape = Shape(len(sites.machines), len(counts), sum(counts))
-    return plans + [{"rival": True, **vars(rival)} for rival in rivals(shape, rows, call_bytes)]
+    return forecast(config, machines, rows, call_bytes, of_sites, flat=flat)
 
 
 def _machine_count(text: str) -> int:
@@ -91,10 +86,8 @@ def _machine_count(text: str) -> int:
     return int(text)
 
 
-def _show(plans: Sequence[dict[str, Any]]) -> None:
-    others = [plan for plan in plans if "rival" in plan]
-    plans = [plan for plan in plans if "rival" not in plan]
-    names = level_names(2 if others else 1)
+def _show(plans: Sequence[dict[str, Any]], sites: int) -> None:
+    names = level_names(sites)
     levels = [names[entry["level"]] for entry in plans[0]["levels"]]
     heads = [f"{level}: {what}" for level in levels for what in ("messages", "bytes")]
     table = Table(("plan", "predicted", "slices", *heads), left=["plan"])
@@ -106,19 +99,3 @@ def _show(plans: Sequence[dict[str, Any]]) -> None:
         slices = f"{plan['slices']} of {plan['slice_bytes'] / (1 << 20):.4g} MiB"
         table.add(plan["steps"] + chosen, f"{plan['seconds'] * 1e3:.3f} ms", slices, *cells)
     show(table)
-    if others:
-        print()
-        show(_rivals(plans[0], others))
-
-
-def _rivals(chosen: dict[str, Any], others: Sequence[dict[str, Any]]) -> Table:
-    """The choice beside other algorithms."""
-    heads = ("between sites", "predicted", "trips, one way", "bytes of a site, each way")
-    table = Table(heads, left=heads[:1])
-    trips = 1 if "AR2" in chosen["steps"] else 2
-    rows = [(chosen["steps"], chosen["seconds"], trips, None)]
-    rows += [(one["name"], one["seconds"], one["site_trips"], one["site_bytes"]) for one in others]
-    for name, seconds, count, moved in rows:
-        size = "as above, all ranks" if moved is None else f"{moved / 1e6:.3f} MB"
-        table.add(name, f"{seconds * 1e3:.3f} ms", str(count), size)
-    return table
