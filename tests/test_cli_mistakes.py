@@ -64,7 +64,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(Lab, "start", start)
     monkeypatch.setattr(launch, "run_elsewhere", lambda _arguments: OK)
-    monkeypatch.setattr(report, "alone", lambda *_: {"findings": []})
+    monkeypatch.setattr(report, "alone", lambda *_: {"findings": [], "ranks": [{"trials": None}]})
     monkeypatch.setattr(text, "print_report", lambda _: None)
     monkeypatch.chdir(tmp_path)
 

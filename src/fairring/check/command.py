@@ -1,8 +1,9 @@
 """Report on this machine, this installation and, between ranks, the links: what a bug report needs, and what is wrong.
 
 Alone it sums tensors between two ranks on this machine; it needs no other machine, and reports even without a working
-torch. Started on every rank of a job (torchrun, srun, `fairring lab`), it measures the latency and the bandwidth of
-each level beside what the planner predicts, and rank 0 prints. The exit code is 1 if anything failed.
+torch. Started on every rank of a job (torchrun, `fairring lab`), it measures the latency and the bandwidth of each
+level beside what the planner predicts, and rank 0 prints. The exit code is 1 if anything failed, or the two ranks could
+not be tried.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ def run(arguments: argparse.Namespace) -> int:
     if report is None:
         return 0
     _print(report, arguments.json)
-    return 1 if any(finding["level"] == "FAIL" for finding in report["findings"]) else 0
+    return 0 if _is_well(report) else 1
+
+
+def _is_well(report: dict[str, Any]) -> bool:
+    """Whether nothing has failed and, on a machine alone, both trials have summed right."""
+    trials = report["ranks"][0]["trials"]  # None: between ranks there are none
+    summed = trials is None or (bool(trials) and not any(trial["error"] for trial in trials))
+    return summed and not any(finding["level"] == "FAIL" for finding in report["findings"])
 
 
 def _has_partners() -> bool:
