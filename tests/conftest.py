@@ -10,7 +10,6 @@ import torch
 from gpu_machines import start
 from ranks import Ranks
 
-WORLDS = [1, 2, 3, 4]
 # A rank whose group fails has PyTorch's flight recorder write a file, which keeps the group's store, in every test of
 # an error. Tests of what the recorder sees turn it on again.
 os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
@@ -19,11 +18,6 @@ os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "0")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "gpu" in item.keywords and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
-
-
-@pytest.fixture(scope="module", params=WORLDS)
-def world(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from _started(request.param)
 
 
 @pytest.fixture(scope="module")

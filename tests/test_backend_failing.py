@@ -54,25 +54,6 @@ def test_ranks_that_never_make_the_group_are_named(strangers: Ranks) -> None:
     assert "500 ms" in text
 
 
-def test_settings_that_differ_are_an_error_that_shows_both() -> None:
-    ranks = Ranks(2)
-    try:
-        ranks.run(_set_slice_size)
-        texts = ranks.run(_expect_error, 2, ranks.store.port, 30)
-    finally:
-        ranks.kill()
-    for text in texts:
-        assert "FAIRRING_SLICE_SIZE=1048576" in text
-        assert "FAIRRING_SLICE_SIZE=26214400" in text
-
-
-def _set_slice_size(rank: int) -> None:
-    import os
-
-    if rank == 1:
-        os.environ["FAIRRING_SLICE_SIZE"] = "1MiB"
-
-
 def _backend() -> Any:
     group: Any = dist.group.WORLD
     return group._get_backend(torch.device("cpu"))
@@ -123,27 +104,6 @@ def _after_destroy(_rank: int) -> None:
 def test_a_destroyed_group_refuses_calls(strangers: Ranks) -> None:
     strangers.init()
     strangers.run(_after_destroy)
-
-
-def _die(_rank: int) -> None:
-    import os
-
-    os._exit(1)
-
-
-def test_a_rank_that_dies_ends_the_others_wait_with_its_name(strangers: Ranks) -> None:
-    strangers.init()
-    strangers.run(all_reduce_ones, 3)
-    waiting = strangers.start(_expect_error_in_group, on=[0])
-    strangers.start(_die, on=[1])
-    (text,) = strangers.finish(waiting)
-    assert "rank 1" in text
-
-
-def _expect_error_in_group(_rank: int) -> str:
-    with pytest.raises(dist.DistBackendError) as caught:
-        dist.all_reduce(torch.ones(1 << 20))
-    return str(caught.value)
 
 
 def test_a_test_can_fail() -> None:

@@ -21,39 +21,6 @@ def fresh() -> Any:
     assert ranks.close() == [0] * FOUR
 
 
-def _opposite_order(rank: int) -> list[float]:
-    groups: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
-    if rank > 1:
-        return []
-    order = groups if rank == 0 else groups[::-1]
-    outputs = {group: torch.zeros(3) for group in groups}
-    works: list[Any] = []
-    for group in order:
-        works.append(dist.isend(torch.full((3,), float(10 * groups.index(group) + rank)), 1 - rank, group=group))
-        works.append(dist.irecv(outputs[group], 1 - rank, group=group))
-    for work in works:
-        work.wait()
-    return [outputs[group][0].item() for group in groups]
-
-
-def test_two_ranks_may_use_two_groups_in_opposite_order(fresh: Ranks) -> None:
-    assert fresh.run(_opposite_order)[:2] == [[1.0, 11.0], [0.0, 10.0]]
-
-
-def _opposite_collectives(rank: int) -> list[float]:
-    groups: list[Any] = [dist.new_group() for _ in range(2)]
-    order = groups if rank % 2 == 0 else groups[::-1]
-    tensors = {group: torch.full((3,), float(rank + 10 * groups.index(group))) for group in groups}
-    works: list[Any] = [dist.broadcast(tensors[group], src=2, group=group, async_op=True) for group in order]
-    for work in works:
-        work.wait()
-    return [tensors[group][0].item() for group in groups]
-
-
-def test_all_ranks_may_begin_collectives_of_two_groups_in_opposite_order(fresh: Ranks) -> None:
-    assert fresh.run(_opposite_collectives) == [[2.0, 12.0]] * FOUR
-
-
 def _send_then_sum(rank: int, sender: int) -> float:
     """The receiver comes to its receive only after a call that needs the sender."""
     output, work = torch.zeros(2), None
@@ -73,20 +40,6 @@ def test_an_isend_does_not_wait_for_its_receive(fresh: Ranks, sender: int) -> No
     expected = [4.0] * FOUR
     expected[1 - sender] += 7.0
     assert fresh.run(_send_then_sum, sender) == expected
-
-
-def _between_two(rank: int) -> list[float]:
-    other = {1: 3, 3: 1}[rank]
-    outputs = [torch.zeros(2) for _ in range(3)]
-    sends = [dist.isend(torch.full((2,), float(10 * rank + tag)), other, tag=tag) for tag in (0, 5, 9)]
-    receives = [dist.irecv(output, other, tag=tag) for output, tag in zip(outputs, (9, 0, 5), strict=True)]
-    for work in [*receives, *sends]:
-        work.wait()  # type: ignore[union-attr]
-    return [output[0].item() for output in outputs]
-
-
-def test_two_of_four_ranks_may_exchange_messages_with_tags(fresh: Ranks) -> None:
-    assert fresh.run(_between_two, on=[1, 3]) == [[39.0, 30.0, 35.0], [19.0, 10.0, 15.0]]
 
 
 def _from_anyone(rank: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Groups of some ranks, made again, used by DDP, never destroyed."""
+"""Groups that DDP uses, and groups that nobody destroys."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, init_group
-
-
-def _subgroup(rank: int) -> list[float]:
-    group: Any = dist.new_group([0, 2])
-    tensor = torch.full((4,), float(rank + 1))
-    if rank != 1:
-        dist.all_reduce(tensor, group=group)
-        dist.destroy_process_group(group)
-    return tensor.tolist()
-
-
-def test_a_group_of_some_ranks_sums_these(three: Ranks) -> None:
-    assert three.run(_subgroup) == [[4.0] * 4, [2.0] * 4, [4.0] * 4]
+from ranks import Ranks
 
 
 def _train(rank: int, backend: str) -> bytes:
@@ -44,23 +31,6 @@ def test_ddp_trains_as_on_gloo_to_the_last_bit(pair: Ranks) -> None:
     ours, theirs = pair.run(_train, "fairring"), pair.run(_train, "gloo")
     assert ours[0] == ours[1]
     assert ours == theirs  # of two addends there is one sum
-
-
-def _again(rank: int, size: int, port: int) -> list[float]:
-    sums = []
-    for round_number in range(3):
-        init_group(rank, size, port, "fairring", 60)
-        tensor = torch.full((3,), float(rank + round_number))
-        dist.all_reduce(tensor)
-        dist.broadcast(tensor, src=0)
-        sums.append(tensor[0].item())
-        dist.destroy_process_group()
-    return sums
-
-
-def test_a_destroyed_group_can_be_made_again_on_the_same_store(strangers: Ranks) -> None:
-    assert strangers.run(_again, 2, strangers.store.port) == [[1.0, 3.0, 5.0]] * 2
-    assert strangers.close() == [0, 0]
 
 
 def _leave_without_waiting(rank: int) -> None:

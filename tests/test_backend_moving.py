@@ -171,19 +171,6 @@ def test_what_arrives_is_what_was_sent(three: Ranks, name: str) -> None:
     three.run(_moves, name, DTYPES)
 
 
-@pytest.fixture(scope="module")
-def four() -> Any:
-    ranks = Ranks(4)
-    ranks.init()
-    yield ranks
-    assert ranks.close() == [0] * 4
-
-
-@pytest.mark.parametrize("name", _CALLS)
-def test_what_arrives_at_four_ranks_is_what_was_sent(four: Ranks, name: str) -> None:
-    four.run(_moves, name, [torch.bool, torch.int16, torch.complex128])
-
-
 def _start(name: str, rank: int, size: int, value: float) -> tuple[Any, list[Any]]:
     """The Work of a call, and the outputs as its future has them."""
     tensor, parts = torch.full((2, 2), value).t(), [torch.zeros(2, 2).t() for _ in range(size)]
@@ -200,6 +187,11 @@ def _start(name: str, rank: int, size: int, value: float) -> tuple[Any, list[Any
         return dist.gather(tensor, parts if rank == 0 else None, dst=0, async_op=True), parts if rank == 0 else []
     if name == "scatter":
         return dist.scatter(tensor, parts if rank == 0 else None, src=0, async_op=True), [tensor]
+    if name == "reduce":
+        return dist.reduce(tensor, dst=0, async_op=True), [tensor]
+    if name == "reduce_scatter_tensor":
+        output = torch.empty(2, 2)
+        return dist.reduce_scatter_tensor(output, torch.full((size, 2, 2), value), async_op=True), [output]
     assert name == "all_to_all"
     return dist.all_to_all(parts, [tensor] * size, async_op=True), parts
 
@@ -223,10 +215,10 @@ def _futures(rank: int, name: str) -> None:
         assert _addresses(work.result()) == _addresses(outputs)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["broadcast", "all_gather", "all_gather_into_tensor", "allgather_coalesced", "gather", "scatter", "all_to_all"],
-)
+FUTURES = ("broadcast", "all_gather", "all_gather_into_tensor", "allgather_coalesced", "gather", "scatter")
+
+
+@pytest.mark.parametrize("name", [*FUTURES, "all_to_all", "reduce", "reduce_scatter_tensor"])
 def test_futures_hold_the_outputs(three: Ranks, name: str) -> None:
     three.run(_futures, name)
 
@@ -249,22 +241,6 @@ def _wrong(_rank: int) -> None:
 
 def test_a_wrong_call_is_an_error_that_leaves_the_group_alone(three: Ranks) -> None:
     three.run(_wrong)
-
-
-def _gather_single(rank: int) -> None:
-    size = dist.get_world_size()
-    for dtype in (torch.float32, torch.int16, torch.bool):
-        output = torch.empty((size, 4), dtype=dtype)
-        options = dist.GatherOptions()
-        options.rootRank = 1
-        _group().gather_single(output, _filled((4,), dtype, rank), options).wait()
-        if rank == 1:
-            assert _bits(output) == _bits(torch.stack([_filled((4,), dtype, other) for other in range(size)]))
-
-
-@pytest.mark.skipif(not hasattr(dist.ProcessGroup, "gather_single"), reason="new in torch 2.15")
-def test_a_gather_may_go_into_one_tensor(three: Ranks) -> None:
-    three.run(_gather_single)
 
 
 @contextmanager

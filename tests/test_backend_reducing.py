@@ -29,7 +29,7 @@ Parts = list[torch.Tensor]
 Scatter = Callable[[torch.Tensor, Parts, Any], Any]
 
 
-@pytest.fixture(scope="module", params=[1, 3, 4])
+@pytest.fixture(scope="module", params=[1, 3])
 def several(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     ranks = Ranks(request.param)
     ranks.init()
@@ -135,23 +135,6 @@ def test_a_reduce_gives_the_root_the_all_reduce_and_leaves_the_others_alone(
     several.run(_reduced, dtype, names)
 
 
-def _exact(rank: int) -> None:
-    size = dist.get_world_size()
-    parts = [torch.arange(5) * (rank + 1) + other for other in range(size)]
-    total = [torch.arange(5) * sum(range(1, size + 1)) + size * other for other in range(size)]
-    output = torch.empty(5, dtype=torch.int64)
-    dist.reduce_scatter(output, parts)
-    assert output.tolist() == total[rank].tolist()
-    dist.reduce_scatter_tensor(output, torch.cat(parts), op=dist.ReduceOp.AVG)
-    assert output.tolist() == (total[rank] // size).tolist()
-    dist.reduce(parts[0], dst=0)
-    assert parts[0].tolist() == (total[0] if rank == 0 else torch.arange(5) * (rank + 1)).tolist()
-
-
-def test_the_sums_are_right(several: Ranks) -> None:
-    several.run(_exact)
-
-
 def _uneven(rank: int) -> None:
     size = dist.get_world_size()
     shapes = [(3, 2), (0,), (5,), (1, 1, 4)][:size]
@@ -197,25 +180,6 @@ def _in_place(rank: int) -> None:
 
 def test_the_output_may_be_a_part_of_the_input(three: Ranks) -> None:
     three.run(_in_place)
-
-
-def _works(rank: int) -> None:
-    output = torch.empty(2)
-    work: Any = dist.reduce_scatter_tensor(output, torch.ones(6), async_op=True)
-    tripled = work.get_future().then(lambda done: done.value()[0] * 3)
-    assert work.wait()
-    assert work.is_success()
-    assert tripled.wait().tolist() == [9.0, 9.0]
-    assert work.result()[0].data_ptr() == output.data_ptr()
-    assert work.get_future_result().wait() == 0
-    tensor = torch.ones(2)
-    work = dist.reduce(tensor, dst=1, async_op=True)
-    assert work.get_future().wait()[0].data_ptr() == tensor.data_ptr()
-    assert tensor.tolist() == ([3.0, 3.0] if rank == 1 else [1.0, 1.0])
-
-
-def test_their_works_have_futures_and_results(three: Ranks) -> None:
-    three.run(_works)
 
 
 def _wrong(_rank: int) -> None:

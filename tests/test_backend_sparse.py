@@ -38,8 +38,8 @@ def _check_random(rank: int, dtype: torch.dtype, name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_sum_is_that_of_the_dense_tensors(world: Ranks, dtype: torch.dtype, name: str) -> None:
-    world.run(_check_random, dtype, name)
+def test_the_sum_is_that_of_the_dense_tensors(three: Ranks, dtype: torch.dtype, name: str) -> None:
+    three.run(_check_random, dtype, name)
 
 
 def _check_average(rank: int) -> None:
@@ -55,8 +55,8 @@ def _check_average(rank: int) -> None:
     assert integers.to_dense().tolist() == [-2 * size - 1, 0, 0]
 
 
-def test_the_average_divides_by_all_ranks(world: Ranks) -> None:
-    world.run(_check_average)
+def test_the_average_divides_by_all_ranks(three: Ranks) -> None:
+    three.run(_check_average)
 
 
 def _check_large(rank: int) -> None:
@@ -78,8 +78,8 @@ def _check_large(rank: int) -> None:
     assert torch.equal(dense, torch.full((1 << 20,), float(size)))
 
 
-def test_large_ones_go_in_slices_beside_other_calls(world: Ranks) -> None:
-    world.run(_check_large)
+def test_large_ones_go_in_slices_beside_other_calls(three: Ranks) -> None:
+    three.run(_check_large)
 
 
 def _check_memory(_rank: int) -> None:

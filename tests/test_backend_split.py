@@ -136,38 +136,6 @@ def _use_world(_rank: int) -> None:
     assert _use(dist.group.WORLD) == [0, 1, 2, 3]
 
 
-def _alone(rank: int) -> list[int]:
-    mine = [0, 3] if rank in (0, 3) else [1, 2]
-    group: Any = dist.new_group(mine, use_local_synchronization=True)
-    members = _use(group)
-    dist.destroy_process_group(group)
-    return members
-
-
-def test_some_ranks_may_make_a_group_by_themselves(four: Ranks) -> None:
-    assert four.run(_alone) == [[0, 3], [1, 2], [1, 2], [0, 3]]
-
-
-def _mesh(rank: int) -> None:
-    mesh = dist.init_device_mesh("cpu", (4,), mesh_dim_names=("all",))
-    square = mesh._unflatten(0, (2, 2), ("rows", "columns"))
-    assert _use(square["rows"].get_group()) == [rank % 2, rank % 2 + 2]
-    assert _use(square["columns"].get_group()) == [rank // 2 * 2, rank // 2 * 2 + 1]
-    assert _use(square["rows", "columns"]._flatten("flat").get_group()) == [0, 1, 2, 3]
-    grid = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
-    assert _use(grid["inner"].get_group()) == [rank // 2 * 2, rank // 2 * 2 + 1]
-
-
-def test_the_groups_of_a_device_mesh_work() -> None:
-    ranks = Ranks(4)
-    try:
-        ranks.init()
-        ranks.run(_mesh)
-        assert ranks.close() == [0] * 4
-    finally:
-        ranks.kill()
-
-
 def _members(group: Any) -> list[int]:
     """Not by _use, whose barrier torch would make on the device."""
     parts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
