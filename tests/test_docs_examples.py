@@ -19,15 +19,10 @@ from reader import CLONE, ENVIRONMENT
 
 from fairring import lab
 
-QUICK = ("README.md", "docs/lab.md")
-TUTORIALS = tuple(f"docs/tutorials/{name}.md" for name in ("ddp", "elastic", "fsdp", "sites", "sparse"))
-SLOW = (
-    "docs/check.md",
-    "docs/failures.md",
-    "docs/plan.md",
-    "docs/tls.md",
-    "docs/traffic.md",
-    *TUTORIALS,
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("check", "failures", "lab", "plan", "tls", "traffic")),
+    *(f"docs/tutorials/{name}.md" for name in ("ddp", "elastic", "fsdp", "sites", "sparse")),
 )
 TIMEOUT_SECONDS = 240
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -101,7 +96,8 @@ def without_fractions(line: str) -> str:
 
 
 @pytest.mark.timeout(900)  # a page starts up to twenty processes that import torch
-@pytest.mark.parametrize("page", [*QUICK, *(pytest.param(page, marks=pytest.mark.slow) for page in SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> None:
     folder = tmp_path if CLONE == REPOSITORY else CLONE  # where README leaves its reader
     player = Player(folder)
@@ -114,4 +110,4 @@ def test_the_blocks_of_the_page_do_what_it_says(page: str, tmp_path: Path) -> No
 
 def test_every_page_with_commands_to_run_is_run() -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
-    assert {str(path.relative_to(REPOSITORY)) for path in pages if "```bash" in path.read_text()} == {*QUICK, *SLOW}
+    assert {str(path.relative_to(REPOSITORY)) for path in pages if "```bash" in path.read_text()} == {*PAGES}
