@@ -115,15 +115,15 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
   const MonitoredBarrier::Limit limit{whole, MonitoredBarrier::Clock::now() + whole};
   try {
     Group& group = membership->group(whole);
-    const std::uint64_t call = group.record(signatureOf(operation::kMonitoredBarrier, {}));
+    const std::uint64_t call = group.enter(signatureOf(operation::kMonitoredBarrier, {}));
     try {
       MonitoredBarrier barrier(group, getRank(), getSize(), number);
       getRank() == 0 ? barrier.admit(limit, waitAllRanks) : barrier.pass(limit);
     } catch (const Failure&) {
-      if (!group.error()) group.completed(call);  // it is over, and other calls go on
+      group.ended(call, group.error());  // without one it is over, and other calls go on
       throw;
     }
-    group.completed(call);
+    group.ended(call, {});
   } catch (const Failure& failure) {
     std::rethrow_exception(toException(failure.error()));
   }

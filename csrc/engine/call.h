@@ -21,6 +21,17 @@ struct Signature {
   std::uint64_t digest = 0;  // of all that must be equal; 0: the text says all of it
 };
 
+// A call as this rank has made it. Times are nanoseconds of the loop's clock; 0: it has not happened.
+struct CallRecord {
+  std::uint64_t number = 0;  // 1, 2, ...: the same on all ranks; 0: no call yet
+  std::uint64_t hash = 0;    // of this call and all before it
+  Text text;
+  std::int64_t made = 0;   // by its caller
+  std::int64_t begun = 0;  // the loop has it; never where the call is made of messages
+  std::int64_t ended = 0;
+  bool failed = false;
+};
+
 struct Operand {         // of an all-reduce, in place
   void* data = nullptr;  // stays valid until the call is done; null: refused
   std::uint64_t elements = 0;
@@ -75,7 +86,7 @@ struct Call {
   // each element is kept here and added in the next call with the same residual. Null: the operand crosses as it is.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
-  std::uint64_t number = 0;              // in the group's call log; 0: not counted there
+  std::uint64_t number = 0;              // in the group's calls; 0: not counted there
   Signature signature;
   // Why this rank can't take part with all of its operands: the call is made all the same, with what is in their place
   // in staging, so that the peers learn of it and all other calls go on. Of kind Refused.

@@ -138,14 +138,14 @@ Error Diagnostics::channelBroke(int peer, const Error& error) const {
 }
 
 // The same words on both ranks: the lower one first.
-Error Diagnostics::differ(int peer, const std::optional<CallLog::Difference>& difference) const {
+Error Diagnostics::differ(int peer, const std::optional<CallTable::Difference>& difference) const {
   const bool first = rank_ < peer;
   const std::string low = neighbours_.who(std::min(rank_, peer));
   const std::string high = neighbours_.who(std::max(rank_, peer));
   const std::string advice = "all ranks must make the same calls with the same ops, sizes and types in the same order";
   if (!difference) {
     return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ", more than ",
-                     CallLog::kKept, " calls ago; ", advice)
+                     CallTable::kTold, " calls ago; ", advice)
         .about({std::min(rank_, peer), std::max(rank_, peer)});
   }
   return makeError(ErrorKind::Mismatch, low, " and ", high, " made different calls in group ", group_, ": call ",

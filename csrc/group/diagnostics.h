@@ -5,8 +5,7 @@
 #include <set>
 #include <string>
 
-#include "group/call_log.h"
-#include "group/deadlines.h"
+#include "group/call_table.h"
 #include "group/inquiry.h"
 #include "group/neighbours.h"
 
@@ -27,7 +26,7 @@ class Diagnostics {
   Error left(int peer, bool owed) const;
   Error silent(int peer, std::chrono::milliseconds silence) const;
   Error channelBroke(int peer, const Error& error) const;
-  Error differ(int peer, const std::optional<CallLog::Difference>& difference) const;
+  Error differ(int peer, const std::optional<CallTable::Difference>& difference) const;
   // The error of a call that was under way when the group failed: it says what became of the call's tensors.
   static Error underWay(const Error& error, const TimedCall& call, bool isTouched);
   Error settled(const TimedCall& call) const;                 // it has ended when it had been said that it had not

@@ -75,10 +75,10 @@ void Group::submit(Call call, bool waited) {
   Loop::Clock::time_point made;
   {
     const std::lock_guard lock(order_);
-    CallLog::Entry entry = member_->callLog().record(call.signature);
-    made = Loop::Clock::time_point(std::chrono::nanoseconds(entry.made));
-    auto task = [member = member_, entry = std::move(entry), call = std::move(call)]() mutable {
-      member->submit(std::move(call), entry);
+    CallRecord entered = member_->calls().enter(call.signature);
+    made = Loop::Clock::time_point(std::chrono::nanoseconds(entered.made));
+    auto task = [member = member_, entered = std::move(entered), call = std::move(call)]() mutable {
+      member->submit(std::move(call), entered);
     };
     if (!serves) return loop.post(std::move(task));
     if (!(waited ? loop.postAndTake(std::move(task)) : loop.postInRow(std::move(task)))) return;
@@ -107,16 +107,16 @@ void Group::expire(TimedCall call, std::optional<int> peer, std::function<bool()
   });
 }
 
-std::uint64_t Group::record(const Signature& signature) {
+std::uint64_t Group::enter(const Signature& signature) {
   const std::lock_guard lock(order_);
-  return member_->callLog().record(signature).number;
+  return member_->calls().enter(signature).number;
 }
 
-void Group::completed(std::uint64_t number) {
-  threads_.slices.loop().post([member = member_, number] { member->completed(number); });
+void Group::ended(std::uint64_t number, const Error& error) {
+  threads_.slices.loop().post([member = member_, number, error] { member->ended(number, error); });
 }
 
-std::uint64_t Group::callsMade() const { return member_->callLog().count(); }
+std::uint64_t Group::callsMade() const { return member_->calls().count(); }
 
 std::uint64_t Group::settle(std::chrono::milliseconds forThoseUnderWay) {
   const auto idle = std::make_shared<std::promise<void>>();
@@ -131,10 +131,11 @@ void Group::submit(Call call, const OnDevice& where) {
   const std::lock_guard lock(order_);
   try {
     DeviceChain& chain = chainOn(where.device, call.timeout);
-    const CallLog::Entry entry = member_->callLog().record(call.signature);
-    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, entry.hash, where.poisoned};
-    threads_.slices.loop().post(
-        [member = member_, call = std::move(call), entry]() mutable { member->beginOnDevice(std::move(call), entry); });
+    const CallRecord entered = member_->calls().enter(call.signature);
+    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, entered.hash, where.poisoned};
+    threads_.slices.loop().post([member = member_, call = std::move(call), entered]() mutable {
+      member->beginOnDevice(std::move(call), entered);
+    });
     if (const Error earlier = error()) throw Failure(earlier);
     chain.accelerator().wait(where.joined, chain.enqueue(tensors, where.after));
   } catch (const Failure& failure) {

@@ -19,7 +19,7 @@
 #include "engine/call.h"
 #include "exchange/point_to_point.h"
 #include "exchange/traffic.h"
-#include "group/deadlines.h"
+#include "group/call_table.h"
 #include "group/rank_facts.h"
 #include "group/settings.h"
 #include "transport/acceptor.h"
@@ -65,9 +65,9 @@ class Group {
   void send(Sending sending);
   void receive(Receiving receiving);
   void expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay);
-  // Counts a call in the call log that is made of messages; its number, to be told when it is complete.
-  std::uint64_t record(const Signature& signature);
-  void completed(std::uint64_t number);
+  // Enters a call that is made of messages; its number, to be told when it is over. An error: the group's.
+  std::uint64_t enter(const Signature& signature);
+  void ended(std::uint64_t number, const Error& error);
   std::uint64_t callsMade() const;
   // Calls 1 to the one returned are complete here, and no call that is under way becomes so any more: it ends with an
   // error. Waits for those so long before.

@@ -20,7 +20,8 @@ constexpr milliseconds kLastWord{2'000};
 // A peer has so long to say in what its calls differ from ours. It is less than the above: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
 // 19 MB at most, and the texts of the calls.
-constexpr Recorder::Capacity kWhenTraced{.slices = std::size_t{1} << 18, .calls = std::size_t{1} << 16};
+constexpr std::size_t kSlicesWhenTraced = std::size_t{1} << 18;
+constexpr std::size_t kCallsWhenTraced = std::size_t{1} << 16;
 // How long a caller that waits spins before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kSpinTime{50};
 
@@ -83,10 +84,10 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       devicePlanner_(devicePlannerOf(settings_, facts)),
       neighbours_(planner_.topology(), railsOf(rank_, planner_, devicePlanner_), std::move(facts), rank_),
       diagnostics_(neighbours_, rank_, settings_.name),
-      callLog_([&loop = loop_] { return std::chrono::nanoseconds(loop.now().time_since_epoch()).count(); }),
-      peerProgress_(rank_, callLog_, loop_, passesOn(planner_)),
-      recorder_(loop_, settings_.tuning.traceDirectory.empty() ? Recorder::Capacity{} : kWhenTraced),
-      deadlines_(loop_, [this](const TimedCall& call) { onDeadline(call); }),
+      calls_(
+          loop_, [this](const TimedCall& call) { onDeadline(call); }, isTraced() ? kCallsWhenTraced : CallTable::kKept),
+      peerProgress_(rank_, calls_, loop_, passesOn(planner_)),
+      recorder_(loop_, isTraced() ? kSlicesWhenTraced : Recorder::kKept),
       inquiry_(loop_, waysToAsk()) {}
 
 void Member::open() {
@@ -247,47 +248,36 @@ void Member::openIfComplete() {
   leaveIfAsked();
 }
 
-void Member::submit(Call call, const CallLog::Entry& entry) {
+void Member::submit(Call call, const CallRecord& entered) {
   assert(loop_.isCurrent());
-  link();
-  if (error_) return call.done(error_);
-  attempt(call, entry, [&] { pipeline_->submit(std::move(call), entry.hash); });
+  attempt(call, entered.number, [&] { pipeline_->submit(std::move(call), entered.hash); });
 }
 
-void Member::begin(Call& call, const CallLog::Entry& entry) {
-  const std::uint64_t number = entry.number;
-  UnderWay& underWay = underWay_[number];
-  underWay.text = call.signature.text;
-  underWay.done = std::exchange(call.done, [this, number](const Error& error) { ended(number, error); });
+void Member::begin(Call& call, std::uint64_t number) {
   call.number = number;
-  completed_.begin(number);
-  recorder_.submitted({.number = number, .signature = entry.hash, .text = entry.text, .submitted = entry.made});
-  deadlines_.begin(number, {number, call.signature.text, call.timeout});
+  calls_.begin(number, std::exchange(call.done, [this, number](const Error& error) { ended(number, error); }),
+               call.timeout);
 }
 
 void Member::ended(std::uint64_t number, const Error& error) {
-  const auto found = underWay_.find(number);
-  if (found == underWay_.end()) return;
-  const Error told = verdict(number, found->second.text, error);
-  const auto node = underWay_.extract(found);
-  deadlines_.end(number);
-  recorder_.ended(number, static_cast<bool>(error));
-  node.mapped().done(told);
-  if (underWay_.empty() && !idle_.empty()) {
+  const std::optional<CallTable::UnderWay> call = calls_.underWay(number);
+  const Error told = call ? verdict(*call, error) : error;  // first: where memory runs out, the call is still under way
+  const CallTable::Done done = calls_.end(number, error);
+  if (!done) return;
+  done(told);
+  if (!idle_.empty() && !calls_.oldestUnderWay()) {
     for (const auto& idle : std::exchange(idle_, {})) idle();
   }
 }
 
-// A call that was refused is over as others are: all ranks know.
-Error Member::verdict(std::uint64_t number, const Text& text, const Error& error) {
-  if (!error || error.kind() == ErrorKind::Refused)
-    return completed_.complete(number) ? error : diagnostics_.settled({number, text});
-  return error_ ? Diagnostics::underWay(error, {number, text}, !untouched_.contains(number)) : error;
+Error Member::verdict(const CallTable::UnderWay& call, const Error& error) const {
+  if (CallTable::isGood(error)) return call.isSettled ? diagnostics_.settled(call.call) : error;
+  return error_ ? Diagnostics::underWay(error, call.call, call.isTouched) : error;
 }
 
 void Member::whenIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (underWay_.empty()) return idle();
+  if (!calls_.oldestUnderWay()) return idle();
   idle_.push_back(std::move(idle));
 }
 
@@ -329,14 +319,14 @@ void Member::fail(const Error& error) {
 }
 
 void Member::endEverything() {
-  const auto seen = settings_.tuning.traceDirectory.empty() ? nullptr : std::make_shared<const Seen>(trace(kAllCalls));
+  const auto seen = isTraced() ? std::make_shared<const Seen>(trace(kAllCalls)) : nullptr;
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
   if (control_) tellFailure(control_->peers());
   stopExchanges();
   if (channels_) channels_->close();
   if (messages_) messages_->fail(error_);
   if (pipeline_) {
-    if (untouched_.empty()) untouched_ = pipeline_->untouched();
+    calls_.untouched(pipeline_->untouched());
     pipeline_->fail(error_);
   }
   if (device_) letDeviceGo();
@@ -388,7 +378,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   facts.sightings = peerProgress_.sightings();
   if (oldestCall() != nullptr) facts.missing = missing();
   if (messages_) facts.messages = messages_->waits();
-  TraceRecords records{recorder_.calls(calls), {}};
+  TraceRecords records{calls_.records(calls), {}};
   records.slices = recorder_.slices(records.calls.empty() ? 0 : records.calls.front().begun);
   if (machine_) std::ranges::copy(machine_->underWay(), std::back_inserter(records.slices));
   if (rails_) std::ranges::copy(rails_->underWay(), std::back_inserter(records.slices));
@@ -423,8 +413,8 @@ void Member::onControl(int peer, ControlMessage message) {
         onDiffers(peer);
       return;
     case ControlType::CallLog:
-      if (const auto calls = read<std::vector<CallLog::Told>>(peer, message.text))
-        fail(diagnostics_.differ(peer, callLog_.differenceTo(*calls)));
+      if (const auto calls = read<std::vector<CallTable::Told>>(peer, message.text))
+        fail(diagnostics_.differ(peer, calls_.differenceTo(*calls)));
       return;
     case ControlType::Leave:
       if (const auto completed = read<Completed>(peer, message.text)) onLeave(peer, *completed);
@@ -453,7 +443,7 @@ void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
   stopExchanges();
   if (pipeline_) pipeline_->halt();
-  control_->send(peer, ControlType::CallLog, toText(callLog_.kept()));
+  control_->send(peer, ControlType::CallLog, toText(calls_.told()));
   loop_.at(loop_.now() + kExplanation, [weak = weak_from_this(), peer] {
     if (const auto member = weak.lock()) member->fail(member->diagnostics_.differ(peer, std::nullopt));
   });

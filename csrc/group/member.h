@@ -1,7 +1,7 @@
 // This rank's part in a group: its connections to its neighbours (the ranks of its machine and of its rails), the
 // pipeline that works through them, and its messages, which need none of that. The first call of all ranks has the
 // neighbours linked, in the background: calls wait until every one is there.
-// Constructed by a caller; then on the loop only, but for error(), call log() and devicePlanner(). Kept alive by its
+// Constructed by a caller; then on the loop only, but for error(), calls() and devicePlanner(). Kept alive by its
 // Group and by its timers.
 #pragma once
 
@@ -18,9 +18,7 @@
 #include "exchange/rails.h"
 #include "exchange/recorder.h"
 #include "exchange/shared_memory.h"
-#include "group/call_log.h"
-#include "group/completed_calls.h"
-#include "group/deadlines.h"
+#include "group/call_table.h"
 #include "group/diagnostics.h"
 #include "group/inquiry.h"
 #include "group/leave_protocol.h"
@@ -42,7 +40,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
          std::vector<RankFacts> facts);
 
   void open();
-  void submit(Call call, const CallLog::Entry& entry);
+  void submit(Call call, const CallRecord& entered);
   void send(Sending sending);
   void receive(Receiving receiving);
   // A message that somebody waits for has been under way for too long, if it still is.
@@ -52,20 +50,20 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   // Called once, for calls on the device's tensors: `device` has their gates. `abortDevice` breaks off what the gates
   // do not reach, and may take a while.
   void guard(std::shared_ptr<DeviceExchange> device, std::function<void()> abortDevice);
-  void beginOnDevice(Call call, const CallLog::Entry& entry);
+  void beginOnDevice(Call call, const CallRecord& entered);
   void whenDeviceIsIdle(std::function<void()> idle);  // or has failed: nothing of it is to come
   void fail(const Error& error);
   void endUnfinished();  // the calls that are under way, with an error
   // `left` is called when no peer needs anything of this rank any more. Calls that are not finished end with an error.
   void leave(std::function<void()> left);
   void close();
-  // A call of the call log that is made of messages is over.
-  void completed(std::uint64_t number) { completed_.complete(number); }
+  // A call of the table that is made of messages is over.
+  void ended(std::uint64_t number, const Error& error);
   void whenIdle(std::function<void()> idle);  // no call is under way
-  std::uint64_t settle() { return completed_.settle(); }
+  std::uint64_t settle() { return calls_.settle(); }
 
   Error error() const;
-  CallLog& callLog() { return callLog_; }
+  CallTable& calls() { return calls_; }
   const Planner& devicePlanner() const { return devicePlanner_ ? *devicePlanner_ : planner_; }
   TrafficByLevel traffic() const;
   using Seen = std::pair<TraceFacts, TraceRecords>;
@@ -77,6 +75,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onSilent(int peer, std::chrono::milliseconds silence) override;
 
  private:
+  bool isTraced() const { return !settings_.tuning.traceDirectory.empty(); }
   void makeParts();  // what a member has from the beginning
   void dropParts();
   void link();
@@ -121,16 +120,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void guarded(const Action& action);
   // Begins the call and has it submitted. It ends whatever is thrown meanwhile.
   template <class Action>
-  void attempt(Call& call, const CallLog::Entry& entry, const Action& submit);
-  void begin(Call& call, const CallLog::Entry& entry);
-  void ended(std::uint64_t number, const Error& error);  // no effect where it has ended
-  Error verdict(std::uint64_t number, const Text& text, const Error& error);
+  void attempt(Call& call, std::uint64_t number, const Action& submit);
+  void begin(Call& call, std::uint64_t number);
+  Error verdict(const CallTable::UnderWay& call, const Error& error) const;
   const Call* oldestCall() const;
 
-  struct UnderWay {
-    Text text;
-    std::function<void(const Error&)> done;
-  };
   struct Late {  // a call whose time is over
     TimedCall call;
     std::set<int> peers;  // of a message
@@ -146,7 +140,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   const std::optional<Planner> devicePlanner_;  // where there may be calls on a device, which has machines of its own
   const Neighbours neighbours_;
   const Diagnostics diagnostics_;
-  CallLog callLog_;
+  CallTable calls_;
   PeerProgress peerProgress_;
   Recorder recorder_;
   const ProcessorTime atFirst_ = ProcessorTime::now();
@@ -166,12 +160,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::function<void()> deviceIsIdle_;  // called when it is
   bool open_ = false;
 
-  Deadlines deadlines_;     // of our own calls
   std::vector<Late> late_;  // until the inquiry has an answer
   Inquiry inquiry_;
-  std::map<std::uint64_t, UnderWay> underWay_;  // calls of all ranks, by number
-  CompletedCalls completed_;
-  std::set<std::uint64_t> untouched_;        // of the calls that were under way when the group failed
   std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
   bool hasSaidLeave_ = false;
@@ -200,14 +190,17 @@ void Member::guarded(const Action& action) {
 
 // Where it throws, the pipeline may have the call, which has ended it then, or not.
 template <class Action>
-void Member::attempt(Call& call, const CallLog::Entry& entry, const Action& submit) {
-  bool hasBegun = false;
+void Member::attempt(Call& call, std::uint64_t number, const Action& submit) {
+  link();
+  if (error_) {
+    calls_.end(number, error_);
+    return call.done(error_);
+  }
   guarded([&] {
-    begin(call, entry);
-    hasBegun = true;
+    begin(call, number);
     submit();
   });
-  if (error_) hasBegun ? ended(entry.number, error_) : call.done(error_);
+  if (error_) ended(number, error_);
 }
 
 }  // namespace fairring

@@ -22,12 +22,10 @@ void Member::letDeviceGo() {
   if (abortDevice_) settings_.offLoop(std::exchange(abortDevice_, nullptr));
 }
 
-void Member::beginOnDevice(Call call, const CallLog::Entry& entry) {
+void Member::beginOnDevice(Call call, const CallRecord& entered) {
   assert(loop_.isCurrent());
-  link();
-  if (error_) return call.done(error_);
-  attempt(call, entry, [&] {
-    call.done = [this, number = entry.number](const Error& error) {
+  attempt(call, entered.number, [&] {
+    call.done = [this, number = entered.number](const Error& error) {
       ended(number, error);
       if (deviceIsIdle_ && !pipeline_->hasCalls(SliceQueue::Device)) std::exchange(deviceIsIdle_, nullptr)();
     };

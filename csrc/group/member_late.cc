@@ -19,7 +19,7 @@ std::vector<int> listed(const std::set<int>& ranks) {
 }  // namespace
 
 void Member::onDeadline(const TimedCall& call) {
-  late_.push_back({call, {}, [this, number = call.number] { return underWay_.contains(number); }});
+  late_.push_back({call, {}, [this, number = call.number] { return calls_.underWay(number).has_value(); }});
   inquiry_.begin();
 }
 
@@ -43,15 +43,14 @@ Inquiry::Ways Member::waysToAsk() {
 
 // Only messages that its program waits for count: a receive may stand ready while it computes.
 Account Member::account() const {
-  const CallLog::Entry last = callLog_.last();
+  const CallRecord last = calls_.last();
   Account account;
   account.rank = rank_;
   account.calls = last.number;
   account.last = last.text.str();
-  if (!underWay_.empty()) {
-    const auto& [number, underWay] = *underWay_.begin();
-    account.inCall = number;
-    account.call = underWay.text.str().substr(0, CallLog::kMaxText);
+  if (const auto oldest = calls_.oldestUnderWay()) {
+    account.inCall = oldest->number;
+    account.call = oldest->text.str().substr(0, CallTable::kMaxText);
     const std::set<int> awaited = missing();
     account.waitsFor = listed(awaited.empty() ? control_->peers() : awaited);
   }

@@ -83,11 +83,10 @@ void Member::close() {
   if (device_) device_->openForEver();
   device_.reset();
   pipeline_.reset();
-  underWay_.clear();  // what a call does at its end may own this member
+  calls_.close();  // what a call does at its end may own this member
   channels_.reset();
   rails_.reset();
   machine_.reset();
-  deadlines_.close();
   inquiry_.close();
   late_.clear();
 }

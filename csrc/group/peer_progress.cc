@@ -38,7 +38,7 @@ void PeerProgress::met(int peer) {
 }
 
 PeerProgress::Beat PeerProgress::beat() const {
-  const CallLog::Entry own = callLog_.last();
+  const CallRecord own = calls_.last();
   const std::lock_guard lock(mutex_);
   const std::int64_t now = this->now();
   const Told behind = furthestBehind().value_or(Told{});
@@ -61,7 +61,7 @@ bool PeerProgress::heard(int peer, Beat beat) {
     if (leads.size() > kLeadsKept) leads.pop_front();
     secondHand_[peer] = {beat.behind, beat.passedOn, beat.silence, now};
   }
-  return !callLog_.differs(beat.own.calls, beat.hash);
+  return !calls_.differs(beat.own.calls, beat.hash);
 }
 
 std::map<int, std::int64_t> PeerProgress::clockLeads() const {

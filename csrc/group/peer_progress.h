@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "group/call_log.h"
+#include "group/call_table.h"
 
 namespace fairring {
 
@@ -56,8 +56,8 @@ class PeerProgress {
   };
 
   // passesOn: how many ranks at most pass on what one says of its neighbour.
-  PeerProgress(int rank, const CallLog& callLog, const Loop& loop, std::uint32_t passesOn = 0)
-      : rank_(rank), callLog_(callLog), loop_(loop), passesOn_(passesOn) {}
+  PeerProgress(int rank, const CallTable& calls, const Loop& loop, std::uint32_t passesOn = 0)
+      : rank_(rank), calls_(calls), loop_(loop), passesOn_(passesOn) {}
 
   void met(int peer);               // it is a neighbour, whose silence counts from now on
   Beat beat() const;                // for all neighbours
@@ -86,7 +86,7 @@ class PeerProgress {
   Silence longestSilence(std::int64_t now) const;
 
   const int rank_;
-  const CallLog& callLog_;
+  const CallTable& calls_;
   const Loop& loop_;  // whose time it is
   const std::uint32_t passesOn_;
   mutable std::mutex mutex_;                       // guards all below

@@ -101,10 +101,10 @@ Event eventOf(const SliceRecord& record, const std::map<std::uint64_t, std::uint
 
 Event eventOf(const CallRecord& call, std::int64_t now) {
   std::string args =
-      concat("\"call\":", call.number, R"(,"signature":")", call.signature, R"(","begun":)", micros(call.begun));
+      concat("\"call\":", call.number, R"(,"signature":")", call.hash, R"(","begun":)", micros(call.begun));
   if (call.ended == 0) args += ",\"open\":true";
   if (call.failed) args += ",\"failed\":true";
-  return {0, call.text.str().substr(0, kMostText), call.submitted, call.ended == 0 ? now : call.ended, std::move(args)};
+  return {0, call.text.str().substr(0, kMostText), call.made, call.ended == 0 ? now : call.ended, std::move(args)};
 }
 
 std::vector<Event> eventsOf(const TraceRecords& records, std::int64_t now) {
@@ -112,7 +112,7 @@ std::vector<Event> eventsOf(const TraceRecords& records, std::int64_t now) {
   std::map<std::uint64_t, std::uint64_t> numbers;
   for (const CallRecord& call : records.calls) {
     events.push_back(eventOf(call, now));
-    numbers[call.signature] = call.number;
+    numbers[call.hash] = call.number;
   }
   for (const SliceRecord& record : records.slices) events.push_back(eventOf(record, numbers, now));
   std::ranges::stable_sort(events, {}, &Event::began);

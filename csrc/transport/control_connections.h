@@ -29,7 +29,7 @@ enum class ControlType : std::uint8_t {
   Leave = 4,      // text: number of slices completed; nothing will follow
   LeaveAck = 5,   // answer to Leave: everything needed from you has arrived
   Heartbeat = 6,  // text: how far this rank is (peer_progress.h)
-  CallLog = 7,    // text: the last calls of this rank (call_log.h), which are not the receiver's: it is to say so
+  CallLog = 7,    // text: the last calls of this rank (CallTable), which are not the receiver's: it is to say so
   Here = 8,       // the first of all: this rank has come to the group, and its heartbeats will follow
   Question = 9,   // a call is late that waits for the receiver: which call is it in, and for whom does it wait?
   Account = 10,   // text: the answer of one rank (inquiry.h), which others pass on

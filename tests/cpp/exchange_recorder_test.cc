@@ -9,7 +9,7 @@ namespace {
 
 struct Rig {
   Loop loop;
-  Recorder recorder{loop, {.slices = 3, .calls = 2}};
+  Recorder recorder{loop, 3};
 
   void onLoop(const std::function<void()>& task) {
     loop.post(task);
@@ -45,25 +45,6 @@ TEST(Recorder, LeavesOutWhatWasOverBefore) {
     ASSERT_EQ(rig.recorder.slices(4).size(), 2U);
     EXPECT_EQ(rig.recorder.slices(4).front().slice, 4U);
     EXPECT_TRUE(rig.recorder.slices(6).empty());
-  });
-}
-
-TEST(Recorder, KeepsTheLastCallsAndSaysWhenTheyEnded) {
-  Rig rig;
-  rig.onLoop([&] {
-    for (std::uint64_t number = 1; number <= 3; ++number)
-      rig.recorder.submitted({.number = number, .text = "a call", .submitted = 1});
-    rig.recorder.ended(1, false);  // not kept any more
-    rig.recorder.ended(2, true);
-    const std::vector<CallRecord> calls = rig.recorder.calls(9);
-    ASSERT_EQ(calls.size(), 2U);
-    EXPECT_EQ(calls.front().number, 2U);
-    EXPECT_TRUE(calls.front().failed);
-    EXPECT_GE(calls.front().ended, calls.front().begun);
-    EXPECT_GT(calls.front().begun, calls.front().submitted);
-    EXPECT_EQ(calls.back().ended, 0);
-    ASSERT_EQ(rig.recorder.calls(1).size(), 1U);
-    EXPECT_EQ(rig.recorder.calls(1).front().number, 3U);
   });
 }
 

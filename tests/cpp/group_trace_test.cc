@@ -73,7 +73,7 @@ TEST(Trace, TellsOfLargeMessages) {
 }
 
 TEST(Trace, QuotesWhatUsersNamed) {
-  const CallRecord call{.number = 1, .text = "a \"call\"\n", .submitted = 1'000'001};
+  const CallRecord call{.number = 1, .text = "a \"call\"\n", .made = 1'000'001};
   TraceFacts facts;
   facts.group = "g\\h";
   facts.machines = {"m"};

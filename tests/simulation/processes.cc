@@ -134,9 +134,9 @@ std::shared_ptr<Member> Processes::open(int rank, const std::shared_ptr<GroupEnd
 }
 
 void Processes::submit(int rank, const std::shared_ptr<Member>& member, Call call) {
-  const CallLog::Entry entry = member->callLog().record(call.signature);
+  const CallRecord entered = member->calls().enter(call.signature);
   auto shared = std::make_shared<Call>(std::move(call));
-  threads(rank).slices.loop().post([member, shared, entry] { member->submit(std::move(*shared), entry); });
+  threads(rank).slices.loop().post([member, shared, entered] { member->submit(std::move(*shared), entered); });
 }
 
 void Processes::leave(int rank, const std::shared_ptr<Member>& member, const std::function<void()>& left) {

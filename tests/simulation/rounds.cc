@@ -45,7 +45,7 @@ struct Rounds::Group {
   std::shared_ptr<Member> member;
 
   int size() const { return static_cast<int>(members.size()); }
-  Mark mark() const { return {groupsBefore, member->callLog().count()}; }
+  Mark mark() const { return {groupsBefore, member->calls().count()}; }
 };
 
 struct Rounds::Player {

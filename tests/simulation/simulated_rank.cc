@@ -24,7 +24,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);
   rails = std::make_unique<Rails>(loop, rank_, troubles, settings.limits);
   rails->use(channels);
-  if (settings.records) recorder = std::make_unique<Recorder>(loop, Recorder::Capacity{});
+  if (settings.records) recorder = std::make_unique<Recorder>(loop);
   if (recorder) rails->recordIn(*recorder);
   onLoop([&] {
     loop.onUncaught(this, [this](const Error& trouble) { fail(trouble); });
@@ -99,11 +99,15 @@ void SimulatedRank::fail(const Error& trouble) {
 
 Call SimulatedRank::recorded(Call call, std::uint64_t signature, Time submitted) {
   if (!recorder) return call;
-  const std::uint64_t number = ++calls_;
-  recorder->submitted(
-      {.number = number, .signature = signature, .text = call.signature.text, .submitted = submitted.count()});
-  call.done = [this, number, done = std::move(call.done)](const Error& trouble) {
-    recorder->ended(number, static_cast<bool>(trouble));
+  const std::size_t place = calls.size();
+  calls.push_back({.number = place + 1,
+                   .hash = signature,
+                   .text = call.signature.text,
+                   .made = submitted.count(),
+                   .begun = recorder->time()});
+  call.done = [this, place, done = std::move(call.done)](const Error& trouble) {
+    calls[place].ended = recorder->time();
+    calls[place].failed = static_cast<bool>(trouble);
     done(trouble);
   };
   return call;

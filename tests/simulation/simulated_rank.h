@@ -41,7 +41,7 @@ class SimulatedRank {
   void closeChannels();
   void fail(const Error& error);
   bool isAtRest() const;
-  // The call, which its recorder hears of where there is one. submitted: by its caller, at that time.
+  // The call, which is recorded where there is a recorder. submitted: by its caller, at that time.
   Call recorded(Call call, std::uint64_t signature, Time submitted);
   std::set<int> missing() const;
   const ProgressFlags* flags() const { return sharedMemory_ ? &sharedMemory_->flags() : nullptr; }
@@ -50,6 +50,7 @@ class SimulatedRank {
   Loop loop;
   SimulatedChannels channels;
   std::unique_ptr<Recorder> recorder;  // where one was asked for
+  std::vector<CallRecord> calls;       // likewise
   std::unique_ptr<Rails> rails;
   std::unique_ptr<Pipeline> pipeline;
   Error error;  // the first
@@ -65,7 +66,6 @@ class SimulatedRank {
 
  private:
   const int rank_;
-  std::uint64_t calls_ = 0;
   std::shared_ptr<const TimedBody> body_;
   std::unique_ptr<Channels> otherChannels_;
   std::unique_ptr<SharedMemory> sharedMemory_;

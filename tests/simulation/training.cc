@@ -139,15 +139,12 @@ class Course {
 
   TraceRecords recordsOf(int rank) {
     TraceRecords records;
-    world_.rank(rank).onLoop([&] {
-      const Recorder& recorder = *world_.rank(rank).recorder;
-      records = {recorder.calls(kAllCalls), recorder.slices()};
-    });
+    world_.rank(rank).onLoop([&] { records = {world_.rank(rank).calls, world_.rank(rank).recorder->slices()}; });
     const auto move = [by = ahead(rank)](std::int64_t& time) {
       if (time != 0) time += by;
     };
     for (CallRecord& call : records.calls) {
-      for (std::int64_t* time : {&call.submitted, &call.begun, &call.ended}) move(*time);
+      for (std::int64_t* time : {&call.made, &call.begun, &call.ended}) move(*time);
     }
     for (SliceRecord& record : records.slices) {
       for (std::int64_t* time : {&record.began, &record.offered, &record.heard, &record.ready, &record.released})

@@ -1,5 +1,5 @@
-// The records that ranks keep of their calls, and the reports of them that they exchange.
-#include "group/call_log.h"
+// The reports of their calls that ranks exchange.
+#include "group/peer_progress.h"
 
 #include <gtest/gtest.h>
 
@@ -9,114 +9,27 @@
 
 #include "base/fields.h"
 #include "exchange/recorder.h"
-#include "group/peer_progress.h"
 
 namespace fairring {
 namespace {
 
-void record(CallLog& callLog, int calls, const std::string& text = "all_reduce SUM of 10 Float32") {
-  for (int i = 0; i < calls; ++i) callLog.record({text});
-}
-
-TEST(CallLog, EqualCallsHaveEqualHashes) {
-  CallLog one;
-  CallLog other;
-  EXPECT_EQ(one.last().number, 0U);
-  record(one, 100);
-  record(other, 100);
-  EXPECT_EQ(one.last().number, 100U);
-  EXPECT_EQ(one.last().hash, other.last().hash);
-  EXPECT_FALSE(one.differs(100, other.last().hash));
-  EXPECT_FALSE(one.differenceTo(other.kept()));
-}
-
-TEST(CallLog, TheHashCoversAllCallsAndTheirOrder) {
-  CallLog one;
-  CallLog other;
-  one.record({"a"});
-  one.record({"b"});
-  other.record({"b"});
-  other.record({"a"});
-  EXPECT_TRUE(one.differs(2, other.last().hash));
-  const auto difference = one.differenceTo(other.kept());
-  ASSERT_TRUE(difference);
-  EXPECT_EQ(difference->number, 1U);
-  EXPECT_EQ(difference->here, "a");
-  EXPECT_EQ(difference->there, "b");
-  EXPECT_TRUE(difference->first);
-}
-
-TEST(CallLog, TheDigestTellsApartWhatTheTextDoesNot) {
-  CallLog one;
-  CallLog other;
-  one.record({"all_reduce of 3 tensors", 1});
-  other.record({"all_reduce of 3 tensors", 2});
-  EXPECT_TRUE(one.differs(1, other.last().hash));
-}
-
-TEST(CallLog, CallsThatAreNotMadeOrNotKeptDoNotDiffer) {
-  CallLog callLog;
-  EXPECT_FALSE(callLog.differs(1, 7));
-  record(callLog, 100);
-  EXPECT_FALSE(callLog.differs(101, 7));
-  EXPECT_FALSE(callLog.differs(100 - CallLog::kKept, 7));
-  EXPECT_TRUE(callLog.differs(101 - CallLog::kKept, 7));
-}
-
-TEST(CallLog, ADifferenceBeforeWhatIsKeptIsNotCalledTheFirst) {
-  CallLog one;
-  CallLog other;
-  one.record({"early"});
-  other.record({"other"});
-  record(one, 100);
-  record(other, 100);
-  const auto difference = one.differenceTo(other.kept());
-  ASSERT_TRUE(difference);
-  EXPECT_FALSE(difference->first);
-}
-
-TEST(CallLog, TheFirstDifferenceIsFoundThoughOneIsAhead) {
-  CallLog one;
-  CallLog other;
-  record(one, 70);
-  record(other, 70);
-  one.record({"all_reduce SUM of 11 Float32"});
-  record(other, 30);
-  const auto difference = one.differenceTo(other.kept());
-  ASSERT_TRUE(difference);
-  EXPECT_EQ(difference->number, 71U);
-  EXPECT_TRUE(difference->first);
-}
-
-TEST(CallLog, LongAndManyLinedTextsFitIntoAMessage) {
-  CallLog callLog;
-  record(callLog, 1000, std::string(5000, 'x') + "\nsecond line");
-  EXPECT_LT(toText(callLog.kept()).size(), 32U << 10);
-  CallLog other;
-  record(other, 1000, std::string(5000, 'x') + "\nanother line");
-  ASSERT_TRUE(callLog.differenceTo(other.kept())) << "what is not shown counts";
-}
-
-TEST(CallLog, APeerThatHasKeptNothingOrNonsenseIsNoDifference) {
-  CallLog callLog;
-  record(callLog, 5);
-  EXPECT_FALSE(callLog.differenceTo({}));
-  EXPECT_FALSE(callLog.differenceTo({{0, 1, "a"}, {6, 1, "a"}}));
+void record(CallTable& calls, int count, const std::string& text = "all_reduce SUM of 10 Float32") {
+  for (int i = 0; i < count; ++i) calls.enter({text});
 }
 
 TEST(PeerProgress, RanksThatMadeOtherCallsAreNoticed) {
-  const Loop loop;
-  CallLog callLogs[2];
-  PeerProgress one(0, callLogs[0], loop);
-  PeerProgress other(1, callLogs[1], loop);
+  Loop loop;
+  CallTable calls[2] = {CallTable(loop), CallTable(loop)};
+  PeerProgress one(0, calls[0], loop);
+  PeerProgress other(1, calls[1], loop);
   EXPECT_TRUE(one.heard(1, other.beat()));
-  record(callLogs[0], 3);
+  record(calls[0], 3);
   EXPECT_TRUE(other.heard(0, one.beat())) << "ahead is not different";
-  record(callLogs[1], 3);
+  record(calls[1], 3);
   EXPECT_TRUE(one.heard(1, other.beat()));
-  callLogs[1].record({"barrier"});
+  calls[1].enter({"barrier"});
   EXPECT_TRUE(one.heard(1, other.beat())) << "not to be compared yet";
-  callLogs[0].record({"broadcast"});
+  calls[0].enter({"broadcast"});
   EXPECT_FALSE(one.heard(1, other.beat()));
 }
 
@@ -132,14 +45,14 @@ std::optional<PeerProgress::Progress> laggardOf(const PeerProgress& one, std::ui
 }
 
 TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
-  const Loop loop;
-  CallLog callLogs[3];  // 0 - 1 - 2 in a row
-  PeerProgress left(0, callLogs[0], loop);
-  PeerProgress middle(1, callLogs[1], loop);
-  PeerProgress right(2, callLogs[2], loop);
-  record(callLogs[0], 5);
-  record(callLogs[1], 5);
-  record(callLogs[2], 3, "barrier");
+  Loop loop;
+  CallTable calls[3] = {CallTable(loop), CallTable(loop), CallTable(loop)};  // 0 - 1 - 2 in a row
+  PeerProgress left(0, calls[0], loop);
+  PeerProgress middle(1, calls[1], loop);
+  PeerProgress right(2, calls[2], loop);
+  record(calls[0], 5);
+  record(calls[1], 5);
+  record(calls[2], 3, "barrier");
   middle.heard(2, right.beat());
   middle.heard(0, left.beat());
   left.heard(1, middle.beat());
@@ -150,19 +63,19 @@ TEST(PeerProgress, TheLaggardIsKnownThoughItIsNoNeighbour) {
   EXPECT_EQ(laggard->last, "barrier");
   right.heard(1, middle.beat());
   EXPECT_FALSE(laggardOf(right, 3)) << "it is the laggard itself";
-  record(callLogs[2], 2, "barrier");
+  record(calls[2], 2, "barrier");
   middle.heard(2, right.beat());
   left.heard(1, middle.beat());
   EXPECT_FALSE(laggardOf(left, 5));
 }
 
 TEST(PeerProgress, TheLaggardIsKnownAsFarAwayAsRanksPassItOnAndOldNewsEnd) {
-  const Loop loop;
+  Loop loop;
   constexpr int kRanks = 6;
-  CallLog callLogs[kRanks];  // in a row
+  std::deque<CallTable> calls;  // in a row
   std::deque<PeerProgress> ranks;
-  for (int r = 0; r < kRanks; ++r) ranks.emplace_back(r, callLogs[r], loop, 2);
-  for (int r = 0; r < kRanks; ++r) record(callLogs[r], r == kRanks - 1 ? 3 : 5);
+  for (int r = 0; r < kRanks; ++r) ranks.emplace_back(r, calls.emplace_back(loop), loop, 2);
+  for (int r = 0; r < kRanks; ++r) record(calls[r], r == kRanks - 1 ? 3 : 5);
   const auto beatAll = [&] {
     for (int r = 0; r + 1 < kRanks; ++r) {
       ranks[r].heard(r + 1, ranks[r + 1].beat());
@@ -176,15 +89,15 @@ TEST(PeerProgress, TheLaggardIsKnownAsFarAwayAsRanksPassItOnAndOldNewsEnd) {
     EXPECT_EQ(laggard->rank, kRanks - 1);
   }
   EXPECT_FALSE(laggardOf(ranks[0], 5)) << "five ways apart: two ranks pass on what its neighbour says";
-  record(callLogs[kRanks - 1], 2);
+  record(calls[kRanks - 1], 2);
   for (int beats = 0; beats < kRanks; ++beats) beatAll();
   for (const PeerProgress& one : ranks) EXPECT_FALSE(laggardOf(one, 5));
 }
 
 TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
-  const Loop loop;
-  CallLog callLog;
-  PeerProgress peerProgress(0, callLog, loop);
+  Loop loop;
+  CallTable calls(loop);
+  PeerProgress peerProgress(0, calls, loop);
   EXPECT_TRUE(peerProgress.clockLeads().empty());
   constexpr std::int64_t kAhead = 3'600'000'000'000;
   const auto beatSent = [](std::int64_t time) {
@@ -197,12 +110,12 @@ TEST(PeerProgress, KeepsTheLeastThatItsClockWasAheadOfABeat) {
 }
 
 TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
-  const Loop loop;
-  CallLog callLogs[3];  // 0 - 1 - 2 in a row
-  PeerProgress left(0, callLogs[0], loop);
-  PeerProgress middle(1, callLogs[1], loop);
-  PeerProgress right(2, callLogs[2], loop);
-  record(callLogs[2], 1, "barrier");
+  Loop loop;
+  CallTable calls[3] = {CallTable(loop), CallTable(loop), CallTable(loop)};  // 0 - 1 - 2 in a row
+  PeerProgress left(0, calls[0], loop);
+  PeerProgress middle(1, calls[1], loop);
+  PeerProgress right(2, calls[2], loop);
+  record(calls[2], 1, "barrier");
   middle.heard(2, right.beat());
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::int64_t before = Recorder::now();
@@ -221,10 +134,10 @@ TEST(PeerProgress, TheSilentAreKnownThoughTheyAreNoNeighbours) {
 }
 
 TEST(PeerProgress, ANeighbourThatNeverBeatIsSilentSinceItWasMet) {
-  const Loop loop;
-  CallLog callLogs[2];
-  PeerProgress left(0, callLogs[0], loop);
-  PeerProgress middle(1, callLogs[1], loop);
+  Loop loop;
+  CallTable calls[2] = {CallTable(loop), CallTable(loop)};
+  PeerProgress left(0, calls[0], loop);
+  PeerProgress middle(1, calls[1], loop);
   middle.met(2);
   const std::vector<PeerProgress::Sighting> seen = middle.sightings();
   ASSERT_EQ(seen.size(), 1U);
@@ -237,17 +150,17 @@ TEST(PeerProgress, ANeighbourThatNeverBeatIsSilentSinceItWasMet) {
 }
 
 TEST(PeerProgress, ABeatComesBackFromItsText) {
-  const Loop loop;
-  CallLog callLog;
-  record(callLog, 3, "barrier");
-  PeerProgress peerProgress(4, callLog, loop);
+  Loop loop;
+  CallTable calls(loop);
+  record(calls, 3, "barrier");
+  PeerProgress peerProgress(4, calls, loop);
   peerProgress.heard(7, {.own = {-1, 2, "all_reduce"}, .behind = {}, .silence = {}});
   const auto got = fromText<PeerProgress::Beat>(toText(peerProgress.beat()));
   ASSERT_TRUE(got);
   EXPECT_EQ(got->own.rank, 4);
   EXPECT_EQ(got->own.calls, 3U);
   EXPECT_EQ(got->own.last, "barrier");
-  EXPECT_EQ(got->hash, callLog.last().hash);
+  EXPECT_EQ(got->hash, calls.last().hash);
   EXPECT_EQ(got->behind.rank, 7);
   EXPECT_EQ(got->behind.calls, 2U);
   EXPECT_EQ(got->behind.last, "all_reduce");
