@@ -35,13 +35,15 @@ void announceIn(c10d::Store& store, const std::string& key, const std::string& t
   store.hasExtendedApi() ? store.append(key, bytes) : store.set(key, bytes);
 }
 
-// Once the other ranks have been told: a store that does not answer is not waited for any longer.
-[[noreturn]] void endProcess(const std::function<void()>& tell, const std::string& text, const char* why) {
+// Once the other ranks have been told, by another of the completion threads: a store that does not answer is not waited
+// for any longer.
+[[noreturn]] void endProcess(Completion& completion, const std::function<void()>& tell, const std::string& text,
+                             const char* why) {
   const auto told = std::make_shared<std::promise<void>>();
-  std::thread([told, tell] {
+  completion.post([told, tell] {
     tell();
     told->set_value();
-  }).detach();
+  });
   told->get_future().wait_for(kLastWords);
   std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=%s\n", text.c_str(), why);
   std::_Exit(EXIT_FAILURE);
@@ -148,7 +150,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .offLoop = [this](auto task) { completion().post(std::move(task)); }};
   equip(settings);
   leaveOffSpinning(runtime_->threads().vitals.loop(), ranksOfMachine());
-  if (store_) settings.lookForFailure = [this] { return lookForFailure(); };
+  if (store_) settings.lookForFailure = [this](auto found) { lookForFailure(std::move(found)); };
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
@@ -290,7 +292,7 @@ void Membership::announce(const Error& error) {
       } catch (const std::exception&) {
       }
     };
-    endsProcess ? endProcess(tell, text, why) : tell();
+    endsProcess ? endProcess(completion, tell, text, why) : tell();
   });
 }
 
@@ -301,10 +303,11 @@ bool Membership::endsProcess(const Error& error) const {
 }
 
 // Looks in the store, where the rank that failed first says why.
-std::future<Error> Membership::lookForFailure() {
-  const auto found = std::make_shared<std::promise<Error>>();
-  // On a thread that nobody waits for: where the link to the store is cut, its answer never comes.
-  std::thread([found, store = store_, key = bootstrap_->errorKey(), options = BootstrapOptions(options_)] {
+void Membership::lookForFailure(std::function<void(const Error&)> found) {
+  // On a thread that nobody waits for: if the link to the store is cut, the answer never comes, and torch's store has
+  // no question that can be broken off. The runtime keeps the loop that the answer goes to.
+  std::thread([found = std::move(found), runtime = runtime(), store = store_, key = bootstrap_->errorKey(),
+               options = BootstrapOptions(options_)] {
     Error failure;
     try {
       TorchKeyValue keys(store->clone());
@@ -312,9 +315,8 @@ std::future<Error> Membership::lookForFailure() {
       // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
     } catch (const std::exception&) {
     }
-    found->set_value(failure);
+    if (const auto there = runtime.lock()) found(failure);
   }).detach();
-  return found->get_future();
 }
 
 void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {

@@ -19,7 +19,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -158,7 +157,7 @@ class Membership {
   void awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting);
   void announce(const Error& error);
   bool endsProcess(const Error& error) const;
-  std::future<Error> lookForFailure();
+  void lookForFailure(std::function<void(const Error&)> found);
   void note(const std::vector<int>& absent);
   TraceFacts factsOfWait() const;
   void pauseUnlessAborted(std::chrono::milliseconds pause);

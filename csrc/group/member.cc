@@ -14,19 +14,14 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kProbeListeners{1'000};
-// A channel that ends says less than the control connection, which tells death from leave; it gets this long to do
-// so. It may also be the last of a peer's connections to come.
-constexpr milliseconds kLastWord{2'000};
-// A peer has so long to say in what its calls differ from ours. It is less than the above: this ends channels too.
+// A peer has so long to say in what its calls differ from ours. It is less than a channel's end waits for the last
+// word: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
 // 19 MB at most, and the texts of the calls.
 constexpr std::size_t kSlicesWhenTraced = std::size_t{1} << 18;
 constexpr std::size_t kCallsWhenTraced = std::size_t{1} << 16;
 // How long a caller that waits spins before it sleeps: a few times what an exchange takes.
 constexpr std::chrono::microseconds kSpinTime{50};
-
-// Between looks whether the reason is known for which a peer has left.
-constexpr milliseconds kLookForReason{5};
 
 // Peers are told so many ranks of an error, each with at most eleven digits and four characters around it.
 constexpr std::size_t kMostErrorRanks = 64;
@@ -88,7 +83,8 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
           loop_, [this](const TimedCall& call) { onDeadline(call); }, isTraced() ? kCallsWhenTraced : CallTable::kKept),
       peerProgress_(rank_, calls_, loop_, passesOn(planner_)),
       recorder_(loop_, isTraced() ? kSlicesWhenTraced : Recorder::kKept),
-      inquiry_(loop_, waysToAsk()) {}
+      inquiry_(loop_, waysToAsk()),
+      failureDetector_(loop_, neighbours_, diagnostics_, rank_, waysToAct()) {}
 
 void Member::open() {
   assert(loop_.isCurrent());
@@ -99,6 +95,7 @@ void Member::open() {
 }
 
 void Member::makeParts() {
+  using Kind = FailureDetector::Sign::Kind;
   control_ = std::make_unique<Control>(loop_, vitals_, *this, Heartbeat{settings_.tuning.heartbeatTimeout, [this] {
                                                                           return toText(peerProgress_.beat());
                                                                         }});
@@ -107,19 +104,20 @@ void Member::makeParts() {
   connector_ = std::make_unique<Connector>(
       loop_, endpoint_,
       Connector::Events{[this](AuthenticatedConnection connection) { onLinked(std::move(connection)); },
-                        [this](int peer, const Error& error) { onUnlinked(peer, error); }});
+                        [this](int peer, const Error& error) { failureDetector_.on({Kind::Unlinked, peer, error}); }});
   probe_ = std::make_unique<ListenerProbe>(
       loop_, ListenerProbe::Pace{kProbeListeners, settings_.tuning.connectTimeout},
       ListenerProbe::Events{
-          [this](int peer) { onGone(peer, diagnostics_.gone(peer)); },
-          [this](int peer, const Error& error) { onUnlinked(peer, error); },
-          [this](int peer, milliseconds silence) { onGone(peer, diagnostics_.stopped(peer, silence)); }});
+          [this](int peer) { failureDetector_.on({Kind::Refused, peer}); },
+          [this](int peer, const Error& error) { failureDetector_.on({Kind::Unlinked, peer, error}); },
+          [this](int peer, milliseconds silence) { failureDetector_.on({Kind::Stopped, peer, {}, silence}); }});
   messages_ = std::make_unique<Messages>(
       loop_, neighbours_, rank_,
       Messages::Ways{*connector_, *control_, *probe_, settings_.tuning.connectTimeout,
                      settings_.tuning.heartbeatTimeout},
-      Messages::Events{[this](int peer, const Error& error) { onMessagesEnded(peer, error); },
-                       [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
+      Messages::Events{
+          [this](int peer, const Error& error) { failureDetector_.on({Kind::MessagesEnded, peer, error}); },
+          [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
   connector_->open();
 }
 
@@ -129,9 +127,7 @@ void Member::link() {
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
-  for (const auto& [peer, why] : refused_) {
-    if (isNeighbour(peer)) fail(why);
-  }
+  failureDetector_.linked();
   guarded([this] {
     for (const int peer : std::set<int>(control_->peers())) introduce(peer);
     for (auto& [peer, message] : std::exchange(early_, {})) onControl(peer, std::move(message));
@@ -141,7 +137,7 @@ void Member::link() {
 
 void Member::prepare() {
   const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); },
-                          [this](int peer) { fail(left(peer)); }};
+                          [this](int peer) { failureDetector_.on({FailureDetector::Sign::Kind::Needed, peer}); }};
   const std::uint64_t bulk = settings_.tuning.totalMemoryBytes;
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
@@ -149,7 +145,9 @@ void Member::prepare() {
   if (!neighbours_.rails().empty()) {
     rails_ = std::make_unique<Rails>(loop_, rank_, troubles);
     rails_->recordIn(recorder_);
-    rails_->onChannelEnded = [this](int peer, const Error& error) { onChannelEnded(peer, error); };
+    rails_->onChannelEnded = [this](int peer, const Error& error) {
+      failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
+    };
     const Relinking relinking{[this](int peer, std::uint32_t lane) {
                                 connector_->restore(peer, Purpose::Lane, lane, settings_.tuning.heartbeatTimeout);
                               },
@@ -199,34 +197,34 @@ void Member::onLinked(AuthenticatedConnection connection) {
   leaveIfAsked();
 }
 
-// That it listened is known: who it is was read from the store, and its listener probed.
-void Member::onUnlinked(int peer, const Error& error) {
-  if (!isNeighbour(peer) && error.kind() == ErrorKind::Connection)  // its process knows no such group any more
-    return loseMessages(peer, diagnostics_.messagesLost(peer));
-  const Error why =
-      error.kind() == ErrorKind::PeerDied ? diagnostics_.gone(peer) : neighbours_.unreachable(peer, error);
-  if (!isNeighbour(peer) && !messages_->waitsFor(peer)) {
-    if (error.kind() == ErrorKind::Configuration) refused_.emplace(peer, why);
-    return loseMessages(peer, why);
-  }
-  error.kind() == ErrorKind::Configuration ? fail(why) : failUnlessTold(why);
+FailureDetector::Ways Member::waysToAct() {
+  return {.standingOf = [this](int peer) { return standingOf(peer); },
+          .connectAgain =
+              [this](int peer) { connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout); },
+          .probeListener = [this](int peer) { probe_->watch(peer, neighbours_.listenAddressOf(peer)); },
+          .hasLeft = [this](auto ended, int peer) { hasLeft(ended, peer); },
+          .loseMessages = [this](int peer, const Error& error) { loseMessages(peer, error); },
+          .fail = [this](const Error& error) { fail(error); },
+          .lookForFailure = settings_.lookForFailure};
 }
 
-// Handles the end of a peer that was not connected yet. If it failed before that, it could not tell this rank why.
-void Member::failUnlessTold(const Error& error) {
-  if (error_ || reason_.valid()) return;
-  if (!settings_.lookForFailure) return fail(error);
-  reason_ = settings_.lookForFailure();
-  awaitReason(error, loop_.now() + kLastWord);
+FailureDetector::Standing Member::standingOf(int peer) const {
+  return {.isNeighbour = isNeighbour(peer),
+          .isAwaited = messages_->waitsFor(peer),
+          .isConnected = control_->peers().contains(peer),
+          .hasLeft = leaveProtocol_.hasGone(peer),
+          .isAnswered = leaveProtocol_.isAnswered(peer),
+          .bytesSeen = (channels_ ? channels_->bytesSeen(peer) : 0) + messages_->bytesSeen(peer)};
 }
 
-void Member::awaitReason(const Error& error, Loop::Clock::time_point until) {
-  if (reason_.wait_for(milliseconds(0)) == std::future_status::ready) {
-    const Error reason = reason_.get();
-    return fail(reason ? reason : error);
-  }
-  if (loop_.now() >= until) return fail(error);
-  unlessOver(kLookForReason, [this, error, until] { awaitReason(error, until); });
+void Member::hasLeft(FailureDetector::Sign::Kind ended, int peer) {
+  if (ended == FailureDetector::Sign::Kind::ChannelEnded) return rails_->leave(peer);
+  if (ended == FailureDetector::Sign::Kind::MessagesEnded) return loseMessages(peer, left(peer));
+  // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
+  // tell.
+  if (channels_) channels_->peerLeaves(peer);
+  messages_->peerLeaves(peer);
+  if (machine_) machine_->leave(peer);
 }
 
 void Member::introduce(int peer) {
@@ -307,6 +305,7 @@ void Member::fail(const Error& error) {
     const std::lock_guard lock(mutex_);
     error_ = Error(error);  // whole, or not at all where memory runs out
   }
+  failureDetector_.close();
   inquiry_.close();
   late_.clear();
   try {
@@ -391,7 +390,7 @@ Error Member::error() const {
 }
 
 void Member::onControl(int peer, ControlMessage message) {
-  if (heard_.insert(peer).second) probe_->forget(peer);
+  if (failureDetector_.heard(peer)) probe_->forget(peer);
   const bool isIntroduction = message.type == ControlType::Segment || message.type == ControlType::Contact;
   if (isIntroduction && !linked_) {
     early_.emplace_back(peer, std::move(message));
@@ -450,58 +449,15 @@ void Member::onDiffers(int peer) {
 }
 
 void Member::onControlEnded(int peer, const Error& error) {
-  // It may live: who keeps it waiting during the challenge while strangers crowd its listener is closed out, and finds
-  // that out only now. It has not heard us either, so that a Leave is said once more (onLinked).
-  const bool isUnheard = isNeighbour(peer) && !heard_.contains(peer);
-  if (!error_ && isUnheard && rank_ > peer && repeated_.insert(peer).second)
-    return connector_->repeat(neighbours_.controlTo(peer), settings_.tuning.connectTimeout);
-  leaveProtocol_.answered(peer);
-  if (error_) return;
-  // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
-  // tell.
-  if (leaveProtocol_.hasGone(peer)) {
-    if (channels_) channels_->peerLeaves(peer);
-    messages_->peerLeaves(peer);
-    if (machine_) machine_->leave(peer);
-    return;
-  }
-  if (!isNeighbour(peer) && !heard_.contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
-  heard_.contains(peer) ? fail(diagnostics_.died(peer, error)) : failUnlessTold(diagnostics_.died(peer, error));
+  const auto verdict = failureDetector_.on({FailureDetector::Sign::Kind::ControlEnded, peer, error});
+  // Where it is connected once more, it has not heard us, and our Leave is said once more too (onLinked).
+  if (verdict != FailureDetector::Verdict::ConnectAgain) leaveProtocol_.answered(peer);
 }
 
 void Member::onTrouble(const Error& error) { fail(diagnostics_.own(error)); }
 
-// Gradients on their way are a sign of life too: heartbeats can be late behind them on a slow network.
 void Member::onSilent(int peer, milliseconds silence) {
-  if (error_ || leaveProtocol_.isAnswered(peer)) return;
-  if (!heard_.contains(peer)) {  // it has not come to the group, where this connection waits for it
-    if (isNeighbour(peer)) probe_->watch(peer, neighbours_.listenAddressOf(peer));
-    return;
-  }
-  const std::uint64_t bytes = (channels_ ? channels_->bytesSeen(peer) : 0) + messages_->bytesSeen(peer);
-  const auto before = bytesAtSilence_.find(peer);
-  const bool stillSilent = before != bytesAtSilence_.end() && before->second == bytes;
-  bytesAtSilence_[peer] = bytes;
-  if (stillSilent) fail(diagnostics_.silent(peer, silence));
-}
-
-void Member::onChannelEnded(int peer, const Error& error) {
-  if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-  afterLastWord([this, peer, error] {
-    if (leaveProtocol_.hasGone(peer)) return rails_->leave(peer);
-    // Where a lane has come, and nothing else, nobody knows that the peer's process lives.
-    heard_.contains(peer) ? fail(diagnostics_.channelBroke(peer, error))
-                          : failUnlessTold(diagnostics_.died(peer, error));
-  });
-}
-
-void Member::afterLastWord(std::function<void()> action) { unlessOver(kLastWord, std::move(action)); }
-
-void Member::unlessOver(milliseconds wait, std::function<void()> action) {
-  loop_.at(loop_.now() + wait, [weak = weak_from_this(), action = std::move(action)] {
-    const auto member = weak.lock();
-    if (member && !member->error_ && member->messages_) action();  // there are none once it is closed
-  });
+  failureDetector_.on({FailureDetector::Sign::Kind::Silent, peer, {}, silence});
 }
 
 }  // namespace fairring

@@ -5,7 +5,6 @@
 // Group and by its timers.
 #pragma once
 
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "exchange/shared_memory.h"
 #include "group/call_table.h"
 #include "group/diagnostics.h"
+#include "group/failure_detector.h"
 #include "group/inquiry.h"
 #include "group/leave_protocol.h"
 #include "group/messages.h"
@@ -83,13 +83,11 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void linkNeighbours();
   void probeListeners();
   void onLinked(AuthenticatedConnection arrival);
-  void onUnlinked(int peer, const Error& error);
-  void failUnlessTold(const Error& error);
-  void awaitReason(const Error& error, Loop::Clock::time_point until);
+  FailureDetector::Ways waysToAct();
+  FailureDetector::Standing standingOf(int peer) const;
+  void hasLeft(FailureDetector::Sign::Kind ended, int peer);
   void introduce(int peer);
   void openIfComplete();
-  void onGone(int peer, const Error& error);
-  void onMessagesEnded(int peer, const Error& error);
   void loseMessages(int peer, const Error& error);
   bool isNeighbour(int peer) const;  // whom calls of all ranks need
   bool canLeave() const;
@@ -97,10 +95,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void leaveIfAsked();
   void endEverything();  // that is under way, with the group's error; or what is left of it
   void tellFailure(const std::set<int>& peers);
-  void onChannelEnded(int peer, const Error& error);
-  void afterLastWord(std::function<void()> action);
-  // After that time, unless the group fails, or ends, before.
-  void unlessOver(std::chrono::milliseconds wait, std::function<void()> action);
   void onLeave(int peer, const Completed& completed);
   void acknowledgeLeaves();
   Error left(int peer) const;  // of what needs a peer that has said that it leaves
@@ -162,16 +156,12 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   std::vector<Late> late_;  // until the inquiry has an answer
   Inquiry inquiry_;
+  FailureDetector failureDetector_;
   std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
   bool hasSaidLeave_ = false;
-  std::function<void()> leaving_;                // leave() waits for the connections to be there
-  std::set<int> heard_;                          // peers that have said something: they have come to the group
-  std::set<int> repeated_;                       // peers that were connected to once more, before they were heard
-  std::map<int, std::uint64_t> bytesAtSilence_;  // that had come from a silent peer when it was last said to be
-  bool differs_ = false;                         // from a peer, which has been asked to say in what
-  std::map<int, Error> refused_;                 // by TLS, before the first call: those that can't be neighbours
-  std::future<Error> reason_;                    // for which a peer may have left that never was connected
+  std::function<void()> leaving_;  // leave() waits for the connections to be there
+  bool differs_ = false;           // from a peer, which has been asked to say in what
 
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;

@@ -33,7 +33,7 @@ void Member::onLate(const TimedCall& call, std::optional<int> peer, const std::f
 Inquiry::Ways Member::waysToAsk() {
   return {[this] { return account(); },
           [this](int peer) {
-            const bool canAnswer = control_->peers().contains(peer) && heard_.contains(peer);
+            const bool canAnswer = control_->peers().contains(peer) && failureDetector_.hasHeard(peer);
             if (canAnswer) control_->send(peer, ControlType::Question, "");
             return canAnswer;
           },

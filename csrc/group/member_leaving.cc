@@ -87,6 +87,7 @@ void Member::close() {
   channels_.reset();
   rails_.reset();
   machine_.reset();
+  failureDetector_.close();
   inquiry_.close();
   late_.clear();
 }

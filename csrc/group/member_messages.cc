@@ -19,21 +19,6 @@ bool Member::isNeighbour(int peer) const {
   return linked_ && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
 }
 
-// Its process has ended, or stopped, before it came to the group: that concerns whoever waits for it.
-void Member::onGone(int peer, const Error& error) {
-  if (isNeighbour(peer) || messages_->waitsFor(peer)) return failUnlessTold(error);
-  loseMessages(peer, diagnostics_.messagesLost(peer));
-}
-
-void Member::onMessagesEnded(int peer, const Error& error) {
-  if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, left(peer));
-  afterLastWord([this, peer, error] {
-    if (leaveProtocol_.hasGone(peer)) return loseMessages(peer, left(peer));
-    if (!control_->peers().contains(peer)) return loseMessages(peer, diagnostics_.messagesLost(peer));
-    fail(diagnostics_.channelBroke(peer, error));
-  });
-}
-
 void Member::loseMessages(int peer, const Error& error) {
   if (error_) return;
   messages_->lose(peer, error);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +31,11 @@ struct GroupTuning {
 };
 // NOLINTEND(readability-redundant-member-init)
 
+// Looks, without blocking, for the error that the group has failed with on another rank: a peer that is gone before it
+// was connected may have left because of that. `found` may be called on any thread, once; an empty error: nothing is
+// known.
+using LookForFailure = std::function<void(std::function<void(const Error&)> found)>;
+
 struct GroupSettings {
   std::string name;  // for messages
   int rank = 0;
@@ -50,10 +54,8 @@ struct GroupSettings {
       makeAccelerator = nullptr;
   bool deviceHasRails = false;  // of its own: the accelerator exchanges what goes between machines, without the loop
   std::function<void(std::function<void()>)> offLoop =
-      nullptr;  // runs, on a thread that may block, what the loop must not
-  // Looks, without blocking, for the error that the group has failed with on another rank: who is gone before it was
-  // connected may have left because of that. Empty: nothing is known. Null: there is nowhere to look.
-  std::function<std::future<Error>()> lookForFailure = nullptr;
+      nullptr;                              // runs, on a thread that may block, what the loop must not
+  LookForFailure lookForFailure = nullptr;  // null: there is nowhere to look
 };
 
 struct Threads {       // of the process, for all groups

@@ -83,7 +83,7 @@ class Job {
   GroupingFrom grouping;
   milliseconds heartbeatTimeout = kLong;
   milliseconds connectTimeout = kLong;
-  std::function<std::future<Error>()> lookForFailure;
+  LookForFailure lookForFailure;
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   bool deviceHasRails = false;

@@ -168,7 +168,7 @@ void Members::join(Self& self) {
                                  .transports = {},
                                  .makeTensorPipe = nullptr,
                                  .failed = [this, &self](const Error& error) { failed(self, error); },
-                                 .lookForFailure = [this, &self] { return lookForFailure(self); }},
+                                 .lookForFailure = [this, &self](const auto& found) { found(lookForFailure(self)); }},
                                 self.bootstrap->facts());
   self.hasJoined = true;
   for (Call& call : std::exchange(self.waiting, {})) give(self, std::move(call));
@@ -201,12 +201,10 @@ void Members::failed(Self& self, const Error& error) {
   for (const Call& call : std::exchange(self.waiting, {})) call.done(error);
 }
 
-std::future<Error> Members::lookForFailure(const Self& self) {
+Error Members::lookForFailure(const Self& self) {
   const AmpleMemory memory;
-  std::promise<Error> found;
   const BootstrapOptions options{kName, self.rank, world(), ""};
-  found.set_value(isStoreLost_ ? Error() : Bootstrap::failureIn(*store_, self.bootstrap->errorKey(), options));
-  return found.get_future();
+  return isStoreLost_ ? Error() : Bootstrap::failureIn(*store_, self.bootstrap->errorKey(), options);
 }
 
 void Members::callsAreOver(int rank) {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,7 +52,7 @@ class Members final : public Ranks {
   void join(Self& self);
   void give(Self& self, Call call);
   void failed(Self& self, const Error& error);
-  std::future<Error> lookForFailure(const Self& self);
+  Error lookForFailure(const Self& self);
   void leave(Self& self);
   void end(Self& self);
   void close(Self& self);
