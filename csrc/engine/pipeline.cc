@@ -273,7 +273,7 @@ void Pipeline::onReady(SliceId id) {
     ++queue.completed;
     if (!state.slice->isInTensor()) end(state);
   }
-  if (onProgress) onProgress();
+  if (onNextProgress) std::exchange(onNextProgress, nullptr)();
   run();
 }
 
@@ -283,7 +283,7 @@ void Pipeline::onReleased(SliceId id) {
   queue.ring.release(id.sequence);
   const auto released = queue.inFlight.extract(id);
   if (released.mapped().slice->isInTensor()) end(released.mapped());
-  if (onProgress) onProgress();
+  if (onNextProgress) std::exchange(onNextProgress, nullptr)();
   run();
 }
 

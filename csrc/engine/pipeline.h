@@ -76,7 +76,7 @@ class Pipeline {
   // The numbers of the calls that have written nothing into their tensors.
   std::set<std::uint64_t> untouched() const;
   const Call* oldestCall() const { return calls_.empty() ? nullptr : &calls_.front()->call; }
-  std::function<void()> onProgress;  // some step became ready, or was released
+  std::function<void()> onNextProgress;  // called once: some step became ready, or was released
 
  private:
   enum class Phase { Waiting, Running, Finished };

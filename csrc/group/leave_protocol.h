@@ -29,6 +29,7 @@ class LeaveProtocol {
   void heard(int peer, const Completed& completed);  // a peer's Leave
   bool hasGone(int peer) const { return gone_.contains(peer); }
   bool isAnswered(int peer) const { return hasGone(peer) && !unanswered_.contains(peer); }  // it owes nothing
+  bool hasUnanswered() const { return !unanswered_.empty(); }
   // The peers that nothing is needed of any more, each once.
   std::vector<int> answerable(const std::function<bool(int peer, const Completed& completed)>& needs);
 

@@ -162,7 +162,7 @@ void Member::prepare() {
   Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
                           bulk,           express,      tensorsMayBeImages,        &recorder_};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
-  pipeline_->onProgress = [this] { acknowledgeLeaves(); };
+  acknowledgeLeaves();  // of peers that have left already
 }
 
 void Member::linkNeighbours() {

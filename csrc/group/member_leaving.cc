@@ -25,6 +25,7 @@ void Member::acknowledgeLeaves() {
     if (!error_ && rails_) rails_->leave(peer);
     if (!error_) messages_->leave(peer, left(peer));
   }
+  if (pipeline_ && leaveProtocol_.hasUnanswered()) pipeline_->onNextProgress = [this] { acknowledgeLeaves(); };
 }
 
 Error Member::left(int peer) const { return diagnostics_.left(peer, !leaveProtocol_.isAnswered(peer)); }
