@@ -15,7 +15,7 @@
 #include "raw_exchange.h"
 
 #ifdef FAIRRING_WITH_TENSORPIPE
-#include "transport/tensorpipe_channels.h"
+#include "transport/tensorpipe_channel.h"
 #endif
 
 namespace fairring {
@@ -54,10 +54,9 @@ Options parse(int count, char** arguments) {
 
 std::vector<std::unique_ptr<Contender>> makeContenders(Meeting& meeting, EngineThreads& threads) {
   std::vector<std::unique_ptr<Contender>> contenders;
-  contenders.push_back(std::make_unique<EngineGroup>(meeting, threads, Transport{}, nullptr));
+  contenders.push_back(std::make_unique<EngineGroup>(meeting, threads, tcpTransport()));
 #ifdef FAIRRING_WITH_TENSORPIPE
-  contenders.push_back(std::make_unique<EngineGroup>(
-      meeting, threads, Transport{.kind = Transport::Kind::TensorPipe, .tensorpipe = "uv"}, makeTensorPipeChannels));
+  contenders.push_back(std::make_unique<EngineGroup>(meeting, threads, tensorPipeTransport("uv")));
 #endif
   contenders.push_back(std::make_unique<RawExchange>(meeting, RawExchange::Wait::Spin));
   contenders.push_back(std::make_unique<RawExchange>(meeting, RawExchange::Wait::Sleep));

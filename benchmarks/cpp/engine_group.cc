@@ -35,9 +35,8 @@ Secret sharedSecret(Meeting& meeting) {
 
 }  // namespace
 
-EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport transport,
-                         MakeContactChannels makeTensorPipe)
-    : threads_(threads), world_(meeting.world()), transport_(transport.name()) {
+EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, const Transport& transport)
+    : threads_(threads), world_(meeting.world()), transport_(transport.name) {
   const Secret secret = sharedSecret(meeting);
   endpoint_ = std::make_shared<GroupEndpoint>(makeGroupId(secret, transport_), secret, meeting.rank());
   threads_.acceptor.add(endpoint_);
@@ -45,7 +44,6 @@ EngineGroup::EngineGroup(Meeting& meeting, EngineThreads& threads, Transport tra
                          .rank = meeting.rank(),
                          .tuning = {.totalMemoryBytes = kStagingBytes, .sliceBytes = kSliceBytes},
                          .transports = {.rail = transport, .site = transport},
-                         .makeTensorPipe = std::move(makeTensorPipe),
                          .failed = nullptr};
   std::vector<RankFacts> facts = factsOfAll(meeting, threads_.acceptor);
   group_ = std::make_unique<Group>(Threads{threads_.slices, threads_.vitals}, endpoint_, std::move(settings),

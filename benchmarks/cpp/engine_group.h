@@ -24,7 +24,7 @@ struct EngineThreads {
 class EngineGroup final : public Contender {
  public:
   // Called by all ranks at once. The first sum makes the connections.
-  EngineGroup(Meeting& meeting, EngineThreads& threads, Transport transport, MakeContactChannels makeTensorPipe);
+  EngineGroup(Meeting& meeting, EngineThreads& threads, const Transport& transport);
   ~EngineGroup() override;
 
   std::string name() const override { return "fairring, " + transport_; }

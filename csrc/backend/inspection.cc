@@ -73,7 +73,7 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
   }
   py::dict found;
   found["ranks"] = ranks;
-  found["transports"] = py::make_tuple(choice.transports.rail.name(), choice.transports.site.name());
+  found["transports"] = py::make_tuple(choice.transports.rail.name, choice.transports.site.name);
   found["rdma_refused"] = choice.rdmaRefused;
   return found;
 }

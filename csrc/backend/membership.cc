@@ -10,7 +10,6 @@
 
 #include "backend/openmp_spinning.h"
 #include "backend/refused_connection.h"
-#include "transport/tensorpipe_channels.h"
 
 namespace fairring {
 namespace {
@@ -105,7 +104,7 @@ BootstrapSteps Membership::bootstrapSteps() {
               [this](const std::vector<RankFacts>& facts) {
                 checkSettings(facts);
                 checkAddresses(facts);
-                chooseTransport(options_.transport, facts);
+                transportFor(facts);
               },
           .isGone =
               [this](int rank, const RankFacts& there) {
@@ -143,7 +142,6 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
                          .rank = options_.rank,
                          .tuning = options_,
                          .transports = transportFor(facts()).transports,
-                         .makeTensorPipe = makeTensorPipeChannels,
                          .failed = [this](const Error& error) { announce(error); },
                          .endsProcess = [this](const Error& error) { return endsProcess(error); },
                          .makeAccelerator = nullptr,

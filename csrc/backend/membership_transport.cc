@@ -4,6 +4,7 @@
 #include <c10/util/Logging.h>
 
 #include "backend/membership.h"
+#include "backend/transports.h"
 #include "group/transport_choice.h"
 #include "transport/rdma_offer.h"
 #include "transport/tensorpipe_transport.h"
@@ -29,7 +30,7 @@ RankFacts Membership::factsHere(const MembershipOptions& options, Runtime& runti
 }
 
 TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) const {
-  TransportChoice choice = chooseTransport(options_.transport, facts);
+  TransportChoice choice = chooseTransport(options_.transport, facts, transports());
   choice.transports.rail.lanes = options_.lanes;
   choice.transports.site.lanes = options_.siteLanes;
   return choice;

@@ -70,7 +70,7 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
   if (!whyNccls.empty()) return "NCCL's as a whole: " + whyNccls;
   if (membership.deviceHasRails()) return "fairring's: NCCL inside machines, and NCCL's sends between them";
   const Transports over = membership.transportFor(membership.factsOfAll(timeout)).transports;
-  return concat("fairring's: NCCL inside machines, ", over.rail.name(), " between them, ", over.site.name(),
+  return concat("fairring's: NCCL inside machines, ", over.rail.name, " between them, ", over.site.name,
                 " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");
 }
 
@@ -270,8 +270,8 @@ std::string FairringBackend::fasterByNccl(const Membership& membership, const st
   if (membership.deviceHasRails() || !areInOneSite(facts)) return {};
   if (std::string reason = deviceFabric(facts); !reason.empty()) return reason;
   const Transport rail = membership.transportFor(facts).transports.rail;
-  if (rail.kind == Transport::Kind::Tcp) return {};
-  return concat("its rails would take ", rail.name(), ", which NCCL takes without the host's memory");
+  if (rail.takesLanes) return {};
+  return concat("its rails would take ", rail.name, ", which NCCL takes without the host's memory");
 }
 
 // The first device is that of the group's first call here. A rank's calls on other ones are NCCL's, which has a

@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/channels.h"
+#include "transport/channel.h"
 
 namespace fairring {
 

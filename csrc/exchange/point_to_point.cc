@@ -23,8 +23,27 @@ bool isAwaited(const MessageWaiters& waiters) { return waiters && *waiters > 0; 
 
 }  // namespace
 
-PointToPoint::PointToPoint(Loop& loop, int rank, Channels& channels, Events events, PointToPointLimits limits)
-    : loop_(loop), rank_(rank), channels_(channels), events_(std::move(events)), limits_(limits) {}
+PointToPoint::PointToPoint(Loop& loop, int rank, Events events, PointToPointLimits limits)
+    : loop_(loop), rank_(rank), events_(std::move(events)), limits_(limits) {}
+
+Channel* PointToPoint::channelTo(int peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : found->second.channel.get();
+}
+
+std::vector<int> PointToPoint::connected() const {
+  std::vector<int> peers;
+  for (const auto& [rank, peer] : peers_) {
+    if (peer.channel && !peer.channel->hasEnded()) peers.push_back(rank);
+  }
+  return peers;
+}
+
+void PointToPoint::closeChannels() {
+  for (const auto& [rank, peer] : peers_) {
+    if (peer.channel) peer.channel->close();
+  }
+}
 
 MessageHeader PointToPoint::header(Peer& peer, MessageKind kind, const Label& label, std::uint64_t number) {
   peer.told = peer.taken;
@@ -33,7 +52,7 @@ MessageHeader PointToPoint::header(Peer& peer, MessageKind kind, const Label& la
 
 void PointToPoint::say(int to, const MessageHeader& header) {
   const Message message{.header = header};
-  channels_.send(to, {&message, 1}, nullptr);
+  peers_[to].channel->send({&message, 1}, nullptr);
 }
 
 // --- sending
@@ -59,10 +78,11 @@ void PointToPoint::send(Sending sending) {
 }
 
 void PointToPoint::transmit(int to, const MessageHeader& header, Sending sending) {
-  peers_[to].underWay[header.slice] = std::move(sending.done);
+  Peer& peer = peers_[to];
+  peer.underWay[header.slice] = std::move(sending.done);
   Message message{.header = header, .data = sending.data};
   message.header.bytes = sending.bytes;
-  channels_.send(to, {&message, 1}, [this, to, number = header.slice] { onSent(to, number); });
+  peer.channel->send({&message, 1}, [this, to, number = header.slice] { onSent(to, number); });
 }
 
 void PointToPoint::onSent(int to, std::uint64_t number) {
@@ -352,6 +372,7 @@ void PointToPoint::leave(int peer, const Error& error) {
 
 // Messages that have arrived whole can still be received.
 void PointToPoint::lose(int peer, const Error& error) {
+  if (Channel* const channel = channelTo(peer)) channel->close();
   leave(peer, error);
   if (stopped_) return;
   Peer& gone = peers_[peer];
@@ -378,6 +399,7 @@ void PointToPoint::forget(const EnvelopeRef& envelope) {
 
 void PointToPoint::fail(const Error& error) {
   if (std::exchange(stopped_, true)) return;
+  closeChannels();
   const auto peers = std::exchange(peers_, {});
   const auto posted = std::exchange(posted_, {});
   unexpected_.clear();

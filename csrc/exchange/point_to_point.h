@@ -27,7 +27,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
-#include "transport/channels.h"
+#include "transport/channel.h"
 
 namespace fairring {
 
@@ -87,8 +87,13 @@ class PointToPoint final : public MessageReceiver {
     std::function<void()> progress;                            // the answer of needs() may have changed
   };
 
-  PointToPoint(Loop& loop, int rank, Channels& channels, Events events, PointToPointLimits limits = {});
+  PointToPoint(Loop& loop, int rank, Events events, PointToPointLimits limits = {});
+  ~PointToPoint() override { closeChannels(); }
 
+  // The channel to this peer, before a message goes to it or comes from it.
+  void use(int peer, std::shared_ptr<Channel> channel) { peers_[peer].channel = std::move(channel); }
+  Channel* channelTo(int peer) const;  // null: there is none
+  std::vector<int> connected() const;  // peers whose channels have not ended
   void send(Sending sending);
   void receive(Receiving receiving);
 
@@ -101,9 +106,9 @@ class PointToPoint final : public MessageReceiver {
   bool hasLeft(int peer) const;
   // The peer exchanges no further messages: calls that wait for it, and later calls that would, end with this error.
   void leave(int peer, const Error& error);
-  // The same for a peer whose channel has ended too: messages on their way are lost.
+  // The same, and ends the peer's channel: messages on their way are lost.
   void lose(int peer, const Error& error);
-  void fail(const Error& error);  // ends all calls; later ones are refused
+  void fail(const Error& error);  // ends all channels and calls; later ones are refused
 
   std::byte* place(int peer, const MessageHeader& header) override;
   void arrived(int peer, const MessageHeader& header) override;
@@ -126,6 +131,7 @@ class PointToPoint final : public MessageReceiver {
   using Done = std::function<void(const Error&)>;
 
   struct Peer {
+    std::shared_ptr<Channel> channel;
     std::uint64_t sent = 0;        // messages
     std::uint64_t eagerSent = 0;   // bytes, including the overhead of each message
     std::uint64_t eagerTaken = 0;  // the part of these that the peer has reported as received
@@ -157,13 +163,13 @@ class PointToPoint final : public MessageReceiver {
   void onHere(const EnvelopeRef& envelope);
   void finish(const EnvelopeRef& envelope);
   void giveCredit(int to);
+  void closeChannels();
   void forget(const EnvelopeRef& envelope);  // that no receive has taken
   void violated(int by, const char* how, const MessageHeader& header);
   Error tooLong(int from, int to, const Label& label, std::uint64_t bytes, std::uint64_t room) const;
 
   Loop& loop_;
   const int rank_;
-  Channels& channels_;
   const Events events_;
   const PointToPointLimits limits_;
   bool stopped_ = false;

@@ -22,13 +22,29 @@ bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
 Rails::Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits)
     : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), unexpected_(limits) {}
 
-Rails::~Rails() { loop_.dropWork(this); }
+Rails::~Rails() {
+  close();
+  loop_.dropWork(this);
+}
 
 void Rails::stop() {
   stopped_ = true;
   loop_.dropWork(this);
   steps_.clear();
   earlyGrants_.clear();
+}
+
+void Rails::close() {
+  for (const auto& [peer, channel] : channels_) channel->close();
+}
+
+bool Rails::isLinked() const {
+  return std::ranges::all_of(channels_, [](const auto& entry) { return entry.second->isOpen(); });
+}
+
+Channel* Rails::channelTo(int peer) const {
+  const auto found = channels_.find(peer);
+  return found == channels_.end() ? nullptr : found->second.get();
 }
 
 bool Rails::isAtRest() const {
@@ -81,11 +97,11 @@ void Rails::promise(const Key& key) {
   adopt(key);
 }
 
-void Rails::send(int peer, std::span<const Message> messages, Channels::Released released) {
+void Rails::send(int peer, std::span<const Message> messages, Channel::Released released) {
   const auto [queue, sequence] = SliceId::fromWire(messages.front().header.slice);
   std::uint64_t& told = neighbours_[peer].told[queue];
   told = std::max(told, sequence + 1);
-  channels_->send(peer, messages, std::move(released));
+  channels_.at(peer)->send(messages, std::move(released));
 }
 
 void Rails::say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature) {

@@ -26,7 +26,7 @@
 #include "exchange/recorder.h"
 #include "exchange/traffic.h"
 #include "exchange/transfer.h"
-#include "transport/channels.h"
+#include "transport/transport.h"
 
 namespace fairring {
 
@@ -35,7 +35,10 @@ class Rails final : public Exchange, public MessageReceiver {
   Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits = {});
   ~Rails() override;
 
-  void use(Channels& channels) { channels_ = &channels; }       // before the first slice
+  // One for each peer, before the first slice. They end with this.
+  void use(const ChannelsByPeer& channels) {
+    for (const auto& [peer, channel] : channels) channels_[peer] = channel;
+  }
   void recordIn(Recorder& recorder) { recorder_ = &recorder; }  // likewise
 
   void admit(const std::shared_ptr<Slice>& slice) override;
@@ -45,6 +48,10 @@ class Rails final : public Exchange, public MessageReceiver {
   bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
   void stop() override;
+  void close();                        // the channels, once stopped; what they have counted stays
+  bool isLinked() const;               // all channels are open
+  Channel* channelTo(int peer) const;  // null: there is none
+  const ChannelsByPeer& channels() const { return channels_; }
   bool isAtRest() const;  // no step, no grant, no message aside, and nothing asked for or held back
   const TrafficByLevel& traffic() const { return traffic_; }  // sent
   std::vector<SliceRecord> underWay() const;                  // steps that have begun and are not over
@@ -92,7 +99,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void offer(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
-  void send(int peer, std::span<const Message> messages, Channels::Released released);
+  void send(int peer, std::span<const Message> messages, Channel::Released released);
   void say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature);
   void heard(int peer, SliceId slice);
   void onGrant(int peer, const MessageHeader& header);
@@ -115,7 +122,7 @@ class Rails final : public Exchange, public MessageReceiver {
   Loop& loop_;
   const int rank_;
   const Troubles troubles_;
-  Channels* channels_ = nullptr;
+  ChannelsByPeer channels_;
   Recorder* recorder_ = nullptr;  // null if there is none
   std::map<Key, InFlight> steps_;
   std::map<Key, std::map<int, MessageHeader>> earlyGrants_;  // of slices that have no staging here yet

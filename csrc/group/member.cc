@@ -17,6 +17,9 @@ constexpr milliseconds kProbeListeners{1'000};
 // A peer has so long to say in what its calls differ from ours. It is less than a channel's end waits for the last
 // word: this ends channels too.
 constexpr milliseconds kExplanation{1'000};
+// A lane on which the other machine acknowledges nothing for so long is broken and made anew, within the heartbeats'
+// patience: half of it leaves time for that.
+constexpr milliseconds kLaneSilence{2'000};
 // 19 MB at most, and the texts of the calls.
 constexpr std::size_t kSlicesWhenTraced = std::size_t{1} << 18;
 constexpr std::size_t kCallsWhenTraced = std::size_t{1} << 16;
@@ -40,7 +43,7 @@ struct Failed {
 };
 
 std::vector<CostRow> rowsOf(const GroupSettings& settings) {
-  return settings.tuning.rows.empty() ? builtInRows(settings.transports.rail.name(), settings.transports.site.name())
+  return settings.tuning.rows.empty() ? builtInRows(settings.transports.rail.name, settings.transports.site.name)
                                       : settings.tuning.rows;
 }
 
@@ -148,21 +151,39 @@ void Member::prepare() {
     rails_->onChannelEnded = [this](int peer, const Error& error) {
       failureDetector_.on({FailureDetector::Sign::Kind::ChannelEnded, peer, error});
     };
-    const Relinking relinking{[this](int peer, std::uint32_t lane) {
-                                connector_->restore(peer, Purpose::Lane, lane, settings_.tuning.heartbeatTimeout);
-                              },
-                              settings_.tuning.heartbeatTimeout};
-    channels_ = std::make_unique<RailChannels>(loop_, settings_, neighbours_, endpoint_->secret, *rails_, relinking,
-                                               [this] { openIfComplete(); });
+    makeChannels();
   }
   std::byte* const staging = machine_->flags().staging();
-  const bool tensorsMayBeImages = neighbours_.local().size() == 1 &&
-                                  settings_.transports.rail.kind == Transport::Kind::Tcp &&
-                                  settings_.transports.site.kind == Transport::Kind::Tcp;
+  const bool tensorsMayBeImages = neighbours_.local().size() == 1 && settings_.transports.rail.tensorsMayBeImages &&
+                                  settings_.transports.site.tensorsMayBeImages;
   Pipeline::Levels levels{machine_.get(), rails_.get(), SharedMemory::kMostSlices, staging,
                           bulk,           express,      tensorsMayBeImages,        &recorder_};
   pipeline_ = std::make_unique<Pipeline>(planner_, rank_, levels);
   acknowledgeLeaves();  // of peers that have left already
+}
+
+// Peers that one transport reaches at one address of this rank's share what that transport has for all of them.
+void Member::makeChannels() {
+  ChannelSettings settings{.rank = rank_,
+                           .peers = {},
+                           .bindAddress = "",
+                           .secret = endpoint_->secret,
+                           .relinking = {[this](int peer, std::uint32_t lane) {
+                                           connector_->restore(peer, Purpose::Lane, lane,
+                                                               settings_.tuning.heartbeatTimeout);
+                                         },
+                                         settings_.tuning.heartbeatTimeout},
+                           .opened = [this] { openIfComplete(); }};
+  std::map<std::pair<std::string, std::string>, std::vector<int>> peers;  // by transport and own address
+  for (const int peer : neighbours_.rails()) {
+    const Transport& transport = neighbours_.transportTo(peer, settings_.transports);
+    peers[{transport.name, neighbours_.addressesTowards(peer).front()}].push_back(peer);
+  }
+  for (const auto& [way, those] : peers) {
+    settings.bindAddress = way.second;
+    settings.peers = those;
+    rails_->use(neighbours_.transportTo(those.front(), settings_.transports).make(loop_, settings, *rails_));
+  }
 }
 
 void Member::linkNeighbours() {
@@ -185,7 +206,7 @@ void Member::onLinked(AuthenticatedConnection connection) {
     return tellFailure({connection.peer});
   }
   switch (connection.purpose) {
-    case Purpose::Lane: guarded([&] { channels_->add(std::move(connection)); }); break;
+    case Purpose::Lane: guarded([&] { addLane(std::move(connection)); }); break;
     case Purpose::MessageLane: guarded([&] { messages_->add(std::move(connection)); }); break;
     case Purpose::Control:
       control_->add(connection.peer, std::move(connection.stream));
@@ -209,12 +230,13 @@ FailureDetector::Ways Member::waysToAct() {
 }
 
 FailureDetector::Standing Member::standingOf(int peer) const {
+  const Channel* const channel = channelTo(peer);
   return {.isNeighbour = isNeighbour(peer),
           .isAwaited = messages_->waitsFor(peer),
           .isConnected = control_->peers().contains(peer),
           .hasLeft = leaveProtocol_.hasGone(peer),
           .isAnswered = leaveProtocol_.isAnswered(peer),
-          .bytesSeen = (channels_ ? channels_->bytesSeen(peer) : 0) + messages_->bytesSeen(peer)};
+          .bytesSeen = (channel == nullptr ? 0 : channel->bytesSeen()) + messages_->bytesSeen(peer)};
 }
 
 void Member::hasLeft(FailureDetector::Sign::Kind ended, int peer) {
@@ -222,17 +244,25 @@ void Member::hasLeft(FailureDetector::Sign::Kind ended, int peer) {
   if (ended == FailureDetector::Sign::Kind::MessagesEnded) return loseMessages(peer, left(peer));
   // Its flags in shared memory are all that it will ever set; what its channel still holds, the channel's end will
   // tell.
-  if (channels_) channels_->peerLeaves(peer);
+  if (Channel* const channel = channelTo(peer)) channel->peerLeaves();
   messages_->peerLeaves(peer);
   if (machine_) machine_->leave(peer);
 }
+
+void Member::addLane(AuthenticatedConnection lane) {
+  prepareForPayload(lane.stream.socket(), std::min(kLaneSilence, settings_.tuning.heartbeatTimeout / 2));
+  shareEvenly(lane.stream.socket());
+  if (Channel* const channel = channelTo(lane.peer)) channel->add(lane.lane, std::move(lane.stream));
+}
+
+Channel* Member::channelTo(int peer) const { return rails_ ? rails_->channelTo(peer) : nullptr; }
 
 void Member::introduce(int peer) {
   if (error_) return;
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->flags().descriptors());
-  } else if (const auto contact = channels_ ? channels_->contactFor(peer) : std::nullopt) {
-    control_->send(peer, ControlType::Contact, *contact);
+  } else if (Channel* const channel = channelTo(peer); channel != nullptr && !channel->contact().empty()) {
+    control_->send(peer, ControlType::Contact, channel->contact());
   }
 }
 
@@ -240,7 +270,7 @@ void Member::openIfComplete() {
   if (!linked_ || open_ || error_ || differs_ || !connector_->missing().empty() ||
       !machine_->flags().unattached().empty())
     return;
-  if (channels_ && !channels_->isOpen()) return;
+  if (rails_ && !rails_->isLinked()) return;
   open_ = true;
   pipeline_->open();
   leaveIfAsked();
@@ -284,7 +314,7 @@ std::set<int> Member::missing() const {
   if (!open_) {
     std::set<int> peers = connector_->missing();
     peers.merge(std::set<int>(machine_->flags().unattached()));
-    return peers.empty() ? neighbours_.rails() : peers;  // whose TensorPipe is not there yet
+    return peers.empty() ? neighbours_.rails() : peers;  // whose channels are not open yet
   }
   std::set<int> peers = machine_->missing();
   if (rails_) peers.merge(rails_->missing());
@@ -322,7 +352,7 @@ void Member::endEverything() {
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
   if (control_) tellFailure(control_->peers());
   stopExchanges();
-  if (channels_) channels_->close();
+  if (rails_) rails_->close();
   if (messages_) messages_->fail(error_);
   if (pipeline_) {
     calls_.untouched(pipeline_->untouched());
@@ -347,9 +377,9 @@ void Member::tellFailure(const std::set<int>& peers) {
 TrafficByLevel Member::traffic() const {
   TrafficByLevel moved = rails_ ? rails_->traffic() : TrafficByLevel();
   if (machine_) moved[0] = machine_->traffic();
-  if (!channels_) return moved;
-  for (const int peer : neighbours_.rails()) {
-    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += channels_->sends(peer);
+  if (!rails_) return moved;
+  for (const auto& [peer, channel] : rails_->channels()) {
+    moved[planner_.topology().inOneSite(rank_, peer) ? 1 : Topology::kSiteLevel].sends += channel->sends();
   }
   return moved;
 }
@@ -366,7 +396,7 @@ Member::Seen Member::trace(std::size_t calls) const {
     facts.hosts.push_back(neighbours_.facts(rank).hostname);
   }
   for (const int peer : neighbours_.rails()) {
-    if (channels_) facts.packets[peer] = channels_->packets(peer);
+    if (const Channel* const channel = channelTo(peer)) facts.packets[peer] = channel->packets();
   }
   facts.traffic = traffic();
   facts.clockLeads = peerProgress_.clockLeads();
@@ -398,7 +428,8 @@ void Member::onControl(int peer, ControlMessage message) {
   }
   switch (message.type) {
     case ControlType::Contact:
-      if (!error_ && channels_) guarded([&] { channels_->connect(peer, message.text); });
+      if (Channel* const channel = channelTo(peer); channel != nullptr && !error_)
+        guarded([&] { channel->connect(message.text); });
       return;
     case ControlType::Segment:
       if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });

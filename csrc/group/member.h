@@ -25,7 +25,6 @@
 #include "group/messages.h"
 #include "group/neighbours.h"
 #include "group/peer_progress.h"
-#include "group/rail_channels.h"
 #include "group/settings.h"
 #include "group/trace.h"
 #include "transport/connector.h"
@@ -86,6 +85,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   FailureDetector::Ways waysToAct();
   FailureDetector::Standing standingOf(int peer) const;
   void hasLeft(FailureDetector::Sign::Kind ended, int peer);
+  void makeChannels();
+  void addLane(AuthenticatedConnection lane);
+  Channel* channelTo(int peer) const;  // of the rails; null: there is none
   void introduce(int peer);
   void openIfComplete();
   void loseMessages(int peer, const Error& error);
@@ -146,8 +148,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool linked_ = false;                                // or about to be: a call of all ranks has been made
   std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before that
   std::unique_ptr<SharedMemory> machine_;
-  std::unique_ptr<Rails> rails_;
-  std::unique_ptr<RailChannels> channels_;  // where there are rails
+  std::unique_ptr<Rails> rails_;  // where there are any
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<DeviceExchange> device_;  // where there are calls on a device
   std::function<void()> abortDevice_;

@@ -85,7 +85,6 @@ void Member::close() {
   device_.reset();
   pipeline_.reset();
   calls_.close();  // what a call does at its end may own this member
-  channels_.reset();
   rails_.reset();
   machine_.reset();
   failureDetector_.close();

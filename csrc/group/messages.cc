@@ -5,19 +5,27 @@
 namespace fairring {
 
 Messages::Messages(Loop& loop, const Neighbours& neighbours, int rank, Ways ways, Events events)
-    : neighbours_(neighbours),
+    : loop_(loop),
+      neighbours_(neighbours),
       rank_(rank),
       ways_(ways),
-      matching_(loop, rank, channels_,
+      matching_(loop, rank,
                 {[this](int peer, PointToPoint::Reach what) { reach(peer, what); }, std::move(events.channelEnded),
-                 std::move(events.failed), std::move(events.progress)}),
-      channels_(loop, matching_, {[this](int peer, std::uint32_t lane) { relink(peer, lane); }, ways.lanePatience}) {}
+                 std::move(events.failed), std::move(events.progress)}) {}
 
 void Messages::reach(int peer, PointToPoint::Reach what) {
   reachControl(peer);
-  if (what == PointToPoint::Reach::Receive || channels_.knows(peer)) return;
-  channels_.expect(peer);
+  if (what == PointToPoint::Reach::Receive || matching_.channelTo(peer) != nullptr) return;
+  channelTo(peer);
   ways_.connector.connect(neighbours_.messageLaneTo(peer), ways_.connectTimeout);
+}
+
+Channel& Messages::channelTo(int peer) {
+  if (matching_.channelTo(peer) == nullptr) {
+    const Relinking relinking{[this](int to, std::uint32_t lane) { relink(to, lane); }, ways_.lanePatience};
+    matching_.use(peer, std::make_shared<TcpChannel>(loop_, peer, matching_, relinking, spare_));
+  }
+  return *matching_.channelTo(peer);
 }
 
 void Messages::reachControl(int peer) {
@@ -31,7 +39,7 @@ void Messages::reachControl(int peer) {
 
 // A peer without a control connection has not come to the group: its lane waits for it, and ends with its group.
 void Messages::relink(int peer, std::uint32_t lane) {
-  if (!ways_.control.peers().contains(peer)) return channels_.peerLeaves(peer);
+  if (!ways_.control.peers().contains(peer)) return peerLeaves(peer);
   ways_.connector.restore(peer, Purpose::MessageLane, lane, ways_.lanePatience);
 }
 
@@ -39,21 +47,20 @@ void Messages::relink(int peer, std::uint32_t lane) {
 void Messages::add(AuthenticatedConnection lane) {
   prepareForPayload(lane.stream.socket(), std::chrono::milliseconds(0));
   reachControl(lane.peer);
-  channels_.add(lane.peer, lane.lane, std::move(lane.stream));
+  channelTo(lane.peer).add(lane.lane, std::move(lane.stream));
 }
 
-void Messages::lose(int peer, const Error& error) {
-  channels_.drop(peer);
-  matching_.lose(peer, error);
+void Messages::peerLeaves(int peer) {
+  if (Channel* const channel = matching_.channelTo(peer)) channel->peerLeaves();
 }
 
-void Messages::fail(const Error& error) {
-  channels_.close();
-  matching_.fail(error);
+std::uint64_t Messages::bytesSeen(int peer) const {
+  const Channel* const channel = matching_.channelTo(peer);
+  return channel == nullptr ? 0 : channel->bytesSeen();
 }
 
 std::vector<int> Messages::unreached() const {
-  std::vector<int> peers = channels_.peers();
+  std::vector<int> peers = matching_.connected();
   std::erase_if(peers, [this](int peer) { return ways_.control.peers().contains(peer) || matching_.hasLeft(peer); });
   return peers;
 }

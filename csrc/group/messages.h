@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <vector>
 
 #include "exchange/point_to_point.h"
@@ -13,7 +14,7 @@
 #include "transport/connector.h"
 #include "transport/control.h"
 #include "transport/listener_probe.h"
-#include "transport/tcp_channels.h"
+#include "transport/tcp_channel.h"
 
 namespace fairring {
 
@@ -38,28 +39,30 @@ class Messages {
   void receive(Receiving receiving) { matching_.receive(std::move(receiving)); }
 
   void add(AuthenticatedConnection lane);  // throws Failure
-  void peerLeaves(int peer) { channels_.peerLeaves(peer); }
-  // These are PointToPoint's; lose() ends the peer's channel.
+  void peerLeaves(int peer);
+  // These are PointToPoint's.
   void leave(int peer, const Error& error) { matching_.leave(peer, error); }
-  void lose(int peer, const Error& error);
-  void fail(const Error& error);
+  void lose(int peer, const Error& error) { matching_.lose(peer, error); }
+  void fail(const Error& error) { matching_.fail(error); }
   bool waitsFor(int peer) const { return matching_.waitsFor(peer); }
   bool needs(int peer, std::uint64_t messagesSent) const { return matching_.needs(peer, messagesSent); }
   std::uint64_t sentTo(int peer) const { return matching_.sentTo(peer); }
   std::vector<MessageWait> waits() const { return matching_.waits(); }
   std::vector<int> unreached() const;  // peers with a channel for messages and no control connection yet
-  std::uint64_t bytesSeen(int peer) const { return channels_.bytesSeen(peer); }
+  std::uint64_t bytesSeen(int peer) const;
 
  private:
   void reach(int peer, PointToPoint::Reach what);
   void reachControl(int peer);
+  Channel& channelTo(int peer);  // made where there is none yet
   void relink(int peer, std::uint32_t lane);
 
+  Loop& loop_;
   const Neighbours& neighbours_;
   const int rank_;
   const Ways ways_;
+  const std::shared_ptr<SpareMemory> spare_ = std::make_shared<SpareMemory>();
   PointToPoint matching_;
-  TcpChannels channels_;
 };
 
 }  // namespace fairring

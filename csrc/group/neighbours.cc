@@ -47,7 +47,7 @@ std::vector<ConnectionSpec> Neighbours::wanted(const Transports& transports) con
   for (const int peer : rails_) {
     wanted.push_back(controlTo(peer));
     const Transport& transport = transportTo(peer, transports);
-    if (transport.kind == Transport::Kind::Tcp) addLanes(peer, transport.lanes, wanted);
+    if (transport.takesLanes) addLanes(peer, transport.lanes, wanted);
   }
   return wanted;
 }

@@ -12,7 +12,6 @@
 #include "base/loop_thread.h"
 #include "device/accelerator.h"
 #include "plan/planner.h"
-#include "transport/contact_channels.h"
 #include "transport/transport.h"
 
 namespace fairring {
@@ -41,7 +40,6 @@ struct GroupSettings {
   int rank = 0;
   GroupTuning tuning;
   Transports transports;
-  MakeContactChannels makeTensorPipe;        // where a transport is TensorPipe
   std::function<void(const Error&)> failed;  // told the first error, once, on the loop; must not block; may be null
   // Whether the process ends because of this first error. Then a device stays where it is, at its gates: a program
   // whose host runs ahead could save what comes behind them. Asked on the loop. Null: it does not end.

@@ -15,7 +15,7 @@
 #include "exchange/recorder.h"
 #include "exchange/traffic.h"
 #include "group/peer_progress.h"
-#include "transport/channels.h"
+#include "transport/channel.h"
 
 namespace fairring {
 

@@ -10,7 +10,6 @@ namespace fairring {
 
 namespace {
 
-using Kind = Transport::Kind;
 using Includes = std::function<bool(const RankFacts& one, const RankFacts& other)>;
 
 std::string named(std::size_t rank, const RankFacts& facts) { return concat("rank ", rank, " (", facts.hostname, ")"); }
@@ -44,26 +43,34 @@ bool anyExchange(const std::vector<RankFacts>& facts, const Includes& exchange) 
   });
 }
 
-void refuse(const std::string& obstacle) {
-  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=tensorpipe:ibv can't be used: ", obstacle,
-        " (auto takes TCP instead)");
+const Transport& rdmaOf(const std::vector<Transport>& transports) {
+  return *std::ranges::find_if(transports, &Transport::isRdma);
 }
 
-Transport transportOf(const std::string& setting) {
-  return setting == "tcp" || setting == "auto" ? Transport() : Transport{Kind::TensorPipe, setting};
+void refuse(const std::vector<Transport>& transports, const std::string& obstacle) {
+  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=", rdmaOf(transports).setting,
+        " can't be used: ", obstacle, " (auto takes TCP instead)");
+}
+
+// Where RDMA is not taken, "auto" is the first.
+const Transport& named(const std::string& name, const std::vector<Transport>& transports) {
+  const auto found = std::ranges::find(transports, name, &Transport::name);
+  check(found != transports.end() || name == "auto", ErrorKind::Configuration, "there is no transport '", name, "'");
+  return found == transports.end() ? transports.front() : *found;
 }
 
 }  // namespace
 
-TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts) {
-  TransportChoice choice{{transportOf(settings.rail), transportOf(settings.site)}, {}};
-  if (settings.site == "ibv") refuse(rdmaObstacle(facts, onOtherSites));
-  const bool isAsked = settings.rail == "auto" || settings.rail == "ibv";
+TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts,
+                                const std::vector<Transport>& transports) {
+  TransportChoice choice{{named(settings.rail, transports), named(settings.site, transports)}, {}};
+  if (choice.transports.site.isRdma) refuse(transports, rdmaObstacle(facts, onOtherSites));
+  const bool isAsked = settings.rail == "auto" || choice.transports.rail.isRdma;
   if (!isAsked || !anyExchange(facts, onOneSite)) return choice;
   const std::string obstacle = rdmaObstacle(facts, onOneSite);
-  if (settings.rail == "ibv") refuse(obstacle);
+  if (choice.transports.rail.isRdma) refuse(transports, obstacle);
   if (obstacle.empty()) {
-    choice.transports.rail = {Kind::TensorPipe, "ibv"};
+    choice.transports.rail = rdmaOf(transports);
     return choice;
   }
   choice.rdmaRefused = obstacle;

@@ -11,7 +11,7 @@
 
 namespace fairring {
 
-struct TransportSettings {  // "auto", "tcp", or TensorPipe's "uv", "shm", "ibv"
+struct TransportSettings {  // "auto", or the name of a transport
   std::string rail = "auto";
   std::string site = "auto";
 };
@@ -22,7 +22,8 @@ struct TransportChoice {
   bool rdmaIsThere = false;  // some rank has a device, so that this is news
 };
 
-// Throws Failure(Configuration) where "ibv" was asked for and some rank can't.
-TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts);
+// Of these transports. Throws Failure(Configuration) where RDMA was asked for and some rank can't.
+TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts,
+                                const std::vector<Transport>& transports);
 
 }  // namespace fairring

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "transport/channels.h"
+#include "transport/channel.h"
 
 namespace fairring {
 

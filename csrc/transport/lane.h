@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "base/loop.h"
-#include "transport/channels.h"
+#include "transport/channel.h"
 #include "transport/frame_reader.h"
 #include "transport/rate_estimator.h"
 #include "transport/send_queue.h"

@@ -5,7 +5,7 @@
 
 namespace fairring {
 
-void SendQueue::put(std::span<const Message> messages, Channels::Released released) {
+void SendQueue::put(std::span<const Message> messages, Channel::Released released) {
   const auto batch = std::make_shared<Batch>();
   for (const Message& message : messages) {
     const auto outgoing = std::make_shared<Outgoing>();
@@ -76,6 +76,15 @@ void SendQueue::acknowledged(const Chunk& chunk) {
   if (!message.batch) return spare_->keep(std::move(message.copy));
   Batch& batch = *message.batch;
   if (--batch.messages == 0 && batch.released) released_.push_back(std::move(batch.released));
+}
+
+void SendQueue::clear() {
+  again_.clear();
+  small_.clear();
+  express_.clear();
+  bulk_.clear();
+  released_.clear();
+  bytes_ = 0;
 }
 
 }  // namespace fairring

@@ -40,7 +40,7 @@ class SendQueue {
 
   explicit SendQueue(std::shared_ptr<SpareMemory> spare) : spare_(std::move(spare)) {}
 
-  void put(std::span<const Message> messages, Channels::Released released);
+  void put(std::span<const Message> messages, Channel::Released released);
 
   bool empty() const { return again_.empty() && small_.empty() && express_.empty() && bulk_.empty(); }
   std::uint64_t bytes() const { return bytes_; }  // that are on no lane yet
@@ -50,14 +50,15 @@ class SendQueue {
   // The lane that carried these chunks, in the order in which they were taken, has broken.
   void takeBack(const std::deque<Chunk>& chunks);
   void acknowledged(const Chunk& chunk);
+  void clear();  // of all that would still go
 
   // The callbacks that became due since the last call. The caller has to call them.
-  std::vector<Channels::Released> takeReleased() { return std::exchange(released_, {}); }
+  std::vector<Channel::Released> takeReleased() { return std::exchange(released_, {}); }
 
  private:
   struct Batch {
     std::size_t messages = 0;  // messages whose memory is still in use
-    Channels::Released released;
+    Channel::Released released;
   };
 
   using Outgoings = std::deque<std::shared_ptr<Outgoing>>;
@@ -71,7 +72,7 @@ class SendQueue {
   Outgoings bulk_;
   std::uint64_t ahead_ = 0;  // bytes that have gone before bulk since a chunk of it last went
   std::uint64_t bytes_ = 0;
-  std::vector<Channels::Released> released_;
+  std::vector<Channel::Released> released_;
 };
 
 struct SendQueue::Outgoing {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <utility>
 
 namespace fairring {
 
@@ -16,23 +17,23 @@ constexpr double kMostLagSeconds = 8e-3;
 
 }  // namespace
 
-TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking,
-                       std::shared_ptr<SpareMemory> spare, Ended ended)
+TcpChannel::TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, Relinking relinking,
+                       std::shared_ptr<SpareMemory> spare)
     : loop_(loop),
       peer_(peer),
-      relinking_(relinking),
-      ended_(std::move(ended)),
+      receiver_(receiver),
+      relinking_(std::move(relinking)),
       sendQueue_(std::move(spare)),
       reassembly_(peer, receiver) {}
 
 TcpChannel::~TcpChannel() { close(); }
 
 void TcpChannel::add(std::uint32_t index, Stream stream) {
-  assert(loop_.isCurrent() && !closed_);
+  assert(loop_.isCurrent());
+  if (closed_) return;
   if (const auto old = lanes_.extract(index)) {  // the peer has noticed the break before this rank did
     old.mapped()->drop();
-    seenOfGone_ += old.mapped()->bytesSeen();
-    sendsOfGone_ += old.mapped()->sends();
+    countGone(*old.mapped());
     sendQueue_.takeBack(old.mapped()->takeUnacknowledged());
   }
   loop_.cancel(std::exchange(patience_, 0));
@@ -42,8 +43,9 @@ void TcpChannel::add(std::uint32_t index, Stream stream) {
   pump();
 }
 
-void TcpChannel::send(std::span<const Message> messages, Channels::Released released) {
-  assert(loop_.isCurrent() && !closed_);
+void TcpChannel::send(std::span<const Message> messages, Released released) {
+  assert(loop_.isCurrent());
+  if (closed_ || messages.empty()) return;
   sendQueue_.put(messages, std::move(released));
   if (std::exchange(pumping_, true)) return;
   // It is sent in the next turn, which follows at once: other messages of this turn to the peer share the batch.
@@ -118,7 +120,7 @@ Lane* TcpChannel::laneForNext() {
 // Handlers may send, and may end the channel.
 void TcpChannel::callReleased() {
   const auto self = shared_from_this();
-  for (const Channels::Released& released : sendQueue_.takeReleased()) {
+  for (const Released& released : sendQueue_.takeReleased()) {
     if (!closed_) released();
   }
 }
@@ -127,8 +129,7 @@ void TcpChannel::onGone(std::uint32_t index, const Error& error) {
   const auto node = lanes_.extract(index);
   Lane& lane = *node.mapped();
   peerClosed_ = peerClosed_ || lane.peerHasEnded();
-  seenOfGone_ += lane.bytesSeen();
-  sendsOfGone_ += lane.sends();
+  countGone(lane);
   sendQueue_.takeBack(lane.takeUnacknowledged());
   callReleased();  // its last data may have been acknowledgements
   if (closed_) return;
@@ -158,21 +159,51 @@ void TcpChannel::peerLeaves() {
 
 void TcpChannel::close() {
   if (std::exchange(closed_, true)) return;
-  reassembly_.stop();
-  loop_.cancel(patience_);
-  for (const auto& [index, lane] : lanes_) {
-    lane->sayEnd();
-    lane->drop();
-  }
+  for (const auto& [index, lane] : lanes_) lane->sayEnd();
+  dropAll();
 }
 
 void TcpChannel::end(const Error& error) {
   if (std::exchange(closed_, true)) return;
   const auto self = shared_from_this();
+  dropAll();
+  receiver_.ended(peer_, error ? makeError(error.kind(), "connection with rank ", peer_, ": ", error.text()) : error);
+}
+
+void TcpChannel::dropAll() {
   reassembly_.stop();
   loop_.cancel(patience_);
-  for (const auto& [index, lane] : lanes_) lane->drop();
-  ended_(error);
+  for (const auto& [index, lane] : std::exchange(lanes_, {})) {
+    lane->drop();
+    countGone(*lane);
+  }
+  sendQueue_.clear();
+}
+
+void TcpChannel::countGone(const Lane& lane) {
+  seenOfGone_ += lane.bytesSeen();
+  sendsOfGone_ += lane.sends();
+}
+
+namespace {
+
+ChannelsByPeer makeTcpChannels(Loop& loop, const ChannelSettings& settings, MessageReceiver& receiver) {
+  ChannelsByPeer channels;
+  const auto spare = std::make_shared<SpareMemory>();
+  for (const int peer : settings.peers)
+    channels[peer] = std::make_shared<TcpChannel>(loop, peer, receiver, settings.relinking, spare);
+  return channels;
+}
+
+}  // namespace
+
+Transport tcpTransport(std::uint32_t lanes) {
+  return {.name = "tcp",
+          .setting = "tcp",
+          .make = makeTcpChannels,
+          .takesLanes = true,
+          .tensorsMayBeImages = true,
+          .lanes = lanes};
 }
 
 }  // namespace fairring

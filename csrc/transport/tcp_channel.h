@@ -1,40 +1,32 @@
 // All lanes to one peer, as one channel. It cuts the messages that wait for the peer into chunks and gives each to the
 // lane with the earliest estimated finish, by the lanes' measured rates, so a slow lane holds nothing up. If a lane
 // breaks, its chunks are sent again over the others, and a new connection is requested. The channel ends when the peer
-// has closed it, or when it has had no lane for the allowed time. Owned by TcpChannels. On the loop only. Nothing is
-// called from within send().
+// has closed it, or when it has had no lane for the allowed time. Nothing is called from within send(). On the loop
+// only.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 
 #include "transport/lane.h"
+#include "transport/transport.h"
 
 namespace fairring {
 
-struct Relinking {
-  // Requests a new connection for the lane; add() delivers it. None: broken lanes stay broken.
-  std::function<void(int peer, std::uint32_t lane)> relink;
-  std::chrono::milliseconds patience{0};  // with a peer to which there is no lane
-};
-
-class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<TcpChannel> {
+class TcpChannel final : public Channel, public LaneOwner, public std::enable_shared_from_this<TcpChannel> {
  public:
-  using Ended = std::function<void(const Error&)>;  // empty error: the peer closed it in good order
-
-  TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, const Relinking& relinking,
-             std::shared_ptr<SpareMemory> spare, Ended ended);
+  // spare: shared by this rank's channels.
+  TcpChannel(Loop& loop, int peer, MessageReceiver& receiver, Relinking relinking, std::shared_ptr<SpareMemory> spare);
   ~TcpChannel() override;
 
-  void add(std::uint32_t index, Stream stream);
-  void send(std::span<const Message> messages, Channels::Released released);
-  std::uint64_t bytesSeen() const;
-  std::uint64_t sends() const;
-  Packets packets() const;
-  void peerLeaves();  // lanes that break from now on stay broken
-  void close();
+  void add(std::uint32_t index, Stream stream) override;
+  void send(std::span<const Message> messages, Released released) override;
+  std::uint64_t bytesSeen() const override;
+  std::uint64_t sends() const override;
+  Packets packets() const override;
+  bool hasEnded() const override { return closed_; }
+  void peerLeaves() override;
+  void close() override;
 
   void onAcknowledged(const SendQueue::Chunk& chunk) override { sendQueue_.acknowledged(chunk); }
   void onProgress() override { pump(); }
@@ -47,11 +39,13 @@ class TcpChannel final : public LaneOwner, public std::enable_shared_from_this<T
   void callReleased();
   void awaitLanes(const Error& error);
   void end(const Error& error);
+  void dropAll();
+  void countGone(const Lane& lane);
 
   Loop& loop_;
   const int peer_;
-  const Relinking& relinking_;
-  Ended ended_;
+  MessageReceiver& receiver_;
+  const Relinking relinking_;
   SendQueue sendQueue_;
   Reassembly reassembly_;
   std::map<std::uint32_t, std::shared_ptr<Lane>> lanes_;

@@ -33,8 +33,7 @@ bool sameProof(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-TensorPipeConnector::TensorPipeConnector(TensorPipeContext& context, const ContactChannelsSettings& settings,
-                                         Events events)
+TensorPipeConnector::TensorPipeConnector(TensorPipeContext& context, const ChannelSettings& settings, Events events)
     : context_(context),
       rank_(settings.rank),
       secret_(settings.secret),
@@ -142,7 +141,6 @@ void TensorPipeConnector::link(int peer, const TensorPipe& pipe) {
 void TensorPipeConnector::fail(int peer, const Error& error) {
   missing_.erase(peer);
   connecting_.erase(peer);
-  failed_ = true;
   events_.failed(peer, error);
 }
 

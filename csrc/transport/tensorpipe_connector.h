@@ -17,8 +17,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "transport/contact_channels.h"
 #include "transport/tensorpipe_context.h"
+#include "transport/transport.h"
 
 namespace fairring {
 
@@ -29,11 +29,10 @@ class TensorPipeConnector {
     std::function<void(int peer, const Error& error)> failed;  // never from within connect(); at most once per peer
   };
 
-  TensorPipeConnector(TensorPipeContext& context, const ContactChannelsSettings& settings, Events events);
+  TensorPipeConnector(TensorPipeContext& context, const ChannelSettings& settings, Events events);
 
   const std::string& contact() const { return contact_; }
   void connect(int peer, const std::string& contact);
-  bool complete() const { return missing_.empty() && !failed_; }
 
  private:
   void accept();
@@ -57,7 +56,6 @@ class TensorPipeConnector {
   std::map<std::uint64_t, TensorPipe> strangers_;  // accepted, not proven
   std::map<int, TensorPipe> connecting_;           // to lower peers that have not answered
   std::set<int> missing_;                          // peers that are neither linked nor failed
-  bool failed_ = false;
 };
 
 }  // namespace fairring

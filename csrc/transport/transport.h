@@ -1,22 +1,55 @@
-// The kinds of channels that the levels above the machine use.
+// A transport between machines: how it is called, what it can do, and how its channels are made. The module lists all
+// there are (backend/transports.h). Values; any thread, but for `make`.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "base/loop.h"
+#include "transport/challenge.h"
+#include "transport/channel.h"
 
 namespace fairring {
 
-struct Transport {
-  enum class Kind { Tcp, TensorPipe } kind = Kind::Tcp;
-  std::string tensorpipe;   // "uv", "shm" or "ibv", if TensorPipe is used
-  std::uint32_t lanes = 1;  // TCP only: connections to a peer
-
-  std::string name() const { return kind == Kind::Tcp ? "tcp" : tensorpipe; }  // in the table of cost rows
+struct Relinking {
+  // Requests a new connection for the lane; Channel::add() delivers it. None: broken lanes stay broken.
+  std::function<void(int peer, std::uint32_t lane)> relink;
+  std::chrono::milliseconds patience{0};  // with a peer to which there is no lane
 };
 
+struct ChannelSettings {
+  int rank = 0;
+  std::vector<int> peers;
+  std::string bindAddress;  // IP, at which these peers reach this rank
+  Secret secret{};
+  Relinking relinking;
+  std::function<void()> opened;  // a channel is open that was not when it was made
+};
+
+using ChannelsByPeer = std::map<int, std::shared_ptr<Channel>>;
+// On the loop. Throws Failure(Configuration) if this machine can't use the transport, with the reason and the remedy.
+using MakeChannels = std::function<ChannelsByPeer(Loop&, const ChannelSettings&, MessageReceiver&)>;
+
+struct Transport {
+  std::string name;     // in the table of cost rows (plan/cost_rows.h), and in messages
+  std::string setting;  // FAIRRING_TRANSPORT's word for it
+  MakeChannels make;
+  bool takesLanes = false;          // connections that the connector brings; else it finds its peers by contacts
+  bool tensorsMayBeImages = false;  // it sends from the tensors' own memory
+  bool isRdma = false;              // "auto" takes it inside a site where all ranks can
+  std::uint32_t lanes = 0;          // to a peer, where it takes them
+};
+
+Transport tcpTransport(std::uint32_t lanes = 1);  // which there always is (tcp_channel.h)
+
 struct Transports {
-  Transport rail;  // between the machines of a site
-  Transport site;  // between sites
+  Transport rail = tcpTransport();  // between the machines of a site
+  Transport site = tcpTransport();  // between sites
 };
 
 }  // namespace fairring

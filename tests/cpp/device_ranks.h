@@ -29,12 +29,11 @@ struct DeviceRank {
 
   DeviceRank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, SimulatedMachine& machine,
              unsigned seed, Settings settings)
-      : channels(network, rank),
-        rails(std::make_unique<Rails>(loop, rank, troubles())),
+      : rails(std::make_unique<Rails>(loop, rank, troubles())),
         pipeline(planner, rank, {nullptr, rails.get(), Gates::kLines, nullptr, 0}) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
-    rails->use(channels);
+    rails->use(memoryChannels(network, rank, planner.topology().world()));
     settings.mayBeCalled = [this] { return !loop.isCurrent(); };
     settings.rank = rank;
     const bool isDirect = settings.rails != nullptr;
@@ -103,7 +102,6 @@ struct DeviceRank {
 
   Loop loop{
       [this] { return time_ += std::chrono::milliseconds(1); }};  // so that whatever waits for a time has its turn
-  MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   Pipeline pipeline;
   SimulatedAccelerator* device;

@@ -53,12 +53,12 @@ inline std::vector<Place> placesOf(const Machines& machines) {
 
 struct Rank {
   Rank(const Planner& planner, int rank, std::uint64_t staging, MemoryNetwork& network, EagerLimits limits)
-      : channels(network, rank), rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
+      : rails(std::make_unique<Rails>(loop, rank, troubles(), limits)) {
     network.receivers[rank] = rails.get();
     network.loops[rank] = &loop;
     onLoop([this] { loop.onUncaught(this, [this](const Error& error) { errors.push_back(error.text()); }); });
-    rails->use(channels);
     const Topology& topology = planner.topology();
+    rails->use(memoryChannels(network, rank, topology.world()));
     const std::uint64_t express = Pipeline::expressBytesBeside(staging);
     onLoop([&] {
       machine = std::make_unique<SharedMemory>(loop, topology.ranksOf(topology.machineOf(rank)), rank,
@@ -88,7 +88,6 @@ struct Rank {
   }
 
   Loop loop;
-  MemoryChannels channels;
   std::unique_ptr<Rails> rails;
   std::unique_ptr<SharedMemory> machine;
   std::unique_ptr<Pipeline> pipeline;

@@ -12,7 +12,7 @@
 namespace fairring {
 namespace {
 
-using testing::MemoryChannels;
+using testing::memoryChannels;
 using testing::MemoryNetwork;
 
 struct Ended {
@@ -33,9 +33,8 @@ struct Parcel {  // of one send
 
 class Rank {
  public:
-  Rank(MemoryNetwork& network, int rank, const PointToPointLimits& limits)
-      : channels_(network, rank),
-        messages(loop, rank, channels_,
+  Rank(MemoryNetwork& network, int rank, int world, const PointToPointLimits& limits)
+      : messages(loop, rank,
                  {[this](int, PointToPoint::Reach) { ++reaches; }, [](int, const Error&) {},
                   [this](const Error& error) {
                     failures.push_back(error);
@@ -43,6 +42,7 @@ class Rank {
                   },
                   [] {}},
                  limits) {
+    for (const auto& [peer, channel] : memoryChannels(network, rank, world)) messages.use(peer, channel);
     network.receivers[rank] = &messages;
     network.loops[rank] = &loop;
   }
@@ -79,18 +79,13 @@ class Rank {
   Loop loop;
   std::vector<Error> failures;
   int reaches = 0;  // how often a connection was asked for
-
- private:
-  MemoryChannels channels_;
-
- public:
   PointToPoint messages;
 };
 
 class PointToPointTest : public ::testing::Test {
  protected:
   void make(int ranks, const PointToPointLimits& limits = {}) {
-    for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>(network_, r, limits));
+    for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>(network_, r, ranks, limits));
   }
   Rank& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
   void deliver(std::pair<int, int> pair, std::size_t choice) {

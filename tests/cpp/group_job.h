@@ -58,7 +58,6 @@ class Job {
                                       .heartbeatTimeout = heartbeatTimeout,
                                       .connectTimeout = connectTimeout},
                            .transports = {},
-                           .makeTensorPipe = nullptr,
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .deviceHasRails = deviceHasRails,

@@ -478,11 +478,11 @@ TEST(Group, ARankThatCannotOpenTellsTheOthersWhy) {
   GroupSettings settings{.name = "job",
                          .rank = 1,
                          .tuning = {.totalMemoryBytes = 1 << 20, .sliceBytes = 256 << 10},
-                         .transports = {.rail = {Transport::Kind::TensorPipe, "uv"}, .site = {}},
-                         .makeTensorPipe = [](auto&&...) -> std::unique_ptr<ContactChannels> {
-                           throw Failure(makeError(ErrorKind::Configuration, "no such device"));
-                         },
+                         .transports = {},
                          .failed = nullptr};
+  settings.transports.rail.make = [](auto&&...) -> ChannelsByPeer {
+    throw Failure(makeError(ErrorKind::Configuration, "no such device"));
+  };
   job.nodes[1]->group = std::make_unique<Group>(job.nodes[1]->threads(), job.nodes[1]->endpoint, settings, job.facts);
   std::vector<float> tensor(10);
   auto done = job.allReduce(0, tensor);

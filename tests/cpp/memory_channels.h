@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/loop.h"
-#include "transport/channels.h"
+#include "transport/transport.h"
 
 namespace fairring::testing {
 
@@ -19,7 +19,7 @@ class MemoryNetwork {
  public:
   struct Batch {
     std::vector<Message> messages;
-    Channels::Released released;
+    Channel::Released released;
   };
 
   std::map<std::pair<int, int>, std::deque<Batch>> queues;  // by sender and receiver
@@ -57,25 +57,36 @@ class MemoryNetwork {
   }
 };
 
-class MemoryChannels final : public Channels {
+class MemoryChannel final : public Channel {
  public:
-  MemoryChannels(MemoryNetwork& network, int rank) : network_(network), rank_(rank) {}
+  MemoryChannel(MemoryNetwork& network, int rank, int peer) : network_(network), rank_(rank), peer_(peer) {}
 
-  void send(int peer, std::span<const Message> messages, Released released) override {
+  void send(std::span<const Message> messages, Released released) override {
     for (const Message& message : messages) {
       network_.bytesSent += message.header.bytes;
       network_.bytesSentBy[rank_] += message.header.bytes;
-      network_.bytesSentTo[peer] += message.header.bytes;
+      network_.bytesSentTo[peer_] += message.header.bytes;
     }
-    network_.queues[{rank_, peer}].push_back({{messages.begin(), messages.end()}, std::move(released)});
+    network_.queues[{rank_, peer_}].push_back({{messages.begin(), messages.end()}, std::move(released)});
   }
-  std::uint64_t bytesSeen(int) const override { return 0; }
-  std::uint64_t sends(int) const override { return 0; }
+  std::uint64_t bytesSeen() const override { return 0; }
+  std::uint64_t sends() const override { return 0; }
   void close() override {}
+  bool hasEnded() const override { return false; }
 
  private:
   MemoryNetwork& network_;
   const int rank_;
+  const int peer_;
 };
+
+// To all other ranks.
+inline ChannelsByPeer memoryChannels(MemoryNetwork& network, int rank, int world) {
+  ChannelsByPeer channels;
+  for (int peer = 0; peer < world; ++peer) {
+    if (peer != rank) channels[peer] = std::make_shared<MemoryChannel>(network, rank, peer);
+  }
+  return channels;
+}
 
 }  // namespace fairring::testing

@@ -1,11 +1,12 @@
 // TensorPipe's channels: the conformance test for each transport, and the admission of peers.
-#include "transport/tensorpipe_channels.h"
+#include "transport/tensorpipe_channel.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <string>
@@ -30,28 +31,31 @@ struct Sockets {
 
 // Contacts travel over the first of the seat's sockets, from the lower rank to the higher.
 Joined joinTensorPipe(const char* transport, Loop& loop, MessageReceiver& receiver, Seat seat) {
-  ContactChannelsSettings settings{
-      .transport = transport, .bindAddress = "127.0.0.1", .rank = seat.rank, .peers = {}, .secret = kSecret};
+  ChannelSettings settings;
+  settings.rank = seat.rank;
+  settings.bindAddress = "127.0.0.1";
+  settings.secret = kSecret;
   for (const auto& [peer, sockets] : seat.sockets) settings.peers.push_back(peer);
-  auto channels = makeTensorPipeChannels(loop, settings, receiver);
+  ChannelsByPeer channels = tensorPipeTransport(transport).make(loop, settings, receiver);
   const auto sockets = std::make_shared<Sockets>(loop, std::move(seat.sockets));
   for (const auto& [peer, ofPeer] : sockets->byPeer) {
     const Descriptor& socket = ofPeer.front();
     if (seat.rank < peer) {
-      const std::string contact = channels->contact();
+      const std::string contact = channels.at(peer)->contact();
       EXPECT_EQ(::write(socket.get(), contact.data(), contact.size()), static_cast<ssize_t>(contact.size()));
       continue;
     }
-    loop.watch(socket.get(), EPOLLIN, [&loop, &channels = *channels, peer = peer, fd = socket.get()](std::uint32_t) {
+    loop.watch(socket.get(), EPOLLIN, [&loop, &channel = *channels.at(peer), fd = socket.get()](std::uint32_t) {
       std::array<char, 1024> contact{};
       const ssize_t size = ::read(fd, contact.data(), contact.size());
       loop.unwatch(fd);
-      if (size > 0) channels.connect(peer, {contact.data(), static_cast<std::size_t>(size)});
+      if (size > 0) channel.connect({contact.data(), static_cast<std::size_t>(size)});
     });
   }
-  const auto open = std::make_shared<bool>(false);
-  channels->whenOpen([open] { *open = true; });
-  return {std::move(channels), [open, sockets] { return *open; }};
+  const auto open = [channels, sockets] {
+    return std::ranges::all_of(channels, [](const auto& entry) { return entry.second->isOpen(); });
+  };
+  return {std::move(channels), open};
 }
 
 struct Uv {
@@ -90,26 +94,28 @@ class TensorPipeChannels : public ::testing::Test {
   struct Rank {
     Loop loop;
     Recorder receiver;
-    std::unique_ptr<ContactChannels> channels;
-    bool open = false;
+    std::shared_ptr<Channel> channel;
+    bool isOpen() const { return channel && channel->isOpen(); }
   };
 
   ~TensorPipeChannels() override {
-    for (Rank& rank : ranks_) rank.channels.reset();
+    for (Rank& rank : ranks_) rank.channel.reset();
   }
 
   void make(int rank, const std::string& bindAddress = "127.0.0.1", const Secret& secret = kSecret) {
     on(rank, [&] {
       Rank& made = ranks_[rank];
-      made.channels = makeTensorPipeChannels(
-          made.loop,
-          {.transport = "uv", .bindAddress = bindAddress, .rank = rank, .peers = {1 - rank}, .secret = secret},
-          made.receiver);
-      made.channels->whenOpen([&made] { made.open = true; });
+      made.channel = nullptr;
+      ChannelSettings settings;
+      settings.rank = rank;
+      settings.peers = {1 - rank};
+      settings.bindAddress = bindAddress;
+      settings.secret = secret;
+      made.channel = tensorPipeTransport("uv").make(made.loop, settings, made.receiver).at(1 - rank);
     });
   }
   void connect(const std::string& contact) {
-    on(1, [&] { ranks_[1].channels->connect(0, contact); });
+    on(1, [&] { ranks_[1].channel->connect(contact); });
   }
   bool until(const std::function<bool()>& condition) {
     const auto deadline = Loop::Clock::now() + std::chrono::seconds(30);
@@ -124,7 +130,7 @@ class TensorPipeChannels : public ::testing::Test {
     EXPECT_TRUE(until([&] { return !ranks_[1].receiver.ends.empty(); }));
     return ranks_[1].receiver.ends.at(0).error;
   }
-  std::string contact() const { return ranks_[0].channels->contact(); }
+  std::string contact() const { return ranks_[0].channel->contact(); }
 
   std::array<Rank, 2> ranks_;
 
@@ -167,11 +173,11 @@ bool somebodyListens(int port) {
 TEST_F(TensorPipeChannels, NothingListensOnceAllPeersAreIn) {
   make(0);
   make(1);
-  EXPECT_EQ(ranks_[1].channels->contact(), "");
+  EXPECT_EQ(ranks_[1].channel->contact(), "");
   const int port = portOf(contact());
   EXPECT_TRUE(somebodyListens(port));
   connect(contact());
-  ASSERT_TRUE(until([&] { return ranks_[0].open && ranks_[1].open; }));
+  ASSERT_TRUE(until([&] { return ranks_[0].isOpen() && ranks_[1].isOpen(); }));
   EXPECT_TRUE(until([&] { return !somebodyListens(port); }));
 }
 
@@ -194,10 +200,10 @@ TEST_F(TensorPipeChannels, AStrangerWithAnotherSecretIsShutOutAndTheRankItselfSt
   const Error error = end();
   EXPECT_EQ(error.kind(), ErrorKind::Connection);
   EXPECT_NE(error.text().find("rank 0"), std::string::npos) << error.text();
-  EXPECT_FALSE(ranks_[1].open);
+  EXPECT_FALSE(ranks_[1].isOpen());
   make(1);
   connect(contact());
-  EXPECT_TRUE(until([&] { return ranks_[0].open && ranks_[1].open; }));
+  EXPECT_TRUE(until([&] { return ranks_[0].isOpen() && ranks_[1].isOpen(); }));
   EXPECT_TRUE(ranks_[0].receiver.ends.empty());
 }
 
@@ -206,7 +212,7 @@ TEST_F(TensorPipeChannels, AListenerWithAnotherSecretIsNotTrusted) {
   make(1);
   connect(contact());
   EXPECT_EQ(end().kind(), ErrorKind::Connection);
-  EXPECT_FALSE(ranks_[0].open || ranks_[1].open);
+  EXPECT_FALSE(ranks_[0].isOpen() || ranks_[1].isOpen());
 }
 
 TEST_F(TensorPipeChannels, AContactOfAnotherTransportOrOfNoneIsAnErrorThatNamesThePeer) {

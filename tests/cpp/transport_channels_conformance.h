@@ -1,4 +1,4 @@
-// The contract of every implementation of Channels, on any transport: the cases of transport_channels_delivery.h and
+// The contract of every implementation of Channel, on any transport: the cases of transport_channels_delivery.h and
 // transport_channels_ending.h. An implementation is a type with
 //   static std::string obstacle();                      why it can't run here; empty if it can
 //   static Joined join(Loop&, MessageReceiver&, Seat);   see transport_channels_mesh.h

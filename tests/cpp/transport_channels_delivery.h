@@ -1,4 +1,4 @@
-// Conformance of Channels: messages arrive whole, at their place, and their memory comes back.
+// Conformance of Channel: messages arrive whole, at their place, and their memory comes back.
 #pragma once
 
 #include <algorithm>
@@ -80,7 +80,7 @@ TYPED_TEST_P(ChannelsDelivery, ManyOutstandingSendsAllArrive) {
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (std::uint64_t slice = 0; slice < sent.size(); ++slice) {
-      mesh.channels(0).send(1, std::array{dataMessage(slice, sent[slice])}, [] {});
+      mesh.channel(0, 1).send(std::array{dataMessage(slice, sent[slice])}, [] {});
     }
   });
   ASSERT_TRUE(mesh.untilArrived(1, sent.size()));
@@ -96,7 +96,7 @@ TYPED_TEST_P(ChannelsDelivery, ReleasedComesOncePerSendAndNeverWithinIt) {
   ASSERT_TRUE(mesh.opened());
   mesh.on(0, [&] {
     for (int& count : released) {
-      mesh.channels(0).send(1, std::array{dataMessage(1, bytes)}, [&count] { ++count; });
+      mesh.channel(0, 1).send(std::array{dataMessage(1, bytes)}, [&count] { ++count; });
       EXPECT_EQ(count, 0);
     }
   });
@@ -121,14 +121,14 @@ TYPED_TEST_P(ChannelsDelivery, BytesSeenGrowWithAllThatComes) {
   const Bytes bytes = pattern(1000, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  EXPECT_EQ(mesh.channels(1).bytesSeen(0), 0U);
+  EXPECT_EQ(mesh.channel(1, 0).bytesSeen(), 0U);
   mesh.send(0, 1, {grantMessage(1)});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
-  const std::uint64_t ofGrant = mesh.channels(1).bytesSeen(0);
+  const std::uint64_t ofGrant = mesh.channel(1, 0).bytesSeen();
   EXPECT_GE(ofGrant, sizeof(MessageHeader));
   mesh.send(0, 1, {dataMessage(2, bytes)});
   ASSERT_TRUE(mesh.untilArrived(1, 2));
-  EXPECT_GE(mesh.channels(1).bytesSeen(0), ofGrant + sizeof(MessageHeader) + bytes.size());
+  EXPECT_GE(mesh.channel(1, 0).bytesSeen(), ofGrant + sizeof(MessageHeader) + bytes.size());
 }
 
 TYPED_TEST_P(ChannelsDelivery, ThreeRanksTalkAtOnce) {

@@ -1,4 +1,4 @@
-// Conformance of Channels: refusal, closing, and the death of a peer.
+// Conformance of Channel: refusal, closing, and the death of a peer.
 #pragma once
 
 #include <malloc.h>
@@ -61,13 +61,13 @@ TYPED_TEST_P(ChannelsEnding, SendsStayCountedWhenTheChannelHasEnded) {
   ASSERT_TRUE(mesh.opened());
   mesh.send(0, 1, {dataMessage(1, bytes)});
   ASSERT_TRUE(mesh.untilArrived(1, 1));
-  const std::uint64_t sends = mesh.channels(0).sends(1);
+  const std::uint64_t sends = mesh.channel(0, 1).sends();
   EXPECT_GT(sends, 0U);
   mesh.close(1);
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
-  EXPECT_EQ(mesh.channels(0).sends(1), sends);
+  EXPECT_EQ(mesh.channel(0, 1).sends(), sends);
   mesh.close(0);
-  EXPECT_EQ(mesh.channels(0).sends(1), sends);
+  EXPECT_EQ(mesh.channel(0, 1).sends(), sends);
 }
 
 TYPED_TEST_P(ChannelsEnding, DestructionClosesWhatWasNotClosed) {
@@ -85,7 +85,7 @@ TYPED_TEST_P(ChannelsEnding, AReceiverMayCloseWhenAMessageArrives) {
   const Bytes bytes = pattern(100, 1);
   Mesh mesh(2, TypeParam::join);
   ASSERT_TRUE(mesh.opened());
-  mesh.receiver(1).onArrival = [&] { mesh.channels(1).close(); };
+  mesh.receiver(1).onArrival = [&] { mesh.closeAll(1); };
   mesh.send(0, 1, {grantMessage(1), grantMessage(2), dataMessage(3, bytes), dataMessage(4, bytes)});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(0).ends.empty(); }));
   EXPECT_EQ(mesh.receiver(1).arrivals.size(), 1U);

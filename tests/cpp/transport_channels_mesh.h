@@ -1,4 +1,4 @@
-// Ranks of one process, connected by an implementation of Channels and stepped by hand: each has a loop and a receiver
+// Ranks of one process, connected by an implementation of Channel and stepped by hand: each has a loop and a receiver
 // that records its calls. An implementation joins one rank at a time; it finds connected stream sockets to each other
 // rank in its seat, to use as lanes or to tell the other how to connect.
 #pragma once
@@ -19,7 +19,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/loop.h"
-#include "transport/channels.h"
+#include "transport/transport.h"
 
 namespace fairring {
 
@@ -31,7 +31,7 @@ struct Seat {
 };
 
 struct Joined {
-  std::unique_ptr<Channels> channels;
+  ChannelsByPeer channels;
   std::function<bool()> open;  // true once all of its channels are connected
 };
 
@@ -138,18 +138,21 @@ class Mesh {
 
   bool opened() const { return opened_; }
   Recorder& receiver(int rank) { return ranks_[rank]->receiver; }
-  Channels& channels(int rank) { return *ranks_[rank]->joined.channels; }
+  Channel& channel(int rank, int peer) { return *ranks_[rank]->joined.channels.at(peer); }
+  void closeAll(int rank) {
+    for (const auto& [peer, channel] : ranks_[rank]->joined.channels) channel->close();
+  }
 
   // Runs the task in a turn of the rank's loop.
   void on(int rank, const Loop::Task& task) {
     ranks_[rank]->loop.post(task);
     ranks_[rank]->loop.runOnce(std::chrono::milliseconds(0));
   }
-  void send(int from, int to, const std::vector<Message>& messages, const Channels::Released& released = [] {}) {
-    on(from, [&] { channels(from).send(to, messages, released); });
+  void send(int from, int to, const std::vector<Message>& messages, const Channel::Released& released = [] {}) {
+    on(from, [&] { channel(from, to).send(messages, released); });
   }
   void close(int rank) {
-    on(rank, [&] { channels(rank).close(); });
+    on(rank, [&] { closeAll(rank); });
   }
   void leave(int rank) {
     on(rank, [&] { ranks_[rank]->joined = {}; });

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "transport/tcp_channels.h"
+#include "transport/tcp_channel.h"
 #include "transport_channels_mesh.h"
 
 namespace fairring {
@@ -19,13 +19,13 @@ class Lanes : public ::testing::Test {
   struct Side {
     Loop loop;
     Recorder receiver;
-    std::unique_ptr<TcpChannels> channels;
+    std::shared_ptr<TcpChannel> channel;
     std::vector<std::uint32_t> asked;  // lanes to be made anew
   };
 
   ~Lanes() override {
     for (int rank : {0, 1}) {
-      on(rank, [&] { side(rank).channels.reset(); });
+      on(rank, [&] { side(rank).channel.reset(); });
     }
   }
 
@@ -34,7 +34,8 @@ class Lanes : public ::testing::Test {
       on(rank, [&] {
         const Relinking relinking{[this, rank](int, std::uint32_t lane) { side(rank).asked.push_back(lane); },
                                   patience};
-        side(rank).channels = std::make_unique<TcpChannels>(side(rank).loop, side(rank).receiver, relinking);
+        side(rank).channel = std::make_shared<TcpChannel>(side(rank).loop, 1 - rank, side(rank).receiver, relinking,
+                                                          std::make_shared<SpareMemory>());
       });
     }
     for (std::uint32_t lane = 0; lane < lanes; ++lane) link(lane);
@@ -42,8 +43,8 @@ class Lanes : public ::testing::Test {
   void link(std::uint32_t lane) {
     auto [here, there] = Mesh::sockets();
     held_[lane] = Descriptor(::dup(here.get()));
-    on(0, [&, &socket = here] { side(0).channels->add(1, lane, std::move(socket)); });
-    on(1, [&, &socket = there] { side(1).channels->add(0, lane, std::move(socket)); });
+    on(0, [&, &socket = here] { side(0).channel->add(lane, std::move(socket)); });
+    on(1, [&, &socket = there] { side(1).channel->add(lane, std::move(socket)); });
   }
   void cut(std::uint32_t lane) { ::shutdown(held_[lane].get(), SHUT_RDWR); }
 
@@ -74,7 +75,7 @@ class Lanes : public ::testing::Test {
     for (std::size_t i = 0; i < messages; ++i) sent.push_back(pattern(size + i, i));
     on(from, [&] {
       for (std::size_t i = 0; i < messages; ++i) {
-        side(from).channels->send(1 - from, std::array{dataMessage(i, sent[i])}, [this] { ++released_; });
+        side(from).channel->send(std::array{dataMessage(i, sent[i])}, [this] { ++released_; });
       }
     });
     return sent;
@@ -144,7 +145,7 @@ TEST_F(Lanes, WhereNoneComesAgainInTimeTheChannelEndsAndNamesThePeer) {
 
 TEST_F(Lanes, NoneIsAskedForOnceThePeerHasClosedItsChannel) {
   open(3, std::chrono::seconds(30));
-  on(1, [&] { side(1).channels->close(); });
+  on(1, [&] { side(1).channel->close(); });
   ASSERT_TRUE(until([&] { return !side(0).receiver.ends.empty(); }));
   EXPECT_FALSE(side(0).receiver.ends[0].error);
   EXPECT_TRUE(side(0).asked.empty());
@@ -152,7 +153,7 @@ TEST_F(Lanes, NoneIsAskedForOnceThePeerHasClosedItsChannel) {
 
 TEST_F(Lanes, NoneIsAskedForOnceThePeerIsKnownToLeave) {
   open(2, std::chrono::seconds(30));
-  on(0, [&] { side(0).channels->peerLeaves(1); });
+  on(0, [&] { side(0).channel->peerLeaves(); });
   cut(0);
   cut(1);
   ASSERT_TRUE(until([&] { return !side(0).receiver.ends.empty(); }));
@@ -164,8 +165,8 @@ TEST_F(Lanes, ASlowLaneGetsLittleToCarry) {
   open(1, std::chrono::seconds(30));
   auto [here, hereFar] = Mesh::sockets();
   auto [thereFar, there] = Mesh::sockets();
-  on(0, [&, &socket = here] { side(0).channels->add(1, 1, std::move(socket)); });
-  on(1, [&, &socket = there] { side(1).channels->add(0, 1, std::move(socket)); });
+  on(0, [&, &socket = here] { side(0).channel->add(1, std::move(socket)); });
+  on(1, [&, &socket = there] { side(1).channel->add(1, std::move(socket)); });
   std::size_t carried = 0;
   std::size_t rounds = 0;
   const auto relay = [&](const Descriptor& from, const Descriptor& to, std::size_t most) {

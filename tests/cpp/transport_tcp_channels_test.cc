@@ -1,5 +1,5 @@
 // TCP channels: the conformance test, and their behaviour on bytes that are not ours.
-#include "transport/tcp_channels.h"
+#include "transport/tcp_channel.h"
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,13 @@ template <std::size_t Count>
 struct Tcp {
   static std::string obstacle() { return ""; }
   static Joined join(Loop& loop, MessageReceiver& receiver, Seat seat) {
-    auto channels = std::make_unique<TcpChannels>(loop, receiver);
+    ChannelSettings settings;
+    settings.rank = seat.rank;
+    for (const auto& [peer, sockets] : seat.sockets) settings.peers.push_back(peer);
+    ChannelsByPeer channels = tcpTransport().make(loop, settings, receiver);
     for (auto& [peer, sockets] : seat.sockets) {
-      for (std::size_t lane = 0; lane < Count; ++lane) {
-        channels->add(peer, static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
-      }
+      for (std::size_t lane = 0; lane < Count; ++lane)
+        channels.at(peer)->add(static_cast<std::uint32_t>(lane), std::move(sockets[lane]));
     }
     return {std::move(channels), [] { return true; }};
   }
@@ -39,19 +41,19 @@ INSTANTIATE_TYPED_TEST_SUITE_P(SeveralLanes, ChannelsEnding, SeveralLanes);
 namespace {
 
 // A channel whose other side is played by the test.
-class TcpChannelsBytes : public ::testing::Test {
+class TcpChannelBytes : public ::testing::Test {
  protected:
-  TcpChannelsBytes() {
+  TcpChannelBytes() {
     std::array<int, 2> fds;
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()), 0);
     other_ = Descriptor(fds[0]);
     on([&] {
-      channels_ = std::make_unique<TcpChannels>(loop_, receiver_);
-      channels_->add(1, 0, Descriptor(fds[1]));
+      channel_ = std::make_shared<TcpChannel>(loop_, 1, receiver_, Relinking(), std::make_shared<SpareMemory>());
+      channel_->add(0, Descriptor(fds[1]));
     });
   }
-  ~TcpChannelsBytes() override {
-    on([&] { channels_.reset(); });
+  ~TcpChannelBytes() override {
+    on([&] { channel_.reset(); });
   }
   void on(const Loop::Task& task) {
     loop_.post(task);
@@ -71,11 +73,11 @@ class TcpChannelsBytes : public ::testing::Test {
 
   Loop loop_;
   Recorder receiver_;
-  std::unique_ptr<TcpChannels> channels_;
+  std::shared_ptr<TcpChannel> channel_;
   Descriptor other_;
 };
 
-TEST_F(TcpChannelsBytes, AHeaderOfAnotherKindEndsTheChannel) {
+TEST_F(TcpChannelBytes, AHeaderOfAnotherKindEndsTheChannel) {
   const std::string garbage(sizeof(ChunkHeader), 'x');
   receive(garbage.data(), garbage.size());
   ASSERT_EQ(receiver_.ends.size(), 1U);
@@ -83,18 +85,18 @@ TEST_F(TcpChannelsBytes, AHeaderOfAnotherKindEndsTheChannel) {
   EXPECT_TRUE(receiver_.asked.empty());
 }
 
-TEST_F(TcpChannelsBytes, AHeaderMayComeByteByByte) {
+TEST_F(TcpChannelBytes, AHeaderMayComeByteByByte) {
   const ChunkHeader header{.message = grantMessage(7).header};
   for (std::size_t i = 0; i < sizeof header; ++i) receive(reinterpret_cast<const char*>(&header) + i, 1);
   ASSERT_EQ(receiver_.arrivals.size(), 1U);
   EXPECT_EQ(receiver_.arrivals[0].header, header.message);
 }
 
-TEST_F(TcpChannelsBytes, AnAcknowledgementThatComesWithTheEndReleases) {
+TEST_F(TcpChannelBytes, AnAcknowledgementThatComesWithTheEndReleases) {
   const Bytes bytes = pattern(kMiB, 1);
   bool released = false;
   const Message message = dataMessage(3, bytes);
-  on([&] { channels_->send(1, {&message, 1}, [&] { released = true; }); });
+  on([&] { channel_->send({&message, 1}, [&] { released = true; }); });
   ChunkHeader last{.message = {.kind = kEnd}};
   for (std::size_t there = 0; there < bytes.size();) {
     ChunkHeader header;
@@ -109,7 +111,7 @@ TEST_F(TcpChannelsBytes, AnAcknowledgementThatComesWithTheEndReleases) {
   EXPECT_TRUE(released);
 }
 
-TEST_F(TcpChannelsBytes, AnEndInTheMiddleOfAMessageDoesNotMakeItArrive) {
+TEST_F(TcpChannelBytes, AnEndInTheMiddleOfAMessageDoesNotMakeItArrive) {
   const Bytes bytes = pattern(100, 1);
   const ChunkHeader header{.message = dataMessage(3, bytes).header, .bytes = 100};
   receive(&header, sizeof header);

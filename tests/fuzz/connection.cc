@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/tcp_channels.h"
+#include "transport/tcp_channel.h"
 
 using namespace fairring;
 
@@ -44,17 +44,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<std::byte> payload(100 << 10);
   Receiver receiver;
   auto [here, there] = connected();
-  std::unique_ptr<TcpChannels> channels;
+  std::shared_ptr<TcpChannel> channel;
   const auto turn = [&](const Loop::Task& task) {
     loop.post(task);
     loop.runOnce(std::chrono::milliseconds(0));
   };
   turn([&, &socket = here] {
-    channels = std::make_unique<TcpChannels>(loop, receiver);
-    channels->add(1, 0, std::move(socket));
+    channel = std::make_shared<TcpChannel>(loop, 1, receiver, Relinking(), std::make_shared<SpareMemory>());
+    channel->add(0, std::move(socket));
     const std::array<Message, 2> messages{Message{{.slice = 1, .bytes = 100}, payload.data()},
                                           Message{{.slice = 2, .bytes = payload.size()}, payload.data()}};
-    channels->send(1, messages, [] {});
+    channel->send(messages, [] {});
   });
   turn([] {});
   const std::size_t half = size / 2;
@@ -62,6 +62,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   turn([] {});
   [[maybe_unused]] const auto sent = ::send(there.get(), data + half, size - half, MSG_NOSIGNAL);
   turn([] {});
-  turn([&] { channels.reset(); });
+  turn([&] { channel.reset(); });
   return 0;
 }

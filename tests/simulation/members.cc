@@ -166,7 +166,6 @@ void Members::join(Self& self) {
                                  .rank = self.rank,
                                  .tuning = {.connectTimeout = milliseconds(script_.heartbeatMs)},
                                  .transports = {},
-                                 .makeTensorPipe = nullptr,
                                  .failed = [this, &self](const Error& error) { failed(self, error); },
                                  .lookForFailure = [this, &self](const auto& found) { found(lookForFailure(self)); }},
                                 self.bootstrap->facts());

@@ -133,7 +133,6 @@ std::shared_ptr<Rounds::Group> Rounds::makeGroup(Player& self, const Roster& ros
                                    .rank = roster.rank,
                                    .tuning = {.connectTimeout = kMeeting + kAfterMeeting},
                                    .transports = {},
-                                   .makeTensorPipe = nullptr,
                                    .failed = nullptr},
                                   roster.facts);
   return group;

@@ -10,12 +10,29 @@ constexpr std::uint64_t kHeaderBytes = 64;       // of a chunk
 constexpr std::uint64_t kSmallBytes = 64 << 10;  // goes before the rest of larger ones
 constexpr int kGarbage = 0xA5;
 
+class SimulatedChannel final : public Channel {
+ public:
+  SimulatedChannel(SimulatedChannels& ofRank, int peer) : ofRank_(ofRank), peer_(peer) {}
+
+  void send(std::span<const Message> messages, Released released) override {
+    ofRank_.send(peer_, messages, std::move(released));
+  }
+  std::uint64_t bytesSeen() const override { return 0; }
+  std::uint64_t sends() const override { return ofRank_.sends(); }
+  void close() override { ofRank_.close(); }
+  bool hasEnded() const override { return ofRank_.isClosed(); }
+
+ private:
+  SimulatedChannels& ofRank_;
+  const int peer_;
+};
+
 }  // namespace
 
 struct SimulatedChannels::Batch {
   int from;
   std::size_t inUse = 0;  // messages whose memory is
-  Released released;
+  Channel::Released released;
 };
 
 struct SimulatedChannels::Transit {
@@ -28,7 +45,13 @@ struct SimulatedChannels::Transit {
   bool placed = false;
 };
 
-void SimulatedChannels::send(int peer, std::span<const Message> messages, Released released) {
+ChannelsByPeer SimulatedChannels::to(const std::set<int>& peers) {
+  ChannelsByPeer channels;
+  for (const int peer : peers) channels[peer] = std::make_shared<SimulatedChannel>(*this, peer);
+  return channels;
+}
+
+void SimulatedChannels::send(int peer, std::span<const Message> messages, Channel::Released released) {
   if (closed_) return;
   if (post_.onSend) post_.onSend(rank_, peer, messages);
   Core& core = *post_.boxes[static_cast<std::size_t>(rank_)].core;

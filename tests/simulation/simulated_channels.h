@@ -9,12 +9,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/loop.h"
 #include "simulation/core.h"
 #include "simulation/network.h"
-#include "transport/channels.h"
+#include "transport/transport.h"
 
 namespace fairring::simulation {
 
@@ -45,14 +46,14 @@ struct Post {  // what all ranks' channels share
   }
 };
 
-class SimulatedChannels final : public Channels {
+class SimulatedChannels {  // of a rank
  public:
   SimulatedChannels(Post& post, int rank) : post_(post), rank_(rank) {}
 
-  void send(int peer, std::span<const Message> messages, Released released) override;
-  std::uint64_t bytesSeen(int) const override { return 0; }
-  std::uint64_t sends(int) const override { return sends_; }
-  void close() override;
+  ChannelsByPeer to(const std::set<int>& peers);
+  void send(int peer, std::span<const Message> messages, Channel::Released released);
+  std::uint64_t sends() const { return sends_; }
+  void close();
 
   bool isClosed() const { return closed_; }
   std::uint64_t messages() const { return messages_; }  // that were sent

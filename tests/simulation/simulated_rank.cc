@@ -23,7 +23,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank_));
   const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);
   rails = std::make_unique<Rails>(loop, rank_, troubles, settings.limits);
-  rails->use(channels);
+  rails->use(channels.to(planner.peersOf(rank_)));
   if (settings.records) recorder = std::make_unique<Recorder>(loop);
   if (recorder) rails->recordIn(*recorder);
   onLoop([&] {
@@ -62,7 +62,6 @@ SimulatedRank::~SimulatedRank() {
     loop.forgetUncaught(this);
     pipeline.reset();
     rails.reset();
-    otherChannels_.reset();
     sharedMemory_.reset();
     standIn_.reset();
   });
@@ -79,12 +78,10 @@ void SimulatedRank::attach(int peer, SimulatedRank& other) {
   sharedMemory_->flags().attach(peer, std::move(descriptors));
 }
 
-void SimulatedRank::use(std::unique_ptr<Channels> others) {
-  otherChannels_ = std::move(others);
-  rails->use(*otherChannels_);
+void SimulatedRank::closeChannels() {
+  rails->close();
+  channels.close();
 }
-
-void SimulatedRank::closeChannels() { otherChannels_ ? otherChannels_->close() : channels.close(); }
 
 void SimulatedRank::fail(const Error& trouble) {
   if (error) return;

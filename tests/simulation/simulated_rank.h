@@ -37,7 +37,6 @@ class SimulatedRank {
 
   void onLoop(const Loop::Task& task);
   void attach(int peer, SimulatedRank& other);  // a rank of its machine
-  void use(std::unique_ptr<Channels> others);   // instead of the simulated ones; before anything is sent
   void closeChannels();
   void fail(const Error& error);
   bool isAtRest() const;
@@ -67,7 +66,6 @@ class SimulatedRank {
  private:
   const int rank_;
   std::shared_ptr<const TimedBody> body_;
-  std::unique_ptr<Channels> otherChannels_;
   std::unique_ptr<SharedMemory> sharedMemory_;
   std::unique_ptr<MachineStandIn> standIn_;
 };

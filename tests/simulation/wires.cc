@@ -12,36 +12,40 @@ using simulation::World;
 
 }  // namespace
 
-// What the rails have. What a trial watches is told of each batch, as the simulated channels do.
-class Wires::LaneChannels final : public Channels {
+// The rails' own. A trial that watches is told of each batch, as it is by the simulated channels.
+class Wires::LaneChannel final : public Channel {
  public:
-  LaneChannels(Wires& wires, int rank, SimulatedRank& self)
+  LaneChannel(Wires& wires, int rank, int peer, SimulatedRank& self, std::shared_ptr<SpareMemory> spare)
       : wires_(wires),
         rank_(rank),
-        lanes_(self.loop, *self.rails,
-               {.relink = [this](int peer, std::uint32_t lane) { wires_.relink(rank_, peer, lane); },
-                .patience = World::kSilence}) {}
+        peer_(peer),
+        lanes_(std::make_shared<TcpChannel>(
+            self.loop, peer, *self.rails,
+            Relinking{.relink = [&wires, rank](int to, std::uint32_t lane) { wires.relink(rank, to, lane); },
+                      .patience = World::kSilence},
+            std::move(spare))) {}
 
-  void send(int peer, std::span<const Message> messages, Released released) override {
+  void send(std::span<const Message> messages, Released released) override {
     if (isClosed_) return;
-    if (const auto& watch = wires_.world_.post().onSend) watch(rank_, peer, messages);
-    lanes_.send(peer, messages, std::move(released));
+    if (const auto& watch = wires_.world_.post().onSend) watch(rank_, peer_, messages);
+    lanes_->send(messages, std::move(released));
   }
-  std::uint64_t bytesSeen(int peer) const override { return lanes_.bytesSeen(peer); }
-  std::uint64_t sends(int peer) const override { return lanes_.sends(peer); }
+  std::uint64_t bytesSeen() const override { return lanes_->bytesSeen(); }
+  std::uint64_t sends() const override { return lanes_->sends(); }
   void close() override {
     isClosed_ = true;
-    lanes_.close();
+    lanes_->close();
   }
+  bool hasEnded() const override { return lanes_->hasEnded(); }
+  void add(std::uint32_t lane, Stream stream) override { lanes_->add(lane, std::move(stream)); }
 
   bool isClosed() const { return isClosed_; }
-  void expect(int peer) { lanes_.expect(peer); }
-  void add(int peer, std::uint32_t lane, Descriptor socket) { lanes_.add(peer, lane, Stream(std::move(socket))); }
 
  private:
   Wires& wires_;
   const int rank_;
-  TcpChannels lanes_;
+  const int peer_;
+  const std::shared_ptr<TcpChannel> lanes_;
   bool isClosed_ = false;
 };
 
@@ -55,11 +59,12 @@ Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed)
                     .random = std::mt19937_64(seed)} {
   for (int rank = 0; rank < world.size(); ++rank) {
     SimulatedRank& self = world.rank(rank);
-    auto channels = std::make_unique<LaneChannels>(*this, rank, self);
-    channels_.push_back(channels.get());
+    auto& channels = channels_.emplace_back();
     self.onLoop([&] {
-      for (const int peer : world.planner().peersOf(rank)) channels->expect(peer);
-      self.use(std::move(channels));
+      const auto spare = std::make_shared<SpareMemory>();
+      for (const int peer : world.planner().peersOf(rank))
+        channels[peer] = std::make_shared<LaneChannel>(*this, rank, peer, self, spare);
+      self.rails->use({channels.begin(), channels.end()});
     });
   }
   world.turnIsOver = [this](int rank) { serve(rank); };
@@ -73,15 +78,19 @@ Wires::Wires(World& world, std::uint32_t lanes, std::uint64_t seed)
 
 // What the ranks' loops still have to do ends here too: it may send.
 Wires::~Wires() {
-  for (int rank = 0; rank < world_.size(); ++rank)
-    world_.rank(rank).onLoop([&] { channels_[static_cast<std::size_t>(rank)]->close(); });
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    world_.rank(rank).onLoop([&] {
+      for (const auto& [peer, channel] : channels_[static_cast<std::size_t>(rank)]) channel->close();
+    });
+  }
   world_.turnIsOver = world_.died = nullptr;
 }
 
 void Wires::connect(const Place& place) {
   const auto& [lower, higher, lane] = place;
-  if (channels_[static_cast<std::size_t>(lower)]->isClosed() ||
-      channels_[static_cast<std::size_t>(higher)]->isClosed() || world_.rank(lower).dead || world_.rank(higher).dead)
+  if (channels_[static_cast<std::size_t>(lower)].at(higher)->isClosed() ||
+      channels_[static_cast<std::size_t>(higher)].at(lower)->isClosed() || world_.rank(lower).dead ||
+      world_.rank(higher).dead)
     return;
   const auto wire = std::make_shared<Wire>(surroundings_, std::array{lower, higher}, Wire::Kind::Network);
   for (const auto& [end, rank, peer] : {std::tuple(0U, lower, higher), std::tuple(1U, higher, lower)})
@@ -96,8 +105,8 @@ void Wires::attach(int rank, int peer, std::uint32_t lane, Descriptor socket) {
     if (self.dead) return;
     self.loop.post([this, &self, rank, peer, lane, shared] {
       if (self.dead) return;  // or gone, and these wires with it
-      LaneChannels& channels = *channels_[static_cast<std::size_t>(rank)];
-      if (!channels.isClosed()) channels.add(peer, lane, std::move(*shared));
+      LaneChannel& channel = *channels_[static_cast<std::size_t>(rank)].at(peer);
+      if (!channel.isClosed()) channel.add(lane, std::move(*shared));
     });
     world_.wake(rank);
   });

@@ -1,4 +1,4 @@
-// The connections of TCP's lanes in virtual time: what is between two ranks is the real transport/tcp_channels.h, on
+// The connections of TCP's lanes in virtual time: what is between two ranks is the real transport/tcp_channel.h, on
 // wires (wire.h). A lane that breaks is made anew by the higher rank. One thread.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "simulation/world.h"
-#include "transport/tcp_channels.h"
+#include "transport/tcp_channel.h"
 #include "wire.h"
 
 namespace fairring::testing {
@@ -25,7 +25,7 @@ class Wires {
   void breakLanes(int rank);  // those that stand
 
  private:
-  class LaneChannels;
+  class LaneChannel;
   using Place = std::tuple<int, int, std::uint32_t>;  // the lower rank, the higher one, the lane
 
   void connect(const Place& place);
@@ -36,7 +36,7 @@ class Wires {
 
   simulation::World& world_;
   Surroundings surroundings_;
-  std::vector<LaneChannels*> channels_;  // by rank; theirs
+  std::vector<std::map<int, std::shared_ptr<LaneChannel>>> channels_;  // by rank and peer
   std::map<Place, std::shared_ptr<Wire>> wires_;
 };
 

@@ -52,7 +52,7 @@ class World {
   void slowLink(int machine, double factor) { network_.slow(machine, factor); }
   // Nothing arrives from one machine at the other until then; kNever: its ranks give one another up after kSilence.
   void cut(int from, int to, Time until);
-  // What lies between the rails and the network may be other than the simulated channels (SimulatedRank::use). Who put
+  // What lies between the rails and the network may be other than the simulated channels (Rails::use). Who put
   // it there is told when a rank's turn is over, and when its process has died, and says when a rank has something to
   // do.
   std::function<void(int rank)> turnIsOver;

@@ -8,12 +8,12 @@
 // gives up when it sees the end.
 #pragma once
 
-#include "transport/contact_channels.h"
+#include "transport/transport.h"
 
 namespace fairring {
 
-// A MakeContactChannels.
-std::unique_ptr<ContactChannels> makeTensorPipeChannels(Loop& loop, const ContactChannelsSettings& settings,
-                                                        MessageReceiver& receiver);
+// The entry of TensorPipe's "uv", "shm" or "ibv". The channels to one set of peers share TensorPipe's threads, and so
+// end together.
+Transport tensorPipeTransport(const std::string& name);
 
 }  // namespace fairring

@@ -1,6 +1,6 @@
-// Channels: how messages of slices get from one rank to another. This is the interface between the algorithms (rails.h)
-// and the networks; TCP (tcp_channels.h) and TensorPipe (tensorpipe_channels.h) implement it, and one conformance test
-// covers both.
+// A channel carries messages between this rank and one peer. This is the interface between the algorithms (rails.h,
+// point_to_point.h) and the networks. TCP (tcp_channel.h) and TensorPipe (tensorpipe_channel.h) implement it, and one
+// conformance test covers both.
 //
 // A message is a header and the bytes that it announces. The channel asks the receiver for the place of each message by
 // its header, and tells it when the message is there. Flow control stands above: a message is only sent into memory
@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "base/error.h"
+#include "transport/stream.h"
 #include "transport/traffic_class.h"
 
 namespace fairring {
@@ -69,24 +71,35 @@ struct Packets {
   std::uint64_t again = 0;
 };
 
-class Channels {
+class Channel {
  public:
   using Released = std::function<void()>;
-  virtual ~Channels() = default;
+  virtual ~Channel() = default;
 
   // Sends the messages as one batch. `released` is called when their memory may be written again; never within send(),
-  // and not at all once the channel has ended.
-  virtual void send(int peer, std::span<const Message> messages, Released released) = 0;
-  // Payload and header bytes that have come from this peer so far: a sign of life.
-  virtual std::uint64_t bytesSeen(int peer) const = 0;
-  // How many sends have gone out to this peer, including those before its channel ended. One send takes all messages
-  // that wait for the peer, as far as there is room.
-  virtual std::uint64_t sends(int peer) const = 0;
+  // and not at all once the channel has ended. Ignored once it has.
+  virtual void send(std::span<const Message> messages, Released released) = 0;
+  // Payload and header bytes that have come from the peer so far: a sign of life.
+  virtual std::uint64_t bytesSeen() const = 0;
+  // How many sends have gone out, also once the channel has ended. One send takes all messages that wait, as far as
+  // there is room.
+  virtual std::uint64_t sends() const = 0;
   // Summed over the open connections; none if the network does not count packets.
-  virtual Packets packets(int) const { return {}; }
-  // Ends all channels at once. After it returns, no memory of any message is touched any more and nothing is called
-  // back.
+  virtual Packets packets() const { return {}; }
+  // Ends the channel at once. After it returns, no memory of any message is touched any more and nothing is called
+  // back. The channels of one transport that share threads of its own end together.
   virtual void close() = 0;
+  virtual bool hasEnded() const = 0;
+  // The peer will not come back: a connection that breaks from now on stays broken.
+  virtual void peerLeaves() {}
+
+  // A channel gets its connections in one of two ways. By lanes, which the connector brings:
+  virtual void add(std::uint32_t /*lane*/, Stream /*stream*/) {}  // replaces an earlier one with the same index
+  // Or by a contact, which the lower of two ranks sends over the control connection, and to which the higher connects.
+  virtual std::string contact() const { return {}; }  // empty: there is none to send
+  virtual void connect(const std::string& /*contact*/) {}
+  // Whether it is connected and proven. One that gets lanes does not wait for them.
+  virtual bool isOpen() const { return true; }
 };
 
 }  // namespace fairring

@@ -1,0 +1,13 @@
+// The transports that there are between machines. A new one is an entry here, the files that make its channels, and its
+// cost row (plan/cost_rows.cc). Any thread.
+#pragma once
+
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace fairring {
+
+const std::vector<Transport>& transports();  // first the one that "auto" falls back to
+
+}  // namespace fairring
