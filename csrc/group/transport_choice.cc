@@ -47,9 +47,9 @@ const Transport& rdmaOf(const std::vector<Transport>& transports) {
   return *std::ranges::find_if(transports, &Transport::isRdma);
 }
 
-void refuse(const std::vector<Transport>& transports, const std::string& obstacle) {
-  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=", rdmaOf(transports).setting,
-        " can't be used: ", obstacle, " (auto takes TCP instead)");
+void refuse(const std::string& obstacle) {
+  check(obstacle.empty(), ErrorKind::Configuration, "FAIRRING_TRANSPORT=tensorpipe:ibv can't be used: ", obstacle,
+        " (auto takes TCP instead)");
 }
 
 // Where RDMA is not taken, "auto" is the first.
@@ -64,11 +64,11 @@ const Transport& named(const std::string& name, const std::vector<Transport>& tr
 TransportChoice chooseTransport(const TransportSettings& settings, const std::vector<RankFacts>& facts,
                                 const std::vector<Transport>& transports) {
   TransportChoice choice{{named(settings.rail, transports), named(settings.site, transports)}, {}};
-  if (choice.transports.site.isRdma) refuse(transports, rdmaObstacle(facts, onOtherSites));
+  if (choice.transports.site.isRdma) refuse(rdmaObstacle(facts, onOtherSites));
   const bool isAsked = settings.rail == "auto" || choice.transports.rail.isRdma;
   if (!isAsked || !anyExchange(facts, onOneSite)) return choice;
   const std::string obstacle = rdmaObstacle(facts, onOneSite);
-  if (choice.transports.rail.isRdma) refuse(transports, obstacle);
+  if (choice.transports.rail.isRdma) refuse(obstacle);
   if (obstacle.empty()) {
     choice.transports.rail = rdmaOf(transports);
     return choice;

@@ -198,12 +198,7 @@ ChannelsByPeer makeTcpChannels(Loop& loop, const ChannelSettings& settings, Mess
 }  // namespace
 
 Transport tcpTransport(std::uint32_t lanes) {
-  return {.name = "tcp",
-          .setting = "tcp",
-          .make = makeTcpChannels,
-          .takesLanes = true,
-          .tensorsMayBeImages = true,
-          .lanes = lanes};
+  return {.name = "tcp", .make = makeTcpChannels, .takesLanes = true, .tensorsMayBeImages = true, .lanes = lanes};
 }
 
 }  // namespace fairring

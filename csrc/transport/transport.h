@@ -36,8 +36,7 @@ using ChannelsByPeer = std::map<int, std::shared_ptr<Channel>>;
 using MakeChannels = std::function<ChannelsByPeer(Loop&, const ChannelSettings&, MessageReceiver&)>;
 
 struct Transport {
-  std::string name;     // in the table of cost rows (plan/cost_rows.h), and in messages
-  std::string setting;  // FAIRRING_TRANSPORT's word for it
+  std::string name;  // in the settings, in the table of cost rows (plan/cost_rows.h), and in messages
   MakeChannels make;
   bool takesLanes = false;          // connections that the connector brings; else it finds its peers by contacts
   bool tensorsMayBeImages = false;  // it sends from the tensors' own memory

@@ -19,7 +19,6 @@ TransportChoice chosen(const TransportSettings& settings, const std::vector<Rank
   uv.name = "uv";
   Transport ibv;
   ibv.name = "ibv";
-  ibv.setting = "tensorpipe:ibv";
   ibv.isRdma = true;
   return chooseTransport(settings, facts, {tcpTransport(), uv, ibv});
 }
