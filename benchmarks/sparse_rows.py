@@ -1,16 +1,15 @@
 """Merging the rows of a sparse tensor that have the same index, as a rank does before it sends any.
 
     python benchmarks/sparse_rows.py --rows 200000 --width 256 --entries 50000 --json rows.json
-    python benchmarks/sparse_rows.py --device cuda --rows 5000000 --width 2048
 
 The entries are those that a batch makes of an embedding: uniform, or by Zipf's law, where few indices have most.
 Contenders, in turns: Fairring's own (`fairring._core.merged_rows`); torch's `coalesce`; `unique`: torch.unique with the
 inverse, then index_add_; `search`: torch.unique, each index found in it by binary search, then index_add_, as a
 sparse all-reduce by dense buffers does with the indices of all ranks. Their sums are compared with those of float64
-before any is timed. On CUDA index_add_ adds in any order, so its bits differ between runs; of the others they don't.
+before any is timed.
 
-ms: median of so many rounds, on CUDA until the device is done. cpu_ms: of the processor time that this program takes
-meanwhile, in which other programs count little. match_ms: of the time without the sums, where the two are apart. GB/s:
+ms: median of so many rounds. cpu_ms: of the processor time that this program takes meanwhile, in which other programs
+count little. match_ms: of the time without the sums, where the two are apart. GB/s:
 the bytes of the entries' values by the median; of_copy: the ratio to copying these, measured in the same rounds.
 """
 
@@ -95,22 +94,18 @@ def wrong(tensor: Tensor, contender: str) -> int:
     return bad
 
 
-def seconds(device: str, work: Callable[[], Any]) -> tuple[float, float]:
+def seconds(work: Callable[[], Any]) -> tuple[float, float]:
     """By the clock, and of the processor."""
-    if device == "cuda":
-        torch.cuda.synchronize()
     begin, begin_cpu = time.perf_counter(), time.process_time()
     kept = work()
-    if device == "cuda":
-        torch.cuda.synchronize()
     end, end_cpu = time.perf_counter(), time.process_time()
     del kept  # giving it back is nobody's here
     return end - begin, end_cpu - begin_cpu
 
 
 def measure(options: argparse.Namespace, distribution: str, dtype: str) -> list[dict[str, Any]]:
-    indices = draw(options.rows, options.entries, distribution).to(options.device)
-    values = torch.randn(options.entries, options.width, dtype=DTYPES[dtype], device=options.device)
+    indices = draw(options.rows, options.entries, distribution)
+    values = torch.randn(options.entries, options.width, dtype=DTYPES[dtype])
     tensor = torch.sparse_coo_tensor(
         indices.unsqueeze(0), values, (options.rows, options.width), check_invariants=False
     )
@@ -121,9 +116,9 @@ def measure(options: argparse.Namespace, distribution: str, dtype: str) -> list[
     matching: dict[str, list[float]] = {name: [] for name in MATCHING}
     copies = []
     for turn in range(WARM_UP + options.rounds):
-        copied = seconds(options.device, lambda: target.copy_(values))
-        taken = {name: seconds(options.device, lambda act=act: act(tensor)) for name, act in CONTENDERS.items()}
-        matched = {name: seconds(options.device, lambda act=act: act(tensor)) for name, act in MATCHING.items()}
+        copied = seconds(lambda: target.copy_(values))
+        taken = {name: seconds(lambda act=act: act(tensor)) for name, act in CONTENDERS.items()}
+        matched = {name: seconds(lambda act=act: act(tensor)) for name, act in MATCHING.items()}
         if turn < WARM_UP:
             continue
         copies.append(copied[0])
@@ -136,7 +131,6 @@ def measure(options: argparse.Namespace, distribution: str, dtype: str) -> list[
     shape = {"rows": options.rows, "width": options.width, "entries": options.entries}
     return [
         {
-            "device": options.device,
             **shape,
             "indices": distribution,
             "dtype": dtype,
@@ -164,22 +158,15 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rows", type=int, default=200_000, help="of the table")
     parser.add_argument("--width", type=int, default=256, help="elements of a row")
     parser.add_argument("--entries", type=int, default=50_000, help="of the gradient")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--json", type=Path, help="file to write all rows to")
     options = parser.parse_args()
-    if options.device == "cuda":
-        reason = "no CUDA device here" if not torch.cuda.is_available() else _core.why_no_cuda()
-        if reason:
-            print(f"skipped: {reason}")
-            return
-    device = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
     print(
-        f"# {options.entries} entries of {options.width} elements, {options.rows} rows, {device}, torch"
-        f" {torch.__version__}, median of {options.rounds}"
+        f"# {options.entries} entries of {options.width} elements, {options.rows} rows,"
+        f" {torch.get_num_threads()} threads, torch {torch.__version__}, median of {options.rounds}"
     )
     print("indices  dtype   unique contender        ms    cpu_ms  match_ms    GB/s  of_copy  wrong")
     rows = []

@@ -100,7 +100,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
-  module.def("merged_rows", &fairring::mergedByOurs, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
+  module.def("merged_rows", &fairring::mergedRows, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
   module.def("instruction_set", &fairring::instructionSet);

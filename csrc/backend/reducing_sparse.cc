@@ -41,13 +41,8 @@ void refuseCapture(const at::Tensor& tensor) {
                    "make the call outside of the capture, or make the tensor dense");
 }
 
-// Our kernels are used if FAIRRING_CUDA=on asks for them and the device can run them: the trial of `auto` does not try
-// them. Other ranks may use other kernels, since each rank sums only its own rows.
-at::Tensor onHost(const at::Tensor& tensor, DType dtype, bool isAskedFor) {
-  if (tensor.is_cpu()) return tensor;
-  const bool ours = isAskedFor && whyNoCuda().empty() && deviceObstacle(tensor.device().index()).empty();
-  const Merging merging = ours ? Merging::Ours : Merging::Torchs;
-  return mergedOnHost(tensor, dtype, merging, SparseStreams::of(tensor.device()).in);
+at::Tensor onHost(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? tensor : mergedOnHost(tensor, SparseStreams::of(tensor.device()).in);
 }
 
 c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor, LocalRows rows,
@@ -76,8 +71,7 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   LocalRows rows;
   Error refused;
   try {
-    const bool isAskedFor = membership && membership->usesDevices() && !membership->triesDevices();
-    rows = LocalRows::of(onHost(tensor, contribution.reduction.dtype, isAskedFor), contribution.reduction);
+    rows = LocalRows::of(onHost(tensor), contribution.reduction);
   } catch (const c10::Error& error) {
     if (!membership) throw;
     refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,

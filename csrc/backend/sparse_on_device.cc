@@ -15,7 +15,6 @@
 #include <mutex>
 #include <utility>
 
-#include "backend/cuda_rows.h"
 #include "backend/reduction.h"
 #include "backend/sparse_tensor.h"
 #include "base/error.h"
@@ -53,9 +52,8 @@ bool torchMerges(const at::Tensor& plain) {
   return plain._values().numel() <= std::numeric_limits<std::int32_t>::max();
 }
 
-at::Tensor merged(const at::Tensor& plain, DType dtype, Merging merging) {
+at::Tensor merged(const at::Tensor& plain) {
   if (plain.is_coalesced() || plain._nnz() == 0) return plain;
-  if (merging == Merging::Ours) return mergedRows(plain, dtype);
   return torchMerges(plain) ? plain.coalesce() : plain;
 }
 
@@ -80,7 +78,7 @@ SparseStreams SparseStreams::of(const c10::Device& device) {
   return made.emplace(device.index(), streams).first->second;
 }
 
-at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in) {
+at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in) {
   const at::AutoDispatchBelowAutograd noGradient;
   c10::Event written(in.device_type());
   written.record(currentStream(in.device()));
@@ -91,20 +89,19 @@ at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, 
   const at::Tensor values = tensor._values().resolve_conj().resolve_neg();  // which coalesce() ignores
   const at::Tensor plain =
       at::_sparse_coo_tensor_unsafe(tensor._indices(), values, tensor.sizes(), {}, tensor.is_coalesced());
-  const at::Tensor there = merged(plain, dtype, merging);
+  const at::Tensor there = merged(plain);
   const at::Tensor indices = pinnedCopy(there._indices());
   const at::Tensor rows = pinnedCopy(there._values());
   in.synchronize();
   return at::_sparse_coo_tensor_unsafe(indices, rows, there.sizes(), {}, there.is_coalesced());
 }
 
-at::Tensor mergedByOurs(const at::Tensor& tensor) {
-  TORCH_CHECK_WITH(ValueError, isSparse(tensor), "merged_rows is for sparse tensors of the CPU or a CUDA device");
+at::Tensor mergedRows(const at::Tensor& tensor) {
+  TORCH_CHECK_WITH(ValueError, isSparse(tensor) && tensor.is_cpu(), "merged_rows is for sparse tensors of the CPU");
   const at::AutoDispatchBelowAutograd noGradient;
   try {
     const c10d::ReduceOp sum = c10d::ReduceOp::SUM;
     const Reduction reduction = contributionOf("merged_rows", sum, tensor.scalar_type(), 1).reduction;
-    if (!tensor.is_cpu()) return mergedRows(tensor, reduction.dtype);
     const LocalRows rows = LocalRows::of(tensor, reduction);
     const at::Tensor merged = at::_sparse_coo_tensor_unsafe(tensor._indices(), tensor._values(), tensor.sizes());
     replaceRows(merged, indicesOf(merged, rows.keys), rows.values);

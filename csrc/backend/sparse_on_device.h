@@ -8,10 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
-#include <cstdint>
-
 #include "backend/sparse_work.h"
-#include "kernels/reduce.h"
 
 namespace fairring {
 
@@ -22,17 +19,14 @@ struct SparseStreams {
   static SparseStreams of(const c10::Device& device);
 };
 
-// The kernels that sum the rows of a key. Both sum in the order of the rows in the tensor, and round once.
-enum class Merging : std::uint8_t { Torchs, Ours };
-
 // The tensor as the caller's stream leaves it, in pinned memory, with duplicate rows merged so that no more than these
-// go to the host. Rows that are too many for torch's kernels to merge stay as they are. The host waits, since only the
-// device knows how many rows there are. The sparse dimensions may have become one. Throws c10::Error, for example if an
-// index lies outside of the tensor.
-at::Tensor mergedOnHost(const at::Tensor& tensor, DType dtype, Merging merging, const c10::Stream& in);
+// go to the host: torch's kernels sum them in their order and round once. Rows that are too many for these stay as they
+// are. The host waits, since only the device knows how many rows there are. Throws c10::Error, for example if an index
+// lies outside of the tensor.
+at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in);
 
-// Benchmarks call this: a tensor with its duplicate rows merged by our own kernels, on its device.
-at::Tensor mergedByOurs(const at::Tensor& tensor);
+// Benchmarks call this: a tensor of the CPU with its duplicate rows merged.
+at::Tensor mergedRows(const at::Tensor& tensor);
 
 // The call as its user holds it. It is complete when the sums lie on the device, for any stream that reads them. So
 // wait() makes the host wait, because the tensor has no size before.

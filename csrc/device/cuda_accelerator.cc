@@ -13,7 +13,6 @@
 #include "device/nccl_rails.h"
 #include "kernels/device_poison.h"
 #include "kernels/device_reductions.h"
-#include "kernels/device_rows.h"
 
 namespace fairring {
 namespace {
@@ -45,7 +44,6 @@ class CudaAccelerator final : public Accelerator {
         tells_(device_),
         levelZero_(machine.place, machine.fromFirst, reductions_) {
     if (railsAmong) rails_.emplace(railsAmong->place, railsAmong->fromFirst);
-    loadRowKernels(device_);  // for sparse tensors, which may come while gates are shut
   }
 
   ~CudaAccelerator() override {

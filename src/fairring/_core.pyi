@@ -104,7 +104,7 @@ def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None
     """
 
 def merged_rows(tensor: Tensor) -> Tensor:
-    """A sparse tensor's rows each once, summed by Fairring, on its device. On CUDA with one sparse dimension."""
+    """A sparse CPU tensor's rows each once, summed by Fairring."""
 
 def rdma_devices() -> list[dict[str, str]]:
     """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""

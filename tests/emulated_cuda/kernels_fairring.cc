@@ -10,8 +10,6 @@
 #define FAIRRING_ISA cuda_device
 #include "kernels/device_thread.h"  // before the choice, which names its types
 //
-#include "kernels/device_row_thread.h"
-//
 #include "kernels/device_choice.h"
 //
 #include "kernels/device_poison_thread.h"
@@ -44,26 +42,6 @@ void reduce(dim3 grid, dim3 block, void** parameters) {
     cuda_device::DeviceThread<Type, Operation>(arguments, thread, threads).run();
 }
 
-template <class Type, class Operation, bool HasVectors>
-void sumRows(dim3 grid, dim3 block, void** parameters) {
-  RowArguments arguments = *static_cast<const RowArguments*>(parameters[0]);
-  const std::uint64_t rowBytes = arguments.pieces * (HasVectors ? kVectorBytes : sizeof(typename Type::Element));
-  arguments.out = emulated::reach(arguments.out, arguments.rows * rowBytes, "sums of rows");
-  arguments.values = emulated::reach(arguments.values, arguments.entries * rowBytes, "rows");
-  arguments.order = emulated::reachArray(arguments.order, arguments.entries, "the rows' order");
-  arguments.begins = emulated::reachArray(arguments.begins, arguments.rows, "the sums' beginnings");
-  emulated::pauseOfSeed();
-  const std::uint64_t threads = std::uint64_t{grid.x} * block.x;
-  for (std::uint64_t thread = 0; thread < threads; ++thread)
-    cuda_device::RowThread<Type, Operation, HasVectors>(arguments, thread, threads).run();
-}
-
-void number(dim3, dim3, void** parameters) {
-  const std::uint64_t count = *static_cast<const std::uint64_t*>(parameters[1]);
-  auto* places = emulated::reachArray(*static_cast<std::uint32_t**>(parameters[0]), count, "numbers of rows");
-  for (std::uint64_t i = 0; i < count; ++i) places[i] = static_cast<std::uint32_t>(i);
-}
-
 void poisonResults(dim3 grid, dim3 block, void** parameters) {
   PoisonArguments arguments = *static_cast<const PoisonArguments*>(parameters[0]);
   for (std::uint64_t i = 0; i < arguments.count; ++i) {
@@ -87,17 +65,6 @@ struct AddReduction {
   }
 };
 
-struct AddRows {
-  Table& table;
-  template <class Type, class Operation>
-  int operator()() const {
-    const std::string types = "sumRowsKernel<" + nameOf<Type>() + ", " + nameOf<Operation>();
-    table[types + ", true>"] = {{sizeof(RowArguments)}, sumRows<Type, Operation, true>};
-    table[types + ", false>"] = {{sizeof(RowArguments)}, sumRows<Type, Operation, false>};
-    return 0;
-  }
-};
-
 Table makeTable() {
   Table table;
   for (int i = 0; i <= static_cast<int>(DType::Float8E5M2); ++i) {
@@ -106,10 +73,8 @@ Table makeTable() {
       const auto op = static_cast<Op>(j);
       if (isDefined(op, dtype)) cuda_device::visitReduction(op, dtype, AddReduction{table});
     }
-    cuda_device::visitSum(dtype, AddRows{table});
   }
   table["poisonKernel"] = {{sizeof(PoisonArguments)}, poisonResults};
-  table["number"] = {{sizeof(std::uint32_t*), sizeof(std::uint64_t)}, number};
   return table;
 }
 

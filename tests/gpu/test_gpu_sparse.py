@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import start
 from ranks import Ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -22,16 +20,6 @@ pytestmark = pytest.mark.gpu
 SLOW_DTYPES = (torch.float64, torch.float16, torch.int64, torch.int8)
 DTYPES: list[Any] = [torch.float32, torch.bfloat16, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_DTYPES)]
 SHAPES = {"vectors": ((50,), (3,)), "scalars": ((50,), ()), "two sparse": ((7, 9), (2, 8)), "wide": ((700,), (1024,))}
-
-
-@pytest.fixture(scope="module", params=["on", "off"])
-def sparse_machines(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    """Two machines, with FAIRRING_CUDA as given: rows are merged by our kernels or by torch's."""
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
-    ranks = start("2x1", environment={"FAIRRING_CUDA": request.param})
-    yield ranks
-    assert ranks.close() == [0] * ranks.size
 
 
 def _random(rank: int, seed: int, dtype: torch.dtype, sparse: tuple[int, ...], dense: tuple[int, ...]) -> torch.Tensor:
@@ -64,12 +52,12 @@ def _check_random(rank: int, dtype: torch.dtype, name: str, op: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_sum_is_that_of_the_dense_tensors(sparse_machines: Ranks, dtype: torch.dtype, name: str) -> None:
-    sparse_machines.run(_check_random, dtype, name, "SUM")
+def test_the_sum_is_that_of_the_dense_tensors(two_gpu_machines: Ranks, dtype: torch.dtype, name: str) -> None:
+    two_gpu_machines.run(_check_random, dtype, name, "SUM")
 
 
-def test_the_average_divides_by_all_ranks(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_check_random, torch.float32, "vectors", "AVG")
+def test_the_average_divides_by_all_ranks(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_check_random, torch.float32, "vectors", "AVG")
 
 
 def test_machines_of_several_ranks_sum_sparse_tensors(gpu_cluster: Ranks) -> None:
@@ -101,8 +89,8 @@ def _race(rank: int, stream: str) -> None:
 
 
 @pytest.mark.parametrize("stream", ["default", "side"])
-def test_the_callers_stream_comes_before_and_after(sparse_machines: Ranks, stream: str) -> None:
-    sparse_machines.run(_race, stream)
+def test_the_callers_stream_comes_before_and_after(two_gpu_machines: Ranks, stream: str) -> None:
+    two_gpu_machines.run(_race, stream)
 
 
 def _drop_results(rank: int) -> None:
@@ -122,8 +110,8 @@ def _drop_results(rank: int) -> None:
         assert total.item() == ROWS * WIDTH * sum(other + turn for other in range(size)), turn
 
 
-def test_results_that_are_dropped_early_are_read_to_the_end(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_drop_results)
+def test_results_that_are_dropped_early_are_read_to_the_end(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_drop_results)
 
 
 def _many_at_once(rank: int) -> None:
@@ -149,8 +137,8 @@ def _many_at_once(rank: int) -> None:
         assert torch.equal(dense[n], torch.full_like(dense[n], expected))
 
 
-def test_sparse_and_dense_calls_are_in_flight_together(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_many_at_once)
+def test_sparse_and_dense_calls_are_in_flight_together(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_many_at_once)
 
 
 def _round_once(_rank: int) -> None:
@@ -161,8 +149,8 @@ def _round_once(_rank: int) -> None:
     assert tensor.values().item() == 512 * dist.get_world_size()
 
 
-def test_entries_of_16_bits_are_rounded_once(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_round_once)
+def test_entries_of_16_bits_are_rounded_once(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_round_once)
 
 
 def _bits_of_noise(rank: int) -> list[int]:
@@ -174,10 +162,10 @@ def _bits_of_noise(rank: int) -> list[int]:
     return tensor.values().view(torch.int16).flatten().tolist()
 
 
-def test_all_ranks_get_the_same_bits_in_every_run(sparse_machines: Ranks) -> None:
-    first = sparse_machines.run(_bits_of_noise)
+def test_all_ranks_get_the_same_bits_in_every_run(two_gpu_machines: Ranks) -> None:
+    first = two_gpu_machines.run(_bits_of_noise)
     assert all(one == first[0] for one in first)
-    assert sparse_machines.run(_bits_of_noise) == first
+    assert two_gpu_machines.run(_bits_of_noise) == first
 
 
 def _refuse_indices(rank: int) -> None:
@@ -191,8 +179,8 @@ def _refuse_indices(rank: int) -> None:
     assert good.values().item() == 2
 
 
-def test_an_index_outside_is_refused_and_the_group_goes_on(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_refuse_indices)
+def test_an_index_outside_is_refused_and_the_group_goes_on(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_refuse_indices)
 
 
 def _refuse_capture(_rank: int) -> None:
@@ -204,8 +192,8 @@ def _refuse_capture(_rank: int) -> None:
     assert torch.equal(tensor.to_dense().cpu(), torch.eye(3) * dist.get_world_size())
 
 
-def test_a_capture_is_refused(sparse_machines: Ranks) -> None:
-    sparse_machines.run(_refuse_capture)
+def test_a_capture_is_refused(two_gpu_machines: Ranks) -> None:
+    two_gpu_machines.run(_refuse_capture)
 
 
 class _Tables(nn.Module):
@@ -234,10 +222,10 @@ def _train(rank: int, kind: str) -> list[torch.Tensor]:
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
-def test_ddp_trains_sparse_tables_as_dense_ones(sparse_machines: Ranks) -> None:
-    dense = sparse_machines.run(_train, "dense")[0]
+def test_ddp_trains_sparse_tables_as_dense_ones(two_gpu_machines: Ranks) -> None:
+    dense = two_gpu_machines.run(_train, "dense")[0]
     for kind in ("sparse", "fused"):
-        parameters = sparse_machines.run(_train, kind)
+        parameters = two_gpu_machines.run(_train, kind)
         for pair in zip(parameters[0], parameters[1], strict=True):
             assert torch.equal(*pair), "ranks ended with different parameters"
         for pair in zip(parameters[0], dense, strict=True):

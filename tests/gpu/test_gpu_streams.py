@@ -12,8 +12,6 @@ import torch.distributed as dist
 from gpu_machines import start
 from ranks import Ranks
 
-from fairring import _core
-
 pytestmark = pytest.mark.gpu
 
 ELEMENTS = emulated_devices.fewer(5 << 20)
@@ -69,37 +67,6 @@ def _compute_meanwhile(rank: int) -> None:
 def test_neither_host_nor_device_stand_still_for_the_network(two_gpu_machines: Ranks) -> None:
     two_gpu_machines.run(_compute_meanwhile)  # warm: what is made at first use waits for all ranks
     two_gpu_machines.run(_compute_meanwhile)
-
-
-def _merge_meanwhile(rank: int) -> None:
-    """Rank 1 begins only when rank 0 has merged rows of a sparse tensor, few and many, for the first time."""
-    store = dist.distributed_c10d._get_default_store()
-    tensor = torch.ones(ELEMENTS, device="cuda")
-    dist.all_reduce(tensor)
-    if rank == 0:
-        sparse = [torch.sparse_coo_tensor(torch.arange(n).view(1, n) // 2, torch.ones(n)).cuda() for n in (10, 30_000)]
-        spare = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda") for _ in range(20)]
-        keys = torch.zeros(1, dtype=torch.long, device="cuda")  # torch's kernels, which are loaded when first used
-        assert keys.mul_(5).add_(keys).item() == 0
-        twos = torch.full((1,), 2.0, device="cuda")
-        assert torch.equal(twos, torch.full_like(twos, 2.0))
-        torch.cuda.synchronize()
-        del spare  # so that nothing is taken of CUDA while the device waits
-        work = dist.all_reduce(tensor, async_op=True)
-        for one in sparse:
-            merged = _core.merged_rows(one)
-            assert torch.equal(merged._values(), torch.full_like(merged._values(), 2.0))
-        store.set("merged", "yes")
-    else:
-        store.wait(["merged"])
-        store.delete_key("merged")
-        work = dist.all_reduce(tensor, async_op=True)
-    work.wait()
-    assert tensor[0].item() == dist.get_world_size() ** 2
-
-
-def test_rows_are_merged_while_the_device_waits_for_the_network(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_merge_meanwhile)
 
 
 def _free() -> None:
