@@ -1,6 +1,6 @@
 # Every target does its own set-up and is quick when run again: stamps in the virtual environments say what is done.
 #   make demo      trains a small model on an emulated cluster, on gloo and on fairring
-#   make test      a quarter of an hour: C++ under the address sanitizer (by Clang), the CUDA code, Python but for slow tests
+#   make test      a quarter of an hour: C++ under the address sanitizer (by Clang), Python but for slow tests
 #   make test-all  the same and the rest: thread sanitizer, TensorPipe, fuzzing, RDMA, the oldest torch, slow tests, features
 #   make test-sanitized  Python tests of the backend with a module under the address sanitizer
 #   make test-rdma the rails over RDMA, in virtual machines with soft-RoCE; VMS=1: in a single one, which is quicker
@@ -9,7 +9,6 @@
 #   make test-first   README's install in a fresh clone and environment, and there what README, docs and examples show
 #   make test-wheel   that wheel beside each of its torches, in clean virtual environments; not in make test-all
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
-#   make test-cuda compiles the CUDA code; its tests are skipped where there is no GPU
 #   make emulated-cuda   CUDA devices that do not exist, for fairring lab --emulated-gpus
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
 #   make cover-cuda  which lines of the CUDA sources those tests reach
@@ -61,7 +60,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe test-cuda emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -108,7 +107,7 @@ bench-engine: build
 ASIDE ?= .venv/.torch
 test: .venv/.tools
 	@.ci/beside "$(MAKE) $(ASIDE)" $(MAKE) test-cpp
-	@$(MAKE) test-cuda test-python
+	@$(MAKE) test-python
 
 test-rest: test-sanitized test-threads test-tensorpipe test-emulated-cuda test-pytorch fuzz test-rdma test-oldest-torch test-first test-slow
 
@@ -199,7 +198,7 @@ test-sanitized: build
 	@.ci/system-packages clang
 	@$(BIN)/cmake -S . -B $(SANITIZED)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG='-O1 -g1' -DPython_EXECUTABLE=$(abspath $(BIN))/python \
-	  -DCMAKE_CXX_COMPILER="$$(.ci/clang)" -DFAIRRING_WERROR=ON -DFAIRRING_WITH_CUDA=OFF -DFAIRRING_SANITIZE=address
+	  -DCMAKE_CXX_COMPILER="$$(.ci/clang)" -DFAIRRING_WERROR=ON -DFAIRRING_SANITIZE=address
 	@$(STAGE) "build of the module: address sanitizer" $(BIN)/cmake --build $(SANITIZED)/cmake --target _core
 	@rm -rf $(SANITIZED)/root && mkdir -p $(SANITIZED)/root && cp -r src/fairring $(SANITIZED)/root/
 	@cp $(SANITIZED)/cmake/_core.*.so $(SANITIZED)/root/fairring/$(notdir $(wildcard src/fairring/_core_$(subst .,_,$(NEWEST_TORCH)).*.so))
@@ -222,27 +221,16 @@ test-tensorpipe: build
 	  $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_tensorpipe_tests
 	@$(STAGE) "C++ tests: TensorPipe" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex tensorpipe
 
-# In the module's own build. The processor's half of the kernels is tested in test-cpp.
-test-cuda: build
-	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
-	@if $(BIN)/ninja -C build/torch-$(NEWEST_TORCH)/cmake -t targets all | grep '^fairring_cuda_tests:' >/dev/null; then \
-	  $(STAGE) "build CUDA code" $(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake \
-	    --target fairring_cuda_tests fairring_level_zero_tests fairring_cuda_bench fairring_cuda_probe; \
-	  $(STAGE) "C++ tests of CUDA" $(CTEST) --test-dir build/torch-$(NEWEST_TORCH)/cmake --label-regex 'cuda|level_zero'; \
-	else \
-	  echo "skipped: CUDA code, for want of what CMake says above"; \
-	fi
-
-# Skipped where there is no CUDA compiler, or where torch is a build without CUDA, or with another than 13.
+# Skipped where CUDA's headers are missing, or where torch is a build without CUDA, or with another than 13.
 EMULATED := build/torch-$(NEWEST_TORCH)/cmake
 emulated-cuda: build
 	@$(BIN)/cmake -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
 	@$(STAGE) "build the emulated CUDA devices" $(BIN)/cmake --build $(EMULATED) --target emulated_cuda
 
 test-emulated-cuda: build
-	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
+	@$(BIN)/cmake -DFAIRRING_TESTS=ON -DFAIRRING_BENCHMARKS=ON -DFAIRRING_EMULATED_CUDA=ON $(EMULATED)
 	@if $(BIN)/ninja -C $(EMULATED) -t targets all | grep '^emulated_cuda:' >/dev/null; then \
-	  $(STAGE) "build the emulated CUDA devices" $(BIN)/cmake --build $(EMULATED) --target emulated_cuda fairring_cuda_tests; \
+	  $(STAGE) "build the emulated CUDA devices" $(BIN)/cmake --build $(EMULATED) --target emulated_cuda fairring_cuda_tests fairring_cuda_bench fairring_cuda_probe; \
 	  $(STAGE) "C++ tests on emulated devices" tests/emulated_cuda/run $(EMULATED) \
 	    $(EMULATED)/tests/cpp/fairring_cuda_tests --gtest_brief=1; \
 	  $(STAGE) "Python tests on emulated devices" tests/emulated_cuda/run $(EMULATED) $(BIN)/pytest --numprocesses 2 \
@@ -307,11 +295,10 @@ test-pytorch-ddp: build
 	$(PYTORCH_TESTS) -k '$(DDP)'
 
 # README's section Install, carried out in a fresh clone with an environment of its own, and then the commands of README,
-# docs and examples in what that leaves. CUDA is left out, as docs/install.md says how.
+# docs and examples in what that leaves.
 READERS := tests/test_docs_examples.py tests/test_examples.py
 test-first: .venv/.torch
-	@$(STAGE) "README's install, in a fresh clone" \
-	  env CMAKE_ARGS="$(CMAKE_ARGS) -DFAIRRING_WITH_CUDA=OFF" .ci/first-steps $(BIN)/python
+	@$(STAGE) "README's install, in a fresh clone" .ci/first-steps $(BIN)/python
 	FIRST_STEPS=$(CURDIR)/build/first-steps $(PYTEST) $(READERS)
 
 # Skipped, with the reason, where qemu can't be installed.
@@ -365,7 +352,7 @@ browse: docs
 # --- lint
 
 CPP_FILES = $(shell find csrc tests/cpp tests/emulated_cuda tests/fuzz tests/simulation benchmarks/cpp -name '*.h' -o -name '*.cc' -o -name '*.cu')
-PYTHON_DIRS = setup.py src examples tests benchmarks docs/site
+PYTHON_DIRS = setup.py csrc src examples tests benchmarks docs/site
 
 build/lint/compile_commands.json: .venv/.tools
 	$(BIN)/cmake -S . -B $(@D) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Debug \

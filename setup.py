@@ -65,7 +65,7 @@ def unpacked_torch(directory: str) -> Torch:
     minor = supported_minor(version[1] if version else "of unknown version", directory)
     build = ROOT / "build" / f"torch-{minor}" / INTERPRETER
     root = f"-DTorchLibs_ROOT={Path(directory).resolve()}"
-    return Torch(minor, build, (root, "-DFAIRRING_WITH_CUDA=OFF"))
+    return Torch(minor, build, (root,))
 
 
 def supported_minor(version: str, place: str) -> str:

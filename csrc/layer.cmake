@@ -32,11 +32,10 @@ function(fairring_library target)
       endif()
     endif()
     fairring_precompile(${target} ${first} ${FAIRRING_STANDARD_HEADERS})
-    if(NOT arg_SOURCES MATCHES "\\.cu")  # eight sources are compiled together: they share most headers
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-      if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # it takes a source that is included for a header
-        target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
-      endif()
+    # Eight sources are compiled together: they share most headers.
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # it takes a source that is included for a header
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
     endif()
   else()  # headers only
     add_library(${target} INTERFACE)

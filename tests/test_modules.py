@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+import torch
 
 from fairring import _modules
 
@@ -58,3 +60,10 @@ def test_a_file_that_is_no_library_says_what_to_do(package: Path) -> None:  # no
         ImportError, match=r"does not fit this build of torch 2\.11\.0.*pip install --no-build-isolation"
     ):
         _modules.load_for("2.11.0")
+
+
+def test_the_module_links_nothing_of_cuda() -> None:
+    file = _modules.file_for(torch.__version__)
+    for command in (["readelf", "--dynamic"], ["nm", "--dynamic", "--undefined-only"]):
+        shown = subprocess.run([*command, file], capture_output=True, text=True, check=True, timeout=60).stdout
+        assert not re.findall(r"\b(?:cuda|cu[A-Z]|nccl)\w+|lib(?:cud|nccl|c10_cuda|torch_cuda)\S+", shown)

@@ -2,8 +2,6 @@
 #   TorchLibs::Torch        libtorch_cpu (TensorPipe, c10d) and libc10
 #   TorchLibs::TorchPython  the same, libtorch_python and Python
 #   TorchLibs_VERSION, TorchLibs_CXX11_ABI
-#   TorchLibs_CUDA, TorchLibs_CUDART, TorchLibs_NCCL
-#                           its version of CUDA, and the CUDA runtime and the NCCL that it loads; empty where it has none
 # torch's own CMake configuration is not used: that of a CUDA build fails where there is no CUDA toolkit, even if only
 # CPU libraries are wanted.
 # -DTorchLibs_ROOT=<directory>/torch takes a torch that is only unpacked instead: without its CUDA libraries it can't be
@@ -19,12 +17,11 @@ if(TorchLibs_ROOT)
   string(REGEX REPLACE "^__version__ = '(.*)'$" "\\1" TorchLibs_VERSION "${version}")
   set(TorchLibs_DIRECTORY "${TorchLibs_ROOT}")
   set(TorchLibs_CXX11_ABI 1)  # as in all wheels of torch on PyPI since 2.6
-  set(TorchLibs_CUDA "")
 # Importing torch takes seconds: asked once per Python.
-elseif(NOT TorchLibs_PYTHON STREQUAL Python_EXECUTABLE OR NOT DEFINED TorchLibs_CUDA)
+elseif(NOT TorchLibs_PYTHON STREQUAL Python_EXECUTABLE OR NOT DEFINED TorchLibs_VERSION)
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -c
-            "import os, torch; maps = [line.split(maxsplit=5)[-1].strip() for line in open('/proc/self/maps')]; loaded = lambda name: next((path for path in maps if os.path.basename(path).startswith(name)), ''); print(torch.__version__, int(torch.compiled_with_cxx11_abi()), os.path.dirname(torch.__file__), loaded('libcudart.so'), loaded('libnccl.so'), torch.version.cuda or '', sep=';')"
+            "import os, torch; print(torch.__version__, int(torch.compiled_with_cxx11_abi()), os.path.dirname(torch.__file__), sep=';')"
     OUTPUT_VARIABLE answer ERROR_VARIABLE error RESULT_VARIABLE failed OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(failed)
     message(FATAL_ERROR "Fairring needs PyTorch in ${Python_EXECUTABLE}: "
@@ -33,15 +30,9 @@ elseif(NOT TorchLibs_PYTHON STREQUAL Python_EXECUTABLE OR NOT DEFINED TorchLibs_
   list(GET answer 0 version)
   list(GET answer 1 abi)
   list(GET answer 2 directory)
-  list(GET answer 3 cudart)
-  list(GET answer 4 nccl)
-  list(GET answer 5 cuda)
   set(TorchLibs_VERSION "${version}" CACHE INTERNAL "")
   set(TorchLibs_CXX11_ABI "${abi}" CACHE INTERNAL "")
   set(TorchLibs_DIRECTORY "${directory}" CACHE INTERNAL "")
-  set(TorchLibs_CUDA "${cuda}" CACHE INTERNAL "")
-  set(TorchLibs_CUDART "${cudart}" CACHE INTERNAL "")
-  set(TorchLibs_NCCL "${nccl}" CACHE INTERNAL "")
   set(TorchLibs_PYTHON "${Python_EXECUTABLE}" CACHE INTERNAL "")
 endif()
 

@@ -5,8 +5,6 @@
 // are medians of so many turns, by events of the stream; warm-up: one turn.
 //
 // fairring_cuda_bench [once]: with the word each measurement is one of few bytes, which shows that the program runs.
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -19,8 +17,10 @@
 
 #include "base/cuda_error.h"
 #include "base/cuda_memory.h"
+#include "base/cuda_runtime.h"
 #include "base/cuda_stream.h"
-#include "kernels/device_reduction.h"
+#include "base/loaded_function.h"
+#include "kernels/device_sums.h"
 
 namespace fairring {
 namespace {
@@ -33,10 +33,11 @@ struct Amounts {  // of measurements
 };
 
 constexpr std::array kInputs = {2, 4, 8};
-constexpr std::array kRows = {std::pair{Op::Sum, DType::Float32}, std::pair{Op::Sum, DType::BFloat16},
-                              std::pair{Op::Sum, DType::Float16}, std::pair{Op::Sum, DType::Float64},
-                              std::pair{Op::Sum, DType::Int64},   std::pair{Op::Sum, DType::Float8E4M3},
-                              std::pair{Op::Max, DType::BFloat16}};
+constexpr std::array kDTypes = {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64};
+
+cudaError_t (*const cudaEventElapsedTime)(float*, cudaEvent_t, cudaEvent_t) = LoadedFunction("cudaEventElapsedTime");
+cudaError_t (*const cudaEventSynchronize)(cudaEvent_t) = LoadedFunction("cudaEventSynchronize");
+cudaError_t (*const cudaMemset)(void*, int, std::size_t) = LoadedFunction("cudaMemset");
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -47,8 +48,8 @@ double median(std::vector<double> values) {
 class Stopwatch {
  public:
   explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
-    checkCuda(cudaEventCreate(&begin_), "cudaEventCreate", kDevice);
-    checkCuda(cudaEventCreate(&end_), "cudaEventCreate", kDevice);
+    checkCuda(cudaEventCreateWithFlags(&begin_, 0), "cudaEventCreateWithFlags", kDevice);
+    checkCuda(cudaEventCreateWithFlags(&end_, 0), "cudaEventCreateWithFlags", kDevice);
   }
   ~Stopwatch() {
     cudaEventDestroy(begin_);
@@ -79,18 +80,18 @@ struct Memory {
       input = deviceMemory(bytes, kDevice);
       checkCuda(cudaMemset(input.get(), 0x3f, bytes), "cudaMemset", kDevice);  // numbers near 1 in every format
     }
-    checkCuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", kDevice);  // ours don't wait for it
+    checkCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", kDevice);  // ours don't wait for it
   }
   std::shared_ptr<std::byte> out;
   std::array<std::shared_ptr<std::byte>, kInputs.back()> inputs;
 };
 
-void measure(Op op, DType dtype, int inputCount, std::uint64_t bytes, const Memory& memory, int turns) {
+void measure(DType dtype, int inputCount, std::uint64_t bytes, const Memory& memory, int turns) {
   const CudaStream stream(kDevice);
-  const DeviceReduction reduction(dtype, op, kDevice);
+  const DeviceSums sums(kDevice);
   std::vector<Input> inputs;
   for (int k = 0; k < inputCount; ++k) inputs.push_back({memory.inputs[static_cast<std::size_t>(k)].get()});
-  const auto reduce = [&] { reduction.enqueue(memory.out.get(), inputs, bytes / bytesOf(dtype), 1, stream.get()); };
+  const auto reduce = [&] { sums.enqueue(dtype, memory.out.get(), inputs, bytes / bytesOf(dtype), stream.get()); };
   const auto copy = [&] {
     checkCuda(cudaMemcpyAsync(memory.out.get(), inputs[0].data, bytes, cudaMemcpyDeviceToDevice, stream.get()),
               "cudaMemcpyAsync", kDevice);
@@ -114,28 +115,32 @@ void measure(Op op, DType dtype, int inputCount, std::uint64_t bytes, const Memo
   }
   const double reduceSpeed = static_cast<double>(bytes) * (inputCount + 1) / median(reducing);
   const double copySpeed = static_cast<double>(bytes) * 2 / median(copying);
-  std::printf("%-4s %-11s %6d %10llu %9.1f %9.1f %9.1f %8.2f %8.2f\n", op == Op::Sum ? "SUM" : "MAX", name(dtype),
-              inputCount, static_cast<unsigned long long>(bytes), median(reducing) * 1e6, reduceSpeed / 1e9,
-              copySpeed / 1e9, reduceSpeed / copySpeed, median(host) * 1e6);
+  std::printf("%-11s %6d %10llu %9.1f %9.1f %9.1f %8.2f %8.2f\n", name(dtype), inputCount,
+              static_cast<unsigned long long>(bytes), median(reducing) * 1e6, reduceSpeed / 1e9, copySpeed / 1e9,
+              reduceSpeed / copySpeed, median(host) * 1e6);
 }
 
 int run(const Amounts& amounts) {
+  if (const std::string reason = LoadedFunction::whyMissing(); !reason.empty()) {
+    std::printf("skipped: %s\n", reason.c_str());
+    return 0;
+  }
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);
   if (result != cudaSuccess || devices == 0) {
     std::printf("skipped: no CUDA device here: %s\n", cudaGetErrorString(result));
     return 0;
   }
-  cudaDeviceProp properties;
-  checkCuda(cudaGetDeviceProperties(&properties, kDevice), "cudaGetDeviceProperties", kDevice);
-  std::printf("# %s, sm_%d%d, median of %d turns\n", properties.name, properties.major, properties.minor,
-              amounts.turns);
-  std::printf("%-4s %-11s %6s %10s %9s %9s %9s %8s %8s\n", "op", "dtype", "inputs", "bytes", "us", "GB/s", "copy_GB/s",
-              "of_copy", "host_us");
+  int generation = 0;
+  checkCuda(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, kDevice), "cudaDeviceGetAttribute",
+            kDevice);
+  std::printf("# a device of generation %d, median of %d turns\n", generation, amounts.turns);
+  std::printf("%-11s %6s %10s %9s %9s %9s %8s %8s\n", "dtype", "inputs", "bytes", "us", "GB/s", "copy_GB/s", "of_copy",
+              "host_us");
   for (const std::uint64_t bytes : amounts.bytes) {
     const Memory memory(bytes);
-    for (const auto& [op, dtype] : kRows) {
-      for (const int inputs : kInputs) measure(op, dtype, inputs, bytes, memory, amounts.turns);
+    for (const DType dtype : kDTypes) {
+      for (const int inputs : kInputs) measure(dtype, inputs, bytes, memory, amounts.turns);
     }
   }
   return 0;

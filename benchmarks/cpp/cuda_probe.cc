@@ -4,7 +4,6 @@
 // question has failed or not ended.
 //   fairring_cuda_probe          all questions, in about a minute
 //   fairring_cuda_probe NAME     one of them, in this process
-#include <cuda_runtime_api.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +23,8 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "base/error.h"
-#include "kernels/device_reduction.h"
+#include "base/loaded_function.h"
+#include "kernels/device_sums.h"
 
 namespace fairring {
 namespace {
@@ -32,6 +32,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDevice = 0;
+constexpr cudaMemcpyKind kAnyWay{4};
+
+cudaError_t (*const cudaMemsetAsync)(void*, int, std::size_t, cudaStream_t) = LoadedFunction("cudaMemsetAsync");
+cudaError_t (*const cudaDeviceSynchronize)() = LoadedFunction("cudaDeviceSynchronize");
+
 constexpr unsigned kLimitSeconds = 20;  // of a question
 constexpr std::uint64_t kBytes = 4 << 10;
 constexpr int kRounds = 300;
@@ -66,17 +71,17 @@ class Bench {
 
  private:
   static void copy(const CudaStream& stream, void* to, const void* from) {
-    checkCuda(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync", kDevice);
+    checkCuda(cudaMemcpyAsync(to, from, kBytes, kAnyWay, stream.get()), "cudaMemcpyAsync", kDevice);
   }
   void copyByKernel(const CudaStream& stream, void* to, const void* from) const {
     const Input input{from};
-    copies_.enqueue(to, {&input, 1}, kBytes / sizeof(std::uint64_t), 1, stream.get());
+    copies_.enqueue(DType::Float64, to, {&input, 1}, kBytes / sizeof(double), stream.get());
   }
 
   const std::shared_ptr<std::byte> pinned_ = pinnedMemory(2 * kBytes, kDevice);
   const std::shared_ptr<std::byte> device_ = deviceMemory(2 * kBytes, kDevice);
   const StreamWords words_{kDevice};
-  const DeviceReduction copies_{DType::UInt64, Op::BitOr, kDevice};
+  const DeviceSums copies_{kDevice};
 };
 
 bool within(std::chrono::milliseconds limit, const std::function<bool()>& isSo) {
@@ -90,12 +95,12 @@ void attributes() {
   const std::pair<const char*, cudaDeviceAttr> wanted[] = {
       {"generation", cudaDevAttrComputeCapabilityMajor},
       {"multiprocessors", cudaDevAttrMultiProcessorCount},
-      {"copy engines", cudaDevAttrAsyncEngineCount},
-      {"preempts compute", cudaDevAttrComputePreemptionSupported},
-      {"host memory has the same addresses", cudaDevAttrUnifiedAddressing},
-      {"GPUDirect RDMA", cudaDevAttrGPUDirectRDMASupported},
-      {"GPUDirect RDMA orders writes (0: none, 100: its own, 200: all)", cudaDevAttrGPUDirectRDMAWritesOrdering},
-      {"GPUDirect RDMA flushes (1: host, 2: stream)", cudaDevAttrGPUDirectRDMAFlushWritesOptions},
+      {"copy engines", cudaDeviceAttr{40}},
+      {"preempts compute", cudaDeviceAttr{90}},
+      {"host memory has the same addresses", cudaDeviceAttr{41}},
+      {"GPUDirect RDMA", cudaDeviceAttr{116}},
+      {"GPUDirect RDMA orders writes (0: none, 100: its own, 200: all)", cudaDeviceAttr{118}},
+      {"GPUDirect RDMA flushes (1: host, 2: stream)", cudaDeviceAttr{117}},
   };
   for (const auto& [name, attribute] : wanted) {
     int value = -1;
@@ -251,11 +256,11 @@ void bandwidth() {
   const auto device = deviceMemory(2 * kLarge, kDevice);
   const CudaStream outward(kDevice);
   const CudaStream inward(kDevice);
-  const DeviceReduction kernel(DType::UInt64, Op::BitOr, kDevice);
+  const DeviceSums kernel(kDevice);
   const auto copyOf = [&](bool byKernel, std::byte* to, const std::byte* from, const CudaStream& stream) {
     const Input input{from};
-    if (byKernel) return kernel.enqueue(to, {&input, 1}, kLarge / sizeof(std::uint64_t), 1, stream.get());
-    checkCuda(cudaMemcpyAsync(to, from, kLarge, cudaMemcpyDefault, stream.get()), "cudaMemcpyAsync", kDevice);
+    if (byKernel) return kernel.enqueue(DType::Float64, to, {&input, 1}, kLarge / sizeof(double), stream.get());
+    checkCuda(cudaMemcpyAsync(to, from, kLarge, kAnyWay, stream.get()), "cudaMemcpyAsync", kDevice);
   };
   const auto measure = [&](const char* what, bool byKernel, bool out, bool in) {
     const auto begin = Clock::now();
@@ -329,6 +334,10 @@ bool askApart(const Question& question) {
 
 int main(int arguments, char** words) {
   using namespace fairring;
+  if (const std::string reason = LoadedFunction::whyMissing(); !reason.empty()) {
+    std::printf("skipped: %s\n", reason.c_str());
+    return 0;
+  }
   if (arguments > 1) {
     const auto* found =
         std::ranges::find_if(kQuestions, [&](const Question& q) { return !std::strcmp(q.name, words[1]); });

@@ -1,32 +1,24 @@
 #include "backend/cuda_device.h"
 
-#ifdef FAIRRING_CUDA
-
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
+#include "base/cuda_error.h"
 #include "base/cuda_memory.h"
-#include "base/error.h"
+#include "base/loaded_function.h"
 #include "device/cuda_accelerator.h"
+#include "kernels/device_images.h"
+#include "kernels/device_sums.h"
 
 namespace fairring {
 
 namespace {
 
-// NCCL sums floats of 8 bits from sm_90 on.
-bool ncclSums(DType dtype, int device) {
-  if (dtype != DType::Float8E4M3 && dtype != DType::Float8E5M2) return true;
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 9;
-}
-
 int devicesHere() {
   int devices = 0;
+  if (!whyNoCuda().empty()) return 0;
   if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;
   cudaGetLastError();  // it has been seen
   return 0;
@@ -34,14 +26,17 @@ int devicesHere() {
 
 }  // namespace
 
-std::string_view whyNoCuda() { return {}; }
-
-std::string deviceObstacle(int device) { return whyNoCudaAccelerator(device); }
+std::string whyNoCuda() {
+  std::string missing = LoadedFunction::whyMissing();
+  if (!missing.empty() || !deviceImages().empty()) return missing;
+  return "this build of Fairring has no kernels for CUDA devices: where it was made there was no NVRTC, which torch's "
+         "CUDA wheels bring along";
+}
 
 std::string deviceObstacleHere() {
   const int devices = devicesHere();
   for (int device = 0; device < devices; ++device) {
-    if (std::string obstacle = deviceObstacle(device); !obstacle.empty()) return obstacle;
+    if (std::string obstacle = whyNoCudaAccelerator(device); !obstacle.empty()) return obstacle;
   }
   return devices > 0 ? "" : "it sees no CUDA device";
 }
@@ -61,7 +56,7 @@ int fewestMultiprocessors() {
 
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
   static const bool isSet = [] {
-    whenDeviceIsFull([] { c10::cuda::CUDACachingAllocator::emptyCache(); });
+    whenDeviceIsFull([] { c10::getDeviceAllocator(c10::kCUDA)->emptyCache(); });
     return true;
   }();
   static_cast<void>(isSet);
@@ -71,49 +66,21 @@ std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
                              {place.timeout, place.isOver}, place.ncclLimits);
 }
 
-bool machineReduces(const Reduction& reduction, int device) {
-  return levelZeroReduces(reduction) && ncclSums(reduction.dtype, device);
-}
+bool machineReduces(const Reduction& reduction) { return DeviceSums::has(reduction); }
 
 c10::Stream newCudaStream(int device) {
-  return c10::cuda::getStreamFromPool(true, static_cast<c10::DeviceIndex>(device)).unwrap();
+  const c10::Device here(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
+  return c10::impl::VirtualGuardImpl(here.type()).getStreamFromGlobalPool(here, /*isHighPriority=*/true);
 }
 
-Accelerator::Stream rawStream(const c10::Stream& stream) { return c10::cuda::CUDAStream(stream).stream(); }
+Accelerator::Stream rawStream(const c10::Stream& stream) { return stream.native_handle(); }
 
 bool isCapturing(const c10::Stream& stream) {
+  if (cudaStreamIsCapturing == nullptr) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  C10_CUDA_CHECK(cudaStreamIsCapturing(c10::cuda::CUDAStream(stream).stream(), &status));
+  checkCuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(rawStream(stream)), &status), "cudaStreamIsCapturing",
+            stream.device_index());
   return status != cudaStreamCaptureStatusNone;
 }
 
 }  // namespace fairring
-
-#else
-
-#include <stdexcept>
-
-namespace fairring {
-
-namespace {
-
-[[noreturn]] void refuse() { throw std::logic_error("this build has no CUDA"); }
-
-}  // namespace
-
-std::string_view whyNoCuda() {
-  return "this build of Fairring has no CUDA: where it was made there was no CUDA compiler, no header of NCCL's, CMake "
-         "before 3.26, or a torch without CUDA, and CMake's output says which";
-}
-std::string deviceObstacle(int /*device*/) { refuse(); }
-std::string deviceObstacleHere() { refuse(); }
-int fewestMultiprocessors() { return 0; }
-std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& /*place*/) { refuse(); }
-bool machineReduces(const Reduction& /*reduction*/, int /*device*/) { return false; }
-c10::Stream newCudaStream(int /*device*/) { refuse(); }
-Accelerator::Stream rawStream(const c10::Stream& /*stream*/) { refuse(); }
-bool isCapturing(const c10::Stream& /*stream*/) { refuse(); }
-
-}  // namespace fairring
-
-#endif

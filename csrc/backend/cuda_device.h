@@ -1,5 +1,5 @@
-// This build's access to CUDA: raw streams and accelerators. A build without CUDA has a reason instead, and the other
-// functions are never called.
+// Access to torch's CUDA: raw streams and accelerators. Where there is none there is a reason instead, and the
+// functions below are not called but for those that count devices.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "device/accelerator.h"
 #include "device/nccl_limits.h"
@@ -30,13 +29,13 @@ struct AcceleratorPlace {
   std::chrono::milliseconds timeout;
 };
 
-std::string_view whyNoCuda();  // in this build; empty: it has CUDA
-// Why the device can't carry calls, nor run our kernels; empty: it can. Does not begin to use a device.
-std::string deviceObstacle(int device);
-std::string deviceObstacleHere();  // of the first unable one among all that this process sees
-int fewestMultiprocessors();       // among the same; 0: there is none
+std::string whyNoCuda();  // in words; empty: torch has CUDA, and this build kernels
+// Why the first unable device among all that this process sees can't carry calls; empty: all can. Does not begin to use
+// a device.
+std::string deviceObstacleHere();
+int fewestMultiprocessors();                                                  // among the same; 0: there is none
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
-bool machineReduces(const Reduction& reduction, int device);                  // whether level 0 supports it there
+bool machineReduces(const Reduction& reduction);                              // whether level 0 and our kernels do
 c10::Stream newCudaStream(int device);
 Accelerator::Stream rawStream(const c10::Stream& stream);
 bool isCapturing(const c10::Stream& stream);

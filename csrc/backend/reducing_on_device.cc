@@ -1,7 +1,7 @@
 // FairringBackend's calls on CUDA tensors, with FAIRRING_CUDA=on or auto, and among them all-reduces: the engine
 // enqueues them, level 0 is NCCL's. Calls that are not in the table go to NCCL whole. The choice follows from the
-// operation, dtypes, layout, size, the group, its ranks' devices and, for floats of 8 bits, their generation, which are
-// the same on all ranks. Reduce-scatters and all-gathers are in blocks_on_device.cc.
+// operation, dtypes, layout, size, the group and its ranks' devices, which are the same on all ranks. Reduce-scatters
+// and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -112,7 +112,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
   try {
     for (const at::Tensor& tensor : tensors) {
       contributions.push_back(contributionOnDevice(operation.verb, op, tensor.scalar_type(), getSize()));
-      if (!machineReduces(contributions.back().reduction, tensor.device().index())) return std::nullopt;
+      if (!machineReduces(contributions.back().reduction)) return std::nullopt;
     }
   } catch (const Failure&) {  // not defined here; NCCL says whether it has it
     return std::nullopt;

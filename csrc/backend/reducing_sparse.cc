@@ -34,7 +34,7 @@ Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tenso
 
 // The number of rows is not known before the graph runs.
 void refuseCapture(const at::Tensor& tensor) {
-  if (tensor.is_cpu() || !whyNoCuda().empty()) return;
+  if (tensor.is_cpu()) return;
   const c10::Stream callers = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
   TORCH_CHECK_WITH(ValueError, !isCapturing(callers), op::kAllReduceSparse.verb,
                    " can't be captured in a CUDA graph: ranks exchange how many rows they have while the host waits; "

@@ -1,13 +1,26 @@
-// Calls of CUDA's driver that its runtime does not offer, looked up in the driver that the process has loaded. Only in
-// builds with CUDA. Any thread.
+// Calls of CUDA's driver, which its runtime looks up in the driver that the process has loaded. Any thread.
 #pragma once
 
-#include <cudaTypedefs.h>
+#include <string>
+
+#include "base/cuda_runtime.h"
 
 namespace fairring {
 
-// The call as that version of CUDA declares it (12040: 12.4), to be cast to its type in cudaTypedefs.h. Null if this
-// driver does not have it.
-void* driverCall(const char* name, unsigned version);
+constexpr int kDriverSuccess = 0;  // what each returns that has worked
+
+void* driverEntry(const char* name, unsigned version);
+
+// The call as that version of CUDA declares it (12040: 12.4). Null if this driver does not have it.
+template <class... Arguments>
+auto driverCall(const char* name, unsigned version) {
+  return reinterpret_cast<int (*)(Arguments...)>(driverEntry(name, version));
+}
+
+// "CUDA_ERROR_INVALID_VALUE".
+std::string driverErrorName(int result);
+
+// Throws a failed call's error as a Failure.
+void checkDriver(int result, const char* call, int device);
 
 }  // namespace fairring

@@ -6,11 +6,10 @@ namespace fairring {
 namespace {
 
 bool isInUse(int device) {
-  const auto stateOf =
-      reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(driverCall("cuDevicePrimaryCtxGetState", 7000));
+  const auto stateOf = driverCall<int, unsigned*, int*>("cuDevicePrimaryCtxGetState", 7000);
   unsigned flags = 0;
   int active = 0;
-  return stateOf != nullptr && stateOf(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+  return stateOf != nullptr && stateOf(device, &flags, &active) == kDriverSuccess && active != 0;
 }
 
 }  // namespace

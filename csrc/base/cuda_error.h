@@ -1,12 +1,11 @@
-// CUDA's errors as ours, and the thread's current device for a scope. Only in builds with CUDA. Any thread.
+// CUDA's errors as ours, and the thread's current device for a scope. Any thread.
 // CUDA keeps the last error of a thread until it is queried. An error that is reported here is cleared there, so that
 // torch, which queries it after each of its launches, does not report it as its own.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <new>
 
+#include "base/cuda_runtime.h"
 #include "base/error.h"
 
 namespace fairring {

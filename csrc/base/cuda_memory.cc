@@ -1,10 +1,9 @@
 #include "base/cuda_memory.h"
 
-#include <cuda_runtime_api.h>
-
 #include <cstring>
 
 #include "base/cuda_error.h"
+#include "base/cuda_runtime.h"
 #include "base/cuda_stream.h"
 #include "base/out_of_memory.h"
 

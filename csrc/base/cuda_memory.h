@@ -1,5 +1,5 @@
 // Memory that the CUDA device and this process share, or the device's own. It is given back when its last holder drops
-// it, on any thread. Only in builds with CUDA. Both functions throw OutOfMemory if there is not enough of it, and may
+// it, on any thread. Both functions throw OutOfMemory if there is not enough of it, and may
 // wait until the device is idle; so may giving the memory back.
 #pragma once
 

@@ -9,15 +9,16 @@
 namespace fairring {
 namespace {
 
-// The driver has had these calls in their present form since that version.
-void* waitValueCall() { return driverCall("cuStreamWaitValue64", 11070); }
-void* writeValueCall() { return driverCall("cuStreamWriteValue64", 11070); }
+constexpr int kCanWaitForWordsOf64Bits = 122;  // attribute of a device
+constexpr unsigned kWaitForAtLeast = 0;        // flags of cuStreamWaitValue64
+constexpr unsigned kWriteInOrder = 0;          // and of cuStreamWriteValue64
 
-std::string inWords(CUresult result) {
-  const auto nameOf = reinterpret_cast<PFN_cuGetErrorName_v6000>(driverCall("cuGetErrorName", 6000));
-  const char* name = nullptr;
-  if (nameOf != nullptr && nameOf(result, &name) == CUDA_SUCCESS) return name;
-  return concat("error ", static_cast<int>(result), " of the driver");
+// The driver has had these calls in their present form since that version.
+auto waitValueCall() {
+  return driverCall<cudaStream_t, unsigned long long, std::uint64_t, unsigned>("cuStreamWaitValue64", 11070);
+}
+auto writeValueCall() {
+  return driverCall<cudaStream_t, unsigned long long, std::uint64_t, unsigned>("cuStreamWriteValue64", 11070);
 }
 
 void callAndDrop(void* function) {
@@ -95,16 +96,16 @@ void callFrom(cudaStream_t stream, std::function<void()> function, int device) {
 }
 
 std::string StreamWords::unusable(int device) {
-  const auto deviceOf = reinterpret_cast<PFN_cuDeviceGet_v2000>(driverCall("cuDeviceGet", 2000));
-  const auto attributeOf = reinterpret_cast<PFN_cuDeviceGetAttribute_v2000>(driverCall("cuDeviceGetAttribute", 2000));
+  const auto deviceOf = driverCall<int*, int>("cuDeviceGet", 2000);
+  const auto attributeOf = driverCall<int*, int, int>("cuDeviceGetAttribute", 2000);
   if (deviceOf == nullptr || attributeOf == nullptr || waitValueCall() == nullptr || writeValueCall() == nullptr) {
     return concat("the driver of CUDA device ", device,
                   " has no cuStreamWaitValue64 or cuStreamWriteValue64: one of CUDA 11.7 or later has both");
   }
-  CUdevice handle = 0;
+  int handle = 0;
   int can = 0;
-  if (deviceOf(&handle, device) != CUDA_SUCCESS ||
-      attributeOf(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, handle) != CUDA_SUCCESS || can == 0) {
+  if (deviceOf(&handle, device) != kDriverSuccess ||
+      attributeOf(&can, kCanWaitForWordsOf64Bits, handle) != kDriverSuccess || can == 0) {
     return concat("CUDA device ", device, " or its driver does not let streams wait for words of 64 bits in memory");
   }
   return {};
@@ -117,20 +118,14 @@ StreamWords::StreamWords(int device) : device_(device), waitValue_(waitValueCall
 
 void StreamWords::holdUntil(cudaStream_t stream, const std::uint64_t* word, std::uint64_t atLeast) const {
   const CurrentDevice current(device_);
-  const auto waitValue = reinterpret_cast<PFN_cuStreamWaitValue64_v11070>(waitValue_);
-  const auto address = reinterpret_cast<CUdeviceptr>(word);  // pinned memory has the same address everywhere
-  const CUresult result = waitValue(stream, address, atLeast, CU_STREAM_WAIT_VALUE_GEQ);
-  if (result == CUDA_SUCCESS) return;
-  throw Failure(makeError(ErrorKind::System, "cuStreamWaitValue64 on CUDA device ", device_, ": ", inWords(result)));
+  const auto address = reinterpret_cast<std::uintptr_t>(word);  // pinned memory has the same address everywhere
+  checkDriver(waitValue_(stream, address, atLeast, kWaitForAtLeast), "cuStreamWaitValue64", device_);
 }
 
 void StreamWords::write(cudaStream_t stream, std::uint64_t* word, std::uint64_t value) const {
   const CurrentDevice current(device_);
-  const auto writeValue = reinterpret_cast<PFN_cuStreamWriteValue64_v11070>(writeValue_);
-  const auto address = reinterpret_cast<CUdeviceptr>(word);
-  const CUresult result = writeValue(stream, address, value, CU_STREAM_WRITE_VALUE_DEFAULT);
-  if (result == CUDA_SUCCESS) return;
-  throw Failure(makeError(ErrorKind::System, "cuStreamWriteValue64 on CUDA device ", device_, ": ", inWords(result)));
+  const auto address = reinterpret_cast<std::uintptr_t>(word);
+  checkDriver(writeValue_(stream, address, value, kWriteInOrder), "cuStreamWriteValue64", device_);
 }
 
 }  // namespace fairring

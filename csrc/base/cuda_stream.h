@@ -1,11 +1,9 @@
-// CUDA streams and events that end with their owners, and the means to make a stream wait. Only in builds with CUDA.
+// CUDA streams and events that end with their owners, and the means to make a stream wait.
 // Any thread; a failure is thrown as a Failure that names the call and the device.
 //
 // While another thread captures a graph in the global mode, CUDA forbids this thread all calls that may synchronise.
 // The capture has nothing to do with the work here: CaptureUnheeded lifts the restriction for a scope.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <functional>
@@ -13,6 +11,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "base/cuda_runtime.h"
 
 namespace fairring {
 
@@ -98,9 +98,12 @@ class StreamWords {
   void write(cudaStream_t stream, std::uint64_t* word, std::uint64_t value) const;
 
  private:
+  // The stream, the address of the word, the value, flags.
+  using WordCall = int (*)(cudaStream_t, unsigned long long, std::uint64_t, unsigned);
+
   int device_;
-  void* waitValue_;
-  void* writeValue_;
+  WordCall waitValue_;
+  WordCall writeValue_;
 };
 
 }  // namespace fairring

@@ -11,14 +11,14 @@
 #include "base/cuda_stream.h"
 #include "device/level_zero.h"
 #include "device/nccl_rails.h"
+#include "kernels/device_kernel.h"
 #include "kernels/device_poison.h"
-#include "kernels/device_reductions.h"
+#include "kernels/device_sums.h"
 
 namespace fairring {
 namespace {
 
-constexpr int kOldestGeneration = 8;  // sm_80
-constexpr std::size_t kStreams = 4;   // as many slices as the planner wants in flight
+constexpr std::size_t kStreams = 4;  // as many slices as the planner wants in flight
 
 cudaStream_t cudaStreamOf(Accelerator::Stream stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -38,11 +38,11 @@ class CudaAccelerator final : public Accelerator {
       : device_(machine.place.device),
         words_(device_),
         events_(device_),
-        reductions_(device_),
+        sums_(device_),
         poison_(device_),
         streams_(makeStreams(device_)),
         tells_(device_),
-        levelZero_(machine.place, machine.fromFirst, reductions_) {
+        levelZero_(machine.place, machine.fromFirst, sums_) {
     if (railsAmong) rails_.emplace(railsAmong->place, railsAmong->fromFirst);
   }
 
@@ -75,7 +75,7 @@ class CudaAccelerator final : public Accelerator {
   }
   void reduce(Stream stream, const Reduction& reduction, void* out, std::span<const Input> inputs,
               std::uint64_t elements) override {
-    reductions_.of(reduction).enqueue(out, inputs, elements, reduction.divisor, cudaStreamOf(stream));
+    sums_.enqueue(reduction.dtype, out, inputs, elements, cudaStreamOf(stream));
   }
 
   void gate(Stream stream, const Word* word, Word atLeast) override {
@@ -115,7 +115,7 @@ class CudaAccelerator final : public Accelerator {
   const int device_;
   const StreamWords words_;
   CudaEventPool events_;
-  const DeviceReductions reductions_;
+  const DeviceSums sums_;
   const DevicePoison poison_;
   const std::vector<CudaStream> streams_;
   const CudaStream tells_;
@@ -126,17 +126,8 @@ class CudaAccelerator final : public Accelerator {
 }  // namespace
 
 std::string whyNoCudaAccelerator(int device) {
-  int major = 0;
-  const cudaError_t result = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (result != cudaSuccess) {
-    cudaGetLastError();  // it has been seen
-    return cudaFailure(result, "cudaDeviceGetAttribute", device).text();
-  }
-  if (major < kOldestGeneration) {
-    return concat("CUDA device ", device, " is of generation ", major, ", and the kernels of ", kOldestGeneration,
-                  " and later");
-  }
-  return StreamWords::unusable(device);
+  std::string obstacle = DeviceKernel::obstacle(device);
+  return obstacle.empty() ? StreamWords::unusable(device) : obstacle;
 }
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,

@@ -1,4 +1,4 @@
-// The accelerator that is a CUDA device. Only in builds with CUDA (FAIRRING_CUDA).
+// The accelerator that is a CUDA device.
 // Threads as in accelerator.h.
 #pragma once
 
@@ -21,9 +21,6 @@ struct NcclRanks {
   // Gives every one of them the text that the first passes. May wait for them; throws Failure.
   std::function<std::string(const std::string& mine)> fromFirst;
 };
-
-// Whether level 0 can carry it out (level_zero.cc): what NCCL knows. If not, the whole call is for others.
-bool levelZeroReduces(const Reduction& reduction);
 
 // Why the device can't be an accelerator, in words; empty where it can.
 std::string whyNoCudaAccelerator(int device);

@@ -1,7 +1,6 @@
 #include "device/level_zero.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <chrono>
 #include <future>
@@ -17,42 +16,14 @@ namespace {
 
 constexpr std::size_t kFirstBytes = 64;  // of each rank, in the first calls
 
-// ncclNumTypes: NCCL has none like it.
+// DeviceSums has no others.
 ncclDataType_t ncclTypeOf(DType dtype) {
   switch (dtype) {
-    case DType::Float32: return ncclFloat32;
     case DType::Float64: return ncclFloat64;
     case DType::BFloat16: return ncclBfloat16;
     case DType::Float16: return ncclFloat16;
-    case DType::Float8E4M3: return ncclFloat8e4m3;
-    case DType::Float8E5M2: return ncclFloat8e5m2;
-    case DType::Int8: return ncclInt8;
-    case DType::Int32: return ncclInt32;
-    case DType::Int64: return ncclInt64;
-    case DType::UInt8:
-    case DType::Bool: return ncclUint8;
-    case DType::UInt32: return ncclUint32;
-    case DType::UInt64: return ncclUint64;
-    case DType::Int16:
-    case DType::UInt16: break;
+    default: return ncclFloat32;
   }
-  return ncclNumTypes;
-}
-
-// Any byte of a bool but 0 is true, so the greatest of several is true where one is, and the least where all are.
-// ncclNumOps stands for an operation that NCCL does not have.
-ncclRedOp_t ncclOpOf(Op op, DType dtype) {
-  const bool truth = dtype == DType::Bool;
-  switch (op) {
-    case Op::Sum: return truth ? ncclMax : ncclSum;
-    case Op::Product: return truth ? ncclMin : ncclProd;
-    case Op::Min: return ncclMin;
-    case Op::Max: return ncclMax;
-    case Op::BitAnd: return truth ? ncclMin : ncclNumOps;
-    case Op::BitOr: return truth ? ncclMax : ncclNumOps;
-    case Op::BitXor: break;
-  }
-  return ncclNumOps;
 }
 
 // The machine's rail of the slice; null where the slice has no elements.
@@ -74,10 +45,6 @@ const Portion* soleTensor(const Slice& slice, const Rail& rail) {
   if (slice.portions.size() != 1 || slice.portions.front().to == nullptr) return nullptr;
   const Portion& portion = slice.portions.front();
   return portion.begin == rail.range.begin && portion.end() == rail.range.end ? &portion : nullptr;
-}
-
-bool isScaled(const Slice& slice, const Portion& portion) {
-  return slice.scale != 1.0 && isFloat(portion.reduction.dtype) && portion.reduction.op == Op::Sum;
 }
 
 // What all of the slice is reduced by; null where its tensors are not reduced alike.
@@ -142,13 +109,9 @@ bool succeeded(ncclResult_t result) { return result == ncclSuccess || result == 
 
 }  // namespace
 
-bool levelZeroReduces(const Reduction& reduction) {
-  return ncclTypeOf(reduction.dtype) != ncclNumTypes && ncclOpOf(reduction.op, reduction.dtype) != ncclNumOps;
-}
-
 LevelZero::LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
-                     const DeviceReductions& reductions)
-    : place_(place), reductions_(reductions) {
+                     const DeviceSums& sums)
+    : place_(place), sums_(sums) {
   if (place.ranks == 1) return;
   const std::string id = fromFirst(place.rank == 0 ? NcclCommunicator::makeId() : std::string());
   scatters_ = std::make_unique<NcclCommunicator>(place, id);
@@ -208,17 +171,16 @@ void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
   }
   for (const Portion& portion : slice.portions) {
     if (portion.from == nullptr) continue;
-    const Input input{portion.from, isScaled(slice, portion) ? slice.scale : 1.0};
-    reductions_.of(portion.reduction).enqueue(slice.image + portion.begin, {&input, 1}, portion.elements, 1, stream);
+    const Input input{portion.from, slice.scale};
+    sums_.enqueue(portion.reduction.dtype, slice.image + portion.begin, {&input, 1}, portion.elements, stream);
   }
 }
 
 // The image, where it lies.
 void LevelZero::scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const {
-  if (!isScaled(slice, slice.portions.front())) return;
+  if (slice.scale == 1.0) return;
   const Input image{slice.image, slice.scale};
-  reductions_.of(reduction).enqueue(slice.image, {&image, 1}, slice.layout->elements / bytesOf(reduction.dtype), 1,
-                                    stream);
+  sums_.enqueue(reduction.dtype, slice.image, {&image, 1}, slice.layout->elements / bytesOf(reduction.dtype), stream);
 }
 
 void LevelZero::load(cudaStream_t stream, const Slice& slice) const {
@@ -234,7 +196,7 @@ void LevelZero::reduceScatter(cudaStream_t stream, const Slice& slice) {
   if (rail == nullptr) return;
   assert(static_cast<int>(rail->shards.size()) == place_.ranks && rail->self == place_.rank);
   const Portion* sole = soleTensor(slice, *rail);
-  const bool inPlace = sole == nullptr || isScaled(slice, *sole) || place_.ranks == 1;
+  const bool inPlace = sole == nullptr || slice.scale != 1.0 || place_.ranks == 1;
   if (inPlace) pack(stream, slice);
   if (place_.ranks > 1) scatter(stream, slice, inPlace ? slice.image + rail->range.begin : sole->to);
 }
@@ -246,19 +208,18 @@ void LevelZero::scatter(cudaStream_t stream, const Slice& slice, const std::byte
   const Reduction* all = reductionOfAll(slice);
   if (all != nullptr && hasEqualShards(rail)) {  // with what pads blocks, and means nothing
     const Range& mine = rail.own();
-    const auto [dtype, op, divisor] = *all;
+    const DType dtype = all->dtype;
     return scatters_->enqueue("ncclReduceScatter", [&](ncclComm_t comm) {
-      return ncclReduceScatter(from, slice.image + mine.begin, mine.size() / bytesOf(dtype), ncclTypeOf(dtype),
-                               ncclOpOf(op, dtype), comm, stream);
+      return ncclReduceScatter(from, slice.image + mine.begin, mine.size() / bytesOf(dtype), ncclTypeOf(dtype), ncclSum,
+                               comm, stream);
     });
   }
   scatters_->enqueue("ncclReduce", [&](ncclComm_t comm) {
     ncclResult_t result = ncclSuccess;
     for (std::size_t owner = 0; owner < rail.shards.size(); ++owner) {
       for (const Portion& run : joinedWithin(slice.portions, rail.shards[owner])) {
-        const auto [dtype, op, divisor] = run.reduction;
-        result = ncclReduce(source(run.begin), slice.image + run.begin, run.elements, ncclTypeOf(dtype),
-                            ncclOpOf(op, dtype), static_cast<int>(owner), comm, stream);
+        result = ncclReduce(source(run.begin), slice.image + run.begin, run.elements, ncclTypeOf(run.reduction.dtype),
+                            ncclSum, static_cast<int>(owner), comm, stream);
         if (!succeeded(result)) return result;
       }
     }

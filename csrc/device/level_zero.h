@@ -1,5 +1,5 @@
 // Level 0 on CUDA devices: the ranks of one machine reduce and gather slices among themselves by NCCL. A rank that is
-// alone on its machine copies. Only in builds with CUDA.
+// alone on its machine copies.
 //
 // NCCL scatters equal shards of one array. Where a slice's cuts do not give these, or tensors share the slice that are
 // not reduced alike, each shard of each is reduced to its owner, and shards are broadcast, all in one group. Which
@@ -15,8 +15,6 @@
 // different streams. Owned by the accelerator; its threads.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <functional>
 #include <future>
 #include <memory>
@@ -25,7 +23,7 @@
 
 #include "device/nccl_communicator.h"
 #include "exchange/exchange.h"
-#include "kernels/device_reductions.h"
+#include "kernels/device_sums.h"
 
 namespace fairring {
 
@@ -34,9 +32,9 @@ class LevelZero {
   // fromFirst: gives every rank of the machine the text of its first one. Waits for the machine's ranks. Each call of
   // NCCL's has been made once then, with few bytes; NCCL connects for each of its algorithms, so the first call of a
   // size for which it takes another connects again.
-  // `reductions`, which outlive this, scale and copy.
+  // `sums`, which outlive this, scale and copy.
   LevelZero(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst,
-            const DeviceReductions& reductions);
+            const DeviceSums& sums);
 
   void reduceScatter(cudaStream_t stream, const Slice& slice);
   void allGather(cudaStream_t stream, const Slice& slice);
@@ -55,7 +53,7 @@ class LevelZero {
   void gather(cudaStream_t stream, const Slice& slice, std::byte* to);
 
   NcclPlace place_;
-  const DeviceReductions& reductions_;
+  const DeviceSums& sums_;
   std::unique_ptr<NcclCommunicator> scatters_;  // none of a single rank
   std::unique_ptr<NcclCommunicator> gathers_;
 };

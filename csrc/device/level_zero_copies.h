@@ -1,14 +1,14 @@
 // Pieces of a device's memory that are copied within it, in as few calls as their places allow: pieces of one tensor,
 // of one length and at equal distances, are one call. CUDA refuses a call whose distances lead from one allocation to
-// another, though nothing between the two is touched. Only in builds with CUDA.
+// another, though nothing between the two is touched.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "base/cuda_runtime.h"
 
 namespace fairring {
 

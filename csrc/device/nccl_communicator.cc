@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kFarewell{10};
 
 // The place outlives it.
 ncclConfig_t configOf(const NcclPlace& place) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclConfig_t config;
   const auto& [clusterSize, leastBlocks, mostBlocks, trafficClass, network] = place.limits;
   config.blocking = 0;
   config.cgaClusterSize = clusterSize.value_or(config.cgaClusterSize);

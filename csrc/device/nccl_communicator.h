@@ -1,13 +1,11 @@
 // A communicator of NCCL, in its non-blocking mode: no call waits for other ranks longer than the timeout says, and
-// abort() ends whatever is under way. Only in builds with CUDA; NCCL is the library that torch has loaded.
+// abort() ends whatever is under way.
 //
 // NCCL has no way to tell that something is through, so a thread that waits looks again and again: all the time at
 // first, then a tenth of a millisecond apart; abort() wakes it. What is enqueued is enqueued by one thread at a time,
 // in the same order on all ranks. abort() may come from any other thread, at any time. All of it throws Failure, and
 // names the call, this rank, and what NCCL says.
 #pragma once
-
-#include <nccl.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +16,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "device/nccl.h"
 #include "device/nccl_limits.h"
 #include "device/nccl_patience.h"
 

@@ -2,10 +2,8 @@
 // network it knows, with GPUDirect where that has it. All ranks of the group are in one communicator for ways down and
 // one for ways up: of the calls of one NCCL begins none before the last is over, whatever their streams, and a slice
 // that comes down need not wait for one that goes up. NCCL connects two ranks at their first exchange, which waits for
-// both. Owned by the accelerator; its threads. Only in builds with CUDA.
+// both. Owned by the accelerator; its threads.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <functional>
 #include <memory>

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/anywhere.h"
-
 namespace fairring {
 
 constexpr std::size_t kMostPoisoned = 128;
@@ -20,7 +18,7 @@ struct PoisonArguments {
   Memory results[kMostPoisoned];
 };
 
-FAIRRING_ANYWHERE inline void poison(const PoisonArguments& arguments, std::uint64_t thread, std::uint64_t threads) {
+inline void poison(const PoisonArguments& arguments, std::uint64_t thread, std::uint64_t threads) {
   if (*arguments.failed == 0) return;
   for (std::uint64_t i = 0; i < arguments.count; ++i) {
     const PoisonArguments::Memory& result = arguments.results[i];

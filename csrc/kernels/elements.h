@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/anywhere.h"
-
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -18,7 +16,7 @@
 namespace fairring::FAIRRING_ISA {
 
 // a if the condition holds, else b: without a branch, which would keep the compiler from vectorizing.
-FAIRRING_ANYWHERE inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
+inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
@@ -27,15 +25,15 @@ template <class T>
 struct Plain {  // held as it is stored
   using Element = T;
   using Wide = T;
-  FAIRRING_ANYWHERE static Wide widen(Element element) { return element; }
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) { return wide; }
+  static Wide widen(Element element) { return element; }
+  static Element narrow(Wide wide) { return wide; }
 };
 
 struct Logical {  // a Bool: 0 or 1, whatever stands in memory
   using Element = std::uint8_t;
   using Wide = std::uint8_t;
-  FAIRRING_ANYWHERE static Wide widen(Element element) { return element != 0 ? 1 : 0; }
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) { return wide; }
+  static Wide widen(Element element) { return element != 0 ? 1 : 0; }
+  static Element narrow(Wide wide) { return wide; }
 };
 
 // A float by the rank of its bits in the order of all floats, as an integer, so that the least and the greatest are
@@ -47,14 +45,14 @@ struct Ranked {
   using Wide = Signed;
   using Unsigned = std::make_unsigned_t<Signed>;
 
-  FAIRRING_ANYWHERE static Signed mirror(Signed bits) {  // negative floats have their magnitude's order, upside down
+  static Signed mirror(Signed bits) {  // negative floats have their magnitude's order, upside down
     constexpr auto kMagnitude = static_cast<Signed>(static_cast<Unsigned>(-1) >> 1);
     return static_cast<Signed>(bits ^ ((bits >> (8 * sizeof(Signed) - 1)) & kMagnitude));
   }
-  FAIRRING_ANYWHERE static Wide widen(Element bits) {
+  static Wide widen(Element bits) {
     return static_cast<Signed>(static_cast<Unsigned>(mirror(bits)) + static_cast<Unsigned>(Nans));
   }
-  FAIRRING_ANYWHERE static Element narrow(Wide place) {
+  static Element narrow(Wide place) {
     return mirror(static_cast<Signed>(static_cast<Unsigned>(place) - static_cast<Unsigned>(Nans)));
   }
 };
@@ -63,11 +61,9 @@ struct Brain {  // bfloat16: the upper half of a float
   using Element = std::uint16_t;
   using Wide = float;
 
-  FAIRRING_ANYWHERE static Wide widen(Element element) {
-    return __builtin_bit_cast(float, static_cast<std::uint32_t>(element) << 16);
-  }
+  static Wide widen(Element element) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(element) << 16); }
 
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+  static Element narrow(Wide wide) {
 #if defined(__CUDA_ARCH__)
     Element element;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(element) : "f"(wide));
@@ -85,7 +81,7 @@ struct Half {  // IEEE binary16 by integer arithmetic: if the processor has no i
   using Element = std::uint16_t;
   using Wide = float;
 
-  FAIRRING_ANYWHERE static Wide widen(Element element) {
+  static Wide widen(Element element) {
 #if defined(__CUDA_ARCH__)
     Wide wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(element));
@@ -102,7 +98,7 @@ struct Half {  // IEEE binary16 by integer arithmetic: if the processor has no i
 #endif
   }
 
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+  static Element narrow(Wide wide) {
 #if defined(__CUDA_ARCH__)
     Element element;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(element) : "f"(wide));
@@ -127,7 +123,7 @@ struct E4M3 {  // 4 bits of exponent, 3 of fraction; no infinities and one NaN, 
   using Wide = float;
   static constexpr std::uint32_t kNan = 0x7f;
 
-  FAIRRING_ANYWHERE static Wide widen(Element element) {
+  static Wide widen(Element element) {
     const std::uint32_t magnitude = element & 0x7fu;
     // Exponent and fraction where a float has them; the factor makes up for the exponents' biases, 127 - 7.
     const float finite = __builtin_bit_cast(float, magnitude << 20) * 0x1p120f;
@@ -135,7 +131,7 @@ struct E4M3 {  // 4 bits of exponent, 3 of fraction; no infinities and one NaN, 
     return __builtin_bit_cast(float, (element & 0x80u) << 24 | wide);
   }
 
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+  static Element narrow(Wide wide) {
     const auto bits = __builtin_bit_cast(std::uint32_t, wide);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t normal = (magnitude - (120u << 23) + 0x7ffff + ((magnitude >> 20) & 1)) >> 20;
@@ -151,9 +147,9 @@ struct E5M2 {  // the upper half of a binary16
   using Element = std::uint8_t;
   using Wide = float;
 
-  FAIRRING_ANYWHERE static Wide widen(Element element) { return Half::widen(static_cast<std::uint16_t>(element << 8)); }
+  static Wide widen(Element element) { return Half::widen(static_cast<std::uint16_t>(element << 8)); }
 
-  FAIRRING_ANYWHERE static Element narrow(Wide wide) {
+  static Element narrow(Wide wide) {
     const auto bits = __builtin_bit_cast(std::uint32_t, wide);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffff + ((magnitude >> 21) & 1)) >> 21;

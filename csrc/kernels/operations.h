@@ -4,20 +4,18 @@
 
 #include <type_traits>
 
-#include "kernels/anywhere.h"
-
 namespace fairring::FAIRRING_ISA {
 
 struct Add {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return static_cast<Wide>(a + b);
   }
 };
 
 struct Multiply {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     if constexpr (std::is_integral_v<Wide>) {
       return static_cast<Wide>(1u * a * b);  // in 32 bits or more and unsigned: two of 16 bits would overflow an int
     } else {
@@ -28,45 +26,45 @@ struct Multiply {
 
 struct Least {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return b < a ? b : a;
   }
 };
 
 struct Greatest {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return a < b ? b : a;
   }
 };
 
 struct And {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return a & b;
   }
 };
 
 struct Or {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return a | b;
   }
 };
 
 struct Xor {
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide a, Wide b) const {
+  Wide operator()(Wide a, Wide b) const {
     return a ^ b;
   }
 };
 
 // How an input is prepared before it takes part.
 struct AsIs {
-  FAIRRING_ANYWHERE explicit AsIs(double) {}
+  explicit AsIs(double) {}
 
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide value) const {
+  Wide operator()(Wide value) const {
     return value;
   }
 };
@@ -74,10 +72,10 @@ struct AsIs {
 template <class Factor>
 class Scaled {
  public:
-  FAIRRING_ANYWHERE explicit Scaled(double factor) : factor_(static_cast<Factor>(factor)) {}
+  explicit Scaled(double factor) : factor_(static_cast<Factor>(factor)) {}
 
   template <class Wide>
-  FAIRRING_ANYWHERE Wide operator()(Wide value) const {
+  Wide operator()(Wide value) const {
     return value * factor_;
   }
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/anywhere.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -22,9 +21,9 @@ struct VectorBody {
   std::uint64_t vectors = 0;  // after the head
   std::uint32_t perVector = 1;
 
-  FAIRRING_ANYWHERE std::uint64_t loose() const { return elements - vectors * perVector; }
+  std::uint64_t loose() const { return elements - vectors * perVector; }
   // The place among all elements of the i-th loose one.
-  FAIRRING_ANYWHERE std::uint64_t placeOfLoose(std::uint64_t i) const { return i < head ? i : i + vectors * perVector; }
+  std::uint64_t placeOfLoose(std::uint64_t i) const { return i < head ? i : i + vectors * perVector; }
 };
 
 // The arrays must begin at a multiple of the element's size.

@@ -131,10 +131,10 @@ def forecast(question: PlanQuestion) -> list[dict[str, Any]]:
     """Every plan, the best first: steps, slice_bytes, slices, staging_bytes, seconds, levels (messages, bytes)."""
 
 def why_no_cuda() -> str:
-    """Why this build can do nothing with CUDA tensors itself; empty where it can."""
+    """Why Fairring can do nothing with CUDA tensors itself, with this torch; empty where it can."""
 
 def device_obstacle() -> str:
-    """Why one of the CUDA devices that this process sees can't carry calls; empty: all can. A build with CUDA only."""
+    """Why one of the CUDA devices that this process sees can't carry calls; empty: all can."""
 
 def fewest_multiprocessors() -> int:
     """The multiprocessors of the smallest CUDA device that this process sees; 0: there is none."""

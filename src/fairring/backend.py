@@ -112,8 +112,7 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
         return
     if _core.why_no_cuda():
         raise ConfigError(
-            f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; build it anew where that is there "
-            "(docs/cuda.md), or unset it on all ranks"
+            f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; see docs/cuda.md, or unset it on all ranks"
         )
     hardware_queues.warn_of_few()
     membership.device_obstacle = _core.device_obstacle()

@@ -1,15 +1,17 @@
 // For tests that need a CUDA device: skips them, with the reason, if there is none. Also memory on the device.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/cuda_error.h"
 #include "base/cuda_memory.h"
+#include "base/cuda_runtime.h"
+#include "base/loaded_function.h"
 
 namespace fairring {
 
@@ -17,6 +19,7 @@ constexpr int kDevice = 0;
 
 // Skips the test if there is no device; to be called in SetUp().
 inline void skipWithoutDevice() {
+  if (const std::string reason = LoadedFunction::whyMissing(); !reason.empty()) GTEST_SKIP() << reason;
   int devices = 0;
   const cudaError_t result = cudaGetDeviceCount(&devices);
   if (result != cudaSuccess || devices == 0) {
@@ -26,18 +29,22 @@ inline void skipWithoutDevice() {
 
 using Bytes = std::vector<unsigned char>;
 
-// A copy of the bytes on the device. Such a copy may still be under way when its call returns, and streams that are not
-// ordered with the legacy default stream would not wait for it.
+// On the default stream, which is not ordered with ours.
+inline void copyAndWait(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  checkCuda(cudaMemcpyAsync(to, from, bytes, kind, nullptr), "cudaMemcpyAsync", kDevice);
+  checkCuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize", kDevice);
+}
+
+// A copy of the bytes on the device.
 inline std::shared_ptr<std::byte> onDevice(const Bytes& bytes) {
   auto memory = deviceMemory(bytes.size() + 1, kDevice);
-  checkCuda(cudaMemcpy(memory.get(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "cudaMemcpy", kDevice);
-  checkCuda(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize", kDevice);
+  copyAndWait(memory.get(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice);
   return memory;
 }
 
 inline Bytes onHost(const void* device, std::size_t bytes) {
   Bytes copy(bytes);
-  checkCuda(cudaMemcpy(copy.data(), device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy", kDevice);
+  copyAndWait(copy.data(), device, bytes, cudaMemcpyDeviceToHost);
   return copy;
 }
 

@@ -16,10 +16,23 @@
 #include <thread>
 
 #include "cuda_device.h"
-#include "kernels/device_reduction.h"
+#include "kernels/device_kernel.h"
 
 namespace fairring {
 namespace {
+
+// Calls that the tests alone make.
+struct Graph;
+const cudaError_t cudaErrorNotReady{600};
+const cudaStreamCaptureMode cudaStreamCaptureModeGlobal{0};
+cudaError_t (*const cudaStreamQuery)(cudaStream_t) = LoadedFunction("cudaStreamQuery");
+cudaError_t (*const cudaDeviceSynchronize)() = LoadedFunction("cudaDeviceSynchronize");
+cudaError_t (*const cudaMemsetAsync)(void*, int, std::size_t, cudaStream_t) = LoadedFunction("cudaMemsetAsync");
+cudaError_t (*const cudaStreamCreateWithFlags)(cudaStream_t*, unsigned) = LoadedFunction("cudaStreamCreateWithFlags");
+cudaError_t (*const cudaStreamBeginCapture)(cudaStream_t,
+                                            cudaStreamCaptureMode) = LoadedFunction("cudaStreamBeginCapture");
+cudaError_t (*const cudaStreamEndCapture)(cudaStream_t, Graph**) = LoadedFunction("cudaStreamEndCapture");
+cudaError_t (*const cudaGraphDestroy)(Graph*) = LoadedFunction("cudaGraphDestroy");
 
 class CudaStreams : public testing::Test {
  protected:
@@ -172,7 +185,7 @@ TEST_F(CudaStreams, LetWhoWaitsForTheDeviceWaitWithoutHoldingUpWhoOpens) {
     EXPECT_EQ(cudaFree(memory), cudaSuccess);
   });
   waits([] { pinnedMemory(1 << 20, kDevice).reset(); });
-  waits([] { const DeviceReduction loaded(DType::Float64, Op::Max, kDevice); });
+  waits([] { const DeviceKernel loaded("fairring_sum_Float64", kDevice); });
 }
 
 TEST_F(CudaStreams, AreMadeAndUsedWhileAnotherThreadCapturesAGraph) {
@@ -190,7 +203,7 @@ TEST_F(CudaStreams, AreMadeAndUsedWhileAnotherThreadCapturesAGraph) {
     done.wait();
     stream.synchronize();
   }).join();
-  cudaGraph_t graph = nullptr;
+  Graph* graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess) << "the capture was disturbed";
   cudaGraphDestroy(graph);
   cudaStreamDestroy(captured);

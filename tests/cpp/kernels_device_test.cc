@@ -1,6 +1,6 @@
-// The work of a device's threads, run one thread after the other on the processor, against reduce(): every operation
-// on every dtype, any number of inputs and threads, any alignment. The launch itself and the device's own conversions
-// are tested on a device (tests/gpu).
+// The work of a device's threads, run one thread after the other on the processor, against reduce(): every dtype
+// that a device sums, any number of inputs and threads, any alignment. The launch itself and the device's own
+// conversions are tested on a device (tests/gpu).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,27 +9,33 @@
 #include <vector>
 
 #define FAIRRING_ISA processor
-#include "kernels/device_thread.h"  // before the choice, which names its types
-
-#include "kernels/device_choice.h"
+#include "kernels/device_thread.h"
 #include "kernels_elements.h"
 #include "kernels_reference.h"
 
 namespace fairring {
 namespace {
 
-void runAllThreads(const Reduction& reduction, void* out, const std::vector<Input>& inputs, std::uint64_t elements,
-                   std::uint64_t threads) {
-  DeviceArguments arguments{.out = out,
-                            .body = vectorBody(out, inputs, elements, bytesOf(reduction.dtype)),
-                            .divisor = reduction.divisor,
-                            .inputCount = static_cast<std::int32_t>(inputs.size())};
+constexpr DType kSummed[] = {DType::Float32, DType::Float64, DType::BFloat16, DType::Float16};
+
+template <class Type>
+void runAllThreads(const SumArguments& arguments, std::uint64_t threads) {
+  for (std::uint64_t thread = 0; thread < threads; ++thread) {
+    processor::DeviceThread<Type>(arguments, thread, threads).run();
+  }
+}
+
+void sum(DType dtype, void* out, const std::vector<Input>& inputs, std::uint64_t elements, std::uint64_t threads) {
+  SumArguments arguments{.out = out,
+                         .body = vectorBody(out, inputs, elements, bytesOf(dtype)),
+                         .inputCount = static_cast<std::int32_t>(inputs.size())};
   std::ranges::copy(inputs, arguments.inputs);
-  processor::visitReduction(reduction.op, reduction.dtype, [&]<class Type, class Operation> {
-    for (std::uint64_t thread = 0; thread < threads; ++thread) {
-      processor::DeviceThread<Type, Operation>(arguments, thread, threads).run();
-    }
-  });
+  switch (dtype) {
+    case DType::Float64: return runAllThreads<processor::Plain<double>>(arguments, threads);
+    case DType::BFloat16: return runAllThreads<processor::Brain>(arguments, threads);
+    case DType::Float16: return runAllThreads<processor::Half>(arguments, threads);
+    default: return runAllThreads<processor::Plain<float>>(arguments, threads);
+  }
 }
 
 // Memory whose elements begin that many elements after a boundary of a vector.
@@ -68,21 +74,19 @@ class DeviceThreads : public testing::TestWithParam<DType> {
     for (std::size_t i = 0; i < bytes; ++i) memory.data()[i] = static_cast<unsigned char>(random());
   }
 
-  void expectAsOnTheProcessor(const Reduction& reduction, std::size_t inputs, std::size_t size,
+  void expectAsOnTheProcessor(DType dtype, std::size_t inputs, std::size_t size,
                               const std::vector<std::size_t>& offsets, std::uint64_t threads, double scale = 1.0) {
     std::vector<Aligned> memory;
     for (std::size_t k = 0; k <= inputs; ++k) {
-      memory.emplace_back(reduction.dtype, size, offsets[k % offsets.size()]);
-      if (k < inputs) fill(memory[k], size * bytesOf(reduction.dtype), static_cast<unsigned>(k));
+      memory.emplace_back(dtype, size, offsets[k % offsets.size()]);
+      if (k < inputs) fill(memory[k], size * bytesOf(dtype), static_cast<unsigned>(k));
     }
     std::vector<Input> sources;
     for (std::size_t k = 0; k < inputs; ++k) sources.push_back({memory[k].data(), scale});
-    Elements expected(reduction.dtype, size);
-    if (size > 0) fairring::reduce(reduction, expected.data(), sources, size);
-    runAllThreads(reduction, memory[inputs].data(), sources, size, threads);
-    const auto isNan = [&](std::uint64_t bits) {
-      return isFloat(reduction.dtype) && reference::formatOf(reduction.dtype).isNan(bits);
-    };
+    Elements expected(dtype, size);
+    if (size > 0) reduce({.dtype = dtype}, expected.data(), sources, size);
+    sum(dtype, memory[inputs].data(), sources, size, threads);
+    const auto isNan = [&](std::uint64_t bits) { return reference::formatOf(dtype).isNan(bits); };
     for (std::size_t i = 0; i < size; ++i) {
       const std::uint64_t bits = memory[inputs].get(i);
       if (isNan(bits) && isNan(expected.get(i))) continue;
@@ -92,35 +96,25 @@ class DeviceThreads : public testing::TestWithParam<DType> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, DeviceThreads, testing::ValuesIn(kDTypes),
+INSTANTIATE_TEST_SUITE_P(Kernels, DeviceThreads, testing::ValuesIn(kSummed),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST_P(DeviceThreads, GiveTheProcessorsBitsForEveryOperation) {
-  for (const Op op : kOps) {
-    if (!isDefined(op, GetParam())) continue;
-    for (std::size_t inputs = 1; inputs <= 5; ++inputs) {
-      for (const std::size_t size : kSizes) {
-        expectAsOnTheProcessor({.dtype = GetParam(), .op = op}, inputs, size, {0}, 7);
-      }
-    }
+TEST_P(DeviceThreads, GiveTheProcessorsBits) {
+  for (std::size_t inputs = 1; inputs <= 5; ++inputs) {
+    for (const std::size_t size : kSizes) expectAsOnTheProcessor(GetParam(), inputs, size, {0}, 7);
   }
 }
 
-TEST_P(DeviceThreads, ScaleAndDivideAsTheProcessorDoes) {
-  if (GetParam() == DType::Bool) return;
-  Reduction reduction{.dtype = GetParam()};
-  if (!isFloat(GetParam())) reduction.divisor = 3;
-  for (const std::size_t inputs : {1, 2, 8}) {
-    expectAsOnTheProcessor(reduction, inputs, 1025, {0}, 5, isFloat(GetParam()) ? 1.0 / 3 : 1.0);
-  }
+TEST_P(DeviceThreads, ScaleAsTheProcessorDoes) {
+  for (const std::size_t inputs : {1, 2, 8}) expectAsOnTheProcessor(GetParam(), inputs, 1025, {0}, 5, 1.0 / 3);
 }
 
 TEST_P(DeviceThreads, TakeAnyAlignmentAndNumberOfThreads) {
   for (const std::uint64_t threads : {1, 3, 256}) {
     for (std::size_t offset = 0; offset < 16; ++offset) {
       for (const std::size_t size : {0, 1, 15, 16, 17, 333}) {
-        expectAsOnTheProcessor({.dtype = GetParam()}, 3, size, {offset}, threads);
-        expectAsOnTheProcessor({.dtype = GetParam()}, 3, size, {offset, 0, 1}, threads);
+        expectAsOnTheProcessor(GetParam(), 3, size, {offset}, threads);
+        expectAsOnTheProcessor(GetParam(), 3, size, {offset, 0, 1}, threads);
       }
     }
   }
@@ -138,9 +132,14 @@ TEST_P(DeviceThreads, MayWriteOverAnyOneOfTheirInputs) {
     }
     for (Aligned& one : memory) sources.push_back({one.data()});
     Elements expected(GetParam(), kSize);
-    reduce({.dtype = GetParam(), .op = Op::Max}, expected.data(), sources, kSize);
-    runAllThreads({.dtype = GetParam(), .op = Op::Max}, memory[inPlace].data(), sources, kSize, 3);
-    for (std::size_t i = 0; i < kSize; ++i) ASSERT_EQ(memory[inPlace].get(i), expected.get(i)) << i;
+    reduce({.dtype = GetParam()}, expected.data(), sources, kSize);
+    sum(GetParam(), memory[inPlace].data(), sources, kSize, 3);
+    for (std::size_t i = 0; i < kSize; ++i) {
+      const std::uint64_t bits = memory[inPlace].get(i);
+      const reference::Format format = reference::formatOf(GetParam());
+      if (format.isNan(bits) && format.isNan(expected.get(i))) continue;
+      ASSERT_EQ(bits, expected.get(i)) << i;
+    }
   }
 }
 

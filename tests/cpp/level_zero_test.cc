@@ -64,19 +64,18 @@ void copyInOrder(std::function<void()> copy) {
   }
 }
 
-constexpr std::size_t kElementBytes = 4;  // the tests' dtypes have no other
+constexpr std::size_t kFloatBytes = 4;
 
-std::size_t bytesOfType(ncclDataType_t type) { return type == ncclUint8 ? 1 : kElementBytes; }
+std::size_t bytesOfType(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclFloat64 ? 8 : kFloatBytes; }
 
 template <class T>
-void reduceInto(std::vector<std::byte>& result, const std::vector<const std::byte*>& inputs, std::size_t count,
-                ncclRedOp_t op) {
+void reduceInto(std::vector<std::byte>& result, const std::vector<const std::byte*>& inputs, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     T value{};
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       T one;
       std::memcpy(&one, inputs[k] + i * sizeof(T), sizeof(T));
-      value = k == 0 ? one : op == ncclSum ? value + one : std::max(value, one);
+      value += one;
     }
     std::memcpy(result.data() + i * sizeof(T), &value, sizeof(T));
   }
@@ -86,11 +85,11 @@ std::vector<std::byte> reduced(std::size_t call, std::size_t count, std::size_t 
   const Asked& first = asked[0][call];
   std::vector<const std::byte*> inputs;
   for (const auto& [rank, calls] : asked) inputs.push_back(calls[call].send + offset);
-  std::vector<std::byte> result(count * kElementBytes);
+  std::vector<std::byte> result(count * bytesOfType(first.type));
   if (first.type == ncclFloat32) {
-    reduceInto<float>(result, inputs, count, first.op);
+    reduceInto<float>(result, inputs, count);
   } else {
-    reduceInto<std::int32_t>(result, inputs, count, first.op);
+    reduceInto<double>(result, inputs, count);
   }
   return result;
 }
@@ -113,7 +112,7 @@ void carryOutOne(std::size_t call) {
         results.emplace_back(mine.receive, std::vector(from, from + bytes));
     }
   }
-  for (const auto& [to, result] : results) std::memcpy(to, result.data(), result.size());
+  for (const auto& [to, result] : results) std::ranges::copy(result, to);
 }
 
 void carryOut() {
@@ -153,62 +152,59 @@ CudaStream::CudaStream(int device) : device_(device) {}
 CudaStream::~CudaStream() { stream_ = nullptr; }
 void callFrom(cudaStream_t, std::function<void()> function, int) { std::exchange(function, {})(); }
 
-DeviceReduction::DeviceReduction(DType dtype, Op op, int device)
-    : dtype_(dtype), op_(op), device_(device), kernel_(this) {}
-void DeviceReduction::enqueue(void* out, std::span<const Input> inputs, std::uint64_t elements, std::int32_t divisor,
-                              cudaStream_t) const {
-  reduce({.dtype = dtype_, .op = op_, .divisor = divisor}, out, inputs, elements);
-}
-DeviceReductions::DeviceReductions(int device) {
-  for (const DType dtype : {DType::Float32, DType::Int32}) {
-    for (const Op op : {Op::Sum, Op::Max}) loaded_.try_emplace({op, dtype}, dtype, op, device);
-  }
-}
-const DeviceReduction& DeviceReductions::of(const Reduction& reduction) const {
-  return loaded_.at({reduction.op, reduction.dtype});
+DeviceSums::DeviceSums(int) {}
+void DeviceSums::enqueue(DType dtype, void* out, std::span<const Input> inputs, std::uint64_t elements,
+                         cudaStream_t) const {
+  reduce({.dtype = dtype}, out, inputs, elements);
 }
 
-extern "C" {
-ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t, cudaStream_t) {
+ncclResult_t (*const ncclReduceScatter)(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                                        cudaStream_t) = [](const void* send, void* receive, std::size_t count,
+                                                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t,
+                                                           cudaStream_t) {
   ask({"ReduceScatter", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, op, 0});
   return ncclSuccess;
-}
-ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t, cudaStream_t) {
+};
+ncclResult_t (*const ncclReduce)(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+                                 cudaStream_t) = [](const void* send, void* receive, std::size_t count,
+                                                    ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t,
+                                                    cudaStream_t) {
   ask({"Reduce", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, op, root});
   return ncclSuccess;
-}
-ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t,
-                           cudaStream_t) {
+};
+ncclResult_t (*const ncclAllGather)(const void*, void*, std::size_t, ncclDataType_t, ncclComm_t,
+                                    cudaStream_t) = [](const void* send, void* receive, std::size_t count,
+                                                       ncclDataType_t type, ncclComm_t, cudaStream_t) {
   ask({"AllGather", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, ncclSum, 0});
   return ncclSuccess;
-}
-ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t,
-                           cudaStream_t) {
+};
+ncclResult_t (*const ncclBroadcast)(const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t,
+                                    cudaStream_t) = [](const void* send, void* receive, std::size_t count,
+                                                       ncclDataType_t type, int root, ncclComm_t, cudaStream_t) {
   ask({"Broadcast", static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, ncclSum, root});
   return ncclSuccess;
-}
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  count("Copy");
-  copyInOrder([=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t width, size_t height,
-                              cudaMemcpyKind, cudaStream_t) {
-  EXPECT_LE(width, std::min(toPitch, fromPitch));
-  count("Copy");
-  copyInOrder([=] {
-    for (std::size_t row = 0; row < height; ++row) {
-      std::memcpy(static_cast<std::byte*>(to) + row * toPitch, static_cast<const std::byte*>(from) + row * fromPitch,
-                  width);
-    }
-  });
-  return cudaSuccess;
-}
-}
+};
+cudaError_t (*const cudaGetLastError)() = [] { return cudaSuccess; };
+cudaError_t (*const cudaMemcpyAsync)(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) =
+    [](void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+      count("Copy");
+      copyInOrder([=] { std::memcpy(to, from, bytes); });
+      return cudaSuccess;
+    };
+cudaError_t (*const cudaMemcpy2DAsync)(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t,
+                                       cudaMemcpyKind, cudaStream_t) =
+    [](void* to, std::size_t toPitch, const void* from, std::size_t fromPitch, std::size_t width, std::size_t height,
+       cudaMemcpyKind, cudaStream_t) {
+      EXPECT_LE(width, std::min(toPitch, fromPitch));
+      count("Copy");
+      copyInOrder([=] {
+        for (std::size_t row = 0; row < height; ++row) {
+          std::memcpy(static_cast<std::byte*>(to) + row * toPitch,
+                      static_cast<const std::byte*>(from) + row * fromPitch, width);
+        }
+      });
+      return cudaSuccess;
+    };
 
 namespace {
 
@@ -218,18 +214,35 @@ struct Tensor {
 };
 
 const Reduction kFloats{.dtype = DType::Float32};
-const Reduction kIntegers{.dtype = DType::Int32};
-const Reduction kGreatest{.dtype = DType::Int32, .op = Op::Max};
+const Reduction kDoubles{.dtype = DType::Float64};
 
-std::int32_t valueOf(int rank, std::size_t tensor, std::uint64_t i) {
-  return static_cast<std::int32_t>((i * 7 + tensor * 5 + static_cast<std::uint64_t>(rank) * 3) % 100);
+double valueOf(int rank, std::size_t tensor, std::uint64_t i) {
+  return static_cast<double>((i * 7 + tensor * 5 + static_cast<std::uint64_t>(rank) * 3) % 100);
+}
+
+template <class T>
+T read(const std::byte* memory, std::uint64_t i) {
+  T value;
+  std::memcpy(&value, memory + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void write(std::byte* memory, std::uint64_t i, double value) {
+  const T written = static_cast<T>(value);
+  std::memcpy(memory + i * sizeof(T), &written, sizeof(T));
 }
 
 double at(const Tensor& tensor, const std::byte* memory, std::uint64_t i) {
-  std::int32_t bits = 0;
-  std::memcpy(&bits, memory + i * kElementBytes, kElementBytes);
-  return tensor.reduction.dtype == DType::Float32 ? static_cast<double>(std::bit_cast<float>(bits)) : bits;
+  return tensor.reduction.dtype == DType::Float32 ? read<float>(memory, i) : read<double>(memory, i);
 }
+
+void put(const Tensor& tensor, std::byte* memory, std::uint64_t i, double value) {
+  if (tensor.reduction.dtype == DType::Float32) return write<float>(memory, i, value);
+  write<double>(memory, i, value);
+}
+
+std::uint64_t bytesOf(const Tensor& tensor) { return tensor.elements * bytesOf(tensor.reduction.dtype); }
 
 // A machine of that many ranks, and another one; a slice of these tensors, end to end.
 class Machine {
@@ -239,11 +252,11 @@ class Machine {
     places.push_back({"b", ""});
     const Topology topology(places);
     std::uint64_t bytes = 0;
-    for (const Tensor& tensor : tensors_) bytes += tensor.elements * kElementBytes;
+    for (const Tensor& tensor : tensors_) bytes += bytesOf(tensor);
     for (int rank = 0; rank < ranks; ++rank) {
       const NcclPlace place{
           .rank = rank, .ranks = ranks, .who = "rank", .of = "the machine", .patience = {std::chrono::seconds(1)}};
-      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
+      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, sums_));
       asked.clear();  // what connects
       images_.emplace_back(bytes + 1);
       Slice slice;
@@ -286,38 +299,27 @@ class Machine {
     users_.emplace_back();
     for (std::size_t k = 0; k < tensors_.size(); ++k) {
       const Tensor& tensor = tensors_[k];
-      auto& user = users_.back().emplace_back(tensor.elements * kElementBytes + 1);
-      for (std::uint64_t i = 0; i < tensor.elements; ++i) {
-        const std::int32_t value = valueOf(rank, k, i);
-        const auto bits =
-            tensor.reduction.dtype == DType::Float32 ? std::bit_cast<std::int32_t>(static_cast<float>(value)) : value;
-        std::memcpy(user.data() + i * kElementBytes, &bits, kElementBytes);
-      }
+      auto& user = users_.back().emplace_back(bytesOf(tensor) + 1);
+      for (std::uint64_t i = 0; i < tensor.elements; ++i) put(tensor, user.data(), i, valueOf(rank, k, i));
       slices_.back().portions.push_back({.begin = begin,
                                          .elements = tensor.elements,
                                          .from = user.data(),
                                          .to = user.data(),
                                          .reduction = tensor.reduction,
                                          .tensor = static_cast<std::uint32_t>(k)});
-      begin += tensor.elements * kElementBytes;
+      begin += bytesOf(tensor);
     }
   }
 
   double expected(std::size_t tensor, std::uint64_t i) const {
     double sum = 0;
-    double greatest = 0;
-    for (std::size_t rank = 0; rank < slices_.size(); ++rank) {
-      const double value = valueOf(static_cast<int>(rank), tensor, i);
-      sum += value;
-      greatest = std::max(greatest, value);
-    }
-    if (tensors_[tensor].reduction.op == Op::Max) return greatest;
-    return tensors_[tensor].reduction.dtype == DType::Float32 ? sum * scale_ : sum;
+    for (std::size_t rank = 0; rank < slices_.size(); ++rank) sum += valueOf(static_cast<int>(rank), tensor, i);
+    return sum * scale_;
   }
 
   std::vector<Tensor> tensors_;
   double scale_;
-  DeviceReductions reductions_{0};
+  DeviceSums sums_{0};
   std::vector<std::unique_ptr<LevelZero>> levels_;
   std::vector<std::vector<std::byte>> images_;
   std::vector<std::vector<std::vector<std::byte>>> users_;  // by rank and tensor
@@ -339,7 +341,7 @@ TEST(LevelZero, ReducesATensorThatFillsItsSlice) {
 TEST(LevelZero, ReducesTensorsThatShareASlice) {
   for (int ranks = 1; ranks <= 5; ++ranks) {
     for (const double scale : {1.0, 0.5}) {
-      Machine machine(ranks, {{kFloats, 100}, {kFloats, 28}, {kIntegers, 5}, {kGreatest, 400}, {kFloats, 3}}, scale);
+      Machine machine(ranks, {{kFloats, 100}, {kFloats, 28}, {kDoubles, 5}, {kDoubles, 400}, {kFloats, 3}}, scale);
       machine.run();
       machine.expectReduced();
     }
@@ -360,14 +362,14 @@ class BlocksOfMachine {
 
   BlocksOfMachine(Shape shape, Pattern pattern, double scale)
       : shape_(std::move(shape)), topology_(placesOf(shape_)), blocks_(topology_), ranks_(topology_.ranksOf(0)) {
-    const std::vector<std::uint64_t> sizes(world(), (shape_.end - shape_.begin) * kElementBytes);
+    const std::vector<std::uint64_t> sizes(world(), (shape_.end - shape_.begin) * kFloatBytes);
     for (std::size_t index = 0; index < ranks_.size(); ++index) {
       const NcclPlace place{.rank = static_cast<int>(index),
                             .ranks = static_cast<int>(ranks_.size()),
                             .who = "rank",
                             .of = "the machine",
                             .patience = {std::chrono::seconds(1)}};
-      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, reductions_));
+      levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, sums_));
       Slice& slice = slices_.emplace_back();
       slice.layout = std::make_shared<Layout>(blocks_.layout(topology_, ranks_[index], sizes));
       slice.plan = std::make_shared<Plan>(planOf(pattern, topology_.levels()));
@@ -491,7 +493,7 @@ class BlocksOfMachine {
   const Topology topology_;
   const Blocks blocks_;
   const std::vector<int> ranks_;
-  DeviceReductions reductions_{0};
+  DeviceSums sums_{0};
   std::vector<std::unique_ptr<LevelZero>> levels_;
   std::vector<std::vector<std::byte>> images_;
   std::vector<std::vector<float>> users_;  // of all blocks
@@ -561,15 +563,6 @@ TEST(LevelZero, JoinsPiecesOfOneTensorAlone) {
   };
   EXPECT_EQ(calls(true), 1);
   EXPECT_EQ(calls(false), kPieces);
-}
-
-TEST(LevelZero, ReducesWhatNcclKnows) {
-  EXPECT_TRUE(levelZeroReduces({.dtype = DType::BFloat16, .op = Op::Sum}));
-  EXPECT_TRUE(levelZeroReduces({.dtype = DType::Float8E4M3, .op = Op::Max}));
-  EXPECT_TRUE(levelZeroReduces({.dtype = DType::Bool, .op = Op::BitOr}));
-  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Bool, .op = Op::BitXor}));
-  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Int16, .op = Op::Sum}));
-  EXPECT_FALSE(levelZeroReduces({.dtype = DType::Int32, .op = Op::BitAnd}));
 }
 
 }  // namespace

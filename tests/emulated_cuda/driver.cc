@@ -107,6 +107,42 @@ CUresult loadFunction(CUfunction function) {
   return CUDA_SUCCESS;
 }
 
+CUresult loadLibrary(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,
+                     unsigned) {
+  if (!emulated::mayCall("cuLibraryLoadData")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (emulated::isToFail("cuLibraryLoadData", __builtin_return_address(0))) return CUDA_ERROR_UNKNOWN;
+  *library = static_cast<CUlibrary>(const_cast<void*>(image));
+  return image != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+CUresult kernelOfLibrary(CUkernel* kernel, CUlibrary, const char* name) {
+  *kernel = emulated::kernelNamed(name);
+  return CUDA_SUCCESS;
+}
+
+CUresult functionOfKernel(CUfunction* function, CUkernel kernel) {
+  if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return CUDA_SUCCESS;
+}
+
+CUresult occupancy(int* blocks, CUfunction, int, std::size_t) {
+  *blocks = 2;
+  return CUDA_SUCCESS;
+}
+
+CUresult launchKernel(CUfunction function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX,
+                      unsigned blockY, unsigned blockZ, unsigned, CUstream stream, void** parameters, void**) {
+  if (!emulated::mayCall("cuLaunchKernel")) return CUDA_ERROR_NOT_INITIALIZED;
+  if (emulated::isToFail("cuLaunchKernel", __builtin_return_address(0))) return CUDA_ERROR_UNKNOWN;
+  if (!hostThread().hasContext) return CUDA_ERROR_INVALID_CONTEXT;
+  if (emulated::isLeftOut(emulated::Omission::Kernel, __builtin_return_address(0))) return CUDA_SUCCESS;
+  CUkern_st* kernel = emulated::registeredKernel(function);
+  if (kernel == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  emulated::launch(*kernel, {gridX, gridY, gridZ}, {blockX, blockY, blockZ}, parameters, stream);
+  return CUDA_SUCCESS;
+}
+
 template <class Word>
 bool hasCome(Word now, Word value, unsigned flags) {
   switch (flags & 3U) {
@@ -230,6 +266,11 @@ EMULATED_API void* driverCall(const std::string& name) {
       {"cuGetErrorString", entry(errorText)},
       {"cuMemGetAddressRange", entry(addressRange)},
       {"cuFuncLoad", entry(loadFunction)},
+      {"cuLibraryLoadData", entry(loadLibrary)},
+      {"cuLibraryGetKernel", entry(kernelOfLibrary)},
+      {"cuKernelGetFunction", entry(functionOfKernel)},
+      {"cuOccupancyMaxActiveBlocksPerMultiprocessor", entry(occupancy)},
+      {"cuLaunchKernel", entry(launchKernel)},
       {"cuStreamWaitValue32", entry(waitForValue<cuuint32_t>)},
       {"cuStreamWaitValue64", entry(waitForValue<cuuint64_t>)},
       {"cuStreamWriteValue32", entry(writeValue<cuuint32_t>)},

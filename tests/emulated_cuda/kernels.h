@@ -1,4 +1,5 @@
-// The kernels that the program's libraries have registered, by the host's address of each. Any thread; its own mutex.
+// The kernels that the program's libraries have registered, by the host's address of each, and those that they have
+// loaded from images, by name. Any thread; its own mutex.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,5 +19,8 @@ namespace emulated {
 
 // The kernel with that host address or handle; null if there is none.
 CUkern_st* registeredKernel(const void* function);
+// A kernel of an image: any name is in any image.
+CUkern_st* kernelNamed(const std::string& name);
+cudaError_t launch(CUkern_st& kernel, dim3 grid, dim3 block, void** parameters, cudaStream_t stream);
 
 }  // namespace emulated

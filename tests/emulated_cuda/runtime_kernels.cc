@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -22,6 +23,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::unordered_map<const void*, CUkern_st*> byFunction;
+  std::map<std::string, CUkern_st*> byName;
   std::vector<emulated::KernelFinder> finders;
 };
 
@@ -59,22 +61,15 @@ struct Parameters {
   }
 };
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** parameters, cudaStream_t handle) {
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** parameters, cudaStream_t stream) {
   CUkern_st* registered = emulated::registeredKernel(function);
   if (registered == nullptr) return failed(cudaErrorInvalidDeviceFunction);
-  find(*registered);
-  Devices& devices = Devices::all();
-  Devices::Lock lock = devices.lock();
-  devices.use(hostThread().device);
-  emulated::Stream* stream = devices.stream(handle);
-  if (!registered->loaded[static_cast<std::size_t>(hostThread().device)] && emulated::settings().loadsWait &&
-      stream->capture == nullptr)
-    emulated::awaitInDriver(lock, hostThread().device);
-  registered->loaded[static_cast<std::size_t>(hostThread().device)] = true;
-  const auto copied = std::make_shared<Parameters>(registered->kernel.sizes, parameters);
-  devices.enqueue(stream,
-                  {registered->name, nullptr, [=] { registered->kernel.run(grid, block, copied->pointers.data()); }});
-  return cudaSuccess;
+  return emulated::launch(*registered, grid, block, parameters, stream);
+}
+
+CUkern_st* newKernel(const char* name) {
+  const auto devices = static_cast<std::size_t>(emulated::settings().devices);
+  return new CUkern_st{demangled(name), std::vector<bool>(devices), {}};
 }
 
 struct Configuration {
@@ -100,6 +95,31 @@ CUkern_st* registeredKernel(const void* function) {
   return found == registry().byFunction.end() ? nullptr : found->second;
 }
 
+CUkern_st* kernelNamed(const std::string& name) {
+  const std::lock_guard lock(registry().mutex);
+  CUkern_st*& kernel = registry().byName[name];
+  if (kernel == nullptr) kernel = newKernel(name.c_str());
+  registry().byFunction[kernel] = kernel;
+  return kernel;
+}
+
+cudaError_t launch(CUkern_st& kernel, dim3 grid, dim3 block, void** parameters, cudaStream_t handle) {
+  find(kernel);
+  Devices& devices = Devices::all();
+  Devices::Lock lock = devices.lock();
+  devices.use(hostThread().device);
+  Stream* stream = devices.stream(handle);
+  const auto device = static_cast<std::size_t>(hostThread().device);
+  if (!kernel.loaded[device] && settings().loadsWait && stream->capture == nullptr)
+    awaitInDriver(lock, hostThread().device);
+  kernel.loaded[device] = true;
+  const auto copied = std::make_shared<Parameters>(kernel.kernel.sizes, parameters);
+  devices.enqueue(stream, {kernel.name, nullptr, [&kernel, grid, block, copied] {
+                             kernel.kernel.run(grid, block, copied->pointers.data());
+                           }});
+  return cudaSuccess;
+}
+
 }  // namespace emulated
 
 extern "C" {
@@ -112,8 +132,7 @@ void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int)
 
 void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*,
                             int*) {
-  const auto devices = static_cast<std::size_t>(emulated::settings().devices);
-  auto* kernel = new CUkern_st{demangled(name), std::vector<bool>(devices), {}};
+  auto* kernel = newKernel(name);
   const std::lock_guard lock(registry().mutex);
   registry().byFunction[function] = kernel;
   registry().byFunction[kernel] = kernel;

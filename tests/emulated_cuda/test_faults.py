@@ -96,7 +96,7 @@ def test_what_fails_in_a_groups_first_call_is_told_to_all_ranks(four: Ranks, cal
     [
         ("ncclGroupEnd", 1, "ncclAllGather between the 2 ranks of the machine"),
         ("cudaMemcpyAsync", 1, "cudaMemcpyAsync on CUDA device 3"),
-        ("cudaLaunchKernel", 1, "cudaLaunchKernel on CUDA device 3"),
+        ("cuLaunchKernel", 1, "cuLaunchKernel on CUDA device 3"),
         ("cudaEventRecord", 2, "cudaEventRecord on CUDA device 3"),
         ("cudaStreamWaitEvent", 1, "cudaStreamWaitEvent on CUDA device 3"),
         ("cuStreamWaitValue", 1, "cuStreamWaitValue64 on CUDA device 3"),

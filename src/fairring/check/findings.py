@@ -76,7 +76,7 @@ def _settings(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
     yield Finding(PASS, "the variables in force can be used")
     obstacle = report["module"].get("why_no_cuda", "")
     if config.cuda.use == "on" and obstacle:
-        yield Finding(FAIL, f"FAIRRING_CUDA=on can't be used: {obstacle}", "unset it, or build with CUDA: docs/cuda.md")
+        yield Finding(FAIL, f"FAIRRING_CUDA=on can't be used: {obstacle}", "unset it on all ranks, or see docs/cuda.md")
 
 
 def _names(network: Mapping[str, Any]) -> Iterator[Finding]:

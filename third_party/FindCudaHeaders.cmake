@@ -1,0 +1,25 @@
+# The headers of CUDA 13's runtime and of NCCL, which the emulated devices of the tests stand in for, and a torch that has
+# CUDA. Defines CudaHeaders::CudaHeaders. Needs TorchLibs.
+set(CudaHeaders_FOUND FALSE)
+get_filename_component(sitePackages "${TorchLibs_DIRECTORY}" DIRECTORY)
+if(NOT EXISTS "${TorchLibs_DIRECTORY}/lib/libc10_cuda.so" OR NOT EXISTS "${sitePackages}/nvidia/cu13")
+  message(STATUS "No emulated CUDA devices: they stand in for CUDA 13, and torch ${TorchLibs_VERSION} does not have it")
+  return()
+endif()
+find_path(CUDA_INCLUDE_DIR crt/host_defines.h HINTS "${sitePackages}/nvidia/cu13/include" "$ENV{CUDA_HOME}/include"
+          PATHS /usr/local/cuda/include)
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS "${sitePackages}/nvidia/nccl/include")
+set(cudaVersion 0)
+if(CUDA_INCLUDE_DIR)
+  file(STRINGS "${CUDA_INCLUDE_DIR}/cuda.h" cudaVersion REGEX "^#define CUDA_VERSION ")
+  string(REGEX MATCH "[0-9]+$" cudaVersion "${cudaVersion}")
+endif()
+if(NOT NCCL_INCLUDE_DIR OR cudaVersion LESS 13000)
+  message(STATUS "No emulated CUDA devices for want of CUDA 13's headers: "
+                 "${Python_EXECUTABLE} -m pip install 'nvidia-cuda-crt==13.*'")
+  return()
+endif()
+set(CudaHeaders_FOUND TRUE)
+message(STATUS "CUDA's headers: ${CUDA_INCLUDE_DIR}")
+add_library(CudaHeaders::CudaHeaders INTERFACE IMPORTED)
+target_include_directories(CudaHeaders::CudaHeaders SYSTEM INTERFACE "${CUDA_INCLUDE_DIR}" "${NCCL_INCLUDE_DIR}")
