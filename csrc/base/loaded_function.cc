@@ -22,7 +22,7 @@ const char*& firstMissing() {
 }  // namespace
 
 // Programs without torch have CUDA preloaded.
-LoadedFunction::LoadedFunction(const char* name)
+LoadedFunction::LoadedFunction(const char* name) noexcept
     : address_(::dlsym(torchsCuda() != nullptr ? torchsCuda() : RTLD_DEFAULT, name)) {
   if (address_ == nullptr && firstMissing() == nullptr) firstMissing() = name;
 }

@@ -9,11 +9,11 @@ namespace fairring {
 
 class LoadedFunction {
  public:
-  explicit LoadedFunction(const char* name);
+  explicit LoadedFunction(const char* name) noexcept;
 
   // Null if it is missing.
   template <class Function>
-  operator Function*() const {
+  operator Function*() const noexcept {
     return reinterpret_cast<Function*>(address_);
   }
 

@@ -86,7 +86,7 @@ std::string DeviceKernel::obstacle(int device) {
 DeviceKernel::DeviceKernel(const char* name, int device) : device_(device) {
   const CurrentDevice current(device);
   const DeviceImage* image = imageFor(generationOf(device));
-  check(image != nullptr, ErrorKind::Configuration, obstacle(device));
+  if (image == nullptr) throw Failure(makeError(ErrorKind::Configuration, obstacle(device)));
   function_ = functionOf(libraryOf(*image, device), name, device);
   // An older driver than that of CUDA 12.4 loads it as its function is asked for.
   if (const auto load = driverCall<void*>("cuFuncLoad", 12040); load != nullptr) {

@@ -72,9 +72,9 @@ template <class T>
 void reduceInto(std::vector<std::byte>& result, const std::vector<const std::byte*>& inputs, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     T value{};
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
+    for (const std::byte* input : inputs) {
       T one;
-      std::memcpy(&one, inputs[k] + i * sizeof(T), sizeof(T));
+      std::memcpy(&one, input + i * sizeof(T), sizeof(T));
       value += one;
     }
     std::memcpy(result.data() + i * sizeof(T), &value, sizeof(T));

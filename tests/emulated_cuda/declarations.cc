@@ -30,11 +30,13 @@ template <>
 struct Plain<ncclUniqueId> {
   using In = fairring::ncclUniqueId;
 };
+template <class Type>
+using AsPassed = Plain<Type>::In;
 template <class Function>
 struct Passed;
 template <class Result, class... Arguments>
 struct Passed<Result(Arguments...)> {
-  using Form = typename Plain<Result>::In(typename Plain<Arguments>::In...);
+  using Form = AsPassed<Result>(AsPassed<Arguments>...);
 };
 
 }  // namespace

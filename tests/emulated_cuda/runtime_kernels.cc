@@ -16,7 +16,6 @@
 
 using emulated::Devices;
 using emulated::failed;
-using emulated::hostThread;
 
 namespace {
 
