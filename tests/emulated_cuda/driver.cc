@@ -170,6 +170,7 @@ CUresult waitForValue(CUstream stream, CUdeviceptr address, Word value, unsigned
   if (emulated::isLeftOut(emulated::Omission::WaitValue, __builtin_return_address(0))) return CUDA_SUCCESS;
   emulated::enqueue(stream, "a wait for a value", [=] {
     while (!hasCome(word.load(std::memory_order_acquire), value, flags)) usleep(kMicrosecondsBetweenLooks);
+    if (const int late = emulated::settings().gatesLateMicroseconds; late > 0) usleep(static_cast<useconds_t>(late));
   });
   return CUDA_SUCCESS;
 }

@@ -145,6 +145,8 @@ void Communicator::runInTurn(std::uint64_t number, const std::vector<Call>& call
 }
 
 void Communicator::run(const std::vector<Call>& calls) {
+  if (isBlocking_ && settings().ncclLateMicroseconds > 0)  // as torch's own are, and Fairring's are not
+    usleep(static_cast<useconds_t>(settings().ncclLateMicroseconds));
   std::vector<Call> letters;
   for (const Call& call : calls) {
     if (isAborted()) return;

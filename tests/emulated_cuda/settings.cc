@@ -34,6 +34,8 @@ Settings read() {
   read.loadsWait = loadsLate && number("EMULATED_CUDA_LOADS_WAIT", 1) != 0;
   if (const char* name = std::getenv("EMULATED_CUDA_KEEP_OFF"); name != nullptr) read.keptOff = name;
   read.driverLock = number("EMULATED_CUDA_DRIVER_LOCK", 0) != 0;
+  read.gatesLateMicroseconds = number("EMULATED_CUDA_GATES_LATE_US", 0);
+  read.ncclLateMicroseconds = number("EMULATED_NCCL_LATE_US", 0);
   if (const char* folder = std::getenv("EMULATED_CUDA_LAUNCHES"); folder != nullptr) read.launches = folder;
   if (read.devices < 0 || read.queues < 1 || read.lateOneIn < 1)
     fatal("settings: %d devices, %d hardware queues, one pause in %d", read.devices, read.queues, read.lateOneIn);

@@ -8,18 +8,20 @@
 namespace emulated {
 
 struct Settings {
-  int devices = 0;              // EMULATED_CUDA_DEVICES
-  std::size_t deviceBytes = 0;  // EMULATED_CUDA_MEMORY_MIB
-  int multiprocessors = 0;      // EMULATED_CUDA_MULTIPROCESSORS
-  unsigned seed = 0;            // EMULATED_CUDA_SEED: of all pauses
-  int lateMicroseconds = 0;     // EMULATED_CUDA_LATE_US: the longest pause before a piece of work; 0: none
-  int lateOneIn = 0;            // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause
-  int queues = 0;               // CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that the streams of a device share
-  bool allocationsWait = true;  // EMULATED_CUDA_ALLOCATIONS_WAIT: cudaMalloc, cudaHostAlloc wait for an idle device
-  bool loadsWait = true;        // EMULATED_CUDA_LOADS_WAIT, CUDA_MODULE_LOADING: so does the first launch of a kernel
-  std::string keptOff;          // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
-  bool driverLock = false;      // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
-  std::string launches;         // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
+  int devices = 0;                // EMULATED_CUDA_DEVICES
+  std::size_t deviceBytes = 0;    // EMULATED_CUDA_MEMORY_MIB
+  int multiprocessors = 0;        // EMULATED_CUDA_MULTIPROCESSORS
+  unsigned seed = 0;              // EMULATED_CUDA_SEED: of all pauses
+  int lateMicroseconds = 0;       // EMULATED_CUDA_LATE_US: the longest pause before a piece of work; 0: none
+  int lateOneIn = 0;              // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause
+  int queues = 0;                 // CUDA_DEVICE_MAX_CONNECTIONS: hardware queues that the streams of a device share
+  bool allocationsWait = true;    // EMULATED_CUDA_ALLOCATIONS_WAIT: cudaMalloc, cudaHostAlloc wait for an idle device
+  bool loadsWait = true;          // EMULATED_CUDA_LOADS_WAIT, CUDA_MODULE_LOADING: so does the first launch of a kernel
+  std::string keptOff;            // EMULATED_CUDA_KEEP_OFF: threads of that name that may make no call; empty: none
+  bool driverLock = false;        // EMULATED_CUDA_DRIVER_LOCK: host functions wait for calls that wait for the device
+  int gatesLateMicroseconds = 0;  // EMULATED_CUDA_GATES_LATE_US: how long after its word has come a wait for it is over
+  int ncclLateMicroseconds = 0;   // EMULATED_NCCL_LATE_US: how much longer calls of communicators that block take
+  std::string launches;  // EMULATED_CUDA_LAUNCHES: a folder, where each process writes down NCCL's; empty: none
 };
 
 const Settings& settings();
