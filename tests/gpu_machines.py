@@ -17,6 +17,7 @@ from versions import LETS_FORKS_USE_CUDA
 from fairring import hardware_queues
 
 LAYOUTS = {  # each rank's machine
+    "1x2": ["a", "a"],
     "2x1": ["a", "b"],
     "3x1": ["a", "b", "c"],
     "4x1": ["a", "b", "c", "d"],

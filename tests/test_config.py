@@ -305,10 +305,10 @@ def test_only_config_reads_the_environment() -> None:
     """The rule covers modules that run in a job. The lab, the benchmarks, `fairring check` and `fairring trace` start
     processes, and pass on the variables that there are.
 
-    CUDA's hardware queues have to be settled before there is a group, and so before there is a config. The flight
-    recorder's variable belongs to torch, and so does that by which it makes an NCCL.
+    CUDA's hardware queues are a variable that Fairring sets. The flight recorder's variable belongs to torch, and so
+    does that by which it makes an NCCL.
     """
-    others = ("config.py", "hardware_queues.py", "flight_recorder.py", "nccls.py", "backend.py")
+    others = ("config.py", "hardware_queues.py", "flight_recorder.py", "backend.py")
     package = Path(config.__file__).parent
     for path in package.rglob("*.py"):
         starts_processes = {"lab", "bench", "check"} & set(path.parts) or path == package / "trace" / "command.py"

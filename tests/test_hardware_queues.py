@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairring import hardware_queues
+from fairring import hardware_queues, nccls
+from fairring.config import CudaHost
 from fairring.hardware_queues import VARIABLE
 
 
@@ -17,6 +18,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setenv("FAIRRING_CUDA", "on")
     monkeypatch.setenv(VARIABLE, "8")  # so that it is put back
     monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr(nccls, "fabric", lambda _host: "")
     return monkeypatch
 
 
@@ -46,6 +49,40 @@ def test_nothing_is_set_once_cuda_has_read_it(environment: pytest.MonkeyPatch) -
     assert VARIABLE not in os.environ
 
 
+@pytest.mark.parametrize(
+    ("cuda", "variables"),
+    [
+        ("on", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
+        ("auto", {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}),
+        ("auto", {"NCCL_COMM_BLOCKING": "1"}),
+    ],
+)
+def test_nothing_is_set_where_all_calls_are_nccls(
+    environment: pytest.MonkeyPatch, cuda: str, variables: dict[str, str]
+) -> None:
+    for name, value in {"FAIRRING_CUDA": cuda, **variables}.items():
+        environment.setenv(name, value)
+    hardware_queues.raise_their_number()
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(("site", "are_raised"), [("", False), ("north", True)])
+def test_a_faster_network_of_nccls_counts_inside_a_site(
+    environment: pytest.MonkeyPatch, site: str, are_raised: bool
+) -> None:
+    environment.setattr(nccls, "fabric", lambda _host: "mlx5_0 (nvidia_peermem)")
+    environment.setenv("FAIRRING_CUDA", "auto")
+    environment.setenv("FAIRRING_SITE", site)
+    hardware_queues.raise_their_number()
+    assert (VARIABLE in os.environ) is are_raised
+
+
+def test_nothing_is_set_where_torch_has_no_cuda(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr("torch.version.cuda", None)
+    hardware_queues.raise_their_number()
+    assert VARIABLE not in os.environ
+
+
 def test_none_are_asked_for_where_processes_share_them(
     environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -71,4 +108,12 @@ def test_too_few_are_named(
 def test_cudas_own_number_is_too_few(environment: pytest.MonkeyPatch) -> None:
     environment.setattr("torch.cuda.is_initialized", lambda: True)
     hardware_queues.raise_their_number()
-    assert hardware_queues.few() == "8"
+    assert hardware_queues.few(CudaHost.from_environment()) == "8"
+
+
+@pytest.mark.parametrize(("queues", "word"), [("1", "share 1 hardware queues"), ("8", "")])
+def test_cudas_own_number_does_where_processes_share_them(tmp_path: Path, queues: str, word: str) -> None:
+    (tmp_path / "control").touch()
+    host = CudaHost(queues=queues, mps_pipes=tmp_path)
+    assert word in hardware_queues.reason(host)
+    assert bool(hardware_queues.reason(host)) is bool(word)

@@ -6,31 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from fairring import hardware_queues, nccls
+from fairring import nccls
+from fairring.config import CudaHost
+
+PLAIN = CudaHost()
 
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host without network cards, kernel modules or MPS, with the most hardware queues."""
-    for name, value in (("INFINIBAND", "cards"), ("MODULES", "modules"), ("DRIVER", "driver")):
-        monkeypatch.setattr(nccls, name, tmp_path / value)
-    monkeypatch.setattr(hardware_queues, "MPS_PIPES", tmp_path / "mps")
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    """A host without network cards, kernel modules or libraries."""
+    for name in ("INFINIBAND", "SLINGSHOT", "MODULES", "DRIVER", "LIBRARIES"):
+        monkeypatch.setattr(nccls, name, tmp_path / name.lower())
     return tmp_path
 
 
 def _card(host: Path, state: str, driver: str = "mlx5_core") -> None:
-    port = host / "cards" / "mlx5_0" / "ports" / "1"
+    port = host / "infiniband" / "mlx5_0" / "ports" / "1"
     port.mkdir(parents=True)
     (port / "state").write_text(state)
     (host / driver).mkdir()
-    (host / "cards" / "mlx5_0" / "device").mkdir()
-    (host / "cards" / "mlx5_0" / "device" / "driver").symlink_to(host / driver)
+    (host / "infiniband" / "mlx5_0" / "device").mkdir()
+    (host / "infiniband" / "mlx5_0" / "device" / "driver").symlink_to(host / driver)
 
 
 def test_a_host_without_any_of_it_says_nothing() -> None:
-    assert nccls.reason({}) == ""
-    assert nccls.fabric() == ""
+    assert nccls.reason(PLAIN) == ""
+    assert nccls.fabric(PLAIN) == ""
 
 
 @pytest.mark.parametrize(
@@ -43,19 +44,7 @@ def test_a_host_without_any_of_it_says_nothing() -> None:
     ],
 )
 def test_settings_that_keep_calls_from_overlapping(variables: dict[str, str], word: str) -> None:
-    assert nccls.reason(variables).startswith(word)
-
-
-@pytest.mark.parametrize("number", ["1", "8", "31"])
-def test_few_hardware_queues(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", number)
-    assert nccls.reason({}).startswith(f"CUDA's streams share {number} hardware queues")
-
-
-def test_a_gpu_that_processes_share(host: Path) -> None:
-    (host / "pipes").mkdir()
-    (host / "pipes" / "control").touch()
-    assert "MPS" in nccls.reason({"CUDA_MPS_PIPE_DIRECTORY": str(host / "pipes")})
+    assert nccls.reason(CudaHost.from_environment(variables)).startswith(word)
 
 
 @pytest.mark.parametrize("module", [*nccls.PEER_MEMORY, "dma-buf"])
@@ -65,15 +54,41 @@ def test_a_network_that_reaches_the_gpus_memory_is_named(host: Path, module: str
         (host / "driver").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95\n")
     else:
         (host / "modules" / module).mkdir(parents=True)
-    assert nccls.fabric() == f"mlx5_0 ({module})"
+    assert nccls.fabric(PLAIN) == f"mlx5_0 ({module})"
 
 
 def test_cards_that_are_down_or_do_not_reach_it_say_nothing(host: Path) -> None:
     _card(host, "1: DOWN\n", driver="efa")
     (host / "modules" / "nvidia_peermem").mkdir(parents=True)
-    assert nccls.fabric() == ""
+    assert nccls.fabric(PLAIN) == ""
 
 
 def test_efa_reaches_it_by_itself(host: Path) -> None:
     _card(host, "4: ACTIVE\n", driver="efa")
-    assert nccls.fabric() == "mlx5_0 (efa)"
+    assert nccls.fabric(PLAIN) == "mlx5_0 (efa)"
+
+
+@pytest.mark.parametrize(
+    ("variables", "files", "words"),
+    [
+        ({"NCCL_NET_PLUGIN": "aws-ofi"}, [], "that of NCCL_NET_PLUGIN=aws-ofi"),
+        (
+            {"LD_LIBRARY_PATH": ":/nowhere:HOST/lib"},
+            ["lib/libnccl-net.so"],
+            "that of the plug-in HOST/lib/libnccl-net.so",
+        ),
+        ({}, ["slingshot/cxi0"], "Slingshot (cxi0)"),
+        ({"NCCL_NET_PLUGIN": "none", "LD_LIBRARY_PATH": "HOST/lib"}, ["lib/libnccl-net.so"], ""),
+    ],
+)
+def test_a_network_of_nccls_own_is_named(host: Path, variables: dict[str, str], files: list[str], words: str) -> None:
+    for file in files:
+        (host / file).parent.mkdir(exist_ok=True)
+        (host / file).touch()
+    there = {name: value.replace("HOST", str(host)) for name, value in variables.items()}
+    assert nccls.fabric(CudaHost.from_environment(there)) == words.replace("HOST", str(host))
+
+
+def test_a_plugin_that_the_loader_finds_is_named(host: Path) -> None:
+    (host / "libraries").write_bytes(b"...\0libnccl-net.so\0/usr/lib/libnccl-net.so\0")
+    assert nccls.fabric(PLAIN) == "that of the plug-in libnccl-net.so"

@@ -76,8 +76,6 @@ PYBIND11_MODULE(_core, module) {
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.obstacle = text; })
       .def_property("device_fabric", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.fabric = text; })
-      .def_property("device_multiprocessors", nullptr,
-                    [](MembershipOptions& o, int number) { o.facts.device.multiprocessors = number; })
       .def_property("nccl_limits", nullptr, [](MembershipOptions& o, const NcclLimitNumbers& limits) {
         std::tie(o.ncclLimits.clusterSize, o.ncclLimits.leastBlocks, o.ncclLimits.mostBlocks, o.ncclLimits.trafficClass,
                  o.ncclLimits.network) = limits;
@@ -96,6 +94,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));
   module.def("write_traces", &FairringBackend::writeTraces, py::arg("calls"), py::arg("program") = "",
              py::call_guard<py::gil_scoped_release>());
+  module.def("device_way", &fairring::deviceWay, py::arg("backend"));
   module.def("first_error", &fairring::firstError, py::arg("backend"));
   module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));
@@ -117,7 +116,5 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("flat", &PlanQuestion::flat);
   module.def("forecast", &fairring::forecast, py::arg("question"));
   module.def("why_no_cuda", &fairring::whyNoCuda);
-  module.def("device_obstacle", &fairring::deviceObstacleHere);
-  module.def("fewest_multiprocessors", &fairring::fewestMultiprocessors);
   module.def("end_all", &FairringBackend::endAll, py::arg("failed"), py::call_guard<py::gil_scoped_release>());
 }

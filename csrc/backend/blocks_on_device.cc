@@ -40,7 +40,8 @@ Fallback::WorkPtr FairringBackend::reduceScatterOnDevice(const Operation& operat
                   .common = {.tensors = inputs, .reduction = options.reduceOp},
                   .inputs = inputs,
                   .outputs = outputs,
-                  .timeout = limitOf(options.timeout)};
+                  .timeout = limitOf(options.timeout),
+                  .pattern = Pattern::ReduceScatter};
   return runOnDevice(call, [&]() -> std::optional<Call> {
     const auto contributions = contributionsOnDevice(operation, options.reduceOp, inputs);
     if (!contributions) return std::nullopt;
@@ -69,7 +70,8 @@ Fallback::WorkPtr FairringBackend::allGatherOnDevice(const Operation& operation,
                   .common = {.tensors = outputs},
                   .inputs = inputs,
                   .outputs = outputs,
-                  .timeout = limitOf(options.timeout)};
+                  .timeout = limitOf(options.timeout),
+                  .pattern = Pattern::AllGather};
   return runOnDevice(call, [&]() -> std::optional<Call> {
     BlockRows rows(static_cast<std::size_t>(getSize()));
     for (std::size_t rank = 0; rank < rows.size(); ++rank) {

@@ -1,7 +1,15 @@
-// FAIRRING_CUDA=auto: a trial, before the first call on CUDA tensors, whether this rank's device, its driver and the
-// group have the properties that such calls rely on. If one is missing, the answer names it; nothing is broken or left
-// behind. Called on callers' threads, without the GIL. Each waits for some seconds at most, except for ranks that have
-// yet to come, and for as long as NCCL takes to be made.
+// FAIRRING_CUDA=auto: a trial, before the first call on CUDA tensors that could be Fairring's, whether calls by
+// Fairring work on this group's devices, and are faster there than NCCL's. If not, the answer says why; nothing is
+// broken or left behind. All ranks at once, on callers' threads, without the GIL.
+//
+// The calls are made in a group of their own (Membership::trial()), so that one that fails is a verdict and no error of
+// the real group, but on the real group's accelerator and with as much staging. The real group goes on with that
+// accelerator if the verdict is good.
+//
+// Time. A rank waits for its own earlier work for half of the timeout and a minute at most; then come making the
+// communicators, as long as NCCL takes, five seconds for the device, and a minute at most for connections. Each call
+// of ours has five seconds. Sizes are measured in ascending order, each only where what the calls have taken so far
+// foretells that all of it takes five seconds at most.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,16 +19,28 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/membership.h"
+#include "device/trial_verdict.h"
 
 namespace fairring {
 
-// This rank only: streams stand at gates, the program's kernels and copies get past them, and the device reports its
-// progress to the host, even if another thread waits in the driver for memory.
-std::string tryDevice(const c10::Device& device, int rank, std::chrono::milliseconds timeout);
+class DeviceTrial {
+ public:
+  // leastBytes: of the calls that are Fairring's at all.
+  DeviceTrial(Membership& real, c10d::Backend& nccl, const c10::Device& device, std::uint64_t leastBytes,
+              std::chrono::milliseconds timeout);
 
-// All ranks at once: sums of several slices, in fp32 and bf16, are those of NCCL, bit by bit. trial: a membership used
-// for nothing else.
-std::string trySums(Membership& trial, c10d::Backend& nccl, const c10::Device& device,
-                    std::chrono::milliseconds timeout);
+  // isLasting: another group of the same layout would come to the same verdict.
+  TrialVerdict run(bool& isLasting);
+
+ private:
+  std::string busy() const;
+  TrialVerdict measured(Membership& trial);
+
+  Membership& real_;
+  c10d::Backend& nccl_;
+  const c10::Device device_;
+  const std::uint64_t leastBytes_;
+  const std::chrono::milliseconds timeout_;
+};
 
 }  // namespace fairring

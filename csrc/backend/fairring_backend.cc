@@ -15,9 +15,6 @@
 namespace fairring {
 namespace {
 
-// How long an exiting process waits for its enqueued work on a device, for groups that were not destroyed.
-constexpr std::chrono::seconds kExitTimeout{30};
-
 // The groups of this process that endAll() has to end. Weak: torch owns them. A leaf: nothing waits while it is held.
 std::mutex liveMutex;
 std::vector<c10::weak_intrusive_ptr<FairringBackend>> live;
@@ -109,10 +106,8 @@ void FairringBackend::endAll(bool failed) {
   for (const auto& group : std::views::reverse(groups)) {
     const auto backend = group.lock();
     if (!backend) continue;
-    if (const auto membership = backend->membership()) {
-      if (failed && membership->usesDevices() && membership->hasCallOnDevice()) backend->abort();
-      membership->endWithin(kExitTimeout);
-    }
+    const auto membership = backend->membership();
+    if (failed && membership && membership->hasOwnCallOnDevice()) backend->abort();
     backend->shutdown();
   }
 }
@@ -228,6 +223,7 @@ void FairringBackend::loseMembers() {
     alone_.reset();
     groupId_.reset();
     deviceWay_.reset();
+    deviceWayInWords_.clear();
     deviceEnd_.reset();  // what the last members' calls have enqueued there may take a while
   }
   inFlight().use(mixesCalls());
@@ -287,6 +283,11 @@ std::vector<RankFacts> FairringBackend::factsOfAll() const {
 TransportChoice FairringBackend::transportFor(const std::vector<RankFacts>& facts) const {
   const std::shared_ptr<Membership> membership = this->membership();
   return membership ? membership->transportFor(facts) : TransportChoice();
+}
+
+std::string FairringBackend::deviceWayInWords() const {
+  const std::lock_guard lock(mutex_);
+  return deviceWayInWords_;
 }
 
 TrafficByLevel FairringBackend::traffic() const {

@@ -133,6 +133,8 @@ class FairringBackend : public Fallback {
   // rank.
   std::vector<RankFacts> factsOfAll() const;
   TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
+  // Who carries out its calls on CUDA tensors, and why; empty before the first one is made.
+  std::string deviceWayInWords() const;
   // The traffic of this rank, for benchmarks. Empty before the first use, and in a group of one rank.
   TrafficByLevel traffic() const;
   // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
@@ -217,33 +219,36 @@ class FairringBackend : public Fallback {
     Tensors inputs;  // on devices; at least one
     Tensors outputs;
     std::chrono::milliseconds timeout;
+    Pattern pattern = Pattern::AllReduce;
   };
   // make: makes the engine's call, except for the fields of DeviceCall, once it is known that the group's calls are not
   // NCCL's; none if this call is NCCL's.
   WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
   std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
                                                                  const Tensors& tensors) const;
-  struct DeviceWay {               // which backend carries out such calls, alike on all ranks
-    std::string whyNccls;          // why all of them are NCCL's; empty: they are not
-    std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
-    bool isOnTrial = false;        // decided by the trial, which has yet to be made (device_trial.h)
-    bool isEquipped = false;       // the group has made what they need
+  struct DeviceWay {                              // which backend carries out such calls, alike on all ranks
+    std::string whyNccls;                         // why all of them are NCCL's; empty: they are not
+    std::uint64_t leastBytes = 0;                 // the smallest call that is not NCCL's
+    std::vector<std::uint64_t> leastByKind = {};  // likewise, by kTrialPatterns; empty: there was no trial
+    bool isOnTrial = false;                       // decided by the trial, which has yet to be made (device_trial.h)
+    bool isEquipped = false;                      // the group has made what they need
+    std::string figures = {};                     // of the trial, in words
+
+    bool takes(Pattern pattern, std::uint64_t bytes) const;
   };
   static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
   WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
   static std::string fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts);
+  static std::string layoutOf(const Membership& membership, const std::vector<RankFacts>& facts,
+                              std::uint64_t leastBytes);
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
   // Makes the trial, at the same call of all ranks; returns its decision. Calls of other threads wait for it.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
-  std::string trialInSums(Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);
   // Has the group make what its calls need, likewise; if a rank has no memory for it, they are NCCL's.
   DeviceWay equipped(DeviceWay way, Membership& membership, const c10::Device& device,
                      std::chrono::milliseconds timeout);
-  // The first reason of any rank that is not empty, with the rank that gives it.
-  static std::string firstReason(Membership& membership, const std::string& question, const std::string& mine,
-                                 std::chrono::milliseconds timeout);
   bool mixesCalls() const;
   bool isOnFirstDevice(const at::Device& device) const;
   c10::Stream beginning(const MemoryInFlight::Ranges& touched, const c10::Stream& callers, const c10::Stream& end);
@@ -284,6 +289,7 @@ class FairringBackend : public Fallback {
   std::optional<StockNccl::Met> alone_;  // none once ended
   Origin origin_;
   std::optional<DeviceWay> deviceWay_;
+  std::string deviceWayInWords_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
   std::optional<GroupId> groupId_;  // set if its members have changed

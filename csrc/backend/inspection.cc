@@ -97,6 +97,12 @@ py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t c
   return text ? py::object(py::str(*text)) : py::none();
 }
 
+py::object deviceWay(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
+  const std::string words = ours ? ours->deviceWayInWords() : "";
+  return words.empty() ? py::object(py::none()) : py::cast(words);
+}
+
 py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   const Error error = ours ? ours->firstError() : Error();

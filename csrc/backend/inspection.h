@@ -30,6 +30,10 @@ pybind11::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend);
 // The trace of this rank's last calls (group/trace.h). None where the backend is not ours.
 pybind11::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls);
 
+// Who carries out the group's calls on CUDA tensors, and why, in words. None before the first one, or if the backend is
+// not ours.
+pybind11::object deviceWay(const c10::intrusive_ptr<c10d::Backend>& backend);
+
 // The error that has ended a group, as text. None if it has not ended, or the backend is not ours.
 pybind11::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend);
 

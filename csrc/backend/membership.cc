@@ -328,10 +328,6 @@ void Membership::endUnfinished() {
   if (const std::shared_ptr<Group> group = groupIfMade()) group->endUnfinished();
 }
 
-void Membership::endWithin(std::chrono::seconds limit) {
-  if (const std::shared_ptr<Group> group = groupIfMade()) group->endWithin(limit);
-}
-
 void Membership::giveUp() {
   const std::lock_guard lock(mutex_);
   givenUp_ = true;

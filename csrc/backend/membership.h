@@ -115,15 +115,23 @@ class Membership {
   // A call is about to be made on a device, by NCCL or by the engine: later work reads its result, and no host waits.
   void noteCallOnDevice() { hasCallOnDevice_ = true; }
   bool hasCallOnDevice() const { return hasCallOnDevice_; }
+  void noteOwnCallOnDevice() { hasCallOnDevice_ = hasOwnCallOnDevice_ = true; }  // the engine's
+  bool hasOwnCallOnDevice() const { return hasOwnCallOnDevice_; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }
-  // Another one of the same ranks, beside this one, whose calls on a device may fail.
+  // Another one of the same ranks, with the same settings, beside this one: its calls on a device may fail. This one
+  // goes on with its accelerator, if it is told to, once the trial has passed on all ranks.
   std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;
+  void adopt(std::shared_ptr<Accelerator> tried) { tried_ = std::move(tried); }
   // The answer of each rank, when all have answered; every question is asked once. Throws Failure.
   std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
                                         std::chrono::milliseconds timeout);
+  // What each rank's devices lack, as firstReason() has it; fills in the other facts of the devices. Only now is the
+  // driver asked, which a program without calls on a device may not have begun to use.
+  std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);
+  // The first answer of any rank that is not empty, with the rank that gives it.
+  std::string firstReason(const std::string& question, const std::string& mine, std::chrono::milliseconds timeout);
   bool deviceHasRails() const { return options_.deviceHasRails; }
-  void endWithin(std::chrono::seconds limit);  // as Group has it, as the next
-  void endUnfinished();
+  void endUnfinished();            // as Group has it
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too
   Error error() const;
@@ -145,7 +153,7 @@ class Membership {
   void equip(GroupSettings& settings);  // for calls on a device
   c10::intrusive_ptr<c10d::Store> deviceStore(std::chrono::milliseconds timeout);
   std::string deviceKey(const std::string& what) const;
-  std::unique_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
+  std::shared_ptr<Accelerator> makeDevice(int device, const std::vector<int>& machineRanks,
                                           std::chrono::milliseconds timeout);
   Error died(const std::vector<int>& dead);
   std::shared_ptr<Group> groupIfMade() const;
@@ -173,7 +181,10 @@ class Membership {
   const std::vector<RankFacts> rosterFacts_;
   const std::shared_ptr<MembersStore> membersStore_;  // where there is a roster
   const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
+  std::shared_ptr<Alarm> hasFailedBeside_;  // of a trial: that of the membership beside which it is made; else null
+  std::shared_ptr<Accelerator> tried_;      // for the group's first call on a device; null: it makes one
   std::atomic<bool> hasCallOnDevice_ = false;
+  std::atomic<bool> hasOwnCallOnDevice_ = false;
 
   std::mutex making_;  // guards the two below; held while ranks are looked for; never taken by abort()
   std::shared_ptr<GroupEndpoint> endpoint_;

@@ -9,10 +9,18 @@
 
 #include "backend/cuda_device.h"
 #include "backend/membership.h"
+#include "base/fields.h"
 
 namespace fairring {
 
 namespace {
+
+struct DevicesHere {  // that a rank's process sees
+  std::string obstacle;
+  int multiprocessors = 0;  // of the smallest
+
+  static void fields(auto& row, auto& devices) { row(devices.obstacle, devices.multiprocessors); }
+};
 
 constexpr char kAnswer = '.';  // before each answer, since not every store takes an empty value
 
@@ -41,16 +49,14 @@ void Membership::equip(GroupSettings& settings) {
 }
 
 std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout) const {
-  constexpr std::uint64_t kMostStaging = 8 << 20;
-  constexpr std::uint64_t kMostOfSlice = 512 << 10;
   MembershipOptions options = options_;
   options.name += "/trial";
-  options.totalMemoryBytes = std::min(options.totalMemoryBytes, kMostStaging);
-  options.sliceBytes = std::min(options.sliceBytes, kMostOfSlice);
   options.traceDirectory.clear();
   options.endsProcess = options.endsProcessWithDevice = false;
-  return std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
-                                      std::move(options), [](Completion&, bool) {});
+  auto trial = std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
+                                            std::move(options), [](Completion&, bool) {});
+  trial->hasFailedBeside_ = hasFailed_;
+  return trial;
 }
 
 // On a connection of its own: waiting on a store keeps all others off that store's.
@@ -84,22 +90,49 @@ std::vector<std::string> Membership::answersOfAll(const std::string& question, c
   }
 }
 
-std::unique_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
+std::string Membership::askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout) {
+  const DevicesHere mine{.obstacle = deviceObstacleHere(), .multiprocessors = fewestMultiprocessors()};
+  const std::vector<std::string> answers = answersOfAll("devices", toText(mine), timeout);
+  std::string reason;
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    const auto there = valueOf<DevicesHere>(answers[rank], ErrorKind::Connection, "rank ", rank,
+                                            " told of its CUDA devices ", shownOf(answers[rank]));
+    facts[rank].device.multiprocessors = there.multiprocessors;
+    if (reason.empty() && !there.obstacle.empty()) {
+      reason = concat("rank ", rank, " (", facts[rank].hostname, "): ", there.obstacle);
+    }
+  }
+  return reason;
+}
+
+std::string Membership::firstReason(const std::string& question, const std::string& mine,
+                                    std::chrono::milliseconds timeout) {
+  const std::vector<RankFacts> facts = factsOfAll(timeout);
+  const std::vector<std::string> reasons = answersOfAll(question, mine, timeout);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty()) return concat("rank ", rank, " (", facts.at(rank).hostname, "): ", reasons[rank]);
+  }
+  return {};
+}
+
+std::shared_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
+  if (tried_) return std::exchange(tried_, nullptr);
   const auto self = std::ranges::find(machineRanks, options_.rank);
   const auto store = deviceStore(timeout);
   const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
-  AcceleratorPlace place{.device = device,
-                         .rank = options_.rank,
-                         .world = options_.size,
-                         .index = static_cast<int>(self - machineRanks.begin()),
-                         .count = static_cast<int>(machineRanks.size()),
-                         .fromFirst = throughStore(store, deviceKey(concat(machineRanks.front())),
-                                                   self == machineRanks.begin(), who + "its machine"),
-                         .fromFirstOfAll = nullptr,
-                         .ncclLimits = options_.ncclLimits,
-                         .isOver = [failed = hasFailed_] { return failed->rings(); },
-                         .timeout = timeout};
+  AcceleratorPlace place{
+      .device = device,
+      .rank = options_.rank,
+      .world = options_.size,
+      .index = static_cast<int>(self - machineRanks.begin()),
+      .count = static_cast<int>(machineRanks.size()),
+      .fromFirst = throughStore(store, deviceKey(concat(machineRanks.front())), self == machineRanks.begin(),
+                                who + "its machine"),
+      .fromFirstOfAll = nullptr,
+      .ncclLimits = options_.ncclLimits,
+      .isOver = [here = hasFailed_, beside = hasFailedBeside_] { return here->rings() || (beside && beside->rings()); },
+      .timeout = timeout};
   if (options_.deviceHasRails) {
     place.fromFirstOfAll = throughStore(store, deviceKey("all"), options_.rank == 0, who + "the group");
   }

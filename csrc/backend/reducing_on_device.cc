@@ -8,16 +8,19 @@
 #include <c10/util/Logging.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "backend/cuda_device.h"
+#include "backend/device_trial.h"
 #include "backend/device_work.h"
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
 #include "backend/signature.h"
+#include "base/fields.h"
 
 namespace fairring {
 namespace {
@@ -66,6 +69,13 @@ bool areInOneSite(const std::vector<RankFacts>& facts) {
   return std::ranges::all_of(facts, [&](const RankFacts& one) { return one.place.site == facts.front().place.site; });
 }
 
+constexpr const char* kOneMachine = "all ranks are on one machine";
+
+bool isOneMachine(const std::vector<RankFacts>& facts) {
+  const std::vector<Place> places = devicePlacesOf(facts);
+  return std::ranges::all_of(places, [&](const Place& place) { return place.machine == places.front().machine; });
+}
+
 std::string wayOf(Membership& membership, const std::string& whyNccls, std::chrono::milliseconds timeout) {
   if (!whyNccls.empty()) return "NCCL's as a whole: " + whyNccls;
   if (membership.deviceHasRails()) return "fairring's: NCCL inside machines, and NCCL's sends between them";
@@ -74,13 +84,46 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
                 " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");
 }
 
-// Logs each way that a group of this process takes, once.
-void tellOnce(const std::string& way) {
+// Logs each way that a group of this process takes, once: as a warning where a user asked for Fairring, and it is not.
+// Groups of one machine say nothing, for nothing was to be gained there.
+void tellOnce(const Membership& membership, const std::string& whyNccls, const std::string& way) {
   static std::mutex mutex;
   static std::set<std::string> told;
+  if (whyNccls == kOneMachine || !membership.usesDevices()) return;
   const std::lock_guard lock(mutex);
   if (!told.insert(way).second) return;
-  LOG(INFO) << "fairring: reductions and all-gathers of CUDA tensors are " << way;
+  if (!membership.triesDevices() && !whyNccls.empty()) {
+    LOG(WARNING) << "fairring: " << way;
+  } else {
+    LOG(INFO) << "fairring: " << way;
+  }
+}
+
+// The verdicts of this process's trials, by the layouts of their groups.
+std::mutex rememberingMutex;
+std::map<std::string, TrialVerdict> remembered;
+
+void rememberTrial(const std::string& layout, const TrialVerdict& verdict) {
+  const std::lock_guard lock(rememberingMutex);
+  remembered.insert_or_assign(layout, verdict);
+}
+
+// None where a rank has none: a trial is to be made. A rank that was started anew remembers nothing.
+std::optional<TrialVerdict> rememberedByAll(Membership& membership, const std::string& layout,
+                                            std::chrono::milliseconds timeout) {
+  std::string mine;
+  {
+    const std::lock_guard lock(rememberingMutex);
+    if (const auto found = remembered.find(layout); found != remembered.end()) mine = toText(found->second);
+  }
+  std::vector<TrialVerdict> verdicts;
+  for (const std::string& one : membership.answersOfAll("remembered", mine, timeout)) {
+    if (one.empty()) return std::nullopt;
+    verdicts.push_back(valueOf<TrialVerdict>(one, ErrorKind::Connection, "a rank remembers of a trial ", shownOf(one)));
+  }
+  TrialVerdict common = commonVerdict(verdicts);
+  common.figures += ", for a group of this layout before";
+  return common;
 }
 
 }  // namespace
@@ -130,7 +173,8 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   refuseUnlessUsable();
   try {
     DeviceWay way = deviceWay(*membership, call.timeout);
-    if (!way.whyNccls.empty() || wholeBytes(call.common.tensors) < way.leastBytes) return nullptr;
+    const std::uint64_t bytes = wholeBytes(call.common.tensors);
+    if (!way.takes(call.pattern, bytes)) return nullptr;
     const c10::Device device = call.inputs.front().device();
     if (!isOnFirstDevice(device)) return nullptr;
     const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -141,7 +185,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     if (captures) return capture(call, std::move(*made), *membership, callers);
     if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
     if (way.whyNccls.empty() && !way.isEquipped) way = equipped(std::move(way), *membership, device, call.timeout);
-    if (!way.whyNccls.empty()) return nullptr;
+    if (!way.takes(call.pattern, bytes)) return nullptr;
     made->timeout = call.timeout;
     made->signature = signatureOf(call.operation, call.common);
     countCall();
@@ -153,7 +197,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     };
     MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
     const c10::Stream after = beginning(touched, callers, end);
-    membership->noteCallOnDevice();
+    membership->noteOwnCallOnDevice();
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(),
                                    .after = rawStream(after),
@@ -176,7 +220,7 @@ FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& 
     return decided;
   }
   Group& group = membership.group(timeout);
-  way.whyNccls = firstReason(membership, "memory", group.equip(device.index(), timeout), timeout);
+  way.whyNccls = membership.firstReason("memory", group.equip(device.index(), timeout), timeout);
   way.isEquipped = true;
   if (!way.whyNccls.empty()) group.unequip();
   settle(way, membership, timeout);
@@ -216,7 +260,7 @@ Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Me
     memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
     return static_cast<std::byte*>(memory.data_ptr());
   };
-  membership.noteCallOnDevice();
+  membership.noteOwnCallOnDevice();
   membership.group(call.timeout)
       .capture(made,
                {.device = stream.device_index(),
@@ -241,26 +285,41 @@ FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, st
 }
 
 void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout) {
-  if (!way.isOnTrial) tellOnce(wayOf(membership, way.whyNccls, timeout));
+  std::string words;
+  if (way.isEquipped || !way.whyNccls.empty()) {
+    words = concat("reductions and all-gathers of CUDA tensors are ", wayOf(membership, way.whyNccls, timeout));
+    if (!way.figures.empty()) words += concat("; by a trial, NCCL's time to Fairring's: ", way.figures);
+    tellOnce(membership, way.whyNccls, words);
+  }
   if (!way.whyNccls.empty()) inFlight().use(false);
   const std::lock_guard lock(mutex_);
   deviceWay_ = way;
+  deviceWayInWords_ = words;
 }
 
-// The choice depends on the facts that all ranks have published. Unless it is switched on explicitly, small calls are
-// NCCL's, which has less latency; between sites that counts for nothing, because the network there takes longer than
-// either.
+bool FairringBackend::DeviceWay::takes(Pattern pattern, std::uint64_t bytes) const {
+  if (!whyNccls.empty() || bytes < leastBytes) return false;
+  if (leastByKind.empty()) return true;
+  const auto kind = std::ranges::find(kTrialPatterns, pattern) - kTrialPatterns.begin();
+  return bytes >= leastByKind.at(static_cast<std::size_t>(kind));
+}
+
+// The choice depends on the facts that all ranks have published, and on what they tell of their devices. Unless it is
+// switched on explicitly, small calls are NCCL's, which has less latency; between sites that counts for less, because
+// the network there takes longer than either.
 FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
+  constexpr std::uint64_t kLeastBytesBetweenSites = 64 << 10;
   if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};
   const bool isAuto = membership.triesDevices();
-  const std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  std::vector<RankFacts> facts = membership.factsOfAll(timeout);
+  if (isOneMachine(facts)) return {.whyNccls = kOneMachine};  // whatever the devices are
   DeviceWay way{.whyNccls = deviceObstacle(facts)};
-  if (!way.whyNccls.empty()) return way;
-  way = {.whyNccls = membership.group(timeout).whyNotOnDevice(),
-         .leastBytes = membership.leastOnDevice().value_or(isAuto && areInOneSite(facts) ? kLeastBytes : 0)};
-  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts, membership.deviceHasRails());
   if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
+  if (way.whyNccls.empty()) way.whyNccls = membership.askOfDevices(facts, timeout);
+  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts, membership.deviceHasRails());
+  const std::uint64_t least = areInOneSite(facts) ? kLeastBytes : kLeastBytesBetweenSites;
+  way.leastBytes = membership.leastOnDevice().value_or(isAuto ? least : 0);
   way.isOnTrial = isAuto && way.whyNccls.empty();
   return way;
 }
@@ -272,6 +331,33 @@ std::string FairringBackend::fasterByNccl(const Membership& membership, const st
   const Transport rail = membership.transportFor(facts).transports.rail;
   if (rail.takesLanes) return {};
   return concat("its rails would take ", rail.name, ", which NCCL takes without the host's memory");
+}
+
+FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& membership, const c10::Device& device,
+                                                  std::chrono::milliseconds timeout) {
+  const std::lock_guard trying(trying_);
+  if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
+  const std::string layout = layoutOf(membership, membership.factsOfAll(timeout), way.leastBytes);
+  std::optional<TrialVerdict> verdict = rememberedByAll(membership, layout, timeout);
+  if (!verdict) {
+    bool isLasting = false;
+    verdict = DeviceTrial(membership, *nccl(), device, way.leastBytes, timeout).run(isLasting);
+    if (isLasting) rememberTrial(layout, *verdict);
+  }
+  way.whyNccls = verdict->whyNccls;
+  way.leastByKind = verdict->leastBytes;
+  way.figures = verdict->figures;
+  way.isOnTrial = false;
+  settle(way, membership, timeout);
+  return way;
+}
+
+// Groups of the same layout come to the same verdict.
+std::string FairringBackend::layoutOf(const Membership& membership, const std::vector<RankFacts>& facts,
+                                      std::uint64_t leastBytes) {
+  std::string layout = concat(membership.deviceHasRails(), ' ', leastBytes);
+  for (const Place& place : devicePlacesOf(facts)) layout += concat('\n', place.machine, '\t', place.site);
+  return layout;
 }
 
 // The first device is that of the group's first call here. A rank's calls on other ones are NCCL's, which has a

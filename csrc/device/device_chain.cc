@@ -10,7 +10,7 @@
 namespace fairring {
 
 DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes,
-                         std::unique_ptr<Accelerator> accelerator, std::unique_ptr<DeviceRails> rails)
+                         std::shared_ptr<Accelerator> accelerator, std::unique_ptr<DeviceRails> rails)
     : stagingBytes_(stagingBytes),
       planCache_(planner, rank),
       device_(accelerator->device(stagingBytes)),

@@ -32,12 +32,14 @@ class DeviceChain {
  public:
   using Event = Accelerator::Event;
 
-  // The planner outlives it. Takes its staging of the accelerator at once.
-  DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes, std::unique_ptr<Accelerator> accelerator,
+  // The planner outlives it. Takes its staging of the accelerator at once. Whoever shares the accelerator still at the
+  // end has waited for all that was enqueued.
+  DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes, std::shared_ptr<Accelerator> accelerator,
               std::unique_ptr<DeviceRails> rails);
 
   std::shared_ptr<DeviceExchange> exchange() const { return rails_->exchange(); }
   Accelerator& accelerator() { return *accelerator_; }
+  const std::shared_ptr<Accelerator>& sharedAccelerator() const { return accelerator_; }
 
   // The tensors of an all-reduce, a reduce-scatter or an all-gather. The blocks of the last two stand as level 0 wants
   // them (accelerator.h).
@@ -90,7 +92,7 @@ class DeviceChain {
   SliceId nextSlice_{SliceQueue::Device, 0};
   std::uint64_t nextPlace_ = 0;
   std::deque<Used> used_;                           // in the order of slices
-  const std::unique_ptr<Accelerator> accelerator_;  // ends first: it waits for all that is enqueued
+  const std::shared_ptr<Accelerator> accelerator_;  // ends first: it waits for all that is enqueued
 };
 
 }  // namespace fairring

@@ -1,6 +1,7 @@
 #include "group/group.h"
 
 #include <algorithm>
+#include <cassert>
 #include <future>
 #include <utility>
 
@@ -37,21 +38,20 @@ Group::Group(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSett
              std::vector<RankFacts> facts)
     : threads_(threads),
       settings_(std::move(settings)),
-      deviceObstacle_(deviceObstacle(facts)),
       member_(std::make_shared<Member>(threads, std::move(endpoint), settings_, std::move(facts))) {
   threads_.slices.loop().post([member = member_] { member->open(); });
 }
 
-// What is enqueued on a device needs no wait of the user's on the host: so it is waited for here. Its calls have
-// timers.
+// What is enqueued on a device needs no wait of the user's on the host: so it is waited for here.
 Group::~Group() {
   if (chain_) {
     std::promise<void> idle;
     threads_.slices.loop().post([this, &idle] { member_->whenDeviceIsIdle([&idle] { idle.set_value(); }); });
     const std::future<void> over = idle.get_future();
-    if (endsWithin_ && over.wait_for(*endsWithin_) == std::future_status::timeout) {
-      abort(makeError(ErrorKind::Aborted, "rank ", settings_.rank, " ended its process ", endsWithin_->count(),
-                      " s ago without destroy_process_group(), and its calls on CUDA tensors had not ended since"));
+    if (over.wait_for(settings_.endsDeviceWithin) == std::future_status::timeout) {
+      abort(makeError(ErrorKind::Aborted, "rank ", settings_.rank, " ended group ", settings_.name,
+                      ", and its calls on CUDA tensors had not ended ", settings_.endsDeviceWithin.count(),
+                      " s later; synchronize the device before destroy_process_group() if they take longer"));
     }
     over.wait();
   }
@@ -213,7 +213,7 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
 
 // The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
 // them. They wait for a rank that has no memory then, so that it can't go on, and the group has to fail.
-std::unique_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
+std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
   const Topology& topology = member_->devicePlanner().topology();
   const std::vector<int>& ranks = topology.ranksOf(topology.machineOf(settings_.rank));
   threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
@@ -226,7 +226,7 @@ std::unique_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::mil
 }
 
 void Group::makeChain(int device, std::chrono::milliseconds timeout) {
-  std::unique_ptr<Accelerator> accelerator = makeAccelerator(device, timeout);
+  std::shared_ptr<Accelerator> accelerator = makeAccelerator(device, timeout);
   std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);
   auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.tuning.totalMemoryBytes,
                                             std::move(accelerator), std::move(rails));
@@ -259,6 +259,12 @@ std::string Group::equip(int device, std::chrono::milliseconds timeout) {
   }
 }
 
+std::shared_ptr<Accelerator> Group::accelerator() {
+  const std::lock_guard lock(order_);
+  assert(chain_);
+  return chain_->sharedAccelerator();
+}
+
 void Group::unequip() {
   const std::lock_guard lock(order_);
   if (chain_) dropChain();
@@ -269,11 +275,6 @@ void Group::abort(const Error& error) {
 }
 
 Error Group::error() const { return member_->error(); }
-
-std::string Group::whyNotOnDevice() const {
-  if (!deviceObstacle_.empty()) return deviceObstacle_;
-  return member_->devicePlanner().topology().machines() == 1 ? "all ranks are on one machine" : "";
-}
 
 std::string Group::trace(std::size_t calls, const std::string& program) const {
   Member::Seen seen;

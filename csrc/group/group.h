@@ -33,7 +33,8 @@ class Group {
   Group(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSettings settings, std::vector<RankFacts> facts);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  // Leaves in good order: what the peers still need of what was completed here is delivered first.
+  // Leaves in good order: what the peers still need of what was completed here is delivered first. Waits for calls on a
+  // device as long as the settings say, and breaks them off then.
   ~Group();
 
   // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
@@ -55,6 +56,8 @@ class Group {
   // all of it back: the calls are not for this group, for a rank that can't.
   std::string equip(int device, std::chrono::milliseconds timeout);
   void unequip();
+  // Of a group that is equipped: for a trial, and for another group, which may go on with it once this one has ended.
+  std::shared_ptr<Accelerator> accelerator();
   // Such a call into the graph that a stream captures (DeviceChain::capture). It has neither a number nor a timer, and
   // its `done` is never called. `after` captures, and `joined` is the same. canCapture(): the device has rails of its
   // own, and a call was made before. Throws Failure; the group has failed then.
@@ -73,13 +76,10 @@ class Group {
   // error. Waits for those so long before.
   std::uint64_t settle(std::chrono::milliseconds forThoseUnderWay);
   void abort(const Error& error);  // nothing, if there was an error before
-  // How long its end waits for calls on a device, which it breaks off then. Not called: for as long as they have.
-  void endWithin(std::chrono::seconds limit) { endsWithin_ = limit; }
   // Its end would wait for calls on a device. With this, calls that are under way end with an error before.
   void endUnfinished();
-  Error error() const;                 // the first one, if any
-  std::string whyNotOnDevice() const;  // why calls on a device are not for it, alike on all ranks; empty: they are
-  TrafficByLevel traffic() const;      // so far; waits for the loop
+  Error error() const;             // the first one, if any
+  TrafficByLevel traffic() const;  // so far; waits for the loop
   // What each machine owns of large all-reduces, in integers that may have any sum; none if all own alike. Likewise.
   // The trace of the last `calls` calls, in the form of trace.h; waits for the loop.
   // program: where the process's main thread stands.
@@ -92,11 +92,10 @@ class Group {
 
   Threads threads_;
   const GroupSettings settings_;
-  const std::string deviceObstacle_;
   std::shared_ptr<class Member> member_;
   std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
   DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
-  std::unique_ptr<Accelerator> makeAccelerator(int device, std::chrono::milliseconds timeout);
+  std::shared_ptr<Accelerator> makeAccelerator(int device, std::chrono::milliseconds timeout);
   void makeChain(int device, std::chrono::milliseconds timeout);
   void dropChain();
   void writeTraceAtEnd() const noexcept;
@@ -106,9 +105,8 @@ class Group {
   std::mutex order_;  // calls reach the loop, and a device, in the order in which they are numbered
   int device_ = -1;   // guarded by order_, and
   std::shared_ptr<DeviceChain>
-      chain_;               // of that device, made before the first call on it; ends after the member's part
-  bool isGuarded_ = false;  // by the member, from the first call on
-  std::optional<std::chrono::seconds> endsWithin_;
+      chain_;                     // of that device, made before the first call on it; ends after the member's part
+  bool isGuarded_ = false;        // by the member, from the first call on
   std::future<void> chainEnded_;  // where there is one: before the group ends
 };
 

@@ -72,8 +72,8 @@ std::string deviceFabric(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const std::string& fabric = facts[rank].device.fabric;
     if (fabric.empty()) continue;
-    return concat(rankNamed(facts, rank), "NCCL reaches its GPUs' memory over ", fabric,
-                  ", without the host, as FAIRRING_CUDA_RAILS=nccl could");
+    return concat(rankNamed(facts, rank), "NCCL has a network there that is faster than the host's memory: ", fabric,
+                  "; FAIRRING_CUDA_RAILS=nccl would take it, too");
   }
   return {};
 }

@@ -10,16 +10,15 @@
 
 namespace fairring {
 
-// The facts that matter to calls on a device's tensors; empty where such calls are not switched on.
+// The facts that matter to calls on a device's tensors; empty where such calls are not switched on. The last one is
+// not published, but asked for once there are such calls.
 struct DeviceFacts {
   std::string machine;      // equal ones: what reduces inside a machine joins these ranks; empty: as they share memory
   std::string obstacle;     // why there can't be such calls with this rank; empty: there can
   std::string fabric;       // by which a network reaches its devices' memory without the host's; empty: none does
   int multiprocessors = 0;  // of the smallest of its devices
 
-  static void fields(auto& row, auto& device) {
-    row(device.machine, device.obstacle, device.fabric, device.multiprocessors);
-  }
+  static void fields(auto& row, auto& device) { row(device.machine, device.obstacle, device.fabric); }
 };
 
 struct RankFacts {
@@ -38,7 +37,7 @@ struct RankFacts {
   // NOLINTEND(readability-redundant-member-init)
 
   static void fields(auto& row, auto& facts) {
-    row("fairring facts 7", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
+    row("fairring facts 8", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,
         facts.settings, facts.rdmaFabric, facts.rdmaObstacle, facts.siteAddresses, facts.device, facts.network,
         facts.interfacesBy);
     row.require(!facts.addresses.empty() && facts.port > 0 && facts.port < 65'536);

@@ -43,7 +43,6 @@ class MembershipOptions:
     device_machine: str  # of such calls; empty: the same
     device_obstacle: str  # why this rank can't make them; empty: it can
     device_fabric: str  # by which a network reaches its devices' memory without the host's; empty: none does
-    device_multiprocessors: int  # of the smallest of its devices
     # Limits of the NCCL communicators that such calls make: blocks in a cluster, least and most blocks, traffic class,
     # network.
     nccl_limits: tuple[int | None, int | None, int | None, int | None, str]
@@ -87,6 +86,9 @@ def write_traces(calls: int, program: str = "") -> None:
 
     program: where the main thread stands. RuntimeError where one can't be written.
     """
+
+def device_way(backend: Any) -> str | None:
+    """Who carries out the group's calls on CUDA tensors, and why. None: there was no such call, or it is not ours."""
 
 def first_error(backend: Any) -> str | None:
     """What has ended the group of this backend; None: nothing has, or it is not ours."""
@@ -132,12 +134,6 @@ def forecast(question: PlanQuestion) -> list[dict[str, Any]]:
 
 def why_no_cuda() -> str:
     """Why Fairring can do nothing with CUDA tensors itself, with this torch; empty where it can."""
-
-def device_obstacle() -> str:
-    """Why one of the CUDA devices that this process sees can't carry calls; empty: all can."""
-
-def fewest_multiprocessors() -> int:
-    """The multiprocessors of the smallest CUDA device that this process sees; 0: there is none."""
 
 def end_all(failed: bool) -> None:
     """Ends the groups of this process that have not been destroyed. Waits for what their peers still need.

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from fairring import _core, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring._modules import DISTRIBUTION
-from fairring.config import Config, ConfigError
+from fairring.config import Config, ConfigError, CudaHost
 from fairring.trace.live import serve
 
 
@@ -104,18 +104,21 @@ def _limits_of(config: Any) -> tuple[int | None, int | None, int | None, int | N
 
 
 def _describe_devices(membership: _core.MembershipOptions, config: Config) -> None:
-    membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
-    membership.device_multiprocessors = _core.fewest_multiprocessors()
+    """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
-        membership.device_obstacle = _core.why_no_cuda() or _core.device_obstacle() or nccls.reason()
-        membership.device_fabric = nccls.fabric()
+        host = CudaHost.from_environment()
+        obstacle = _core.why_no_cuda() or nccls.reason(host) or hardware_queues.reason(host)
+        membership.device_obstacle = obstacle
+        if not obstacle:
+            membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
+            membership.device_fabric = nccls.fabric(host)
         return
+    membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
     if _core.why_no_cuda():
         raise ConfigError(
             f"FAIRRING_CUDA=on can't be used: {_core.why_no_cuda()}; see docs/cuda.md, or unset it on all ranks"
         )
     hardware_queues.warn_of_few()
-    membership.device_obstacle = _core.device_obstacle()
 
 
 def _set_tls(membership: _core.MembershipOptions, config: Config) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from fairring import by_level, cost_rows
@@ -40,6 +40,46 @@ class Cuda(NamedTuple):
 
 
 OFF = Cuda()
+
+
+@dataclass(frozen=True)
+class CudaHost:
+    """The variables that say, before there is a group, whether calls on CUDA tensors can be Fairring's in this process.
+
+    Most are CUDA's, NCCL's and torchrun's own. Nothing is refused here: the group's Config does that.
+    """
+
+    use: str = OFF.use
+    rails_are_nccls: bool = False
+    has_site: bool = False
+    is_one_machine: bool = False  # by torchrun's WORLD_SIZE and LOCAL_WORLD_SIZE
+    queues: str = ""  # CUDA_DEVICE_MAX_CONNECTIONS; empty: CUDA's own number
+    mps_pipes: Path = Path("/tmp/nvidia-mps")  # CUDA_MPS_PIPE_DIRECTORY; CUDA's default
+    net_plugin: str = ""  # NCCL_NET_PLUGIN
+    library_path: str = ""  # LD_LIBRARY_PATH
+    blocking: tuple[str, ...] = ()  # those of BLOCKING that are 1
+
+    BLOCKING: ClassVar = ("CUDA_LAUNCH_BLOCKING", "NCCL_COMM_BLOCKING", "NCCL_LAUNCH_ORDER_IMPLICIT")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> CudaHost:
+        variables = os.environ if environment is None else environment
+
+        def text(name: str) -> str:
+            return variables.get(name, "").strip()
+
+        world = text("WORLD_SIZE")
+        return cls(
+            use=text("FAIRRING_CUDA").partition(":")[0] or OFF.use,
+            rails_are_nccls=text("FAIRRING_CUDA_RAILS") == "nccl",
+            has_site=bool(text("FAIRRING_SITE")),
+            is_one_machine=world != "" and world == text("LOCAL_WORLD_SIZE"),
+            queues=text("CUDA_DEVICE_MAX_CONNECTIONS"),
+            mps_pipes=Path(text("CUDA_MPS_PIPE_DIRECTORY") or cls.mps_pipes),
+            net_plugin=text("NCCL_NET_PLUGIN"),
+            library_path=text("LD_LIBRARY_PATH"),
+            blocking=tuple(name for name in cls.BLOCKING if text(name) == "1"),
+        )
 
 
 class ConfigError(ValueError):
@@ -72,8 +112,8 @@ VARIABLES = (
     Variable(
         "FAIRRING_CUDA",
         "off",
-        "on: all-reduces and their halves go over the rails on CUDA too; auto: where that can be quicker than NCCL and "
-        "a trial passes. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU.",
+        "on: all-reduces and their halves go over the rails on CUDA too; auto: those that a trial shows to be quicker "
+        "than NCCL's. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU.",
     ),
     Variable(
         "FAIRRING_CUDA_RAILS",

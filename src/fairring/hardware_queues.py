@@ -12,53 +12,68 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
-from pathlib import Path
+
+from fairring import nccls
+from fairring.config import CudaHost
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 DEFAULT = 8  # CUDA's
 MOST = 32  # that CUDA takes
-MPS_PIPES = Path("/tmp/nvidia-mps")  # CUDA's default
 
 _log = logging.getLogger("fairring")
 
 
 def raise_their_number() -> None:
-    """Asks CUDA for the most queues, if FAIRRING_CUDA is on or auto, the variable is unset, and CUDA is unused.
+    """Asks CUDA for the most queues, if the variable is unset, CUDA is unused, and Fairring may carry out calls on it.
 
     Not under MPS, where there may not be so many.
     """
+    host = CudaHost.from_environment()
+    if not _are_needed(host):
+        return
     import torch
 
-    use = os.environ.get("FAIRRING_CUDA", "").strip().partition(":")[0]
-    if use not in ("on", "auto") or VARIABLE in os.environ or torch.cuda.is_initialized():
-        return
-    if are_shared_by_processes():
+    if torch.version.cuda is None or torch.cuda.is_initialized():
         return
     os.environ[VARIABLE] = str(MOST)
-    _log.info("%s=%d, for FAIRRING_CUDA=%s", VARIABLE, MOST, use)
+    _log.info("%s=%d, for FAIRRING_CUDA=%s", VARIABLE, MOST, host.use)
 
 
-def are_shared_by_processes(environment: Mapping[str, str] | None = None) -> bool:
+def _are_needed(host: CudaHost) -> bool:
+    """False too where all calls are known to be NCCL's: a context with more queues takes longer to be made."""
+    if host.use not in ("on", "auto") or host.is_one_machine or host.queues or are_shared_by_processes(host):
+        return False
+    is_left_to_nccl = nccls.reason(host) or (not host.has_site and not host.rails_are_nccls and nccls.fabric(host))
+    return host.use == "on" or not is_left_to_nccl
+
+
+def are_shared_by_processes(host: CudaHost) -> bool:
     """Whether this process would use its GPUs by CUDA's MPS."""
-    variables = os.environ if environment is None else environment
-    return (Path(variables.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES) / "control").exists()
+    return (host.mps_pipes / "control").exists()
 
 
-def few() -> str:
+def few(host: CudaHost) -> str:
     """The number of queues, if they are so few that gates hold up the program's work; else empty.
 
-    Only where FAIRRING_CUDA is on or auto: the variable is unset then if CUDA was used before it could be set, or
-    under MPS, where more can't be asked for.
+    Under MPS more can't be asked for, and CUDA's own number does.
     """
-    if are_shared_by_processes():
-        return ""
-    text = os.environ.get(VARIABLE, "").strip() or str(DEFAULT)
-    return text if text.isdigit() and int(text) < MOST else ""
+    text = host.queues or str(DEFAULT)
+    enough = DEFAULT if are_shared_by_processes(host) else MOST
+    return text if text.isdigit() and int(text) < enough else ""
+
+
+def reason(host: CudaHost) -> str:
+    """The reason to leave calls on CUDA tensors to NCCL; empty: there are queues enough."""
+    number = few(host)
+    return (
+        f"CUDA's streams share {number} hardware queues there, so gates would hold up the program's work"
+        if number
+        else ""
+    )
 
 
 def warn_of_few() -> None:
-    number = few()
+    number = few(CudaHost.from_environment())
     if number:
         _log.warning(
             "CUDA's streams share %s hardware queues, so that calls with FAIRRING_CUDA=on hold up the program's own "

@@ -60,6 +60,7 @@ class Job {
                            .transports = {},
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
+                           .endsDeviceWithin = endsDeviceWithin,
                            .deviceHasRails = deviceHasRails,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },
                            .lookForFailure = lookForFailure};
@@ -85,6 +86,7 @@ class Job {
   LookForFailure lookForFailure;
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
+  std::chrono::seconds endsDeviceWithin{30};
   bool deviceHasRails = false;
 
  private:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import emulated_devices
 import pytest
@@ -24,6 +28,10 @@ pytestmark = pytest.mark.gpu
 AUTO = {"FAIRRING_CUDA": "auto:64KiB", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 WAY = "all-gathers of CUDA tensors are"
 SMALL, LARGE = 1000, 50_000  # elements
+# Emulated devices are as fast as the processor, so a test says who is slow. Each call of Fairring's passes two gates.
+SLOW_NCCL = {"EMULATED_NCCL_LATE_US": "50000"}
+SLOW_RAILS = {"EMULATED_CUDA_GATES_LATE_US": "40000"}
+TOO_SLOW = {"EMULATED_CUDA_GATES_LATE_US": "200000"}
 LOCKED = {"EMULATED_CUDA_DRIVER_LOCK": "1"}  # while a thread waits in the driver, it calls no functions
 
 
@@ -42,9 +50,7 @@ def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool
     ranks = dist.get_world_size()
     prepare()
     with standard_error(info=True) as lines:
-        dist.all_reduce(
-            torch.ones(LARGE, device="cuda")
-        )  # the trial comes before it, and what that says is carried too
+        dist.all_reduce(torch.ones(LARGE, device="cuda"))  # the trial comes before it, and its answers are carried too
         torch.cuda.synchronize()
         dist.barrier(device_ids=None)
         for elements in (SMALL, LARGE, SMALL, LARGE):
@@ -56,11 +62,79 @@ def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool
     return were_ours, [line.strip() for line in lines if WAY in line]
 
 
-def test_large_calls_are_fairrings_and_small_ones_nccls() -> None:
-    ranks = start("2x1", environment={**AUTO, **LOCKED})
+def _second_group(_rank: int) -> tuple[str, str, int]:
+    """What this rank says of the world's calls and of another group's of the same ranks, and what became of a sum."""
+    group: Any = dist.new_group(backend="fairring")
+    tensor = torch.ones(LARGE, device="cuda")
+    dist.all_reduce(tensor, group=group)
+    groups: list[Any] = [dist.group.WORLD, group]
+    backends = [one._get_backend(torch.device("cuda")) for one in groups]
+    first, second = (_core.device_way(backend) or "" for backend in backends)
+    return first, second, int(tensor[-1].item())
+
+
+@emulated_devices.only_there
+def test_calls_are_fairrings_where_nccl_is_slow_and_other_groups_learn_of_it() -> None:
+    ranks = start("2x1", environment={**AUTO, **LOCKED, **SLOW_NCCL})
     for were_ours, (way,) in ranks.run(_calls):
         assert were_ours == [False, True, False, True]
         assert f"{WAY} fairring's" in way
+        assert re.search(r"all-reduce Fairring's from 64 KiB: 64 KiB \d+ to \d+ us alone \(\d+\.\d\d\) and \d+ to", way)
+    for first, second, total in ranks.run(_second_group):
+        assert "; measured in" in first
+        assert second.endswith("for a group of this layout before")
+        assert total == 2
+    assert ranks.close() == [0, 0]
+
+
+@emulated_devices.only_there
+@pytest.mark.parametrize(
+    ("of_all", "of_last", "words"),
+    [
+        (
+            {},
+            SLOW_RAILS,
+            "the trial did not show Fairring faster; by a trial, NCCL's time to Fairring's: all-reduce NCCL's:",
+        ),
+        (TOO_SLOW, {}, "calls of 65536 bytes are too slow to be measured within 5 s: six of them took"),
+    ],
+    ids=["one rank is slow", "all are too slow"],
+)
+def test_calls_are_nccls_where_one_rank_or_all_are_slow(
+    of_all: dict[str, str], of_last: dict[str, str], words: str
+) -> None:
+    ranks = start("2x1", environment={**AUTO, **of_all}, of_last=of_last)
+    begun = time.monotonic()
+    results = ranks.run(_calls)
+    seconds = time.monotonic() - begun
+    for were_ours, (way,) in results:
+        assert were_ours == [False] * 4
+        assert f"{WAY} NCCL's as a whole: {words}" in way
+    # The first calls take some three seconds there, and all that would be measured twelve times 1.2.
+    assert seconds < 15 or not of_all
+    assert ranks.close() == [0, 0]
+
+
+def _first_call(_rank: int) -> tuple[str, list[str], float]:
+    """What is said of the group's calls, what is logged, and the sum; nothing of Fairring's is made."""
+    with standard_error(info=True) as lines:
+        tensor = torch.ones(LARGE, device="cuda")
+        dist.all_reduce(tensor)
+        total = tensor[-1].item()
+    nccl = ctypes.CDLL("libnccl.so.2")
+    nccl.ncclEmulatedConfig.restype = ctypes.c_char_p
+    assert nccl.ncclEmulatedConfig(b"_core") == b"", "no communicator"
+    way = _core.device_way(dist.group.WORLD._get_backend(torch.device("cuda")))  # type: ignore[union-attr]
+    return way or "", [line for line in lines if "fairring" in line], total
+
+
+@emulated_devices.only_there
+def test_one_machine_makes_nothing_and_says_nothing() -> None:
+    ranks = start("1x2", environment=AUTO)
+    for way, lines, total in ranks.run(_first_call):
+        assert f"{WAY} NCCL's as a whole: all ranks are on one machine" in way
+        assert lines == []
+        assert total == 2.0
     assert ranks.close() == [0, 0]
 
 
@@ -85,7 +159,7 @@ def _want_memory() -> None:
         (_want_memory, {}, "rank 0 (.*B of device memory: cudaMalloc"),
         (_nothing, {"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "rank 0 (.*streams don't stand at gates"),
         (_nothing, {"EMULATED_CUDA_OMIT": "write_value:_core:0:1"}, "rank 0 (.*the device does not tell how far it is"),
-        (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of Float differ from NCCL's"),
+        (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of BFloat16 differ from NCCL's"),
         (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "rank 0 (.*with which they share a hardware queue"),
     ],
     ids=["no memory", "no gates", "no words", "wrong sums", "one queue"],
@@ -136,14 +210,14 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
     assert ranks.close() == [0, 0]
 
 
-def test_what_one_host_has_against_it_leaves_all_calls_to_nccl(tmp_path: Path) -> None:
-    (tmp_path / "control").touch()
-    ranks = start("2x1", environment=AUTO, of_last={"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
-    results = ranks.run(_calls)
-    assert [were_ours for were_ours, _ in results] == [[False] * 4] * 2
-    for _, (way,) in results:
+@emulated_devices.only_there
+def test_what_one_host_has_against_it_leaves_all_calls_to_nccl_without_a_trial() -> None:
+    ranks = start("2x1", environment=AUTO, of_last={"NCCL_NET_PLUGIN": "aws-ofi"})
+    for way, lines, total in ranks.run(_first_call):
         assert "rank 1 (" in way
-        assert "MPS" in way
+        assert "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi" in way
+        assert ["[I" in line for line in lines] == [True]
+        assert total == 2.0
     assert ranks.close() == [0, 0]
 
 
@@ -177,22 +251,26 @@ def _called_first_by_two_threads(_rank: int) -> list[float]:
 
 
 def test_threads_whose_calls_come_first_share_a_trial() -> None:
-    ranks = start("2x1", environment=AUTO)
+    ranks = start("2x1", environment={**AUTO, **SLOW_NCCL})
     assert ranks.run(_called_first_by_two_threads) == [[2.0, 2.0]] * 2
     assert ranks.close() == [0, 0]
 
 
 def _init_by_a_fabric(rank: int, size: int, port: int) -> None:
-    nccls.fabric = lambda: "mlx5_0 (nvidia_peermem)"
+    mock.patch.object(nccls, "fabric", return_value="mlx5_0 (nvidia_peermem)").start()
     init_group(rank, size, port, "fairring", TIMEOUT_SECONDS)
 
 
-@pytest.mark.parametrize("sites", [1, 2])
-def test_a_fabric_that_reaches_gpus_counts_inside_a_site_alone(sites: int) -> None:
-    environment = {**AUTO, "FAIRRING_SITE": "north"}
-    ranks = machines("2x1", environment=environment, of_last={"FAIRRING_SITE": "south"} if sites == 2 else None)
+@emulated_devices.only_there
+@pytest.mark.parametrize("mps", [False, True])
+def test_several_sites_are_tried_whatever_reaches_the_gpus_inside_them(tmp_path: Path, mps: bool) -> None:
+    """With MPS, too, where there are only CUDA's own eight queues."""
+    variables = {"FAIRRING_SITE": "north", "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    if mps:
+        (tmp_path / "control").touch()
+        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "8"
+    ranks = machines("2x1", environment={**AUTO, **SLOW_NCCL, **variables}, of_last={"FAIRRING_SITE": "south"})
     ranks.run(_init_by_a_fabric, ranks.size, ranks.store.port)
     for were_ours, (way,) in ranks.run(_calls):
-        assert were_ours == ([False] * 4 if sites == 1 else [False, True, False, True])
-        assert ("mlx5_0 (nvidia_peermem)" in way) is (sites == 1)
+        assert were_ours == [False, True, False, True], way
     assert ranks.close() == [0, 0]
