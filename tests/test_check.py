@@ -176,6 +176,21 @@ def test_settings_that_this_machine_cannot_follow_are_found() -> None:
     assert "16 ranks share 8 cores" in line
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "a trial decides between NCCL and Fairring"),
+        ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "CUDA tensors are NCCL's: CUDA's streams share 1 hardware queues"),
+        ({"CUDA_DEVICE_MAX_CONNECTIONS": "32", "NCCL_NET_PLUGIN": "x"}, "inside a site, by a faster network: that of"),
+    ],
+)
+def test_it_says_who_has_the_calls_on_cuda_tensors(variables: dict[str, str], words: str) -> None:
+    report = facts(torch={"gpus": ["one"]}, module={"why_no_cuda": ""})
+    for use, is_said in (("auto", True), ("off", False)):
+        found = findings.of(report, Config(), {"FAIRRING_CUDA": use, **variables})
+        assert any(words in finding.what for finding in found) is is_said
+
+
 def test_secrets_are_named_and_not_told() -> None:
     environment = {"FAIRRING_SECRET_FILE": "/x/secret", "FAIRRING_TLS_KEY": "/x/key.pem", "RANK": "1", "HOME": "/root"}
     assert variables.in_force(environment) == {

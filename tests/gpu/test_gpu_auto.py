@@ -21,6 +21,7 @@ from gpu_machines import machines, start
 from ranks import TIMEOUT_SECONDS, init_group
 from standard_error import show_infos, standard_error
 
+import fairring
 from fairring import _core, nccls
 
 pytestmark = pytest.mark.gpu
@@ -70,6 +71,7 @@ def _second_group(_rank: int) -> tuple[str, str, int]:
     groups: list[Any] = [dist.group.WORLD, group]
     backends = [one._get_backend(torch.device("cuda")) for one in groups]
     first, second = (_core.device_way(backend) or "" for backend in backends)
+    assert fairring.why(group).endswith(f"{second}\n")
     return first, second, int(tensor[-1].item())
 
 
@@ -125,7 +127,9 @@ def _first_call(_rank: int) -> tuple[str, list[str], float]:
     nccl.ncclEmulatedConfig.restype = ctypes.c_char_p
     assert nccl.ncclEmulatedConfig(b"_core") == b"", "no communicator"
     way = _core.device_way(dist.group.WORLD._get_backend(torch.device("cuda")))  # type: ignore[union-attr]
-    return way or "", [line for line in lines if "fairring" in line], total
+    assert way is not None
+    assert fairring.why().endswith(f"{way}\n")
+    return way, [line for line in lines if "fairring" in line], total
 
 
 @emulated_devices.only_there

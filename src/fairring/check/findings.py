@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairring import cuda_calls
 from fairring.check.network import is_loopback
-from fairring.config import MIB, Config
+from fairring.config import MIB, Config, CudaHost
 
 PASS, WARN, FAIL = "PASS", "WARN", "FAIL"
 FEW_OPEN_FILES = 1024  # Linux' own default; a rank has several for each peer
@@ -27,7 +28,7 @@ def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]
     """report: as report.here builds it."""
     return [
         *_imports(report),
-        *_settings(report, config),
+        *_settings(report, config, environment),
         *_names(report["network"]),
         *_interfaces(report["network"], config),
         *_passed_over(report["network"]),
@@ -68,7 +69,7 @@ def _slowness(report: Mapping[str, Any]) -> str:
     )
 
 
-def _settings(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
+def _settings(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]) -> Iterator[Finding]:
     if report["settings"]["error"]:
         advice = "correct the variable on all ranks; trials of Fairring wait for that"
         yield Finding(FAIL, f"a setting can't be used: {report['settings']['error']}", advice)
@@ -77,6 +78,8 @@ def _settings(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
     obstacle = report["module"].get("why_no_cuda", "")
     if config.cuda.use == "on" and obstacle:
         yield Finding(FAIL, f"FAIRRING_CUDA=on can't be used: {obstacle}", "unset it on all ranks, or see docs/cuda.md")
+    if report["torch"].get("gpus") and (way := cuda_calls.in_words(CudaHost.from_environment(environment), obstacle)):
+        yield Finding(PASS, way)
 
 
 def _names(network: Mapping[str, Any]) -> Iterator[Finding]:

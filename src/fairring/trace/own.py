@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,12 +17,15 @@ from fairring.trace.words import explain
 
 
 def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
-    """The answer of fairring.why()."""
-    text = _text(group, last + 1 if last else sys.maxsize)
+    """The answer of fairring.why(), with a line on who has the calls on CUDA tensors, if there were any."""
+    way = _core.device_way(_backend_of(group))
     try:
-        return explain([parse(text)], last)
-    except TraceError as error:
-        raise ValueError(str(error)) from error
+        explained = explain([parse(_text(group, last + 1 if last else sys.maxsize))], last)
+    except (TraceError, ValueError) as error:
+        if way is None:
+            raise ValueError(str(error)) from error
+        explained = str(error)  # all calls so far may be NCCL's, which are not recorded
+    return explained if way is None else f"{explained.rstrip()}\n{way}\n"
 
 
 def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:
@@ -41,10 +45,13 @@ def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:
 
 
 def _text(group: dist.ProcessGroup | None, calls: int) -> str:
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-    text = _core.trace(backend, calls)
+    text = _core.trace(_backend_of(group), calls)
     if text is None:
         raise ValueError("only groups of the backend fairring record what they wait for")
     if not text:
         raise ValueError("this group has made no call with another rank yet, so there is nothing to tell")
     return text
+
+
+def _backend_of(group: dist.ProcessGroup | None) -> Any:
+    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
