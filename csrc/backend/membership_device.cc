@@ -91,6 +91,7 @@ std::vector<std::string> Membership::answersOfAll(const std::string& question, c
 }
 
 std::string Membership::askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout) {
+  group(timeout).awaitDevice();
   const DevicesHere mine{.obstacle = deviceObstacleHere(), .multiprocessors = fewestMultiprocessors()};
   const std::vector<std::string> answers = answersOfAll("devices", toText(mine), timeout);
   std::string reason;

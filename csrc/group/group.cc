@@ -216,13 +216,17 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
 std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
   const Topology& topology = member_->devicePlanner().topology();
   const std::vector<int>& ranks = topology.ranksOf(topology.machineOf(settings_.rank));
-  threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
+  awaitDevice();
   try {
     return settings_.makeAccelerator(device, ranks, timeout);
   } catch (const OutOfMemory& failure) {
     if (ranks.size() == 1 && !settings_.deviceHasRails) throw;
     throw Failure(failure.error());
   }
+}
+
+void Group::awaitDevice() {
+  threads_.slices.loop().post([member = member_] { member->awaitDevice(); });
 }
 
 void Group::makeChain(int device, std::chrono::milliseconds timeout) {
