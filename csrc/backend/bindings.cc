@@ -69,6 +69,7 @@ PYBIND11_MODULE(_core, module) {
       .def_readwrite("device_has_rails", &MembershipOptions::deviceHasRails)
       .def_readwrite("ends_process", &MembershipOptions::endsProcess)
       .def_readwrite("ends_process_with_device", &MembershipOptions::endsProcessWithDevice)
+      .def_readwrite("stands_for_gloo", &MembershipOptions::standsForGloo)
       .def_readwrite("reconfigurable", &MembershipOptions::reconfigurable)
       .def_property("device_machine", nullptr,
                     [](MembershipOptions& o, const std::string& text) { o.facts.device.machine = text; })

@@ -133,7 +133,7 @@ void FairringBackend::writeTraces(std::size_t calls, const std::string& program)
 
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone,
                                  Origin origin, std::chrono::milliseconds timeout, Parts parts)
-    : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts)),
+    : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts), origin.options.standsForGloo),
       reconfigurer_(origin.options.reconfigurable ? std::make_unique<Reconfigurer>(origin.options) : nullptr),
       membership_(std::move(membership)),
       alone_(std::move(alone)),

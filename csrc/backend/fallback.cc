@@ -30,12 +30,13 @@ pid_t thisProcess() {
 
 }  // namespace
 
-Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts)
+Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo)
     : Backend(rank, size),
       maker_(thisProcess()),
       meeting_(std::move(parts.meeting)),
       hooks_(std::move(parts.hooks)),
       stock_(std::move(parts.nccl)),
+      standsForGloo_(standsForGloo),
       timeout_(timeout) {}
 
 std::shared_ptr<StockNccl> Fallback::stock() const {
@@ -219,7 +220,7 @@ std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) 
 }
 
 WorkLabel Fallback::labelOf(const Signature& signature) const {
-  return {getRank(), calls_.load(), signature.text, hooks_};
+  return {getRank(), calls_.load(), signature.text, hooks_, standsForGloo_};
 }
 
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {

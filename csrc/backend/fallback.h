@@ -44,7 +44,7 @@ class Fallback : public c10d::Backend {
     std::shared_ptr<Hooks> hooks;
   };
 
-  Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts);
+  Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo);
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -139,6 +139,7 @@ class Fallback : public c10d::Backend {
   mutable std::mutex stockMutex_;  // guards the next; never held while anything waits
   std::shared_ptr<StockNccl> stock_;
   std::atomic<bool> hasEnded_{false};
+  const bool standsForGloo_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> isConfigured_{true};

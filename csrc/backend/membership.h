@@ -55,6 +55,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool endsProcessWithDevice = false;          // the same, if the group has made a call on CUDA tensors
+  bool standsForGloo = false;                  // the program asked for Gloo
   bool reconfigurable = false;  // without members until it is reconfigured, and then with those that it is given
 
   // The ancestor of a shrunk group is the last group whose ranks met by a store or by their handles. Survivors may have

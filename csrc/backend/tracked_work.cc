@@ -4,9 +4,14 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "backend/shown_errors.h"
+#include "base/error.h"
 
 namespace fairring {
 
@@ -19,8 +24,19 @@ std::exception_ptr toException(const Error& error) {
 
 namespace {
 
+// Lives for ever: c10d keeps the pointer.
+const char* asGloosTitle(const char* title) {
+  static std::mutex mutex;
+  static std::set<std::string> titles;
+  const std::lock_guard lock(mutex);
+  return titles.insert(concat("gloo", std::strchr(title, ':'))).first->c_str();
+}
+
 // The profiler's event is large and is made even without a profiler; so are copies of the inputs.
-const char* titleOf(const Operation& operation) { return at::hasCallbacks() ? operation.title : nullptr; }
+const char* titleOf(const WorkLabel& label, const Operation& operation) {
+  if (!at::hasCallbacks()) return nullptr;
+  return label.standsForGloo ? asGloosTitle(operation.title) : operation.title;
+}
 
 std::optional<std::vector<at::Tensor>> shownOf(std::span<const at::Tensor> inputs) {
   return at::hasCallbacks() ? std::optional(std::vector(inputs.begin(), inputs.end())) : std::nullopt;
@@ -29,7 +45,7 @@ std::optional<std::vector<at::Tensor>> shownOf(std::span<const at::Tensor> input
 }  // namespace
 
 TrackedWork::TrackedWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs)
-    : Work(label.rank, operation.type, titleOf(operation), shownOf(inputs)), label_(std::move(label)) {}
+    : Work(label.rank, operation.type, titleOf(label, operation), shownOf(inputs)), label_(std::move(label)) {}
 
 std::optional<TrackedWork::Audience> TrackedWork::end(std::exception_ptr failure, Ref* self) {
   // All with the lock held: a thread that sees the call complete may look at what the hooks wrote, and a waiter that

@@ -27,6 +27,7 @@ struct WorkLabel {
   std::uint64_t sequenceNumber = 0;
   Text title;  // for messages: "all_reduce of 1024 Float32"
   std::shared_ptr<const Hooks> hooks;
+  bool standsForGloo = false;  // the program asked for Gloo, and finds Gloo's titles in the profiler
 };
 
 class TrackedWork : public c10d::Work {

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fairring import replace
+
 __all__ = ["register", "save_trace", "why"]
 
 
@@ -82,3 +84,4 @@ def _module_of(words: list[str]) -> str:
 
 if not _is_command_line():
     register()
+    replace.install()

@@ -32,7 +32,7 @@ def _end_all() -> None:
 NCCL_DECIDES = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 
-NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
+StockMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
 
 
 def create(options: Any, pg_options: object) -> Any:
@@ -41,9 +41,20 @@ def create(options: Any, pg_options: object) -> Any:
     options: torch's DistributedBackendOptions. pg_options: None or ProcessGroupNCCL.Options, for the NCCL that serves
     the group's CUDA tensors. Raises ConfigError for settings that can't be used, ValueError for options of others.
     """
-    errors.hand_out()
-    config = Config.from_environment()
     for_nccl = _options_for_nccl(pg_options)
+    make_nccl = _nccl_maker(for_nccl, outlives_errors=_is_reconfigurable(options))
+    return make(options, Config.from_environment(), make_nccl, for_nccl)
+
+
+def make(
+    options: Any, config: Config, make_stock: StockMaker, for_nccl: Any = None, stands_for_gloo: bool = False
+) -> Any:
+    """A backend with these settings.
+
+    make_stock: makes the backend that carries out what Fairring leaves to it. for_nccl: options of the NCCL there.
+    stands_for_gloo: the program asked for Gloo.
+    """
+    errors.hand_out()
     choice = interfaces.choose(config, *_way_to_others(config, options.store))
     interfaces.warn(choice)
     site_addresses = [facts.address_of(name, "FAIRRING_SITE_IFNAME") for name in config.site_interfaces]
@@ -63,7 +74,8 @@ def create(options: Any, pg_options: object) -> Any:
     membership.least_on_device = config.cuda.least_bytes
     membership.device_has_rails = config.cuda_rails == "nccl"
     membership.ends_process = config.on_error == "exit"
-    membership.reconfigurable = getattr(options, "enable_reconfigure", False)  # torch 2.15 on
+    membership.stands_for_gloo = stands_for_gloo
+    membership.reconfigurable = _is_reconfigurable(options)
     # As torch's NCCL does, whose calls are not waited for on the host either.
     membership.ends_process_with_device = config.on_error == "auto" and not membership.reconfigurable
     membership.cost_rows = config.cost_rows.by_level() if config.cost_rows else []
@@ -86,10 +98,13 @@ def create(options: Any, pg_options: object) -> Any:
             membership.nccl_limits = _limits_of(for_nccl.config)
     if config.trace:
         serve(config.trace)
-    make_nccl = _nccl_maker(for_nccl, outlives_errors=membership.reconfigurable)
-    backend = _core.make_backend(options.store, membership, options.timeout, make_nccl)
+    backend = _core.make_backend(options.store, membership, options.timeout, make_stock)
     flight_recorder.keep_the_compiler_out(backend)
     return backend
+
+
+def _is_reconfigurable(options: Any) -> bool:
+    return getattr(options, "enable_reconfigure", False)  # torch 2.15 on
 
 
 def _limits_of(config: Any) -> tuple[int | None, int | None, int | None, int | None, str]:
@@ -145,7 +160,7 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
+def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> StockMaker:
     """The function that makes a group's NCCL for its first call on CUDA tensors, in the group's generation.
 
     The group is the one that is made here, or one that was split from it. outlives_errors: it may get other members

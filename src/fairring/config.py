@@ -125,6 +125,11 @@ VARIABLES = (
         "auto",
         "exit: a group's first error ends the process; raise: it does not; auto: only after calls on CUDA tensors.",
     ),
+    Variable(
+        "FAIRRING_REPLACE",
+        "none",
+        'gloo: groups that a program asks of "gloo" are Fairring\'s; set it before torch is imported.',
+    ),
     Variable("FAIRRING_MACHINE", "from the system", "Name of this rank's machine: ranks with equal names share one."),
     Variable("FAIRRING_SITE", "one for all", "Name of the site (data centre) that this rank's machine stands in."),
     Variable("FAIRRING_SITE_IFNAME", "as TP_SOCKET_IFNAME", "Network interfaces towards other sites, as a list."),
@@ -162,6 +167,7 @@ class Config:
     cuda: Cuda = OFF
     cuda_rails: str = "pinned"  # or "nccl"
     on_error: str = "auto"  # or "raise", "exit"
+    replace: str = ""  # or "gloo"
     secret_file: Path | None = None
     tls: bool = False
     tls_certificate: Path | None = None
@@ -228,6 +234,11 @@ class Config:
             f"FAIRRING_CUDA_RAILS={self.cuda_rails} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
+
+
+def asked_to_replace() -> str:
+    """FAIRRING_REPLACE as it stands, which counts before there is a group that its value is checked for."""
+    return os.environ.get("FAIRRING_REPLACE", "")
 
 
 def _refuse_unknown(variables: Mapping[str, str]) -> None:
@@ -349,6 +360,12 @@ def _either(*values: str) -> Callable[[str, str], str]:
     return parse
 
 
+def _replaced(name: str, text: str) -> str:
+    if text.strip() != "gloo":
+        raise ConfigError(f"{name}={text!r} is no backend that Fairring can stand in for; give gloo, or unset it")
+    return "gloo"
+
+
 def _pem_file(name: str, text: str) -> Path:
     path = Path(text)
     try:
@@ -407,6 +424,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_CUDA": ("cuda", _cuda),
     "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
     "FAIRRING_ON_ERROR": ("on_error", _either("auto", "raise", "exit")),
+    "FAIRRING_REPLACE": ("replace", _replaced),
     "FAIRRING_MACHINE": ("machine", _name),
     "FAIRRING_SITE": ("site", _name),
     "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),

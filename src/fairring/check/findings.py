@@ -29,6 +29,7 @@ def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]
     return [
         *_imports(report),
         *_settings(report, config, environment),
+        *_gloo(report, config),
         *_names(report["network"]),
         *_interfaces(report["network"], config),
         *_passed_over(report["network"]),
@@ -80,6 +81,18 @@ def _settings(report: Mapping[str, Any], config: Config, environment: Mapping[st
         yield Finding(FAIL, f"FAIRRING_CUDA=on can't be used: {obstacle}", "unset it on all ranks, or see docs/cuda.md")
     if report["torch"].get("gpus") and (way := cuda_calls.in_words(CudaHost.from_environment(environment), obstacle)):
         yield Finding(PASS, way)
+
+
+def _gloo(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
+    """Who makes the groups of a program that asks for Gloo and does not import fairring."""
+    torch = report["torch"]
+    if not config.replace or torch["error"]:
+        return
+    if torch["gloo_is_ours"]:
+        yield Finding(PASS, f"Fairring makes the groups of {config.replace!r}, by FAIRRING_REPLACE")
+        return
+    advice = "unset TORCH_DEVICE_BACKEND_AUTOLOAD, and install Fairring beside this torch (a PYTHONPATH is not enough)"
+    yield Finding(FAIL, f"FAIRRING_REPLACE={config.replace} has no effect: torch loads nothing of Fairring's", advice)
 
 
 def _names(network: Mapping[str, Any]) -> Iterator[Finding]:

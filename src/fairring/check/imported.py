@@ -11,12 +11,14 @@ def torch() -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
+    replace = sys.modules.get("fairring.replace")  # nothing here imports it but torch itself
     nccl = torch.cuda.nccl.version() if dist.is_available() and dist.is_nccl_available() else ()
     return {
         "version": torch.__version__,
         "cuda": torch.version.cuda,
         "nccl": ".".join(map(str, nccl)),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "gloo_is_ours": bool(replace and dist.is_available() and replace.is_installed()),
     }
 
 
