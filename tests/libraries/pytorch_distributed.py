@@ -4,9 +4,10 @@
 
 Needs the package expecttest. `make test-pytorch` runs those of calls and groups, `make test-pytorch-ddp` those of DDP.
 
-PYTORCH_TESTS_BACKEND names the backend: gloo or fairring. Which tests there are, and what they ask of a backend, is
-decided as for gloo. Only then is the name replaced. Two thirds of the tests of DDP ask for a GPU for each rank, though
-the backend serves CPU tensors as well: here each rank's device is the CPU.
+PYTORCH_TESTS_BACKEND names the backend: gloo or fairring. With gloo, FAIRRING_REPLACE=gloo has Fairring take its place;
+each test makes sure whose its group is. Which tests there are, and what they ask of a backend, is decided as for gloo.
+Only then is the name replaced. Two thirds of the tests of DDP ask for a GPU for each rank, though the backend serves
+CPU tensors as well: here each rank's device is the CPU.
 """
 
 from __future__ import annotations
@@ -117,8 +118,10 @@ NEED_A_GPU = re.compile(
 )
 
 
+SERVER = "fairring" if os.environ.get("FAIRRING_REPLACE") else BACKEND
+
 # DDP's logger has one name for all backends that are not torch's own.
-NAME_IN_LOGS = BACKEND if BACKEND == "gloo" else "custom"
+NAME_IN_LOGS = "gloo" if SERVER == "gloo" else "custom"
 
 
 class PytorchDistributed(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
@@ -129,6 +132,11 @@ class PytorchDistributed(suite.TestDistBackend, suite.DistributedTest._DistTestB
     def test_ddp_logging_data_cpu(self) -> None:
         with mock.patch.object(suite.dist, "get_backend", return_value=NAME_IN_LOGS):
             super().test_ddp_logging_data_cpu()
+
+    def run_test(self, test_name: str, pipe: Any) -> None:
+        world: Any = suite.dist.group.WORLD
+        assert world._get_backend(CPU).name() == SERVER
+        super().run_test(test_name, pipe)
 
     @classmethod
     def _run(cls, *arguments: object, **named: object) -> None:
