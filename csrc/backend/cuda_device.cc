@@ -68,6 +68,10 @@ std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
 
 bool machineReduces(const Reduction& reduction) { return DeviceSums::has(reduction); }
 
+c10::Stream callersStream(const c10::Device& device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
 c10::Stream newCudaStream(int device) {
   const c10::Device here(c10::kCUDA, static_cast<c10::DeviceIndex>(device));
   return c10::impl::VirtualGuardImpl(here.type()).getStreamFromGlobalPool(here, /*isHighPriority=*/true);

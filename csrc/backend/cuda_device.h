@@ -37,6 +37,7 @@ int fewestMultiprocessors();                                                  //
 std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place);  // throws Failure
 bool machineReduces(const Reduction& reduction);                              // whether level 0 and our kernels do
 c10::Stream newCudaStream(int device);
+c10::Stream callersStream(const c10::Device& device);
 Accelerator::Stream rawStream(const c10::Stream& stream);
 bool isCapturing(const c10::Stream& stream);
 

@@ -33,7 +33,6 @@ class DeviceTrial {
   TrialVerdict run(bool& isLasting);
 
  private:
-  std::string busy() const;
   TrialVerdict measured(Membership& trial);
 
   Membership& real_;

@@ -129,6 +129,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   return submit(*membership, work,
                 {.operands = operandsOf(*work, contributions),
                  .scale = scaleOf(contributions),
+                 .betweenSites = work->reduced(0).residual.defined() ? SiteFormat::Bf16 : SiteFormat::Float32,
                  .residual = residualOf(work->reduced(0)),
                  .timeout = call.timeout,
                  .signature = signature,

@@ -15,16 +15,13 @@
 #include <mutex>
 #include <utility>
 
+#include "backend/cuda_device.h"
 #include "backend/reduction.h"
 #include "backend/sparse_tensor.h"
 #include "base/error.h"
 
 namespace fairring {
 namespace {
-
-c10::Stream currentStream(const c10::Device& device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
 
 // The memory is not reused before all present work on the stream is done.
 void leaveTo(const c10::Stream& stream, const at::Tensor& sparse) {
@@ -81,7 +78,7 @@ SparseStreams SparseStreams::of(const c10::Device& device) {
 at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in) {
   const at::AutoDispatchBelowAutograd noGradient;
   c10::Event written(in.device_type());
-  written.record(currentStream(in.device()));
+  written.record(callersStream(in.device()));
   written.block(in);
   const c10::StreamGuard onIt(in);
   leaveTo(in, tensor);
@@ -115,7 +112,7 @@ SparseDeviceWork::SparseDeviceWork(WorkLabel label, const Operation& operation, 
                                    LocalRows rows, std::weak_ptr<Runtime> runtime, const c10::Stream& out)
     : SparseWork(std::move(label), operation, tensor, std::move(rows), std::move(runtime)),
       out_(out),
-      callers_(currentStream(out.device())) {}
+      callers_(callersStream(out.device())) {}
 
 // The copies wait until they are done, so no event need order anything. The sums are given out on `out_`, and may be
 // dropped by a caller that never called wait().
@@ -127,7 +124,7 @@ void SparseDeviceWork::writeBack() {
 
 bool SparseDeviceWork::wait(std::chrono::milliseconds timeout) {
   SparseWork::wait(timeout);
-  leaveTo(currentStream(out_.device()), tensor());
+  leaveTo(callersStream(out_.device()), tensor());
   return true;
 }
 

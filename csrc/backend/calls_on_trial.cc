@@ -1,0 +1,185 @@
+#include "backend/calls_on_trial.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "backend/cuda_device.h"
+#include "backend/reduction.h"
+
+namespace fairring {
+namespace {
+
+using TrialClock = std::chrono::steady_clock;
+
+constexpr std::int64_t kOdd = 64;  // bytes that an all-reduce has more than blocks for all ranks
+
+// Small integers, whose sums are exact in any order of additions, in bf16 too. They differ between any two ranks.
+at::Tensor trialValues(std::int64_t elements, at::ScalarType dtype, const c10::Device& device, int rank) {
+  constexpr int kMostRanks = 128;
+  const at::Tensor places = at::arange(elements, at::TensorOptions().device(device).dtype(at::kLong));
+  if (rank >= kMostRanks) return places.mul(0).to(dtype);
+  return places.add(rank).remainder(rank + 2).eq(0).to(dtype);
+}
+
+std::byte* firstByteOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+const char* name(Pattern pattern) {
+  if (pattern == Pattern::AllReduce) return "all-reduce";
+  return pattern == Pattern::ReduceScatter ? "reduce-scatter" : "all-gather";
+}
+
+std::uint64_t median(std::vector<std::uint64_t>& values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+std::uint64_t microsecondsOf(const std::function<void()>& what) {
+  const auto began = TrialClock::now();
+  what();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(TrialClock::now() - began).count());
+}
+
+}  // namespace
+
+CallsOnTrial::CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::Stream& end, std::uint64_t bytes,
+                           at::ScalarType dtype)
+    : trial_(trial), nccl_(nccl), end_(end), callers_(callersStream(end.device())), dtype_(dtype) {
+  const std::int64_t ranks = nccl.getSize();
+  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+  blockElements_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes) / element / ranks);
+  const auto options = at::TensorOptions().device(end.device()).dtype(dtype);
+  for (int i = 0; i < kAtOnce; ++i) {
+    wholes_.push_back(at::zeros({blockElements_ * ranks + kOdd / element}, options));
+    parts_.push_back(at::zeros({blockElements_}, options));
+  }
+  const c10::impl::VirtualGuardImpl streams(end.device_type());
+  for (const auto* tensors : {&wholes_, &parts_}) {
+    for (const at::Tensor& tensor : *tensors) streams.recordDataPtrOnStream(tensor.storage().data_ptr(), end_);
+  }
+}
+
+std::string CallsOnTrial::check(std::chrono::milliseconds limit) {
+  const at::Tensor values = trialValues(wholes_[0].numel(), dtype_, end_.device(), nccl_.getRank());
+  for (const Pattern pattern : kTrialPatterns) {
+    for (int i = 0; i < 2; ++i) {
+      wholes_[i].copy_(values);
+      parts_[i].copy_(values.narrow(0, 0, blockElements_));
+    }
+    runNccls(pattern, 0);
+    if (std::string reason = runOurs(pattern, 1, 1, limit); !reason.empty()) return reason;
+    const auto& results = pattern == Pattern::ReduceScatter ? parts_ : wholes_;
+    if (results[0].equal(results[1])) continue;
+    return concat("results of the ", name(pattern), " of ", wholes_[0].nbytes(), " bytes of ", c10::toString(dtype_),
+                  " differ from NCCL's");
+  }
+  return "";
+}
+
+std::string CallsOnTrial::measure(TrialFigures& figures) {
+  for (const Pattern pattern : kTrialPatterns) {
+    std::vector<std::uint64_t> taken[4];
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (const int calls : {1, kAtOnce}) {
+        const std::size_t row = calls == 1 ? 0 : 2;
+        taken[row].push_back(microsecondsOf([&] {
+          for (int i = 0; i < calls; ++i) runNccls(pattern, i);
+          awaitCallers();
+        }));
+        std::string reason;
+        taken[row + 1].push_back(microsecondsOf([&] { reason = runOurs(pattern, 0, calls, kLimit); }));
+        if (!reason.empty()) return reason;
+      }
+    }
+    figures.times.push_back({median(taken[0]), median(taken[1]), median(taken[2]), median(taken[3])});
+  }
+  return "";
+}
+
+void CallsOnTrial::awaitCallers() const {
+  c10::Event done(callers_.device_type());
+  done.record(callers_);
+  done.synchronize();
+}
+
+at::Tensor CallsOnTrial::blocks(std::size_t index) const {
+  return wholes_[index].narrow(0, 0, blockElements_ * nccl_.getSize());
+}
+
+// Enqueued in the caller's stream.
+void CallsOnTrial::runNccls(Pattern pattern, std::size_t index) {
+  if (pattern == Pattern::AllReduce) {
+    std::vector<at::Tensor> tensors{wholes_[index]};
+    nccl_.allreduce(tensors, c10d::AllreduceOptions())->wait();
+    return;
+  }
+  at::Tensor whole = blocks(index);
+  at::Tensor part = parts_[index];
+  const auto work = pattern == Pattern::ReduceScatter
+                        ? nccl_._reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())
+                        : nccl_._allgather_base(whole, part, c10d::AllgatherOptions());
+  work->wait();
+}
+
+// So many tensors, from one on, at once. Empty if all calls have ended well.
+std::string CallsOnTrial::runOurs(Pattern pattern, std::size_t first, int calls, std::chrono::milliseconds limit) {
+  std::vector<std::future<Error>> ends;
+  for (std::size_t i = first; i < first + static_cast<std::size_t>(calls); ++i) {
+    const auto over = std::make_shared<std::promise<Error>>();
+    ends.push_back(over->get_future());
+    Call call = callOf(pattern, i);
+    call.timeout = limit;
+    call.signature.text = Text(concat("the trial of FAIRRING_CUDA=auto, ", wholes_[i].nbytes(), " bytes"));
+    call.done = [over](const Error& error) { over->set_value(error); };
+    trial_.group(limit).submit(
+        std::move(call), {.device = end_.device_index(), .after = rawStream(callers_), .joined = rawStream(end_)});
+  }
+  std::string reason;
+  for (auto& end : ends) {
+    const Error error = end.get();  // it has a timer
+    if (error && reason.empty()) reason = error.text();
+  }
+  c10::Event done(end_.device_type());
+  done.record(end_);
+  done.block(callers_);
+  return reason;
+}
+
+Call CallsOnTrial::callOf(Pattern pattern, std::size_t index) const {
+  Call call;
+  const at::Tensor& part = parts_[index];
+  const Reduction reduction =
+      contributionOnDevice("all_reduce", c10d::ReduceOp::SUM, dtype_, nccl_.getSize()).reduction;
+  if (pattern == Pattern::AllReduce) {
+    call.operands = {{wholes_[index].data_ptr(), ownElements(wholes_[index]), reduction}};
+    return call;
+  }
+  call.pattern = pattern;
+  call.blocks.resize(static_cast<std::size_t>(nccl_.getSize()));
+  for (std::size_t rank = 0; rank < call.blocks.size(); ++rank) {
+    const bool isMine = rank == static_cast<std::size_t>(nccl_.getRank());
+    std::byte* const at = firstByteOf(wholes_[index]) + rank * part.nbytes();
+    if (pattern == Pattern::ReduceScatter) {
+      call.blocks[rank].push_back({.from = at,
+                                   .to = isMine ? firstByteOf(part) : nullptr,
+                                   .elements = ownElements(part),
+                                   .reduction = reduction});
+      continue;
+    }
+    Block block = bytesBlock(part);
+    block.from = isMine ? firstByteOf(part) : nullptr;
+    block.to = at;
+    call.blocks[rank].push_back(block);
+  }
+  return call;
+}
+
+}  // namespace fairring

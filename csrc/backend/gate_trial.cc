@@ -1,0 +1,190 @@
+#include "backend/gate_trial.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "backend/cuda_device.h"
+
+namespace fairring {
+namespace {
+
+using Word = Accelerator::Word;
+using TrialClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kIntoDriver{20};
+constexpr Word kOpenForEver = Word{1} << 62;
+
+bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& condition) {
+  while (!condition()) {
+    if (TrialClock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+// Streams at gates of this trial's own; all gates are open once it ends, however it ends.
+class GatesOnTrial {
+ public:
+  // The memory outlives the accelerator, because streams write there.
+  GatesOnTrial(Accelerator& accelerator, Accelerator::Memory& memory) : accelerator_(accelerator) {
+    memory = accelerator.pinned((kTold + 2 * accelerator.streams() + 1) * kLine);
+    words_ = memory.get();
+    copied_ = accelerator.device(accelerator.streams() * kLine);
+  }
+  ~GatesOnTrial() { openAll(); }
+  GatesOnTrial(const GatesOnTrial&) = delete;
+  GatesOnTrial& operator=(const GatesOnTrial&) = delete;
+
+  // All streams stand at gates, with copies both ways behind them; the first one reports behind its gate, stands at a
+  // second one, and reports again.
+  void shut() {
+    for (std::size_t i = 0; i < accelerator_.streams(); ++i) {
+      const Accelerator::Stream stream = accelerator_.stream(i);
+      accelerator_.gate(stream, word(kTold + i), 1);
+      std::byte* const host = words_ + (kTold + accelerator_.streams() + 1 + i) * kLine;
+      accelerator_.copyOut(stream, host, copied_.get() + i * kLine, kLine);
+      accelerator_.copyIn(stream, copied_.get() + i * kLine, host, kLine);
+    }
+    accelerator_.gate(accelerator_.tellingStream(), word(kTold + accelerator_.streams()), 1);
+    tell(kFirst);
+    accelerator_.gate(accelerator_.stream(0), word(kSecondGate), 1);
+    tell(kSecond);
+  }
+  void openFirst() { write(kTold, 1); }
+  void openSecond() { write(kSecondGate, 1); }
+  void openAll() {
+    for (std::size_t i = 0; i < kTold + accelerator_.streams() + 1; ++i) write(i, kOpenForEver);
+  }
+  bool hasToldFirst() const { return read(kFirst); }
+  bool hasToldSecond() const { return read(kSecond); }
+
+ private:
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kFirst = 0;
+  static constexpr std::size_t kSecond = 1;
+  static constexpr std::size_t kSecondGate = 2;
+  static constexpr std::size_t kTold = 3;  // from here on the gates of all streams
+
+  Word* word(std::size_t index) const { return reinterpret_cast<Word*>(words_ + index * kLine); }
+  void write(std::size_t index, Word value) { std::atomic_ref(*word(index)).store(value, std::memory_order_release); }
+  bool read(std::size_t index) const { return std::atomic_ref(*word(index)).load(std::memory_order_acquire) != 0; }
+  void tell(std::size_t index) { accelerator_.write(accelerator_.stream(0), word(index), 1); }
+
+  Accelerator& accelerator_;
+  std::byte* words_;
+  Accelerator::Memory copied_;
+};
+
+// A thread that allocates memory and frees it, for which it may have to wait until the device is idle.
+class Allocating {
+ public:
+  explicit Allocating(Accelerator& accelerator)
+      : thread_([this, &accelerator] {
+          try {
+            while (!over_) {
+              accelerator.pinned(kBytes);
+              accelerator.device(kBytes);
+            }
+          } catch (const Failure&) {
+            return;  // no memory; the trial's own calls will report that
+          }
+        }) {}
+  ~Allocating() {
+    over_ = true;
+    thread_.join();
+  }
+  Allocating(const Allocating&) = delete;
+  Allocating& operator=(const Allocating&) = delete;
+
+ private:
+  static constexpr std::uint64_t kBytes = 4096;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+// The work of a program in a stream: a kernel, and copies to the host and back. Its memory is the caller's stream's.
+class ProgramOnTrial {
+ public:
+  explicit ProgramOnTrial(const c10::Stream& stream)
+      : stream_(stream),
+        host_(at::empty({16}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true))),
+        end_(stream.device_type()),
+        on_(at::zeros({16}, at::TensorOptions().device(stream.device()).dtype(at::kFloat))) {
+    c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(on_.storage().data_ptr(), stream);
+  }
+
+  void enqueue() {
+    const c10::StreamGuard current(stream_);
+    on_.add_(1);
+    host_.copy_(on_, true);
+    on_.copy_(host_, true);
+    end_.record(stream_);
+  }
+  bool endsBefore(TrialClock::time_point deadline) {
+    return comesBefore(deadline, [this] { return end_.query(); });
+  }
+
+ private:
+  c10::Stream stream_;
+  at::Tensor host_;
+  c10::Event end_;
+  at::Tensor on_;
+};
+
+}  // namespace
+
+std::string GateTrial::awaitEarlierWork(std::chrono::milliseconds patience) const {
+  ProgramOnTrial program(callersStream(device_));
+  program.enqueue();
+  if (program.endsBefore(TrialClock::now() + patience)) return "";
+  return concat("the device was busy with earlier work of the program's for ", patience.count(), " ms");
+}
+
+std::string GateTrial::run(Accelerator& accelerator) {
+  const c10::impl::VirtualGuardImpl streams(device_.type());
+  std::vector<ProgramOnTrial> program;
+  program.reserve(2 + kSideStreams);
+  program.emplace_back(callersStream(device_));
+  program.emplace_back(streams.getDefaultStream(device_));
+  for (int i = 0; i < kSideStreams; ++i) program.emplace_back(streams.getStreamFromGlobalPool(device_, false));
+  c10::Event filled(device_.type());
+  filled.record(callersStream(device_));
+  filled.synchronize();
+  Accelerator::Memory memory;
+  const auto deadline = TrialClock::now() + kLimit;
+  GatesOnTrial gates(accelerator, memory);
+  gates.shut();
+  const auto soon = std::min(deadline, TrialClock::now() + kLimit / 4);
+  for (ProgramOnTrial& one : program) one.enqueue();
+  if (!program[0].endsBefore(soon) || !program[1].endsBefore(soon)) {
+    return "kernels and copies of the program's stand still behind streams at gates, with which they share a hardware "
+           "queue";
+  }
+  const auto already = std::min(soon, TrialClock::now() + kIntoDriver);
+  heldBack_ = 0;
+  for (auto side = program.begin() + 2; side != program.end(); ++side) heldBack_ += side->endsBefore(already) ? 0 : 1;
+  const Allocating allocating(accelerator);  // possibly until the device is idle, that is, until all gates are open
+  std::this_thread::sleep_for(kIntoDriver);
+  const char* const untold = "the device does not tell how far it is while a thread waits in the driver for memory";
+  const char* const past = "streams don't stand at gates";
+  std::string reason = gates.hasToldFirst() ? past : "";
+  gates.openFirst();
+  if (reason.empty() && !comesBefore(deadline, [&] { return gates.hasToldFirst(); })) reason = untold;
+  if (reason.empty() && gates.hasToldSecond()) reason = past;
+  gates.openSecond();
+  if (reason.empty() && !comesBefore(deadline, [&] { return gates.hasToldSecond(); })) reason = untold;
+  gates.openAll();
+  return reason;
+}
+
+}  // namespace fairring

@@ -1,0 +1,35 @@
+// The part of FAIRRING_CUDA=auto's trial that one rank makes alone, on a caller's thread: whether a device can do what
+// gates ask of it.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <string>
+
+#include "device/accelerator.h"
+
+namespace fairring {
+
+class GateTrial {
+ public:
+  static constexpr std::chrono::seconds kLimit{5};
+  static constexpr int kSideStreams = 4;  // as many as FSDP2 has
+
+  explicit GateTrial(const c10::Device& device) : device_(device) {}
+
+  // Both return a reason why not, in words; empty: all is well.
+  // Waits until the program's earlier work is over, before anything that may wait for the device without a limit.
+  std::string awaitEarlierWork(std::chrono::milliseconds patience) const;
+  // Streams stand at gates, the program's kernels and copies get past them, and the device reports its progress to the
+  // host, even if another thread waits in the driver for memory.
+  std::string run(Accelerator& accelerator);
+  // The side streams of the program's that did not get past: they share a hardware queue with a gate.
+  int heldBack() const { return heldBack_; }
+
+ private:
+  const c10::Device device_;
+  int heldBack_ = 0;
+};
+
+}  // namespace fairring
