@@ -72,6 +72,9 @@ struct SparseOperand {
   std::uint64_t rowBytes() const { return rowElements * bytesOf(reduction.dtype); }
 };
 
+// How a sum of a single Float32 operand crosses between sites.
+enum class SiteFormat : std::uint8_t { Float32, Bf16 };
+
 struct Call {
   Pattern pattern = Pattern::AllReduce;
   int root = -1;  // where the pattern has one
@@ -82,8 +85,9 @@ struct Call {
   BlockRows blocks = {};                               // of all others
   // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
-  // Error feedback for a sum of a single Float32 operand that crosses between sites as bf16: what rounding takes from
-  // each element is kept here and added in the next call with the same residual. Null: the operand crosses as it is.
+  SiteFormat betweenSites = SiteFormat::Float32;
+  // Error feedback of a format that rounds: what rounding takes from each element is kept here and added in the next
+  // call with the same residual. Null if the format does not round.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   std::uint64_t number = 0;              // in the group's calls; 0: not counted there

@@ -66,10 +66,18 @@ void Pipeline::submit(Call call, std::uint64_t signature) {
   Packing packing = Packing::of(call);
   call.blocks = {};  // the packing has them; among thousands of ranks they take megabytes
   const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
-  float* const residual = planner_.topology().sites() > 1 ? call.residual : nullptr;
-  const auto pending = enqueue(std::move(call), std::move(packing), signature, chosen);
-  if (residual != nullptr) pending->body = std::make_shared<const CompressedBody>(residual);
+  std::shared_ptr<const SliceBody> body = bodyOf(call);
+  enqueue(std::move(call), std::move(packing), signature, chosen)->body = std::move(body);
   run();
+}
+
+std::shared_ptr<const SliceBody> Pipeline::bodyOf(const Call& call) const {
+  if (planner_.topology().sites() == 1) return levels_.dense;
+  switch (call.betweenSites) {
+    case SiteFormat::Float32: break;
+    case SiteFormat::Bf16: return std::make_shared<const CompressedBody>(call.residual);
+  }
+  return levels_.dense;
 }
 
 // If this rank refuses to take part: whether the result of another rank misses what this one has.

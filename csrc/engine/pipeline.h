@@ -137,6 +137,7 @@ class Pipeline {
   void submitAllToAll(Call call, std::uint64_t signature);
   bool isHeardRefusing(const Call& call) const;
   bool missesWhatIsRefused(const Call& call) const;
+  std::shared_ptr<const SliceBody> bodyOf(const Call& call) const;
   std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, const CachedPlan& chosen);
   std::shared_ptr<Pending> enqueueUnsized(Call call, std::uint64_t signature);
   std::shared_ptr<Pending> enqueue(Pending pending);

@@ -48,6 +48,7 @@ void sumTogether(Cluster& cluster, Tensors& tensors, Tensors& residuals, std::mt
     testing::Rank& rank = *cluster.ranks[r];
     rank.onLoop([&] {
       rank.pipeline->submit({.operands = {{tensors[r].data(), tensors[r].size(), {.dtype = DType::Float32}}},
+                             .betweenSites = residuals[r].empty() ? SiteFormat::Float32 : SiteFormat::Bf16,
                              .residual = residuals[r].data(),
                              .signature = {},
                              .done =
