@@ -1,6 +1,6 @@
-// The failure detector of one group: every sign that a peer may be gone comes here, and the verdict falls here alone. A
-// verdict depends on the sign, and on where the peer stands with this rank: whether calls need it, whether it has said
-// anything, whether it has said that it leaves. Three things delay one:
+// The failure detector of one group: once the ranks have met, every sign that a peer may be gone comes here, and the
+// verdict falls here alone. A verdict depends on the sign, and on where the peer stands with this rank: whether calls
+// need it, whether it has said anything, whether it has said that it leaves. Three things delay one:
 //
 // - A channel says less than the control connection, which tells a death from a leave. It may also be the last of a
 //   peer's connections to come. So a channel's end counts only after some time for the last word.

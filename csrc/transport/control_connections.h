@@ -23,7 +23,7 @@
 namespace fairring {
 
 enum class ControlType : std::uint8_t {
-  Contact = 1,    // text: where this rank's TensorPipe listens
+  Contact = 1,    // text: where a channel to this rank connects to, as it says itself
   Segment = 2,    // two descriptors: the memory of this rank's staging, and the eventfd that wakes this rank
   Failed = 3,     // text: kind and message of the first error
   Leave = 4,      // text: number of slices completed; nothing will follow
