@@ -119,7 +119,7 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
     try {
       MonitoredBarrier barrier(group, getRank(), getSize(), number);
       getRank() == 0 ? barrier.admit(limit, waitAllRanks) : barrier.pass(limit);
-    } catch (const Failure&) {
+    } catch (...) {
       group.ended(call, group.error());  // without one it is over, and other calls go on
       throw;
     }

@@ -105,6 +105,7 @@ void CallTable::begin(std::uint64_t number, Done done, std::chrono::milliseconds
   const std::lock_guard lock(mutex_);
   Row& row = *find(number);
   row.done = std::move(done);
+  ++underWay_;
   row.record.begun = nanoseconds(loop_.eventTime());
   begun_ = number;
   if (timeout.count() <= 0) return;
@@ -122,6 +123,7 @@ CallTable::Done CallTable::end(std::uint64_t number, const Error& error) {
   row->record.ended = nanoseconds(loop_.eventTime());
   row->record.failed = static_cast<bool>(error);
   if (isGood(error) && number > settled_) complete(*row);
+  if (row->done) --underWay_;
   return std::exchange(row->done, nullptr);
 }
 
@@ -179,7 +181,9 @@ void CallTable::close() {
 CallTable::Done CallTable::takeDone() {
   const std::lock_guard lock(mutex_);
   const auto underWay = std::ranges::find_if(rows_, [](const Row& row) { return static_cast<bool>(row.done); });
-  return underWay == rows_.end() ? nullptr : std::exchange(underWay->done, nullptr);
+  if (underWay == rows_.end()) return nullptr;
+  --underWay_;
+  return std::exchange(underWay->done, nullptr);
 }
 
 void CallTable::lookAt(Loop::Clock::time_point when) {
@@ -188,11 +192,13 @@ void CallTable::lookAt(Loop::Clock::time_point when) {
   timer_ = loop_.at(when, [this] { look(); });
 }
 
-// What has expired is told one by one: the first may end all others.
+// The first that is told may end all others.
 void CallTable::look() {
   timer_ = 0;
   lookAt_ = Loop::Clock::time_point::max();
-  while (const auto expired = takeExpired()) expired_(*expired);
+  for (const TimedCall& expired : takeExpired()) {
+    if (underWay(expired.number)) expired_(expired);
+  }
   const std::lock_guard lock(mutex_);
   auto next = Loop::Clock::time_point::max();
   for (const Row& row : rows_) {
@@ -201,13 +207,16 @@ void CallTable::look() {
   if (next < lookAt_) lookAt(next);
 }
 
-std::optional<TimedCall> CallTable::takeExpired() {
+std::vector<TimedCall> CallTable::takeExpired() {
   const std::lock_guard lock(mutex_);
   const auto now = loop_.now();
-  const auto expired = std::ranges::find_if(rows_, [now](const Row& row) { return row.done && row.due <= now; });
-  if (expired == rows_.end()) return std::nullopt;
-  expired->due = Loop::Clock::time_point::max();
-  return TimedCall{expired->record.number, expired->record.text, expired->timeout};
+  std::vector<TimedCall> expired;
+  for (Row& row : rows_) {
+    if (!row.done || row.due > now) continue;
+    expired.push_back({row.record.number, row.record.text, row.timeout});
+    row.due = Loop::Clock::time_point::max();
+  }
+  return expired;
 }
 
 }  // namespace fairring

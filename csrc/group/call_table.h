@@ -5,8 +5,8 @@
 // Ranks compare the hashes: two whose hashes differ at a call have made different calls up to there, and the texts say
 // which was the first. Survivors of a failure agree on the calls that are complete everywhere (group/agreement.h).
 //
-// Any thread enters calls and reads what was entered. All else is on the loop only. The mutex is held for a few
-// instructions, and never while a `done` runs.
+// Any thread enters calls and reads what was entered. All else is on the loop only. The mutex is held for short:
+// the longest for a trace, and never while a `done` runs.
 #pragma once
 
 #include <chrono>
@@ -87,6 +87,7 @@ class CallTable {
   static bool isGood(const Error& error) { return !error || error.kind() == ErrorKind::Refused; }
   Done end(std::uint64_t number, const Error& error);
   std::optional<CallRecord> oldestUnderWay() const;
+  bool isIdle() const { return underWay_ == 0; }
   void untouched(const std::set<std::uint64_t>& numbers);  // calls that have written nothing into their tensors
   // Calls 1 to this one are complete here, and none of those begun so far becomes so from now on.
   std::uint64_t settle();
@@ -111,7 +112,7 @@ class CallTable {
   Rows::const_iterator firstTold() const;
   void lookAt(Loop::Clock::time_point when);
   void look();
-  std::optional<TimedCall> takeExpired();
+  std::vector<TimedCall> takeExpired();
   void complete(Row& row);
   Done takeDone();  // of a call that is under way; none: no call is
 
@@ -122,6 +123,7 @@ class CallTable {
   Rows rows_;                 // their numbers are consecutive
   Loop::TimerId timer_ = 0;
   Loop::Clock::time_point lookAt_ = Loop::Clock::time_point::max();  // when the timer is due: no call is before that
+  std::size_t underWay_ = 0;                                         // calls
   std::uint64_t begun_ = 0;                                          // the last one
   std::uint64_t settled_ = 0;                                        // the last one that was begun then
   std::uint64_t completeUpTo_ = 0;

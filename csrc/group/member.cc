@@ -293,7 +293,7 @@ void Member::ended(std::uint64_t number, const Error& error) {
   const CallTable::Done done = calls_.end(number, error);
   if (!done) return;
   done(told);
-  if (!idle_.empty() && !calls_.oldestUnderWay()) {
+  if (!idle_.empty() && calls_.isIdle()) {
     for (const auto& idle : std::exchange(idle_, {})) idle();
   }
 }
@@ -305,7 +305,7 @@ Error Member::verdict(const CallTable::UnderWay& call, const Error& error) const
 
 void Member::whenIdle(std::function<void()> idle) {
   assert(loop_.isCurrent());
-  if (!calls_.oldestUnderWay()) return idle();
+  if (calls_.isIdle()) return idle();
   idle_.push_back(std::move(idle));
 }
 
@@ -355,7 +355,8 @@ void Member::endEverything() {
   if (rails_) rails_->close();
   if (messages_) messages_->fail(error_);
   if (pipeline_) {
-    calls_.untouched(pipeline_->untouched());
+    // Once: where memory has run out in the midst of it, parts of calls that have written are no longer there.
+    if (!std::exchange(hasToldUntouched_, true)) calls_.untouched(pipeline_->untouched());
     pipeline_->fail(error_);
   }
   if (device_) letDeviceGo();

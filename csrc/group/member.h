@@ -158,6 +158,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::vector<Late> late_;  // until the inquiry has an answer
   Inquiry inquiry_;
   FailureDetector failureDetector_;
+  bool hasToldUntouched_ = false;            // which calls had written nothing when the group failed
   std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
   bool hasSaidLeave_ = false;
