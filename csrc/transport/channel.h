@@ -98,7 +98,7 @@ class Channel {
   // Or by a contact, which the lower of two ranks sends over the control connection, and to which the higher connects.
   virtual std::string contact() const { return {}; }  // empty: there is none to send
   virtual void connect(const std::string& /*contact*/) {}
-  // Whether it is connected and proven. One that gets lanes does not wait for them.
+  // Whether it has been connected and proven. One that gets lanes does not wait for them.
   virtual bool isOpen() const { return true; }
 };
 

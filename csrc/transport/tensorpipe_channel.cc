@@ -71,7 +71,7 @@ class TensorPipeChannel final : public Channel {
   bool hasEnded() const override { return ended_ || !*context().isOpen(); }
   std::string contact() const override { return rank_ < peer_ ? shared_->connector.contact() : ""; }
   void connect(const std::string& contact) override { shared_->connector.connect(peer_, contact); }
-  bool isOpen() const override { return pipe_ != nullptr; }
+  bool isOpen() const override { return wasLinked_; }
 
   void onLinked(const TensorPipe& pipe);
   void end(const Error& error);
@@ -94,12 +94,14 @@ class TensorPipeChannel final : public Channel {
   std::deque<Released> unreleased_;  // of the batches on their way out, oldest first
   std::uint64_t seen_ = 0;
   std::uint64_t sends_ = 0;
+  bool wasLinked_ = false;
   bool ended_ = false;
   std::byte filler_{};  // where the peer's fillers end up
 };
 
 void TensorPipeChannel::onLinked(const TensorPipe& pipe) {
   pipe_ = pipe;
+  wasLinked_ = true;
   awaitBatch();
 }
 
