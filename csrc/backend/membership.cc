@@ -88,6 +88,10 @@ Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFail
 }
 
 Membership::~Membership() {
+  {
+    const std::lock_guard lock(asking_->mutex);
+    asking_->isOpen = false;
+  }
   if (bootstrap_ && !error() && !missed_) bootstrap_->leave();
   group_.reset();
   stopListening();
@@ -303,8 +307,8 @@ bool Membership::endsProcess(const Error& error) const {
 // Looks in the store, where the rank that failed first says why.
 void Membership::lookForFailure(std::function<void(const Error&)> found) {
   // On a thread that nobody waits for: if the link to the store is cut, the answer never comes, and torch's store has
-  // no question that can be broken off. The runtime keeps the loop that the answer goes to.
-  std::thread([found = std::move(found), runtime = runtime(), store = store_, key = bootstrap_->errorKey(),
+  // no question that can be broken off. The loop that the answer goes to is there as long as this membership.
+  std::thread([found = std::move(found), asking = asking_, store = store_, key = bootstrap_->errorKey(),
                options = BootstrapOptions(options_)] {
     Error failure;
     try {
@@ -313,7 +317,8 @@ void Membership::lookForFailure(std::function<void(const Error&)> found) {
       // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
     } catch (const std::exception&) {
     }
-    if (const auto there = runtime.lock()) found(failure);
+    const std::lock_guard lock(asking->mutex);
+    if (asking->isOpen) found(failure);
   }).detach();
 }
 

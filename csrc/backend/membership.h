@@ -184,6 +184,11 @@ class Membership {
   const std::shared_ptr<Alarm> hasFailed_ = std::make_shared<Alarm>();
   std::shared_ptr<Alarm> hasFailedBeside_;  // of a trial: that of the membership beside which it is made; else null
   std::shared_ptr<Accelerator> tried_;      // for the group's first call on a device; null: it makes one
+  struct Asking {
+    std::mutex mutex;  // guards the next; held while an answer of the store's is posted to the loop
+    bool isOpen = true;
+  };
+  const std::shared_ptr<Asking> asking_ = std::make_shared<Asking>();
   std::atomic<bool> hasCallOnDevice_ = false;
   std::atomic<bool> hasOwnCallOnDevice_ = false;
 
