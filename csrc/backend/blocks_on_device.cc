@@ -1,5 +1,5 @@
 // FairringBackend's reduce-scatters and all-gathers of CUDA tensors that have a block for each rank, end to end,
-// with FAIRRING_CUDA=on. Calls that are not in the table go to NCCL whole, as with all-reduces
+// with FAIRRING_CUDA=on or auto. Calls that are not in the table go to NCCL whole, as with all-reduces
 // (reducing_on_device.cc).
 #include <algorithm>
 #include <optional>

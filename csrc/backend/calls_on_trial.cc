@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <functional>
@@ -50,6 +51,18 @@ std::uint64_t microsecondsOf(const std::function<void()>& what) {
 
 }  // namespace
 
+std::string reasonOf(const std::function<std::string()>& attempt) {
+  try {
+    return attempt();
+  } catch (const Failure& failure) {
+    return failure.error().text();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {  // no memory, no thread
+    return error.what();
+  }
+}
+
 CallsOnTrial::CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::Stream& end, std::uint64_t bytes,
                            at::ScalarType dtype)
     : trial_(trial), nccl_(nccl), end_(end), callers_(callersStream(end.device())), dtype_(dtype) {
@@ -65,23 +78,31 @@ CallsOnTrial::CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::St
   for (const auto* tensors : {&wholes_, &parts_}) {
     for (const at::Tensor& tensor : *tensors) streams.recordDataPtrOnStream(tensor.storage().data_ptr(), end_);
   }
+  values_ = trialValues(wholes_[0].numel(), dtype_, end_.device(), nccl_.getRank());
+}
+
+void CallsOnTrial::tryOurs(const std::function<std::string()>& attempt) {
+  if (!reason_.empty()) return;
+  reason_ = reasonOf(attempt);
+  if (!reason_.empty()) trial_.abort(makeError(ErrorKind::Aborted, "the trial of FAIRRING_CUDA=auto: ", reason_));
 }
 
 std::string CallsOnTrial::check(std::chrono::milliseconds limit) {
-  const at::Tensor values = trialValues(wholes_[0].numel(), dtype_, end_.device(), nccl_.getRank());
   for (const Pattern pattern : kTrialPatterns) {
     for (int i = 0; i < 2; ++i) {
-      wholes_[i].copy_(values);
-      parts_[i].copy_(values.narrow(0, 0, blockElements_));
+      wholes_[i].copy_(values_);
+      parts_[i].copy_(values_.narrow(0, 0, blockElements_));
     }
     runNccls(pattern, 0);
-    if (std::string reason = runOurs(pattern, 1, 1, limit); !reason.empty()) return reason;
-    const auto& results = pattern == Pattern::ReduceScatter ? parts_ : wholes_;
-    if (results[0].equal(results[1])) continue;
-    return concat("results of the ", name(pattern), " of ", wholes_[0].nbytes(), " bytes of ", c10::toString(dtype_),
-                  " differ from NCCL's");
+    tryOurs([&] { return runOurs(pattern, 1, 1, limit); });
+    tryOurs([&]() -> std::string {
+      const auto& results = pattern == Pattern::ReduceScatter ? parts_ : wholes_;
+      if (results[0].equal(results[1])) return "";
+      return concat("results of the ", name(pattern), " of ", wholes_[0].nbytes(), " bytes of ", c10::toString(dtype_),
+                    " differ from NCCL's");
+    });
   }
-  return "";
+  return reason_;
 }
 
 std::string CallsOnTrial::measure(TrialFigures& figures) {
@@ -94,14 +115,12 @@ std::string CallsOnTrial::measure(TrialFigures& figures) {
           for (int i = 0; i < calls; ++i) runNccls(pattern, i);
           awaitCallers();
         }));
-        std::string reason;
-        taken[row + 1].push_back(microsecondsOf([&] { reason = runOurs(pattern, 0, calls, kLimit); }));
-        if (!reason.empty()) return reason;
+        taken[row + 1].push_back(microsecondsOf([&] { tryOurs([&] { return runOurs(pattern, 0, calls, kLimit); }); }));
       }
     }
     figures.times.push_back({median(taken[0]), median(taken[1]), median(taken[2]), median(taken[3])});
   }
-  return "";
+  return reason_;
 }
 
 void CallsOnTrial::awaitCallers() const {

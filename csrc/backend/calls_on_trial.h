@@ -1,5 +1,9 @@
 // The calls of FAIRRING_CUDA=auto's trial: those of one size and dtype, of each kind, by either candidate. All ranks at
 // once, on callers' threads, without the GIL.
+//
+// NCCL's calls are made on the program's own communicator, so every rank makes all of them, whatever becomes of ours: a
+// rank that left one out would have its next call summed with another rank's trial. Once one of ours has failed here
+// the trial's group is aborted, so that no rank waits for it, and ours are left out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -16,6 +21,9 @@
 
 namespace fairring {
 
+// Why this rank can't go on, in words, thrown or returned; empty: it can.
+std::string reasonOf(const std::function<std::string()>& attempt);
+
 class CallsOnTrial {
  public:
   static constexpr std::chrono::seconds kLimit{5};  // of one of ours
@@ -24,7 +32,8 @@ class CallsOnTrial {
   // So many times the calls of check() are those of measure().
   static constexpr int kMeasuredToChecked = kTurns * (1 + kAtOnce);
 
-  // trial: the group of Fairring's calls. end: a stream that their results are joined to. bytes: of each call.
+  // Takes all memory that the calls need. trial: the group of Fairring's calls. end: a stream that their results are
+  // joined to. bytes: of each call.
   CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::Stream& end, std::uint64_t bytes,
                at::ScalarType dtype);
 
@@ -37,6 +46,7 @@ class CallsOnTrial {
  private:
   at::Tensor blocks(std::size_t index) const;
   void runNccls(Pattern pattern, std::size_t index);
+  void tryOurs(const std::function<std::string()>& attempt);
   std::string runOurs(Pattern pattern, std::size_t first, int calls, std::chrono::milliseconds limit);
   Call callOf(Pattern pattern, std::size_t index) const;
 
@@ -48,6 +58,8 @@ class CallsOnTrial {
   std::int64_t blockElements_ = 0;
   std::vector<at::Tensor> wholes_;
   std::vector<at::Tensor> parts_;
+  at::Tensor values_;
+  std::string reason_;  // why ours are left out
 };
 
 }  // namespace fairring

@@ -1,7 +1,5 @@
 #include "backend/device_trial.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -28,24 +26,11 @@ std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::ch
   return timeout.count() > 0 ? std::min(limit, timeout) : limit;
 }
 
-// What keeps this rank from going on, in words; empty: nothing.
-std::string reasonOf(const std::function<std::string()>& attempt) {
-  try {
-    return attempt();
-  } catch (const Failure& failure) {
-    return failure.error().text();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {  // no memory, no thread
-    return error.what();
-  }
-}
-
 // What a rank tells the others of its calls of one size.
 struct StageOnTrial {
-  std::string reason;         // empty: all went well
-  std::uint64_t elapsed = 0;  // microseconds of them
-  std::vector<TrialFigures> figures = {};
+  std::string reason;                      // empty: all went well
+  std::uint64_t elapsed = 0;               // microseconds of them
+  std::vector<TrialFigures> figures = {};  // NOLINT(readability-redundant-member-init)
 
   static void fields(auto& row, auto& stage) { row(stage.reason, stage.elapsed, stage.figures); }
 };
@@ -78,11 +63,12 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
   reason = real_.firstReason("trial's memory",
                              reasonOf([&] { return trial->group(limit).equip(device_.index(), timeout_); }), timeout_);
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  isLasting = true;
   reason =
       real_.firstReason("device", reasonOf([&] { return gates.run(*trial->group(limit).accelerator()); }), timeout_);
+  isLasting = true;
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   TrialVerdict verdict = measured(*trial);
+  isLasting = !hasFailed_;
   if (gates.heldBack() > 0) {
     verdict.figures +=
         concat("; here ", gates.heldBack(), " of ", GateTrial::kSideStreams, " side streams stand behind gates");
@@ -102,6 +88,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     StageOnTrial mine;
     const auto began = TrialClock::now();
     mine.reason = reasonOf([&] { return attempt(mine); });
+    hasFailed_ = hasFailed_ || !mine.reason.empty();
     mine.elapsed =
         static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(TrialClock::now() - began).count());
     const std::vector<std::string> answers = real_.answersOfAll(question, toText(mine), timeout_);
@@ -121,18 +108,25 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     return slowest;
   };
   const std::chrono::milliseconds patience = withinTimeout(kTrialMaking, timeout_);
-  stage("first calls", [&](StageOnTrial&) {  // which make what all calls need
-    return CallsOnTrial(trial, nccl_, end, sizes.front(), at::kBFloat16).check(patience);
+  std::optional<CallsOnTrial> first;
+  stage("memory of the first calls", [&](StageOnTrial&) {
+    first.emplace(trial, nccl_, end, sizes.front(), at::kBFloat16);
+    return "";
   });
+  if (reason.empty()) stage("first calls", [&](StageOnTrial&) { return first->check(patience); });
+  first.reset();
   microseconds last{0};
   for (std::size_t i = 0; i < sizes.size() && reason.empty(); ++i) {
     if (i > 0 && elapsed + last * (sizes[i] / sizes[i - 1]) > kMeasuring) break;
     std::optional<CallsOnTrial> calls;
-    const microseconds checked = stage(concat("sums ", i), [&](StageOnTrial&) {
+    elapsed += stage(concat("memory of calls ", i), [&](StageOnTrial&) {
       calls.emplace(trial, nccl_, end, sizes[i], at::kFloat);
       calls->awaitCallers();
-      return calls->check(withinTimeout(CallsOnTrial::kLimit, timeout_));
+      return "";
     });
+    if (!reason.empty()) break;
+    const microseconds checked = stage(
+        concat("sums ", i), [&](StageOnTrial&) { return calls->check(withinTimeout(CallsOnTrial::kLimit, timeout_)); });
     elapsed += checked;
     if (!reason.empty() || elapsed + checked * CallsOnTrial::kMeasuredToChecked > kMeasuring) break;
     last = stage(concat("times ", i), [&](StageOnTrial& mine) {

@@ -40,6 +40,7 @@ class DeviceTrial {
   const c10::Device device_;
   const std::uint64_t leastBytes_;
   const std::chrono::milliseconds timeout_;
+  bool hasFailed_ = false;  // a call, or for lack of memory, here: it may pass
 };
 
 }  // namespace fairring

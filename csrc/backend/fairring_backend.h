@@ -226,13 +226,14 @@ class FairringBackend : public Fallback {
   WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
   std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
                                                                  const Tensors& tensors) const;
-  struct DeviceWay {                              // which backend carries out such calls, alike on all ranks
-    std::string whyNccls;                         // why all of them are NCCL's; empty: they are not
-    std::uint64_t leastBytes = 0;                 // the smallest call that is not NCCL's
+  struct DeviceWay {               // which backend carries out such calls, alike on all ranks
+    std::string whyNccls;          // why all of them are NCCL's; empty: they are not
+    std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
+    // NOLINTNEXTLINE(readability-redundant-member-init): it, as the next, may be left out of an initializer
     std::vector<std::uint64_t> leastByKind = {};  // likewise, by kTrialPatterns; empty: there was no trial
     bool isOnTrial = false;                       // decided by the trial, which has yet to be made (device_trial.h)
     bool isEquipped = false;                      // the group has made what they need
-    std::string figures = {};                     // of the trial, in words
+    std::string figures = {};                     // of the trial  NOLINT(readability-redundant-member-init)
 
     bool takes(Pattern pattern, std::uint64_t bytes) const;
   };

@@ -35,7 +35,7 @@ bool comesBefore(TrialClock::time_point deadline, const std::function<bool()>& c
 // Streams at gates of this trial's own; all gates are open once it ends, however it ends.
 class GatesOnTrial {
  public:
-  // The memory outlives the accelerator, because streams write there.
+  // The memory outlives this. Freeing it waits for the device, whose streams write there.
   GatesOnTrial(Accelerator& accelerator, Accelerator::Memory& memory) : accelerator_(accelerator) {
     memory = accelerator.pinned((kTold + 2 * accelerator.streams() + 1) * kLine);
     words_ = memory.get();

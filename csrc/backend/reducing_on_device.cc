@@ -337,12 +337,19 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
                                                   std::chrono::milliseconds timeout) {
   const std::lock_guard trying(trying_);
   if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
-  const std::string layout = layoutOf(membership, membership.factsOfAll(timeout), way.leastBytes);
-  std::optional<TrialVerdict> verdict = rememberedByAll(membership, layout, timeout);
-  if (!verdict) {
-    bool isLasting = false;
-    verdict = DeviceTrial(membership, *nccl(), device, way.leastBytes, timeout).run(isLasting);
-    if (isLasting) rememberTrial(layout, *verdict);
+  std::optional<TrialVerdict> verdict;
+  try {
+    const std::string layout = layoutOf(membership, membership.factsOfAll(timeout), way.leastBytes);
+    verdict = rememberedByAll(membership, layout, timeout);
+    if (!verdict) {
+      bool isLasting = false;
+      verdict = DeviceTrial(membership, *nccl(), device, way.leastBytes, timeout).run(isLasting);
+      if (isLasting) rememberTrial(layout, *verdict);
+    }
+  } catch (const Failure& failure) {
+    // The ranks no longer know of each other how far they are, so no later call can begin where this one ended.
+    membership.abort(failure.error());
+    throw;
   }
   way.whyNccls = verdict->whyNccls;
   way.leastByKind = verdict->leastBytes;

@@ -156,6 +156,12 @@ def _want_memory() -> None:
     ctypes.CDLL("libcudart.so.13").cudaEmulatedFail(b"cudaMalloc", b"_core", 1)
 
 
+def _fail_a_copy_of_rank_1() -> None:
+    """In the trial's first calls, behind the copies at gates. Rank 0 has to make all of NCCL's calls all the same."""
+    if dist.get_rank() == 1:
+        ctypes.CDLL("libcudart.so.13").cudaEmulatedFail(b"cudaMemcpyAsync", b"_core", 14)
+
+
 @emulated_devices.only_there
 @pytest.mark.parametrize(
     ("prepare", "variables", "reason"),
@@ -164,9 +170,10 @@ def _want_memory() -> None:
         (_nothing, {"EMULATED_CUDA_OMIT": "wait_value:_core:0:1"}, "rank 0 (.*streams don't stand at gates"),
         (_nothing, {"EMULATED_CUDA_OMIT": "write_value:_core:0:1"}, "rank 0 (.*the device does not tell how far it is"),
         (_nothing, {"EMULATED_CUDA_OMIT": "kernel:_core:0:1"}, "rank 0 (.*of BFloat16 differ from NCCL's"),
+        (_fail_a_copy_of_rank_1, {}, "rank 0 (.*cudaMemcpyAsync on CUDA device 1"),
         (_take_queues, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "rank 0 (.*with which they share a hardware queue"),
     ],
-    ids=["no memory", "no gates", "no words", "wrong sums", "one queue"],
+    ids=["no memory", "no gates", "no words", "wrong sums", "a copy of one rank", "one queue"],
 )
 def test_a_trial_that_fails_leaves_all_calls_to_nccl_and_says_why(
     prepare: Callable[[], None], variables: dict[str, str], reason: str
