@@ -27,4 +27,5 @@ class LoadedFunction {
 }  // namespace fairring
 
 // Defines the pointer that a header declares.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name can't stand in any
 #define FAIRRING_LOADED(name) decltype(name) name = LoadedFunction(#name)

@@ -8,7 +8,7 @@
 
 namespace fairring {
 
-constexpr std::size_t kMostDeviceInputs = 128;  // the most that fit into a kernel's parameters: 4 KiB
+constexpr std::size_t kMostDeviceInputs = 128;  // so that they fit into a kernel's parameters of 4 KiB
 constexpr int kDeviceThreads = 256;             // of a block
 
 struct SumArguments {
