@@ -99,8 +99,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
       const auto one =
           valueOf<StageOnTrial>(answers[rank], ErrorKind::Connection, "rank ", rank,
                                 " told in the trial of its calls on CUDA tensors ", shownOf(answers[rank]));
-      if (reason.empty() && !one.reason.empty())
-        reason = concat("rank ", rank, " (", facts.at(rank).hostname, "): ", one.reason);
+      if (reason.empty() && !one.reason.empty()) reason = rankNamed(facts, rank) + one.reason;
       slowest = std::max(slowest, microseconds(one.elapsed));
       std::ranges::copy(one.figures, std::back_inserter(byRank));
     }

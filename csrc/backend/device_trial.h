@@ -3,8 +3,8 @@
 // broken or left behind. All ranks at once, on callers' threads, without the GIL.
 //
 // The calls are made in a group of their own (Membership::trial()), so that one that fails is a verdict and no error of
-// the real group, but on the real group's accelerator and with as much staging. The real group goes on with that
-// accelerator if the verdict is good.
+// the real group. That group has an accelerator of its own, and as much staging and the same rails as the real one,
+// which goes on with its accelerator if the verdict is good.
 //
 // Time. A rank waits for its own earlier work for half of the timeout and a minute at most; then come making the
 // communicators, as long as NCCL takes, five seconds for the device, and a minute at most for connections. Each call

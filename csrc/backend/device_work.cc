@@ -2,9 +2,10 @@
 
 #include <ATen/core/jit_type.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
+
+#include "backend/cuda_device.h"
 
 namespace fairring {
 
@@ -23,7 +24,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) return call_->wait(timeout);
   if (const std::exception_ptr failure = exception()) std::rethrow_exception(failure);
   const c10::Device device = outputs_.front().device();
-  call_->holdBack(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  call_->holdBack(callersStream(device));
   call_->letGo();
   return true;
 }

@@ -91,7 +91,7 @@ Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
 Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& device, Touched touched,
                                          const Begin& begin) {
   if (touched.empty()) return NcclWork::of(begin(stock));
-  const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const c10::Stream callers = callersStream(device);
   if (isCapturing(callers)) return NcclWork::of(begin(stock));
   inFlight_.holdBack(callers, touched, MemoryInFlight::Whose::Fairrings);
   WorkPtr work = begin(stock);

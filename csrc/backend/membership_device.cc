@@ -100,7 +100,7 @@ std::string Membership::askOfDevices(std::vector<RankFacts>& facts, std::chrono:
                                             " told of its CUDA devices ", shownOf(answers[rank]));
     facts[rank].device.multiprocessors = there.multiprocessors;
     if (reason.empty() && !there.obstacle.empty()) {
-      reason = concat("rank ", rank, " (", facts[rank].hostname, "): ", there.obstacle);
+      reason = rankNamed(facts, rank) + there.obstacle;
     }
   }
   return reason;
@@ -111,7 +111,7 @@ std::string Membership::firstReason(const std::string& question, const std::stri
   const std::vector<RankFacts> facts = factsOfAll(timeout);
   const std::vector<std::string> reasons = answersOfAll(question, mine, timeout);
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (!reasons[rank].empty()) return concat("rank ", rank, " (", facts.at(rank).hostname, "): ", reasons[rank]);
+    if (!reasons[rank].empty()) return rankNamed(facts, rank) + reasons[rank];
   }
   return {};
 }

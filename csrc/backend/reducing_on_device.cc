@@ -4,7 +4,6 @@
 // and all-gathers are in blocks_on_device.cc.
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
 
 #include <algorithm>
@@ -177,7 +176,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     if (!way.takes(call.pattern, bytes)) return nullptr;
     const c10::Device device = call.inputs.front().device();
     if (!isOnFirstDevice(device)) return nullptr;
-    const c10::Stream callers = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    const c10::Stream callers = callersStream(device);
     const bool captures = isCapturing(callers);
     if (captures && !canCapture(call, way, *membership)) return nullptr;
     std::optional<Call> made = make();

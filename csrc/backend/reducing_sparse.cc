@@ -1,7 +1,6 @@
 // FairringBackend's all-reduces of sparse tensors: this rank's rows, each once and in order, go to the engine with
 // their keys. Sparse tensors of a device travel as the host's do (sparse_on_device.h), under any setting of
 // FAIRRING_CUDA: NCCL has no sparse all-reduce to use instead.
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
 #include <utility>
@@ -35,7 +34,7 @@ Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tenso
 // The number of rows is not known before the graph runs.
 void refuseCapture(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return;
-  const c10::Stream callers = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+  const c10::Stream callers = callersStream(tensor.device());
   TORCH_CHECK_WITH(ValueError, !isCapturing(callers), op::kAllReduceSparse.verb,
                    " can't be captured in a CUDA graph: ranks exchange how many rows they have while the host waits; "
                    "make the call outside of the capture, or make the tensor dense");

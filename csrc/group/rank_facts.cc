@@ -15,10 +15,6 @@ constexpr const char* kInterfaceAdvice =
 // a block of NCCL's can take a multiprocessor for itself. The rest is for our own kernels and the program's.
 constexpr int kLeastMultiprocessors = 40;
 
-std::string rankNamed(const std::vector<RankFacts>& facts, std::size_t rank) {
-  return concat("rank ", rank, " (", facts[rank].hostname, "): ");
-}
-
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 // The first one of loopback; empty if there is none.
@@ -41,6 +37,10 @@ std::string listensOn(const std::vector<RankFacts>& facts, std::size_t rank, con
 }
 
 }  // namespace
+
+std::string rankNamed(const std::vector<RankFacts>& facts, std::size_t rank) {
+  return concat("rank ", rank, " (", facts[rank].hostname, "): ");
+}
 
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts) {
   std::vector<Place> places;

@@ -53,6 +53,7 @@ struct RankFacts {
 std::vector<Place> placesOf(const std::vector<RankFacts>& facts);
 // The places for calls on a device. There, ranks that share memory are one machine, that of the first of them.
 std::vector<Place> devicePlacesOf(const std::vector<RankFacts>& facts);
+std::string rankNamed(const std::vector<RankFacts>& facts, std::size_t rank);  // "rank 1 (host): "
 // The obstacle of the first rank that has one, with the rank's name; empty where none has.
 std::string deviceObstacle(const std::vector<RankFacts>& facts);
 // The first rank whose devices' memory a network reaches by itself, and by what; empty where there is none.
