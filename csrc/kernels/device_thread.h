@@ -40,8 +40,8 @@ class DeviceThread {
   }
 
  private:
-  using Element = typename Type::Element;
-  using Wide = typename Type::Wide;
+  using Element = Type::Element;
+  using Wide = Type::Wide;
   static constexpr int kPerVector = kVectorBytes / sizeof(Element);
   // Vectors of each input: as many as fit into 32 registers.
   static constexpr int kRegisters = kPerVector * (sizeof(Wide) == 8 ? 2 : 1);
