@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from contributions import DTYPES, contribution, expected, same
-from torch.nn.parallel import DistributedDataParallel
 
 from fairring import _core, cli
 from rdma.cases import LARGE_BYTES, SLICE_BYTES, TIMEOUT
@@ -79,20 +78,22 @@ def two_sites() -> None:
 
 
 def training() -> None:
-    """A few steps of DDP, and a hash of the parameters. By hand: what torch.optim imports takes a minute in a guest."""
+    """A few data-parallel steps, and a hash of the parameters. By hand: DDP and torch.optim import for minutes here."""
     _meet()
-    torch.manual_seed(dist.get_rank())  # DDP makes the parameters equal
+    torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256), torch.nn.Linear(256, 10)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    model = torch.nn.Sequential(*layers)
     inputs = torch.Generator().manual_seed(100 + dist.get_rank())
     for _ in range(4):
         x = torch.randn(32, 256, generator=inputs)
         model.zero_grad()
         torch.nn.functional.cross_entropy(model(x), x[:, :10].argmax(dim=1)).backward()
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        works = [dist.all_reduce(gradient, op=dist.ReduceOp.AVG, async_op=True) for gradient in gradients]
         with torch.no_grad():
-            for parameter in model.parameters():
-                assert parameter.grad is not None
-                parameter.sub_(0.05 * parameter.grad)
+            for parameter, gradient, work in zip(model.parameters(), gradients, works, strict=True):
+                work.wait()
+                parameter.sub_(0.05 * gradient)
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())

@@ -20,7 +20,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-import torch._dynamo  # DDP imports it when it is first made: before the forks, and so once for all
+import torch
 
 import fairring  # noqa: F401
 from rdma import bodies, capture
