@@ -22,7 +22,6 @@ def stage() -> Iterator[Stage]:
     stage.close()
 
 
-# A hundred of them, on larger layouts too, are a program: python tests/failures/chains.py
 CHAINS = [
     chains.Chain("2x2", "all_reduces", "stop", 0, 0.2),
     chains.Chain("2x2", "messages", "compute", 3, 0.1),

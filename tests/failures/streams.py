@@ -21,34 +21,8 @@ def all_reduces(rank: Rank) -> None:
     _stream(rank, lambda _: dist.all_reduce(torch.ones(ELEMENTS), async_op=True))
 
 
-def all_gathers(rank: Rank) -> None:
-    def call(_: int) -> Any:
-        return dist.all_gather_into_tensor(torch.empty(ELEMENTS), torch.ones(ELEMENTS // rank.size), async_op=True)
-
-    _stream(rank, call)
-
-
-def reduce_scatters(rank: Rank) -> None:
-    def call(_: int) -> Any:
-        return dist.reduce_scatter_tensor(torch.empty(ELEMENTS // rank.size), torch.ones(ELEMENTS), async_op=True)
-
-    _stream(rank, call)
-
-
 def all_to_alls(rank: Rank) -> None:
     _stream(rank, lambda _: dist.all_to_all_single(torch.empty(ELEMENTS), torch.ones(ELEMENTS), async_op=True))
-
-
-def rooted(rank: Rank) -> None:
-    """Broadcasts and reduces, whose root changes. A barrier now and then keeps a root from getting far ahead."""
-
-    def call(step: int) -> Any:
-        root = step // 3 % rank.size
-        if step % 3 == 0:
-            return dist.broadcast(torch.ones(ELEMENTS), root, async_op=True)
-        return dist.reduce(torch.ones(ELEMENTS), root, async_op=True) if step % 3 == 1 else dist.barrier(async_op=True)
-
-    _stream(rank, call)
 
 
 def messages(rank: Rank) -> None:
