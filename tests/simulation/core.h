@@ -10,14 +10,6 @@
 
 namespace fairring::simulation {
 
-// The tensors' bytes that are moved and summed, beside what that costs. Of the others only time passes, and their
-// memory is not looked at. What ranks tell each other about a call to come is express.
-enum class Moved { Nothing, Express, Everything };
-
-inline bool moves(Moved moved, bool isExpress) {
-  return moved == Moved::Everything || (moved == Moved::Express && isExpress);
-}
-
 class Core {
  public:
   explicit Core(const CoreCosts& costs) : costs_(costs) {}

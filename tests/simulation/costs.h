@@ -11,13 +11,10 @@ struct NetworkCosts {
 
   double bytesPerSecond = kPayload * 125e6;  // of each machine's link, each way, as payload
   double latencySeconds = 25e-6;             // from machine to machine
-  // What all machines together may send at once is this many times less than their links allow. 1: all of it.
-  double oversubscription = 1.0;
-  std::uint64_t quantumBytes = 64 << 10;  // that a link carries of one connection before the next has its turn
+  std::uint64_t quantumBytes = 64 << 10;     // that a link carries of one connection before the next has its turn
 };
 
 struct CoreCosts {                       // of one rank's thread
-  int cores = 0;                         // that all ranks of the world share; 0: each rank has its own
   double wakeSeconds = 33e-6;            // of the core, when a rank that had nothing to do goes on
   double turnSeconds = 1.5e-6;           // of the loop, where something was due
   double callSeconds = 45e-6;            // from the user's call until the pipeline has it, and back

@@ -21,7 +21,6 @@ Network::Network(EventQueue& events, std::vector<int> machineOf, const NetworkCo
   for (auto* links : {&up_, &down_}) {
     for (Link& link : *links) link.bytesPerSecond = costs.bytesPerSecond;
   }
-  spineBytesPerSecond_ = costs.bytesPerSecond * static_cast<double>(machines) / costs.oversubscription;
 }
 
 Network::Connection& Network::connection(int from, int to) {
@@ -97,12 +96,6 @@ void Network::pumpUp(int from) {
 void Network::leave(Connection& way, Quantum quantum, Time end) {
   const Time onTheWay = ofSeconds(costs_.latencySeconds) + (delay ? delay() : Time(0));
   Time first = events_.now() + onTheWay;
-  if (costs_.oversubscription > 1.0) {
-    const Time begin = std::max(spineFreeAt_, events_.now());
-    spineFreeAt_ = begin + timeOf(quantum.bytes, spineBytesPerSecond_);
-    first = begin + onTheWay;
-    end = std::max(end, spineFreeAt_);
-  }
   quantum.lastByteAt = end + onTheWay;
   const Time held = heldUntil(way);
   if (held == kNever) return;

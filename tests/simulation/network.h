@@ -1,7 +1,7 @@
 // Links between machines, in virtual time. Each machine has one link up and one down. A link gives its connections
 // turns, a quantum of bytes each, so that they have equal shares of it; a byte goes on as soon as it has come, so what
-// is not held up on its way takes the time of one link and the latency. Between them may lie a spine that carries less
-// than all links together: what it carries waits in one line. Of a connection's parcels express ones go first.
+// is not held up on its way takes the time of one link and the latency. Of a connection's parcels express ones go
+// first.
 //
 // There is no loss and no window: what a sender has sent waits before the receiver's link, as in TCP it would wait at
 // the sender. One thread.
@@ -83,8 +83,6 @@ class Network {
   EventQueue& events_;
   const std::vector<int> machineOf_;
   const NetworkCosts costs_;
-  double spineBytesPerSecond_;
-  Time spineFreeAt_{0};
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<int, std::vector<Connection*>> ofRank_;
   std::vector<Link> up_;

@@ -11,15 +11,11 @@ namespace {
 constexpr double kRate = 1e6;  // a byte a microsecond
 constexpr std::uint64_t kQuantum = 1000;
 
-NetworkCosts costs(double oversubscription = 1.0) {
-  return {
-      .bytesPerSecond = kRate, .latencySeconds = 1e-3, .oversubscription = oversubscription, .quantumBytes = kQuantum};
-}
-
 class Wires {
  public:
-  explicit Wires(std::vector<int> machineOf, double oversubscription = 1.0)
-      : network(events, std::move(machineOf), costs(oversubscription)) {}
+  explicit Wires(std::vector<int> machineOf)
+      : network(events, std::move(machineOf),
+                {.bytesPerSecond = kRate, .latencySeconds = 1e-3, .quantumBytes = kQuantum}) {}
 
   void send(int from, int to, std::uint64_t bytes, bool isUrgent = false) {
     const std::size_t number = arrived_.size();
@@ -94,13 +90,6 @@ TEST(Network, UrgentMessagesGoBeforeTheRestOfTheirConnection) {
   wires.send(0, 1, 10'000);
   wires.send(0, 1, 500, true);
   EXPECT_EQ(wires.arrivals(), (Micros{11'500, 2'500}));
-}
-
-TEST(Network, AnOversubscribedSpineCarriesAsMuchLess) {
-  Wires wires({0, 1, 2, 3}, 4.0);
-  wires.send(0, 1, 10'000);
-  wires.send(2, 3, 10'000);
-  EXPECT_EQ(wires.arrivals(), (Micros{20'000, 21'000}));
 }
 
 TEST(Network, WhatIsCutOffArrivesWhenTheLinkIsThereAgainOrNever) {

@@ -68,7 +68,7 @@ void SimulatedChannels::send(int peer, std::span<const Message> messages, Channe
 void SimulatedChannels::put(int peer, const Message& message, std::shared_ptr<Batch> batch) {
   const auto transit = std::make_shared<Transit>(Transit{rank_, peer, message, {}, std::move(batch)});
   const bool isCopied = message.header.bytes <= post_.copiedBytes;
-  if (isCopied && post_.moves(message) && message.header.bytes > 0) {
+  if (isCopied && post_.movesBytes && message.header.bytes > 0) {
     transit->copy.assign(message.data, message.data + message.header.bytes);
     transit->message.data = transit->copy.data();
   }
@@ -88,7 +88,7 @@ void SimulatedChannels::put(int peer, const Message& message, std::shared_ptr<Ba
 
 // Its place is asked for as soon as its first bytes are there, and written to.
 void SimulatedChannels::begun(Post& post, const std::shared_ptr<Transit>& transit) {
-  if (post.moved == Moved::Nothing || transit->message.header.bytes == 0) return;
+  if (!post.movesBytes || transit->message.header.bytes == 0) return;
   const Postbox& box = post.boxes[static_cast<std::size_t>(transit->to)];
   if (box.channels->isClosed()) return;
   box.loop->post([&post, transit] { receive(post, *transit); });
@@ -99,8 +99,7 @@ void SimulatedChannels::receive(Post& post, Transit& transit) {
   const Postbox& box = post.boxes[static_cast<std::size_t>(transit.to)];
   if (box.channels->isClosed() || std::exchange(transit.placed, true)) return;
   transit.place = box.receiver->place(transit.from, transit.message.header);
-  if (transit.place != nullptr && post.moves(transit.message))
-    std::memset(transit.place, kGarbage, transit.message.header.bytes);
+  if (transit.place != nullptr && post.movesBytes) std::memset(transit.place, kGarbage, transit.message.header.bytes);
 }
 
 void SimulatedChannels::whole(Post& post, const std::shared_ptr<Transit>& transit) {
@@ -114,8 +113,7 @@ void SimulatedChannels::whole(Post& post, const std::shared_ptr<Transit>& transi
                      static_cast<double>(header.bytes) / box.core->costs().networkBytesPerSecond);
     if (header.bytes > 0) receive(post, *transit);
     if (header.bytes > 0 && transit->place == nullptr) return;  // refused
-    if (header.bytes > 0 && post.moves(transit->message))
-      std::memcpy(transit->place, transit->message.data, header.bytes);
+    if (header.bytes > 0 && post.movesBytes) std::memcpy(transit->place, transit->message.data, header.bytes);
     if (transit->batch) release(post, transit->batch, box.core->time() + ofSeconds(post.latencySeconds));
     box.receiver->arrived(transit->from, header);
   };

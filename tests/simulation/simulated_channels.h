@@ -33,17 +33,13 @@ struct Post {  // what all ranks' channels share
   EventQueue& events;
   Network& network;
   std::vector<Postbox> boxes;   // by rank
-  Moved moved;                  // if nothing is, nobody asks for messages' places beforehand
+  bool movesBytes;              // else nobody asks for messages' places beforehand
   std::uint64_t copiedBytes;    // of a message that is copied, at most
   double latencySeconds;        // until a sender has its acknowledgement
   std::function<Time()> delay;  // of a message that is whole; none: nothing
   // Set by an observer, which sees each batch as it is given to the channels.
   std::function<void(int from, int to, std::span<const Message>)> onSend;
   std::uint64_t bytes = 0;
-
-  bool moves(const Message& message) const {
-    return simulation::moves(moved, message.trafficClass == TrafficClass::Express);
-  }
 };
 
 class SimulatedChannels {  // of a rank

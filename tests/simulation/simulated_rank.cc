@@ -12,7 +12,7 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       loop([this] { return core.clock(); }),
       channels(post, settings.rank),
       rank_(settings.rank),
-      body_(std::make_shared<const TimedBody>(core, settings.moved)) {
+      body_(std::make_shared<const TimedBody>(core, settings.movesBytes)) {
   const Troubles troubles{
       [this](const Error& trouble) { fail(trouble); },
       [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); },
@@ -28,31 +28,23 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   if (recorder) rails->recordIn(*recorder);
   onLoop([&] {
     loop.onUncaught(this, [this](const Error& trouble) { fail(trouble); });
-    if (settings.board == nullptr) {
-      sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
-      if (recorder) sharedMemory_->recordIn(*recorder);
-    } else {
-      const auto index = static_cast<std::size_t>(std::ranges::find(local, rank_) - local.begin());
-      standIn_ = std::make_unique<MachineStandIn>(loop, *settings.board, local, index);
-      standIn = standIn_.get();
-    }
+    sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
+    if (recorder) sharedMemory_->recordIn(*recorder);
   });
-  Exchange* const machine = sharedMemory_ ? static_cast<Exchange*>(sharedMemory_.get()) : standIn_.get();
-  std::byte* const staging = sharedMemory_ ? sharedMemory_->flags().staging() : settings.staging;
-  pipeline = std::make_unique<Pipeline>(
-      planner, rank_,
-      Pipeline::Levels{.machine = machine,
-                       .rails = rails.get(),
-                       .mostSlices = SharedMemory::kMostSlices,
-                       .staging = staging,
-                       .stagingBytes = settings.stagingBytes,
-                       .expressBytes = express,
-                       .tensorsMayBeImages = local.size() == 1,
-                       .recorder = recorder.get(),
-                       .dense = body_,
-                       .ofCells = [this, moved = settings.moved](auto cells, const auto& of) {
-                         return std::make_shared<const TimedCells>(core, moved, std::move(cells), of);
-                       }});
+  pipeline = std::make_unique<Pipeline>(planner, rank_,
+                                        Pipeline::Levels{.machine = sharedMemory_.get(),
+                                                         .rails = rails.get(),
+                                                         .mostSlices = SharedMemory::kMostSlices,
+                                                         .staging = sharedMemory_->flags().staging(),
+                                                         .stagingBytes = settings.stagingBytes,
+                                                         .expressBytes = express,
+                                                         .tensorsMayBeImages = local.size() == 1,
+                                                         .recorder = recorder.get(),
+                                                         .dense = body_,
+                                                         .ofCells = [this](auto cells, const auto& of) {
+                                                           return std::make_shared<const TimedCells>(
+                                                               core, std::move(cells), of);
+                                                         }});
 }
 
 SimulatedRank::~SimulatedRank() {
@@ -63,7 +55,6 @@ SimulatedRank::~SimulatedRank() {
     pipeline.reset();
     rails.reset();
     sharedMemory_.reset();
-    standIn_.reset();
   });
 }
 
@@ -86,8 +77,7 @@ void SimulatedRank::closeChannels() {
 void SimulatedRank::fail(const Error& trouble) {
   if (error) return;
   error = trouble;
-  if (sharedMemory_) sharedMemory_->stop();
-  if (standIn_) standIn_->stop();
+  sharedMemory_->stop();
   rails->stop();
   closeChannels();
   pipeline->fail(error);
@@ -110,14 +100,11 @@ Call SimulatedRank::recorded(Call call, std::uint64_t signature, Time submitted)
   return call;
 }
 
-bool SimulatedRank::isAtRest() const {
-  return pipeline->isAtRest() && rails->isAtRest() && (!sharedMemory_ || sharedMemory_->isAtRest()) &&
-         (!standIn_ || standIn_->isAtRest());
-}
+bool SimulatedRank::isAtRest() const { return pipeline->isAtRest() && rails->isAtRest() && sharedMemory_->isAtRest(); }
 
 std::set<int> SimulatedRank::missing() const {
   std::set<int> ranks = rails->missing();
-  ranks.merge(sharedMemory_ ? sharedMemory_->missing() : standIn_->missing());
+  ranks.merge(sharedMemory_->missing());
   return ranks;
 }
 

@@ -11,7 +11,6 @@
 #include "engine/pipeline.h"
 #include "exchange/rails.h"
 #include "exchange/shared_memory.h"
-#include "simulation/machine_stand_in.h"
 #include "simulation/simulated_channels.h"
 #include "simulation/timed_body.h"
 
@@ -22,10 +21,8 @@ struct RankSettings {
   CoreCosts costs;
   std::uint64_t stagingBytes;
   EagerLimits limits;
-  Moved moved;
+  bool movesBytes;
   bool records;
-  MachineBoard* board;  // null: the real exchange of level 0
-  std::byte* staging;   // without that
 };
 
 class SimulatedRank {
@@ -43,7 +40,7 @@ class SimulatedRank {
   // The call, which is recorded where there is a recorder. submitted: by its caller, at that time.
   Call recorded(Call call, std::uint64_t signature, Time submitted);
   std::set<int> missing() const;
-  const ProgressFlags* flags() const { return sharedMemory_ ? &sharedMemory_->flags() : nullptr; }
+  const ProgressFlags& flags() const { return sharedMemory_->flags(); }
 
   Core core;
   Loop loop;
@@ -60,14 +57,11 @@ class SimulatedRank {
   Time nextTurn = kNever;
   bool asleep = true;  // its last turn had nothing to do
   Time pausedUntil{0};
-  bool boardHasChanged = false;
-  MachineStandIn* standIn = nullptr;  // where there is one
 
  private:
   const int rank_;
   std::shared_ptr<const TimedBody> body_;
   std::unique_ptr<SharedMemory> sharedMemory_;
-  std::unique_ptr<MachineStandIn> standIn_;
 };
 
 }  // namespace fairring::simulation

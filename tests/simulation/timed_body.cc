@@ -24,8 +24,6 @@ std::uint64_t filledBytes(const Slice& slice, std::size_t step) {
   return readBytes(slice, {0, slice.layout->elements}) - (isAll ? 0 : readBytes(slice, machineShard(slice)));
 }
 
-bool moves(Moved moved, const Slice& slice) { return moves(moved, slice.id.queue == SliceQueue::HostExpress); }
-
 // A job of its length where nothing is moved.
 Job timed(Core& core, std::uint64_t bytes, double bytesPerSecond) {
   if (bytes == 0) return {};
@@ -49,7 +47,7 @@ Job charged(Core& core, bool isMoved, std::uint64_t bytes, double bytesPerSecond
 }  // namespace
 
 Job TimedBody::fill(const Slice& slice, std::size_t step) const {
-  return charged(core_, moves(moved_, slice), filledBytes(slice, step), core_.costs().copyBytesPerSecond,
+  return charged(core_, movesBytes_, filledBytes(slice, step), core_.costs().copyBytesPerSecond,
                  [&] { return DenseBody::fill(slice, step); });
 }
 
@@ -58,7 +56,7 @@ Job TimedBody::combine(const Slice& slice, std::size_t step, const PeerImages& i
   if (machineRail(slice) != nullptr && !slice.isInTensor()) {
     for (const int rank : machineRail(slice)->owners) bytes += bytesCombined(slice, step, rank);
   }
-  return charged(core_, moves(moved_, slice), bytes, core_.costs().sumBytesPerSecond,
+  return charged(core_, movesBytes_, bytes, core_.costs().sumBytesPerSecond,
                  [&] { return DenseBody::combine(slice, step, images); });
 }
 
@@ -67,7 +65,7 @@ std::vector<Copy> TimedBody::deliver(const Slice& slice, const Range& shard, con
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.bytes;
   core_.charge(static_cast<double>(bytes) / core_.costs().copyBytesPerSecond);
-  return moves(moved_, slice) ? copies : std::vector<Copy>();
+  return movesBytes_ ? copies : std::vector<Copy>();
 }
 
 Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
@@ -77,24 +75,24 @@ Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::v
     for (const Rail& rail : slice.layout->at(what.level).rails)
       bytes += slice.bytes(reducedRange(what, rail)) * rail.owners.size();
   }
-  return charged(core_, moves(moved_, slice), bytes, core_.costs().sumBytesPerSecond,
+  return charged(core_, movesBytes_, bytes, core_.costs().sumBytesPerSecond,
                  [&] { return DenseBody::afterReceiving(slice, step, transfers); });
 }
 
 Job TimedCells::fill(const Slice& slice, std::size_t step) const {
-  return charged(core_, moves(moved_, slice), ownBytes(), core_.costs().copyBytesPerSecond,
+  return charged(core_, true, ownBytes(), core_.costs().copyBytesPerSecond,
                  [&] { return CellBody::fill(slice, step); });
 }
 
 // On a machine of one rank nothing is collected at level 0, unless that is all there is.
 Job TimedCells::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
   const bool collects = !images.empty() || slice.layout->levels.size() == 1;
-  return charged(core_, moves(moved_, slice), collects ? heldBytes((*slice.plan)[step]) : 0,
-                 core_.costs().copyBytesPerSecond, [&] { return CellBody::combine(slice, step, images); });
+  return charged(core_, true, collects ? heldBytes((*slice.plan)[step]) : 0, core_.costs().copyBytesPerSecond,
+                 [&] { return CellBody::combine(slice, step, images); });
 }
 
 Job TimedCells::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
-  return charged(core_, moves(moved_, slice), heldBytes((*slice.plan)[step]), core_.costs().copyBytesPerSecond,
+  return charged(core_, true, heldBytes((*slice.plan)[step]), core_.costs().copyBytesPerSecond,
                  [&] { return CellBody::afterReceiving(slice, step, transfers); });
 }
 

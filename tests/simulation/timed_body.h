@@ -1,6 +1,6 @@
-// The bodies of dense slices and of cells, whose copies and sums cost time. The memory of slices that they do not move
-// is not touched, so that a thousand machines fit into one: then pieces of work are charged one by one, as they would
-// be run. Of a slice that they move, all of a job is charged as it begins.
+// The bodies of dense slices and of cells, whose copies and sums cost time. All of a job is charged as it begins. Where
+// a world moves no bytes, no slice's memory is touched, and pieces of work are charged one by one, as they would be
+// run.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace fairring::simulation {
 
 class TimedBody final : public DenseBody {
  public:
-  TimedBody(Core& core, Moved moved) : core_(core), moved_(moved) {}
+  TimedBody(Core& core, bool movesBytes) : core_(core), movesBytes_(movesBytes) {}
 
   Job fill(const Slice& slice, std::size_t step) const override;
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
@@ -24,13 +24,13 @@ class TimedBody final : public DenseBody {
 
  private:
   Core& core_;
-  const Moved moved_;
+  const bool movesBytes_;
 };
 
 class TimedCells final : public CellBody {
  public:
-  TimedCells(Core& core, Moved moved, std::shared_ptr<const Cells> cells, const Range& stretch)
-      : CellBody(std::move(cells), stretch), core_(core), moved_(moved) {}
+  TimedCells(Core& core, std::shared_ptr<const Cells> cells, const Range& stretch)
+      : CellBody(std::move(cells), stretch), core_(core) {}
 
   Job fill(const Slice& slice, std::size_t step) const override;
   Job combine(const Slice& slice, std::size_t step, const PeerImages& images) const override;
@@ -38,7 +38,6 @@ class TimedCells final : public CellBody {
 
  private:
   Core& core_;
-  const Moved moved_;
 };
 
 }  // namespace fairring::simulation

@@ -42,7 +42,7 @@ std::uint64_t stagingOf(const Training& training) {
 WorldSettings settingsOf(const Training& training) {
   WorldSettings settings{.places = placesOf(training),
                          .planner = {stagingOf(training), 25ULL << 20, builtInRows("tcp", "tcp")},
-                         .moved = Moved::Nothing,
+                         .movesBytes = false,
                          .records = true};
   settings.costs.network.bytesPerSecond = training.bytesPerSecond * NetworkCosts::kPayload;
   settings.planner.rows[1].bytesPerSecond = training.bytesPerSecond / training.ranks;

@@ -21,46 +21,29 @@ World::World(const WorldSettings& settings)
       post_{.events = events_,
             .network = network_,
             .boxes = std::vector<Postbox>(settings.places.size()),
-            .moved = settings.moved,
+            .movesBytes = settings.movesBytes,
             .copiedBytes = settings.copiedBytes,
             .latencySeconds = settings.costs.network.latencySeconds,
             .delay = nullptr,
-            .onSend = nullptr},
-      cores_(static_cast<std::size_t>(settings.costs.core.cores), Time(0)) {
+            .onSend = nullptr} {
   if (settings.shuffle) {
     random_.emplace(*settings.shuffle);
     network_.delay = [this] { return someTime(kShuffledSeconds); };
     post_.delay = [this] { return someTime(kShuffledSeconds); };
-  }
-  const Topology& topology = planner_.topology();
-  if (!settings.sharedMemory) {
-    for (int m = 0; m < topology.machines(); ++m)
-      boards_.push_back(std::make_unique<MachineBoard>(topology.ranksOf(m).size()));
-    const std::uint64_t staging = settings.planner.totalMemoryBytes;
-    const std::size_t count = settings.moved == Moved::Nothing ? 1 : settings.places.size();
-    for (std::size_t i = 0; i < count; ++i)  // of which no page is there before it is used
-      staging_.emplace_back(new std::byte[staging + Pipeline::expressBytesBeside(staging)]);
   }
   for (int rank = 0; rank < size(); ++rank) makeRank(rank, settings);
   for (int rank = 0; rank < size(); ++rank) introduce(rank);
 }
 
 void World::makeRank(int rank, const WorldSettings& settings) {
-  const Topology& topology = planner_.topology();
-  MachineBoard* const board =
-      settings.sharedMemory ? nullptr : boards_[static_cast<std::size_t>(topology.machineOf(rank))].get();
-  const std::size_t staging = std::min(static_cast<std::size_t>(rank) + 1, staging_.size());
-  ranks_.push_back(
-      std::make_unique<SimulatedRank>(planner_,
-                                      RankSettings{.rank = rank,
-                                                   .costs = settings.costs.core,
-                                                   .stagingBytes = settings.planner.totalMemoryBytes,
-                                                   .limits = settings.limits,
-                                                   .moved = settings.moved,
-                                                   .records = settings.records,
-                                                   .board = board,
-                                                   .staging = board == nullptr ? nullptr : staging_[staging - 1].get()},
-                                      post_));
+  ranks_.push_back(std::make_unique<SimulatedRank>(planner_,
+                                                   RankSettings{.rank = rank,
+                                                                .costs = settings.costs.core,
+                                                                .stagingBytes = settings.planner.totalMemoryBytes,
+                                                                .limits = settings.limits,
+                                                                .movesBytes = settings.movesBytes,
+                                                                .records = settings.records},
+                                                   post_));
   SimulatedRank& self = *ranks_.back();
   post_.boxes[static_cast<std::size_t>(rank)] = {.loop = &self.loop,
                                                  .core = &self.core,
@@ -74,22 +57,12 @@ void World::makeRank(int rank, const WorldSettings& settings) {
   self.failed = [this, rank](const Error& error) {
     for (const int peer : neighbours(rank)) tell(peer, error, present() + someTime(1e-3) + Time(1));
   };
-  if (board == nullptr) return;
-  board->onChange(static_cast<std::size_t>(topology.localIndexOf(rank)), [this, rank] {
-    if (std::exchange(this->rank(rank).boardHasChanged, true)) return;
-    post(rank, [](SimulatedRank& woken) {
-      woken.boardHasChanged = false;
-      woken.standIn->advanceAll();
-    });
-  });
 }
 
 void World::introduce(int rank) {
   const Topology& topology = planner_.topology();
-  if (boards_.empty()) {
-    for (const int peer : topology.ranksOf(topology.machineOf(rank))) {
-      if (peer != rank) this->rank(rank).attach(peer, this->rank(peer));
-    }
+  for (const int peer : topology.ranksOf(topology.machineOf(rank))) {
+    if (peer != rank) this->rank(rank).attach(peer, this->rank(peer));
   }
   this->rank(rank).onLoop([this, rank] { this->rank(rank).pipeline->open(); });
 }
@@ -161,15 +134,6 @@ void World::turn(int rank, Time when) {
   self.nextTurn = kNever;
   const Time begin = std::max(self.pausedUntil, self.core.time());
   if (begin > now()) return schedule(rank, begin);
-  if (cores_.empty()) return run(rank);
-  Time& core = *std::ranges::min_element(cores_);
-  if (core > now()) return schedule(rank, core);
-  run(rank);
-  core = std::max(core, self.core.time());
-}
-
-void World::run(int rank) {
-  SimulatedRank& self = this->rank(rank);
   self.core.begin(now());
   if (std::exchange(self.asleep, false)) self.core.charge(costs_.wakeSeconds);
   acting_ = &self.core;
@@ -188,12 +152,11 @@ void World::run(int rank) {
 
 // Wakes up the machine's ranks whose doorbell was rung, since no rank sleeps at a doorbell here.
 void World::ringDoorbells(int rank) {
-  if (!boards_.empty()) return;
   const Topology& topology = planner_.topology();
   std::vector<pollfd> bells;
   const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank));
   bells.reserve(local.size());
-  for (const int peer : local) bells.push_back({this->rank(peer).flags()->doorbell(), POLLIN, 0});
+  for (const int peer : local) bells.push_back({this->rank(peer).flags().doorbell(), POLLIN, 0});
   if (::poll(bells.data(), bells.size(), 0) <= 0) return;
   for (std::size_t i = 0; i < local.size(); ++i) {
     if ((bells[i].revents & POLLIN) != 0 && local[i] != rank) notify(local[i]);

@@ -25,9 +25,8 @@ struct WorldSettings {
   Costs costs = {};
   GroupingFrom grouping = {};
   EagerLimits limits = {};
-  Moved moved = Moved::Everything;
-  bool sharedMemory = true;                   // the real exchange of level 0; without it ranks can't be compared
-  bool records = false;                       // what its ranks wait for; needs sharedMemory
+  bool movesBytes = true;                     // and sums them; else only time passes, and no tensor is looked at
+  bool records = false;                       // what its ranks wait for
   std::uint64_t copiedBytes = 512 << 10;      // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
   // NOLINTEND(readability-redundant-member-init)
@@ -79,7 +78,6 @@ class World {
   void notify(int rank);
   void schedule(int rank, Time when);
   void turn(int rank, Time when);
-  void run(int rank);
   void ringDoorbells(int rank);
   void tell(int rank, const Error& error, Time when);
 
@@ -89,11 +87,7 @@ class World {
   Network network_;
   Post post_;
   std::optional<std::mt19937_64> random_;
-  std::vector<std::unique_ptr<MachineBoard>> boards_;  // by machine, where they stand in
-  // Likewise: by rank, or if nothing is moved one for all, at which nobody looks.
-  std::vector<std::unique_ptr<std::byte[]>> staging_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
-  std::vector<Time> cores_;  // when each of the shared ones is free
   Core* acting_ = nullptr;
 };
 

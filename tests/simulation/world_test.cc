@@ -5,7 +5,7 @@
 #include <array>
 
 #include "plan/cost_rows.h"
-#include "simulation/experiment.h"
+#include "simulation/training_steps.h"
 #include "trial.h"
 
 namespace fairring {
@@ -22,17 +22,6 @@ constexpr std::array kPatterns{Pattern::AllReduce, Pattern::Reduce,  Pattern::Br
 
 Script twoByTwo(std::vector<ScriptedCall> calls, std::vector<Fault> faults = {}) {
   return {.seed = 1, .machines = {2, 2}, .calls = std::move(calls), .faults = std::move(faults)};
-}
-
-simulation::Experiment experimentOf(int machines, int ranks, std::uint64_t bytes, bool sharedMemory) {
-  simulation::Experiment experiment{.cluster = {.places = {},
-                                                .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")},
-                                                .sharedMemory = sharedMemory},
-                                    .bytes = bytes};
-  for (int m = 0; m < machines; ++m) {
-    for (int r = 0; r < ranks; ++r) experiment.cluster.places.push_back({"machine" + std::to_string(m), "site"});
-  }
-  return experiment;
 }
 
 Verdict playText(const std::string& text) {
@@ -345,39 +334,22 @@ TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
             "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
-TEST(Simulation, TheStandInOfSharedMemoryTakesItsTime) {
-  for (const Pattern pattern : kPatterns) {
-    for (const std::uint64_t bytes : {4ULL << 10, 1ULL << 20, 25ULL << 20}) {
-      simulation::Experiment experiment = experimentOf(2, 4, bytes, true);
-      experiment.pattern = pattern;
-      const double real = simulation::carriedOut(experiment).seconds;
-      experiment.cluster.sharedMemory = false;
-      const double standIn = simulation::carriedOut(experiment).seconds;
-      EXPECT_NEAR(standIn, real, 0.1 * real) << describe(planOf(pattern, {0, 1})) << ", " << bytes << " bytes";
-    }
-  }
-}
-
-// What must cross each machine's link, and no more.
+// What must cross each machine's link, and no more. The second of two calls is looked at.
 TEST(Simulation, ALargeCallTakesWhatTheNetworkMustCarry) {
-  const simulation::Experiment experiment = experimentOf(4, 4, 25ULL << 20, false);
-  const simulation::Outcome outcome = simulation::carriedOut(experiment);
+  simulation::WorldSettings settings{
+      .places = {}, .planner = {50ULL << 20, 25ULL << 20, builtInRows("tcp", "tcp")}, .movesBytes = false};
+  for (int rank = 0; rank < 16; ++rank) settings.places.push_back({"machine" + std::to_string(rank / 4), "site"});
+  simulation::World world(settings);
+  const auto atOnce = [](int, int, int) { return simulation::Time(0); };
+  const std::vector<simulation::Time> ends =
+      simulation::trained(world, {.steps = 2, .bucketBytes = {25ULL << 20}, .computed = atOnce}, simulation::Time(0));
   const double bytes = 2.0 * (25 << 20) * 3 / 4;
-  EXPECT_NEAR(outcome.linkBytes, bytes, 0.01 * bytes);
-  EXPECT_GT(outcome.seconds, bytes / experiment.cluster.costs.network.bytesPerSecond);
-  EXPECT_LT(outcome.seconds, 1.1 * bytes / experiment.cluster.costs.network.bytesPerSecond);
-  EXPECT_EQ(outcome.mostConnections, 3U);
-}
-
-// A member connects to those that its planner names, and calls of all kinds use them all.
-TEST(Simulation, OnManyMachinesCallsUseTheFewConnectionsThatAJobHas) {
-  simulation::Experiment experiment = experimentOf(128, 1, 64ULL << 10, false);
-  const Planner planner(Topology(experiment.cluster.places), experiment.cluster.planner);
-  for (const Pattern pattern : {Pattern::AllReduce, Pattern::ReduceScatter, Pattern::AllGather, Pattern::AllToAll}) {
-    experiment.pattern = pattern;
-    EXPECT_EQ(simulation::carriedOut(experiment).mostConnections, planner.peersOf(0).size());
-  }
-  EXPECT_EQ(planner.peersOf(0).size(), 15U + 7);
+  for (int machine = 0; machine < 4; ++machine)
+    EXPECT_NEAR(static_cast<double>(world.network().bytesOf(machine)), 2 * bytes, 0.01 * bytes);
+  const double least = bytes / settings.costs.network.bytesPerSecond;
+  EXPECT_GT(simulation::secondsOf(ends[1] - ends[0]), least);
+  EXPECT_LT(simulation::secondsOf(ends[1] - ends[0]), 1.1 * least);
+  EXPECT_EQ(world.network().connectionsOf(0), 3U);
 }
 
 }  // namespace
