@@ -33,9 +33,16 @@ def three() -> Iterator[Ranks]:
 @pytest.fixture
 def strangers() -> Iterator[Ranks]:
     """Two ranks without a group yet, for a single test."""
-    ranks = Ranks(2)
-    yield ranks
-    ranks.kill()
+    with Ranks(2) as ranks:
+        yield ranks
+
+
+@pytest.fixture
+def trio() -> Iterator[Ranks]:
+    """Three ranks in a group, for a single test."""
+    with Ranks(3) as ranks:
+        ranks.init()
+        yield ranks
 
 
 @pytest.fixture(scope="module", params=["2x1", pytest.param("3x1", marks=pytest.mark.slow), "2x2"])

@@ -88,6 +88,12 @@ class Ranks:
             self._stacks_of.append(stacks)
             self._processes.append(process)
 
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def start(self, function: Callable[..., Any], *arguments: Any, on: list[int] | None = None) -> list[int]:
         """Begins the call on those ranks (default: all) and returns them, for `finish`."""
         ranks = list(range(self.size)) if on is None else on

@@ -16,42 +16,6 @@ from ranks import RankError, Ranks, all_reduce_ones, init_group
 from standard_error import standard_error
 
 from fairring import _core, lab
-from fairring.config import ConfigError
-
-
-def _init_alone(**variables: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1)
-
-
-@pytest.mark.parametrize(
-    ("variables", "text"),
-    [
-        ({"FAIRRING_TOTAL_MEMROY": "1GiB"}, r"FAIRRING_TOTAL_MEMROY.*did you mean FAIRRING_TOTAL_MEMORY\?"),
-        ({"FAIRRING_SLICE_SIZE": "big"}, r"FAIRRING_SLICE_SIZE='big'.*2\^63-1"),
-        ({"TP_SOCKET_IFNAME": "nosuch0"}, r"TP_SOCKET_IFNAME='nosuch0'.*there are:.*lo"),
-    ],
-    ids=["unknown", "no size", "no interface"],
-)
-def test_a_setting_that_cant_be_used_is_an_error_at_init(variables: dict[str, str], text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        _init_alone(**variables)
-
-
-def _expect_error(rank: int, size: int, port: int, timeout_seconds: float) -> str:
-    init_group(rank, size, port, "fairring", timeout_seconds)
-    with pytest.raises(dist.DistBackendError) as caught:
-        dist.all_reduce(torch.ones(3))
-    return str(caught.value)
-
-
-def test_ranks_that_never_make_the_group_are_named(strangers: Ranks) -> None:
-    (text,) = strangers.run(_expect_error, 4, strangers.store.port, 0.5, on=[0])
-    assert "rank 0" in text
-    assert "rank(s) 1, 2, 3 of 4" in text
-    assert "500 ms" in text
 
 
 def _backend() -> Any:
@@ -94,6 +58,20 @@ def test_abort_frees_a_first_use_that_waits_for_ranks(strangers: Ranks) -> None:
     assert seconds < 10
 
 
+def _hear_of_it(rank: int, size: int, port: int) -> str:
+    init_group(rank, size, port, "fairring", 60)
+    if rank == 0:
+        _backend().abort()
+    with pytest.raises(dist.DistBackendError) as caught:
+        dist.barrier()
+    return str(caught.value)
+
+
+def test_a_rank_that_waits_for_others_reads_of_an_abort_in_the_store(strangers: Ranks) -> None:
+    texts = strangers.run(_hear_of_it, 3, strangers.store.port)  # rank 2 never comes
+    assert "rank 0 aborted" in texts[1]
+
+
 def _after_destroy(_rank: int) -> None:
     backend = _backend()
     dist.destroy_process_group()
@@ -120,12 +98,9 @@ def _raise(_rank: int) -> None:
 def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"0123456789abcdef")
-    ranks = Ranks(2, {"FAIRRING_SECRET_FILE": str(path)})
-    try:
+    with Ranks(2, {"FAIRRING_SECRET_FILE": str(path)}) as ranks:
         ranks.init()
         assert ranks.run(all_reduce_ones, 3) == [6, 6]
-    finally:
-        ranks.kill()
 
 
 def test_an_error_ends_a_process_that_never_asks_where_it_is_told_to() -> None:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks, all_reduce_ones, init_group
-
-
-@contextmanager
-def _processes(size: int, environment: Mapping[str, str] | None = None) -> Iterator[Ranks]:
-    """The ranks' processes of one start of a job."""
-    ranks = Ranks(size, environment)
-    try:
-        yield ranks
-    finally:
-        ranks.kill()
 
 
 def _init(rank: int, size: int, port: int) -> None:
@@ -37,24 +25,15 @@ def _init_and_use(rank: int, size: int, port: int) -> list[float]:
     return _use(rank)
 
 
-def test_a_start_after_one_in_which_only_some_ranks_came(strangers: Ranks) -> None:
+def test_a_start_after_one_that_was_killed_in_use(strangers: Ranks) -> None:
     port = strangers.store.port
-    with _processes(2) as earlier:
-        earlier.run(_init, 2, port, on=[0])
-    assert strangers.run(_init_and_use, 2, port) == [[6.0, 5.0]] * 2
-
-
-@pytest.mark.parametrize("deaths", [1, 2])
-def test_starts_after_others_that_were_killed_in_use(strangers: Ranks, deaths: int) -> None:
-    port = strangers.store.port
-    for _ in range(deaths):
-        with _processes(2) as earlier:
-            earlier.run(_init_and_use, 2, port)
+    with Ranks(2) as earlier:
+        earlier.run(_init_and_use, 2, port)
     assert strangers.run(_init_and_use, 2, port) == [[6.0, 5.0]] * 2
 
 
 def test_a_rank_that_waits_moves_on_when_another_starts_again() -> None:
-    with _processes(3) as ranks, _processes(1) as earlier:
+    with Ranks(3) as ranks, Ranks(1) as earlier:
         port = ranks.store.port
         earlier.run(_init, 3, port, on=[0])
         ranks.run(_init, 3, port, on=[1])
@@ -65,20 +44,6 @@ def test_a_rank_that_waits_moves_on_when_another_starts_again() -> None:
         rest += ranks.start(_init_and_use, 3, port, on=[2])
         results = dict(zip(waiting + rest, ranks.finish(waiting + rest), strict=True))
         assert results == {rank: [9.0, 5.0] for rank in range(3)}
-
-
-def test_who_sits_with_the_dead_once_does_not_twice(strangers: Ranks) -> None:
-    """Rank 0 dies twice before rank 1 comes again, so rank 1 joins a generation in which rank 0 is dead already."""
-    port = strangers.store.port
-    for came in ([0, 1], [0]):
-        with _processes(2) as earlier:
-            earlier.run(_init, 2, port, on=came)
-    with _processes(2) as earlier:
-        earlier.run(_init, 2, port, on=[1])
-        earlier.run(_init, 2, port, on=[0])
-    strangers.run(_init, 2, port, on=[1])
-    strangers.run(_init, 2, port, on=[0])
-    assert strangers.run(_use) == [[6.0, 5.0]] * 2
 
 
 def _expect_death(_rank: int) -> None:
@@ -95,7 +60,7 @@ def _send_or_receive(rank: int) -> float:
 def test_who_died_before_the_first_use_is_named_and_met_when_it_comes_again() -> None:
     """Rank 2 makes no call in the meantime, nor later."""
     patience = {"FAIRRING_HEARTBEAT_TIMEOUT": "1s"}
-    with _processes(3, patience) as ranks, _processes(2, patience) as earlier:
+    with Ranks(3, patience) as ranks, Ranks(2, patience) as earlier:
         port = ranks.store.port
         earlier.run(_init, 3, port, on=[1])
         earlier.kill()
@@ -156,7 +121,7 @@ def _use_everybody(rank: int) -> float:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_a_name_that_comes_again_with_other_members_is_another_group(order: tuple[int, ...]) -> None:
     """Any rank may be the first to make it again, while the others are still in the former group of that name."""
-    with _processes(3) as ranks:
+    with Ranks(3) as ranks:
         port = ranks.store.port
         ranks.run(_first_life, port)
         for rank in order:

@@ -139,8 +139,7 @@ def _counted(_rank: int) -> tuple[dict[str, Moved], set[str]]:
 
 
 def test_a_stretch_of_a_program_says_what_it_moved_and_so_does_the_trace() -> None:
-    ranks = Ranks(2, of_rank=[{"FAIRRING_MACHINE": name} for name in ("a", "b")])
-    try:
+    with Ranks(2, of_rank=[{"FAIRRING_MACHINE": name} for name in ("a", "b")]) as ranks:
         ranks.init()
         for moved, events in ranks.run(_counted):
             rail = moved["rail"]
@@ -148,17 +147,12 @@ def test_a_stretch_of_a_program_says_what_it_moved_and_so_does_the_trace() -> No
             assert 1 <= rail.sends <= 11
             assert moved["machine"] == Moved()
             assert events == {f"fairring:moved machine: {moved['machine']}; rail: {rail}"}
-    finally:
-        ranks.kill()
 
 
 def test_the_way_between_sites_is_called_so_where_no_rank_has_a_rail() -> None:
-    ranks = Ranks(2, of_rank=[{"FAIRRING_MACHINE": name, "FAIRRING_SITE": name} for name in ("a", "b")])
-    try:
+    with Ranks(2, of_rank=[{"FAIRRING_MACHINE": name, "FAIRRING_SITE": name} for name in ("a", "b")]) as ranks:
         ranks.init()
         assert [list(moved) for moved, _ in ranks.run(_counted)] == [["machine", "site"]] * 2
-    finally:
-        ranks.kill()
 
 
 def _of_gloo(_rank: int) -> str:
@@ -196,8 +190,7 @@ def _recorded(_rank: int) -> list[tuple[str, bool]]:
 
 @needs_hooks
 def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
-    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"})  # torch then attaches it by itself
-    try:
+    with Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"}) as ranks:  # torch then attaches it by itself
         ranks.init()
         ranks.run(_call)
         before = [("fairring:all_reduce", True), ("fairring:all_gather", True), ("fairring:barrier", True)]
@@ -208,8 +201,6 @@ def test_the_flight_recorder_sees_calls_and_their_ends() -> None:
         ranks.run(_end)
         after = [*before, ("fairring:all_reduce", True), ("fairring:barrier", True)]
         assert ranks.run(_recorded) == [after] * 2
-    finally:
-        ranks.kill()
 
 
 def _dump(rank: int, directory: Path) -> None:
@@ -218,14 +209,11 @@ def _dump(rank: int, directory: Path) -> None:
 
 @needs_hooks
 def test_pytorchs_own_analyzer_names_the_rank_that_has_not_made_a_call(tmp_path) -> None:
-    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"})
-    try:
+    with Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100"}) as ranks:
         ranks.init()
         ranks.run(_call)
         ranks.run(_begin, on=[0])
         ranks.run(_dump, tmp_path)
-    finally:
-        ranks.kill()
     analyzer = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(tmp_path)]
     told = subprocess.run(analyzer, capture_output=True, text=True, timeout=250, check=True)
     assert "collective: fairring:all_reduce" in told.stdout + told.stderr
@@ -282,13 +270,10 @@ def _fail(rank: int) -> tuple[bool, bool]:
 
 @needs_hooks
 def test_a_failed_group_is_written_down_without_the_compiler(tmp_path: Path) -> None:
-    ranks = Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
-    try:
+    with Ranks(2, {"TORCH_FR_BUFFER_SIZE": "100", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")}) as ranks:
         ranks.init()
         ranks.run(_call)
         assert ranks.run(_fail) == [(False, False)] * 2
-    finally:
-        ranks.kill()
     for rank in range(2):
         entries = pickle.loads((tmp_path / f"trace_{rank}").read_bytes())["entries"]
         assert [entry["profiling_name"] for entry in entries][:1] == ["fairring:all_reduce"]

@@ -245,13 +245,10 @@ def test_a_wrong_call_is_an_error_that_leaves_the_group_alone(three: Ranks) -> N
 
 @contextmanager
 def _machines(*names: str, **environment: str) -> Iterator[Ranks]:
-    ranks = Ranks(len(names), environment, of_rank=[{"FAIRRING_MACHINE": name} for name in names])
-    try:
+    with Ranks(len(names), environment, of_rank=[{"FAIRRING_MACHINE": name} for name in names]) as ranks:
         ranks.init()
         yield ranks
         assert ranks.close() == [0] * len(names)
-    finally:
-        ranks.kill()
 
 
 def _element(call: int, source: int, target: int) -> float:

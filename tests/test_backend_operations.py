@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -171,44 +169,6 @@ def _leaf(_rank: int) -> None:
 
 def test_a_parameters_transpose_is_reduced_in_place(pair: Ranks) -> None:
     pair.run(_leaf)
-
-
-def _many_groups_and_threads(rank: int) -> None:
-    size, errors = dist.get_world_size(), []
-    groups = [dist.new_group() for _ in range(4)]
-
-    def use(number: int, group: Any) -> None:
-        try:
-            names = ["SUM", "MAX", "PRODUCT", "MIN"]
-            shared, own = random.Random(number), random.Random(100 * number + rank)
-            calls = []
-            for call in range(60):
-                name = shared.choice(names)
-                tensor = torch.full((shared.choice([0, 1, 7, 3000, 70_000]),), rank + call % 3, dtype=torch.int32)
-                calls.append(
-                    (call, name, tensor, dist.all_reduce(tensor, op=_operation(name), group=group, async_op=True))
-                )
-            own.shuffle(calls)
-            for call, name, tensor, work in calls:
-                work.wait()
-                inputs = [torch.full_like(tensor, other + call % 3) for other in range(size)]
-                folds: dict[str, Any] = {"SUM": torch.sum, "PRODUCT": torch.prod, "MAX": torch.amax, "MIN": torch.amin}
-                assert torch.equal(tensor, folds[name](torch.stack(inputs), dim=0).int()), (number, call, name)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=use, args=(number, group)) for number, group in enumerate(groups)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for group in groups:
-        dist.destroy_process_group(group)
-    assert not errors, errors
-
-
-def test_many_works_are_in_flight_on_several_groups_from_several_threads(three: Ranks) -> None:
-    three.run(_many_groups_and_threads)
 
 
 class _Turn(torch.nn.Module):

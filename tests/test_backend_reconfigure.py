@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -128,11 +127,6 @@ def test_calls_before_the_first_reconfiguration_are_refused(fresh: Trio) -> None
     fresh.join([0, 1, 2])
 
 
-def test_members_leave_come_back_change_places_and_stand_alone(trio: Trio) -> None:
-    for members in ([0, 1, 2], [0, 1], [0, 2], [2, 0, 1], [1], [1, 2], [0, 1, 2], [0, 1, 2]):
-        trio.join(members)
-
-
 def _join_as_a_set(rank: int, uuid: int, handles: list[str]) -> Members:
     return _join(rank, uuid, set(handles))
 
@@ -227,28 +221,6 @@ def test_a_handle_of_a_process_that_has_died_ends_the_wait_at_once(fresh: Trio) 
     text = r"rank 2 \(.*\) died, or ended, before group .* \(uuid \d+\) was connected"
     fresh.ranks.run(_expect_missing, fresh.uuid(), handles, text, 60, on=[0, 1])
     fresh.join([0, 1])
-
-
-def _sum_for_ever() -> None:
-    tensor = torch.ones(1 << 16)
-    while True:
-        dist.all_reduce(tensor)
-
-
-def _until_death(_rank: int) -> None:
-    assert _core.first_error(_backend()) is None
-    with pytest.raises(dist.DistBackendError, match=r"rank 0 \(.*\) died"):
-        _sum_for_ever()
-    assert re.search(r"rank 0 \(.*\) died", _core.first_error(_backend()) or "")
-
-
-def test_survivors_of_the_one_that_held_the_store_go_on_without_it(fresh: Trio) -> None:
-    fresh.join([0, 1, 2])
-    fresh.ranks.store = None  # type: ignore[assignment]
-    working = fresh.ranks.start(_until_death, on=[1, 2])
-    fresh.ranks.signal(0, signal.SIGKILL)
-    fresh.ranks.finish(working)
-    fresh.join([1, 2])
 
 
 UNDER_WAY: list[Any] = []

@@ -17,19 +17,6 @@ from fairring import members
 c10d: Any = dist.distributed_c10d
 
 
-def _init(rank: int, port: int, timeout_seconds: float) -> None:
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
-    timeout = timedelta(seconds=timeout_seconds)
-    dist.init_process_group("fairring", store=store, rank=rank, world_size=3, timeout=timeout)
-    assert all_reduce_ones(rank, 5) == 15
-
-
-def _three(timeout_seconds: float = 60) -> Ranks:
-    ranks = Ranks(3)
-    ranks.run(_init, ranks.store.port, timeout_seconds)
-    return ranks
-
-
 def _shrink(rank: int, excluded: list[int], flags: int = 0) -> tuple[int, int, float]:
     dist.shrink_group(excluded, shrink_flags=flags)
     return dist.get_rank(), dist.get_world_size(), all_reduce_ones(rank, 1)
@@ -40,21 +27,13 @@ def _expect_error(_rank: int, excluded: list[int], text: str) -> None:
         dist.shrink_group(excluded)
 
 
-def test_a_second_death_is_an_error_and_the_last_rank_goes_on() -> None:
-    ranks = _three()
+def test_a_second_death_is_an_error_and_the_last_rank_goes_on(trio: Ranks) -> None:
+    trio.run(all_reduce_ones, 5)
     for victim in (1, 2):
-        ranks.kill_one(victim)
+        trio.kill_one(victim)
     text = r"rank 1 \(.*\) died, or ended, before group .* \(shrunk to 2 ranks\) was connected"
-    ranks.run(_expect_error, [2], text, on=[0])
-    assert ranks.run(_shrink, [1, 2], on=[0]) == [(0, 1, 1.0)]
-    ranks.kill()
-
-
-def test_a_member_that_does_not_come_is_named_in_time() -> None:
-    ranks = _three(timeout_seconds=1)
-    text = r"Timed out: .* in group .* \(shrunk to 2 ranks\) did not finish within its timeout of 1 s.* rank 1 "
-    ranks.run(_expect_error, [1], text, on=[0])
-    ranks.kill()
+    trio.run(_expect_error, [2], text, on=[0])
+    assert trio.run(_shrink, [1, 2], on=[0]) == [(0, 1, 1.0)]
 
 
 def _shrink_over_a_call(_rank: int) -> tuple[float, members.LastComplete | None]:
@@ -65,13 +44,12 @@ def _shrink_over_a_call(_rank: int) -> tuple[float, members.LastComplete | None]
     return tensor.item(), members.last_complete()
 
 
-def test_calls_under_way_end_well_before_a_shrink_that_does_not_abort_them() -> None:
-    ranks = _three()
-    shrinking = ranks.start(_shrink_over_a_call, on=[0, 2])
-    ranks.run(all_reduce_ones, 1, on=[1])
+def test_calls_under_way_end_well_before_a_shrink_that_does_not_abort_them(trio: Ranks) -> None:
+    trio.run(all_reduce_ones, 5)
+    shrinking = trio.start(_shrink_over_a_call, on=[0, 2])
+    trio.run(all_reduce_ones, 1, on=[1])
     both = members.LastComplete(members.Mark(0, 2), [2, 2])
-    assert ranks.finish(shrinking) == [(3.0, both)] * 2
-    ranks.kill()
+    assert trio.finish(shrinking) == [(3.0, both)] * 2
 
 
 def _call_and_shrink(rank: int) -> tuple[int, int, float]:
@@ -83,11 +61,10 @@ def _call_and_shrink(rank: int) -> tuple[int, int, float]:
     return result
 
 
-def test_calls_under_way_end_with_an_error_where_that_is_asked_for() -> None:
-    ranks = _three()
-    assert ranks.run(_call_and_shrink, on=[0, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
-    assert ranks.run(_shrink, [1], on=[0]) == [(0, 1, 1.0)]
-    ranks.kill()
+def test_calls_under_way_end_with_an_error_where_that_is_asked_for(trio: Ranks) -> None:
+    trio.run(all_reduce_ones, 5)
+    assert trio.run(_call_and_shrink, on=[0, 2]) == [(0, 2, 2.0), (1, 2, 2.0)]
+    assert trio.run(_shrink, [1], on=[0]) == [(0, 1, 1.0)]
 
 
 HELD: list[dist.TCPStore] = []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import Ranks, all_reduce_ones
+from ranks import Ranks
 
 PATIENCE_SECONDS = 20
 
@@ -87,32 +87,37 @@ def _nested_and_quiet(rank: int) -> int:
 
 
 def test_threads_for_callbacks_that_wait_end_after_them() -> None:
-    ranks = Ranks(2)  # in which no callback has waited yet
-    try:
+    with Ranks(2) as ranks:  # in which no callback has waited yet
         ranks.init()
         assert max(ranks.run(_nested_and_quiet)) <= 0
-    finally:
-        ranks.kill()
 
 
 def _impatient(_rank: int) -> str:
-    pending = kept["work"] = dist.all_reduce(torch.ones(7), async_op=True)
+    pending = kept["work"] = _gather_sevens()
     with pytest.raises(dist.DistBackendError) as caught:
         pending.wait(timedelta(milliseconds=20))
     return str(caught.value)
 
 
+def _gather_sevens() -> Any:
+    return dist.all_gather([torch.zeros(7), torch.zeros(7)], torch.ones(7), async_op=True)
+
+
+def _gather(_rank: int) -> None:
+    _gather_sevens().wait()
+
+
 def _wait_again(_rank: int) -> float:
     kept["work"].wait()
-    return float(kept["work"].result()[0].sum())
+    return float(sum(part.sum() for part in kept["work"].result()))
 
 
 def test_a_wait_that_runs_out_names_the_call_and_leaves_it_running(pair: Ranks) -> None:
     (text,) = pair.run(_impatient, on=[0])
     assert "rank 0" in text
-    assert "7 " in text
+    assert "all_gather of 2 tensors, the first of 7 Float32" in text
     assert "20 ms" in text
-    assert pair.run(all_reduce_ones, 7, on=[1]) == [14]
+    pair.run(_gather, on=[1])
     assert pair.run(_wait_again, on=[0]) == [14]
 
 
@@ -139,9 +144,6 @@ def _nested_without_threads(rank: int) -> None:
 
 
 def test_callbacks_go_on_where_no_thread_can_be_made() -> None:
-    ranks = Ranks(2)
-    try:
+    with Ranks(2) as ranks:
         ranks.init()
         ranks.run(_nested_without_threads)
-    finally:
-        ranks.kill()

@@ -318,11 +318,6 @@ def test_only_config_reads_the_environment() -> None:
         assert "getenv" not in path.read_text(), path
 
 
-def test_the_address_towards_this_machine_is_loopback() -> None:
-    assert facts.address_towards("127.0.0.1", 29500) == "127.0.0.1"
-    assert facts.address_towards("no-such-host.invalid", 29500) == "127.0.0.1"
-
-
 def test_the_address_of_an_interface_is_its_own() -> None:
     assert facts.address_of("lo") == "127.0.0.1"
     with pytest.raises(ConfigError, match=r"TP_SOCKET_IFNAME='nosuch0'.*there are:.*lo"):

@@ -6,7 +6,7 @@ import copy
 import os
 import pickle
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,15 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from fairring import _core, errors
 
 VICTIM = 2
-
-
-@pytest.fixture
-def trio() -> Iterator[Ranks]:
-    """Three ranks in a group."""
-    ranks = Ranks(3)
-    ranks.init()
-    yield ranks
-    ranks.kill()
 
 
 def _raised(function: Callable[[], Any]) -> Any:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import socket
-import subprocess
-import sys
 
 import pytest
 from lab_programs import (
     REPORT,
-    REPOSITORY,
     TIMEOUT_SECONDS,
     needs_namespaces,
     network_namespace,
@@ -102,10 +98,3 @@ def test_waiting_for_words_that_never_come_says_what_came_instead() -> None:
         pytest.raises(lab.LabError, match=text),
     ):
         cluster.wait_for_output(0, "ready")
-
-
-def test_the_command_line_starts_without_torch() -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "fairring", "lab", "--help"]
-    imports = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stderr
-    assert "fairring.lab.lab" in imports
-    assert re.search(r"\| +torch\b", imports) is None
