@@ -103,6 +103,7 @@ TEST_P(Operations, GiveWhatTheReferenceGives) {
   for (std::size_t inputs = 1; inputs <= 5; ++inputs) {
     for (const std::size_t size : kSizes) expectAsInReference(GetParam(), inputs, size);
   }
+  expectAsInReference(GetParam(), 9, 1025);
 }
 
 TEST_P(Operations, MayWriteOverAnyOneOfTheirInputs) {
