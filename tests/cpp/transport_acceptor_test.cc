@@ -29,6 +29,29 @@ bool isClosed(const Descriptor& socket) {
   return got == 0 || (got < 0 && errno == ECONNRESET);
 }
 
+Descriptor connectedTo(const SocketAddress& address) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length), 0);
+  return socket;
+}
+
+// Why a rank of that endpoint is not let in there.
+std::string refusal(std::shared_ptr<GroupEndpoint> endpoint, const SocketAddress& address, milliseconds patience) {
+  LoopThread loop;
+  std::promise<std::string> failed;
+  std::unique_ptr<Connector> connector;
+  loop.runAndWait([&] {
+    connector = std::make_unique<Connector>(
+        loop.loop(), std::move(endpoint),
+        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
+                          [&](int, const Error& error) { failed.set_value(error.text()); }});
+    connector->want({{kSelf, Purpose::Control, address}}, patience);
+  });
+  std::string text = failed.get_future().get();
+  loop.runAndWait([&] { connector.reset(); });
+  return text;
+}
+
 class AcceptorTest : public ::testing::Test {
  protected:
   explicit AcceptorTest(std::shared_ptr<const Tls> tls = nullptr)
@@ -98,13 +121,7 @@ TEST_F(AcceptorTest, MorePeersThanMayBeHalfOpenAllGetInWhenTheyComeAtOnce) { EXP
 
 TEST_F(AcceptorTest, APeerGetsInBehindACrowdOfSilentStrangers) {
   std::vector<Descriptor> crowd;
-  const SocketAddress listenAddress = address();
-  for (std::size_t i = 0; i < Acceptor::kHalfOpen + 40; ++i) {
-    crowd.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
-    ASSERT_EQ(
-        ::connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
-        0);
-  }
+  for (std::size_t i = 0; i < Acceptor::kHalfOpen + 40; ++i) crowd.push_back(connectedTo(address()));
   EXPECT_EQ(letIn(1, secret_), 1);
   EXPECT_TRUE(std::ranges::any_of(crowd, isClosed));
 }
@@ -119,18 +136,8 @@ TEST_F(AcceptorTest, RanksOfOneGroupThatAreThreadsOfOneProcessAreToldApart) {
 }
 
 TEST_F(AcceptorTest, WhoHasAnotherSecretStaysOutside) {
-  LoopThread loop;
-  std::promise<std::string> failed;
-  std::unique_ptr<Connector> stranger;
-  loop.runAndWait([&] {
-    stranger = std::make_unique<Connector>(
-        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, randomSecret(), 1),
-        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
-                          [&](int, const Error& error) { failed.set_value(error.text()); }});
-    stranger->want({{kSelf, Purpose::Control, address()}}, milliseconds(300));
-  });
-  EXPECT_NE(failed.get_future().get().find("challenge"), std::string::npos);
-  loop.runAndWait([&] { stranger.reset(); });
+  const auto stranger = std::make_shared<GroupEndpoint>(endpoint_->id, randomSecret(), 1);
+  EXPECT_NE(refusal(stranger, address(), milliseconds(300)).find("challenge"), std::string::npos);
 }
 
 // Connections for a group that this process has not made yet.
@@ -141,9 +148,7 @@ class EarlyRankTest : public ::testing::Test {
 
   // Returns when the acceptor has closed the connection.
   void say(std::span<const std::byte> bytes) const {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-    const SocketAddress there = tcpAddress("127.0.0.1", acceptor_.port());
-    ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
+    const Descriptor socket = connectedTo(tcpAddress("127.0.0.1", acceptor_.port()));
     ASSERT_EQ(::send(socket.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
     char byte = 0;
     EXPECT_LE(::recv(socket.get(), &byte, 1, 0), 0);
@@ -198,9 +203,7 @@ TEST(Acceptor, ARankThatCameEarlyIsNotNamedOnceItsGroupIsHere) {
   const Secret secret = randomSecret();
   const auto endpoint = std::make_shared<GroupEndpoint>(makeGroupId(secret, "later"), secret, kSelf);
   const auto comeEarly = [&](std::uint32_t from, std::uint32_t to) {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-    const SocketAddress there = tcpAddress("127.0.0.1", acceptor.port());
-    ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&there.storage), there.length), 0);
+    const Descriptor socket = connectedTo(tcpAddress("127.0.0.1", acceptor.port()));
     const auto greeting = Challenge({.from = from, .to = to, .group = endpoint->id}, secret).takeOutput();
     ASSERT_EQ(::send(socket.get(), greeting.data(), greeting.size(), 0), std::ssize(greeting));
     while (!isClosed(socket)) loop.loop().runOnce(milliseconds(0));
@@ -269,10 +272,7 @@ TEST_F(AcceptorTest, ALaneThatFailedBeforeLanesWereWantedIsToldOnceTheyAre) {
 // TLS would accept this stranger, but it does not get that far: whatever it sends first is no greeting.
 TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
   const auto certified = issue("stranger");
-  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
-  const SocketAddress listenAddress = address();
-  ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
-            0);
+  const Descriptor socket = connectedTo(address());
   const auto stream = certified->stream(TlsStream::Side::Connector, socket.get());
   EXPECT_EQ(shake(*stream, socket).kind(), ErrorKind::Connection);
   EXPECT_EQ(reports(), 1U);
@@ -283,9 +283,7 @@ TEST_F(SecureAcceptorTest, WhoHasACertificateAndNotTheSecretIsAStranger) {
 void standBetween(Descriptor listener, const SocketAddress& listenAddress, const Tls& certified) {
   const Descriptor rank(::accept(listener.get(), nullptr, nullptr));
   listener.reset();  // once is enough
-  const Descriptor beyond(::socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_EQ(::connect(beyond.get(), reinterpret_cast<const sockaddr*>(&listenAddress.storage), listenAddress.length),
-            0);
+  const Descriptor beyond = connectedTo(listenAddress);
   const auto pass = [](const Descriptor& from, const Descriptor& to, std::size_t bytes) {
     std::array<char, 76> words{};
     ASSERT_EQ(::recv(from.get(), words.data(), bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
@@ -315,36 +313,16 @@ TEST_F(SecureAcceptorTest, WhoStandsBetweenWithACertificateAndNotTheSecretGainsN
   const SocketAddress there = tcpAddress("127.0.0.1", portOf(listener));
   std::thread between(
       [&, certified = issue("other job")] { standBetween(std::move(listener), address(), *certified); });
-  LoopThread loop;
-  std::promise<std::string> failed;
-  std::unique_ptr<Connector> connector;
-  loop.runAndWait([&] {
-    connector = std::make_unique<Connector>(
-        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1, issue("rank")),
-        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
-                          [&](int, const Error& error) { failed.set_value(error.text()); }});
-    connector->want({{kSelf, Purpose::Control, there}}, milliseconds(20'000));
-  });
+  const auto rank = std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1, issue("rank"));
+  const std::string told = refusal(rank, there, milliseconds(20'000));
   between.join();
   EXPECT_EQ(reports(), 1U);
-  EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos) << "who tries again finds nobody";
-  loop.runAndWait([&] { connector.reset(); });
+  EXPECT_NE(told.find("refused"), std::string::npos) << "who tries again finds nobody";
 }
 
 TEST_F(AcceptorTest, APortThatNobodyListensOnIsAnErrorAtOnce) {
-  const SocketAddress nobody = tcpAddress("127.0.0.1", 1);
-  LoopThread loop;
-  std::promise<std::string> failed;
-  std::unique_ptr<Connector> connector;
-  loop.runAndWait([&] {
-    connector = std::make_unique<Connector>(
-        loop.loop(), std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1),
-        Connector::Events{[](const AuthenticatedConnection&) { FAIL() << "let in"; },
-                          [&](int, const Error& error) { failed.set_value(error.text()); }});
-    connector->want({{kSelf, Purpose::Control, nobody}}, milliseconds(60'000));
-  });
-  EXPECT_NE(failed.get_future().get().find("refused"), std::string::npos);
-  loop.runAndWait([&] { connector.reset(); });
+  const auto rank = std::make_shared<GroupEndpoint>(endpoint_->id, secret_, 1);
+  EXPECT_NE(refusal(rank, tcpAddress("127.0.0.1", 1), milliseconds(60'000)).find("refused"), std::string::npos);
 }
 
 }  // namespace
