@@ -21,7 +21,6 @@
 #   make fuzz      what strangers and peers can send, FUZZ_SECONDS per target
 #   make simulate  the engine in virtual time, with faults, from fresh seeds for SIMULATE_SECONDS: docs/simulation.md
 #   make bench     all-reduce beside gloo; make bench-kernels: the reducing loops beside memcpy
-#   make bench-engine   small all-reduces below torch, beside bare sockets and TensorPipe
 #   make docs      the documentation site in build/docs; a broken link, anchor or page outside of the navigation fails it
 #   make browse    opens each of its pages in headless Chromium; BROWSE="--pictures DIR" keeps a picture of each
 #   make lint | format | clean
@@ -60,7 +59,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels bench-engine docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -93,14 +92,6 @@ bench-kernels: .venv/.tools
 	  -DCMAKE_BUILD_TYPE=Release -DFAIRRING_MODULE=OFF -DFAIRRING_BENCHMARKS=ON
 	@$(BIN)/cmake --build build/bench --target fairring_kernels_bench
 	@build/bench/benchmarks/cpp/fairring_kernels_bench $(BENCH)
-
-# BENCH takes its options: BENCH='--layouts 2x2'
-bench-engine: build
-	@mkdir -p bench-results
-	@$(BIN)/cmake -DFAIRRING_BENCHMARKS=ON build/torch-$(NEWEST_TORCH)/cmake
-	@$(BIN)/cmake --build build/torch-$(NEWEST_TORCH)/cmake --target fairring_engine_bench
-	@$(BIN)/python benchmarks/small.py --json bench-results/small.json \
-	  --engine build/torch-$(NEWEST_TORCH)/cmake/benchmarks/cpp/fairring_engine_bench $(BENCH)
 
 # pytest's closing line comes last in each. ASIDE, packages to fetch, is made while the C++ tests are compiled and run,
 # which need none of them.
