@@ -83,8 +83,6 @@ class _Keeper:
             try:
                 if "site" in message:
                     self._network.set_uplink(message["site"], message["up"])
-                elif "rate" in message:
-                    self._network.set_rate(message["machine"], message["rate"])
                 else:
                     self._network.set_link(message["machine"], message["up"], message["interface"])
                 self._send({})

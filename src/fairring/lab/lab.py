@@ -186,15 +186,6 @@ class Lab:
             raise LabError(f"machine {machine} has no link of its own: {self._wiring.unshaped_because}")
         self._wiring.keeper.set_link(machine, up, interface)
 
-    def set_rate(self, machine: int, rate: str) -> None:
-        """Of the machine's links from now on, each way. rate: as Lab's, of one interface, but "none"."""
-        if self._wiring.unshaped_because is not None:
-            raise LabError(f"machine {machine} has no link of its own: {self._wiring.unshaped_because}")
-        (bytes_per_second,) = parse_rates(rate, 1)
-        if bytes_per_second is None:
-            raise LabError("a link can't lose its shaping while a lab runs; give a rate, as in 100mbit")
-        self._wiring.keeper.set_rate(machine, bytes_per_second)
-
     def set_uplink(self, site: int, up: bool) -> None:
         """Pulls or plugs the cable between a site and the others."""
         if self._wiring.unshaped_because is not None or len(self._sites.machines) < 2:

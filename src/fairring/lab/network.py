@@ -39,7 +39,6 @@ class Network:
         self._hub = IPRoute()
         self.machines: list[int] = []
         self._routes: list[IPRoute] = []
-        self._interfaces: dict[int, list[int]] = {}  # of each machine, in order
         for _ in range(machines):
             namespaces.unshare(namespaces.NET)
             self.machines.append(os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC))
@@ -58,12 +57,6 @@ class Network:
             self._hub.link("set", index=port, state="up" if up else "down")
         if up:
             self._await_carrier(ports)
-
-    def set_rate(self, machine: int, rate: int) -> None:
-        """rate: bytes/s of each of the machine's links from now on, both ways."""
-        for port, interface in zip(self._ports[machine], self._interfaces[machine], strict=True):
-            shape(self._hub, port, rate, verb="replace")
-            shape(self._routes[machine], interface, rate, verb="replace")
 
     def join_sites(self, uplinks: Sequence[Uplink]) -> None:
         """Raises as the constructor does."""
@@ -108,7 +101,6 @@ class Network:
         port = int(self._hub.link_lookup(ifname=port_name)[0])
         machine = self._routes[link.machine]
         interface = machine.link_lookup(ifname=link.interface)[0]
-        self._interfaces.setdefault(link.machine, []).append(interface)
         machine.addr("add", index=interface, address=link.address, prefixlen=link.prefix_length)
         if link.rate is not None:
             shape(self._hub, port, link.rate)

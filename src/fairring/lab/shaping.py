@@ -19,12 +19,12 @@ _QUEUE_SECONDS = 20e-3
 _SMALLEST_QUEUE = 256 * 1024
 
 
-def shape(route: IPRoute, index: int, rate: int, delay: float = 0.0, verb: str = "add") -> None:
-    """rate: bytes/s that leave through the interface. delay: seconds of the way behind it. verb: "replace" for anew."""
+def shape(route: IPRoute, index: int, rate: int, delay: float = 0.0) -> None:
+    """rate: bytes/s that leave through the interface. delay: seconds of the way behind it."""
     bucket = max(
         _SMALLEST_BUCKET,
         _WHOLE_SEGMENT if rate >= _FAST_RATE else 0,
         int(rate * _BUCKET_SECONDS),
     )
     queue = max(_SMALLEST_QUEUE, int(rate * max(_QUEUE_SECONDS, 2 * delay)))
-    route.tc(verb, "tbf", index, _ROOT_QDISC, rate=rate, burst=bucket, limit=queue)
+    route.tc("add", "tbf", index, _ROOT_QDISC, rate=rate, burst=bucket, limit=queue)
