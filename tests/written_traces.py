@@ -65,7 +65,8 @@ def trace(*arguments: str) -> int:
     """The exit code of `fairring trace`."""
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    return command.run(parser.parse_args(arguments, argparse.Namespace(parser=parser, command=[])))
+    given = argparse.Namespace(parser=parser, command=[], subcommand="trace")
+    return command.run(parser.parse_args(arguments, given))
 
 
 VALUES: tuple[Any, ...] = (

@@ -29,14 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last", type=at_least(1), metavar="CALLS", help="explain so many calls; all that are kept by default"
     )
-    parser.add_argument(
-        "--profiler",
-        nargs="+",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="traces of torch.profiler, of any ranks, to be merged too",
-    )
     parser.add_argument("-o", "--out", type=Path, help="the merged trace (trace.json; of a recorded job DIR/job.json)")
 
 
@@ -46,10 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what is None or arguments.directory is None:
         arguments.parser.error("give explain or merge with a DIR, or a command behind --")
     if arguments.what == "explain":
-        if arguments.profiler:
-            arguments.parser.error("--profiler is for merge")
-        return _read(arguments.directory, arguments, out=None)
-    return _read(arguments.directory, arguments, out=arguments.out or Path("trace.json"), explained=False)
+        return read(arguments.directory, arguments, out=None)
+    return read(arguments.directory, arguments, out=arguments.out or Path("trace.json"), explained=False)
 
 
 def _record(arguments: argparse.Namespace) -> int:
@@ -67,14 +57,13 @@ def _record(arguments: argparse.Namespace) -> int:
             break
         except KeyboardInterrupt:  # the job has received it too
             continue
-    read = _read(directory, arguments, out=arguments.out or directory / "job.json")
-    return (128 - code if code < 0 else code) or read
+    explained = read(directory, arguments, out=arguments.out or directory / "job.json")
+    return (128 - code if code < 0 else code) or explained
 
 
-def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
+def read(directory: Path, arguments: argparse.Namespace, out: Path | None, explained: bool = True) -> int:
     from fairring.trace.files import largest, load
     from fairring.trace.merge import merge
-    from fairring.trace.profiler import read
     from fairring.trace.records import TraceError
     from fairring.trace.words import explain_job
 
@@ -86,12 +75,12 @@ def _read(directory: Path, arguments: argparse.Namespace, out: Path | None, expl
             ranks = largest(groups, arguments.group)
             name = ranks[0].group.replace("/", "_")
             paths = sorted(directory.glob(f"{escape(name)}-rank*.json"))
-            merged = merge(paths, [read(path) for path in arguments.profiler])
+            merged = merge(paths)
             out.write_text(json.dumps(merged))
             print(f"{out}: {len(ranks)} ranks, {len(merged['traceEvents'])} events; open it at ui.perfetto.dev")
     except BrokenPipeError:
         raise  # of the output: no fault of the traces
     except (TraceError, OSError) as error:
-        print(f"fairring trace: {error}", file=sys.stderr)
+        print(f"fairring {arguments.subcommand}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,17 +1,15 @@
 """Traces of a live job: each process with FAIRRING_TRACE listens in that directory and writes its ranks' when asked.
 
 It listens on a unix socket, so the directory's permissions say which users may ask; only a number of calls is read from
-it. The signal SIGUSR2 asks too, unless the program handles it. A Python thread answers; it asks the C++ module and
-touches nothing else, so it works while the process's main thread is stuck in a call.
+it. A Python thread answers; it asks the C++ module and touches nothing else, so it works while the process's main
+thread is stuck in a call.
 """
 
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -21,12 +19,9 @@ from pathlib import Path
 
 from fairring.trace.program import where
 
-SIGNAL = signal.SIGUSR2
 _SUFFIX = ".socket"
 _PATIENCE_SECONDS = 10.0
 _LONGEST_ANSWER = 65_536
-_LONGEST_STACKS = 65_536
-_STACKS_PAUSE_MS = 100  # with nothing more of them: the handler writes them in pieces, and marks no end
 _REQUEST_BYTES = 8  # how many calls, the first byte first
 _served: dict[Path, int] = {}  # the process that serves each directory: a forked child has no such thread
 
@@ -44,8 +39,7 @@ def serve(directory: Path) -> None:
         Path(short).chmod(0o600)
     listener.listen()
     stop, stopping = os.pipe2(os.O_CLOEXEC)
-    arguments = (listener, stop, _on_signal(), path)
-    thread = threading.Thread(target=_answer, args=arguments, name="fairring-trace", daemon=True)
+    thread = threading.Thread(target=_answer, args=(listener, stop), name="fairring-trace", daemon=True)
     thread.start()
     atexit.register(_end, path, os.getpid(), stopping, thread)
 
@@ -97,60 +91,31 @@ def _heard(asking: socket.socket, end: float) -> str:
         return ""
 
 
-def _on_signal() -> int | None:
-    """A descriptor from which the stacks of all threads can be read whenever the signal comes.
-
-    None if the program handles the signal. The handler is faulthandler's, which runs while the main thread is stuck.
-    """
-    if signal.getsignal(SIGNAL) != signal.SIG_DFL:
-        return None
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    faulthandler.register(SIGNAL, file=writing, all_threads=True)
-    return reading
-
-
-def _answer(listener: socket.socket, stop: int, stacks: int | None, path: Path) -> None:
+def _answer(listener: socket.socket, stop: int) -> None:
     """Until the writing end of `stop` is closed."""
     events = select.poll()
-    for descriptor in (listener.fileno(), stop, stacks):
-        if descriptor is not None:
-            events.register(descriptor, select.POLLIN)
+    events.register(listener, select.POLLIN)
+    events.register(stop, select.POLLIN)
     while True:
         ready = [descriptor for descriptor, _ in events.poll()]
         if listener.fileno() in ready:
             _answer_one(listener)
-        if stacks is not None and stacks in ready:
-            with suppress(OSError):
-                path.with_suffix(".stacks").write_bytes(_read_stacks(stacks))
-            print(_written(sys.maxsize, "traces on a signal: "), file=sys.stderr, flush=True)
         if stop in ready:
             return
 
 
-def _read_stacks(descriptor: int) -> bytes:
-    more, text = select.poll(), b""
-    more.register(descriptor, select.POLLIN)
-    while len(text) < _LONGEST_STACKS and more.poll(_STACKS_PAUSE_MS):
-        text += os.read(descriptor, _LONGEST_STACKS)
-    return text
-
-
 def _answer_one(listener: socket.socket) -> None:
+    from fairring import _core
+
     asking, _ = listener.accept()
     with asking, suppress(OSError):
         asking.settimeout(_PATIENCE_SECONDS)
         calls = int.from_bytes(asking.recv(_REQUEST_BYTES, socket.MSG_WAITALL), "big")
-        asking.sendall(_written(calls).encode())
-
-
-def _written(calls: int, what: str = "") -> str:
-    from fairring import _core
-
-    try:
-        _core.write_traces(calls, where())
-    except RuntimeError as error:
-        return what + str(error)
-    return f"{what}written"
+        try:
+            _core.write_traces(calls, where())
+            asking.sendall(b"written")
+        except RuntimeError as error:
+            asking.sendall(str(error).encode())
 
 
 def _end(path: Path, process: int, stopping: int, thread: threading.Thread) -> None:

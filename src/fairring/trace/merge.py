@@ -14,30 +14,24 @@ from typing import Any
 
 from fairring.trace.clock import offsets
 from fairring.trace.files import MICRO, of_newest, parse
-from fairring.trace.profiler import ProfilerTrace, beside
-from fairring.trace.records import TraceError
 
 _TIMES_IN_ARGS = ("offered", "heard", "released", "begun")
 
 
-def merge(paths: Sequence[Path], profiles: Sequence[ProfilerTrace] = ()) -> dict[str, Any]:
-    """paths: of one group's ranks; those of other numbers of ranks than the newest are left out. profiles: of the same
-    ranks, to be shown beside them. Raises TraceError if a path is no trace, or for the profile of a rank without one.
+def merge(paths: Sequence[Path]) -> dict[str, Any]:
+    """paths: of one group's ranks; those of other numbers of ranks than the newest are left out.
+
+    Raises TraceError if a path is no trace.
     """
     texts = [path.read_text(errors="replace") for path in paths]
     ranks = of_newest(parse(text, str(path)) for text, path in zip(texts, paths, strict=True))
-    own_dates = {one.rank: one.clock_zero for one in ranks}
     moves = offsets(ranks)
-    dates = {rank: own_dates[ranks[0].rank] + move.seconds for rank, move in moves.items()}  # of each clock's zero
+    dates = {rank: ranks[0].clock_zero + move.seconds for rank, move in moves.items()}  # of each clock's zero
     parts: list[tuple[float, list[dict[str, Any]]]] = []
     for trace in map(json.loads, texts):
         if len(trace["otherData"]["machines"]) == len(ranks[0].machines):
             events = [event for event in trace["traceEvents"] if event["ph"] in ("M", "X")]
             parts.append((dates[trace["otherData"]["rank"]], events))
-    for profile, events in beside(len(ranks[0].machines), profiles):
-        if profile.rank not in dates:
-            raise TraceError(f"{profile.path} is of rank {profile.rank}, whose clock is unknown: it has left no trace")
-        parts.append((profile.date - own_dates[profile.rank] + dates[profile.rank], events))
     timed = (date + event["ts"] * MICRO for date, events in parts for event in events if event["ph"] != "M")
     base = math.floor(min(timed, default=0.0))
     return {

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from fairring.subcommands import at_least
+from fairring.trace.command import read
 
 HELP = "who or what makes a live job slow"
 
@@ -24,10 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from fairring.trace.files import load
     from fairring.trace.live import ask, nobody_answers
-    from fairring.trace.records import TraceError
-    from fairring.trace.words import explain_job
 
     answered, refused = ask(arguments.directory, arguments.last + 1)
     for said in refused:
@@ -36,9 +34,4 @@ def run(arguments: argparse.Namespace) -> int:
         if not refused:
             print(f"fairring why: {nobody_answers(arguments.directory)}", file=sys.stderr)
         return 1
-    try:
-        print(explain_job(load(arguments.directory), arguments.group, arguments.last))
-    except (TraceError, OSError) as error:
-        print(f"fairring why: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return read(arguments.directory, arguments, out=None)
