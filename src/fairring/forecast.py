@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairring.config import Config
-
-if TYPE_CHECKING:
-    from fairring import _core
-
-BITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+from fairring.lab.cluster import bits_per_second
 
 Rows = Sequence[tuple[float, float, float, float]]
 
@@ -38,36 +33,15 @@ def forecast(
     """
     from fairring import _core
 
-    question = plan_question(config, machines, rows, call_bytes, sites)
-    question.flat = flat
-    return _core.forecast(question)
-
-
-def plan_question(
-    config: Config, machines: Sequence[str], rows: Rows, call_bytes: int, sites: Sequence[str] = ()
-) -> _core.PlanQuestion:
-    """forecast()'s arguments in the form of the C++ module."""
-    from fairring import _core
-
     question = _core.PlanQuestion()
     question.machines, question.sites = list(machines), list(sites)
     question.total_memory, question.slice_size = config.total_memory, config.slice_size
-    question.rows = list(rows)
-    question.bytes = call_bytes
-    return question
-
-
-def bytes_per_second(option: str, rate: str) -> float:
-    """The rate of a text such as '100gbit'. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.lower())
-    bits = float(match[1]) * BITS[match[2]] if match else 0.0
-    if not bits:
-        raise ValueError(f"{option} {rate} is not a rate; write for instance 100mbit, 1gbit or 100gbit")
-    return bits / 8
+    question.rows, question.bytes, question.flat = list(rows), call_bytes, flat
+    return _core.forecast(question)
 
 
 def at_rate(rows: Rows, rate: str, ranks: int) -> Rows:
-    """The rows with each rank's share of a machine's link as bandwidth between machines. Raises ValueError."""
-    share = bytes_per_second("--rate", rate) / ranks
+    """The rows with each rank's share of a machine's link as bandwidth between machines. Raises LabError."""
+    share = bits_per_second(rate) / 8 / ranks
     machine, rail, *others = rows
     return [machine, (*rail[:2], share, rail[3]), *others]

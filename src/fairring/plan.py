@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from fairring.by_level import level_names
 from fairring.config import TENSORPIPE_TRANSPORTS
+from fairring.subcommands import at_least
 from fairring.table import Table, show
 
 HELP = "print the plans of an all-reduce and what they are expected to take"
@@ -23,7 +23,7 @@ HELP = "print the plans of an all-reduce and what they are expected to take"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--machines", metavar="N", help="how many machines (default: as --ranks says, else 1)")
+    add("--machines", type=at_least(1), metavar="N", help="how many machines (default: as --ranks says, else 1)")
     add("--ranks", default="1", metavar="N", help="ranks on every machine, or one number for each: 4,3,2 (default: 1)")
     add("--bytes", default="25MiB", metavar="SIZE", help="of the tensor (default: 25MiB)")
     add("--transport", choices=("tcp", *TENSORPIPE_TRANSPORTS), default="tcp", help="between machines (default: tcp)")
@@ -57,12 +57,12 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     flat: as if machines never stood in groups.
     """
     from fairring.config import Config, size
-    from fairring.forecast import at_rate, bytes_per_second, forecast, rows_of
-    from fairring.lab.cluster import parse_machines
+    from fairring.forecast import at_rate, forecast, rows_of
+    from fairring.lab.cluster import bits_per_second, parse_machines
     from fairring.lab.sites import parse_sites
 
     config = Config.from_environment()
-    counts = parse_machines(arguments.ranks, _machine_count(arguments.machines) if arguments.machines else None)
+    counts = parse_machines(arguments.ranks, arguments.machines)
     call_bytes = size("--bytes", arguments.bytes)
     sites = parse_sites(arguments.sites, "none", arguments.site_delay or "0ms", len(counts))
     rows = rows_of(config, arguments.transport)
@@ -71,18 +71,12 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     site_of = sites.of_machines()
     of_sites = [str(site_of[machine]) for machine, count in enumerate(counts) for _ in range(count)]
     if arguments.site_rate:
-        share = bytes_per_second("--site-rate", arguments.site_rate) / max(map(of_sites.count, of_sites))
+        share = bits_per_second(arguments.site_rate) / 8 / max(map(of_sites.count, of_sites))
         rows = [*rows[:-1], (*rows[-1][:2], share, rows[-1][3])]
     if arguments.site_delay:
         rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
     machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
     return forecast(config, machines, rows, call_bytes, of_sites, flat=flat)
-
-
-def _machine_count(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,5}", text):
-        raise ValueError(f"--machines {text} is not a number of machines")
-    return int(text)
 
 
 def _show(plans: Sequence[dict[str, Any]], sites: int) -> None:

@@ -100,13 +100,18 @@ def parse_rate(text: str) -> int | None:
     """'1gbit', '2.5gbit', '100mbit' as bytes/s; 'none' as None."""
     if text == "none":
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text.lower())
-    if match is None:
-        raise LabError(f"{text!r} is not a rate; write for instance 100mbit, 1gbit, 2.5gbit, or none for no limit")
-    bits = float(match[1]) * _BITS[match[2]]
+    bits = bits_per_second(text)
     if not SMALLEST_BIT_RATE <= bits <= LARGEST_BIT_RATE:
         raise LabError(f"rate {text} is out of bounds; a link can have 1mbit to 32gbit, or none for no limit")
     return round(bits / 8)
+
+
+def bits_per_second(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", text.lower())
+    bits = float(match[1]) * _BITS[match[2]] if match else 0.0
+    if not bits:
+        raise LabError(f"{text!r} is not a rate; write for instance 100mbit, 1gbit, 2.5gbit, or none for no limit")
+    return bits
 
 
 def parse_rates(text: str, interfaces: int) -> list[int | None]:
