@@ -1,182 +1,155 @@
-"""Merging the rows of a sparse tensor that have the same index, as a rank does before it sends any.
+"""Which rows of a table each rank touches, and with which values: sums known exactly, so every element can be checked.
 
-    python benchmarks/sparse_rows.py --rows 200000 --width 256 --entries 50000 --json rows.json
+Rows are drawn alike on all ranks from a seed, so each rank knows all ranks' rows. A value depends on its row, its
+column, its rank and the turn; like those of fairring/bench/pattern.py, the values are small integers.
 
-The entries are those that a batch makes of an embedding: uniform, or by Zipf's law, where few indices have most.
-Contenders, in turns: Fairring's own (`fairring._core.merged_rows`); torch's `coalesce`; `unique`: torch.unique with the
-inverse, then index_add_; `search`: torch.unique, each index found in it by binary search, then index_add_, as a
-sparse all-reduce by dense buffers does with the indices of all ranks. Their sums are compared with those of float64
-before any is timed.
+Below: the bytes that a sparse all-reduce must move at each level, by its best form. At a level n members (ranks of a
+machine, machines, sites) bring k rows each, already merged among whom they stand for; R rows are the result, the union
+over the world. A row r bytes long carries its index; V dense rows of v bytes are the whole table. What a member moves
+in one direction:
 
-ms: median of so many rounds. cpu_ms: of the processor time that this program takes meanwhile, in which other programs
-count little. match_ms: of the time without the sums, where the two are apart. GB/s:
-the bytes of the entries' values by the median; of_copy: the ratio to copying these, measured in the same rounds.
+    owners     (k + R)(n-1)/n · r             each row goes once to its owner, who sums it; the result is gathered
+    owners, dense upwards   k(n-1)/n · r + (V v + V/8)(n-1)/n    the result goes as a block, and a bit for each row
+    one-shot   (n-1) k · r                    everyone's rows to everyone; at the outermost level alone
+    dense      2 V (n-1)/n · v
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fairring import _core
+from fairring.bench.job import Placement
+from fairring.bench.pattern import fitting_period
 
-INDICES = ("uniform", "zipf")
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-WARM_UP = 2
-
-
-def draw(rows: int, entries: int, distribution: str) -> Tensor:
-    """Indices, some more than once. zipf: index i is i+1 times rarer than index 0."""
-    numbers = torch.Generator().manual_seed(1)
-    if distribution == "uniform":
-        return torch.randint(rows, (entries,), generator=numbers)
-    weights = (1.0 / torch.arange(1, rows + 1, dtype=torch.float64)).cumsum(0)
-    places = torch.rand(entries, generator=numbers, dtype=torch.float64) * weights[-1]
-    return torch.searchsorted(weights, places).clamp(max=rows - 1)
+UNIFORM, ZIPF = "uniform", "zipf"
+DISTRIBUTIONS = (UNIFORM, ZIPF)
+CHECKED_AT_ONCE = 8192  # rows
+INDEX_BYTES = 8
 
 
-def summed(values: Tensor, inverse: Tensor, count: int) -> Tensor:
-    return values.new_zeros(count, *values.shape[1:]).index_add_(0, inverse, values)
+def touched(rows: int, count: int, distribution: str, rank: int) -> Tensor:
+    """Different rows, in no order.
+
+    zipf: row i is i+1 times rarer than row 0, as in a table of words that stand by frequency.
+    """
+    draw = torch.Generator().manual_seed(rank + 1)
+    if distribution == UNIFORM:
+        order: Tensor = torch.randperm(rows, generator=draw)
+    else:  # sorted by log weight + Gumbel noise, rows are in the order of a weighted draw without replacement
+        noise = -torch.empty(rows, dtype=torch.float64).exponential_(generator=draw).log()
+        order = torch.argsort(torch.arange(1.0, rows + 1, dtype=torch.float64).log() - noise)
+    return order.narrow(0, 0, count)
 
 
-def by_unique(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    indices, values = tensor._indices()[0], tensor._values()
-    kept, inverse = torch.unique(indices, return_inverse=True)
-    return kept, summed(values, inverse, len(kept))
+@dataclass(frozen=True)
+class Touched:
+    """The rows of all ranks."""
 
+    rows: int
+    width: int
+    dtype: torch.dtype
+    of_rank: list[Tensor]
 
-def by_search(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    indices, values = tensor._indices()[0], tensor._values()
-    kept = torch.unique(indices)
-    return kept, summed(values, torch.searchsorted(kept, indices), len(kept))
+    @cached_property
+    def union(self) -> Tensor:
+        rows: Tensor = torch.cat(self.of_rank).unique()
+        return rows
 
+    def brought(self, places: list[Placement]) -> dict[str, list[list[int]]]:
+        """By level, the number of rows that each member of each group brings: ranks, machines, sites."""
+        machines = {place.machine: (place.site, place.machine) for place in places}
+        sites = {place.site for place in places}
 
-def parts(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    return tensor._indices()[0], tensor._values()
+        def union(chosen: list[int]) -> int:
+            return len(torch.cat([self.of_rank[rank] for rank in chosen]).unique())
 
+        def ranks(site: str, machine: int | None = None) -> list[int]:
+            return [p.rank for p in places if p.site == site and machine in (None, p.machine)]
 
-CONTENDERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
-    "fairring": lambda tensor: parts(_core.merged_rows(tensor)),
-    "coalesce": lambda tensor: parts(tensor.coalesce()),
-    "unique": by_unique,
-    "search": by_search,
-}
-# Only the part of the last two that finds the indices.
-MATCHING: dict[str, Callable[[Tensor], Any]] = {
-    "unique": lambda tensor: torch.unique(tensor._indices()[0], return_inverse=True),
-    "search": lambda tensor: torch.searchsorted(torch.unique(tensor._indices()[0]), tensor._indices()[0]),
-}
-
-
-def wrong(tensor: Tensor, contender: str) -> int:
-    """How many sums are further from those of float64 than rounding can bring them."""
-    indices, values = parts(tensor)
-    kept, inverse = torch.unique(indices, return_inverse=True)
-    got_indices, got = CONTENDERS[contender](tensor)
-    if not torch.equal(got_indices, kept):
-        return got.numel()
-    bad = 0
-    most = int(torch.bincount(inverse).max())
-    tolerance = most * torch.finfo(values.dtype).eps
-    for columns in torch.arange(values.shape[1], device=values.device).split(64):  # little memory
-        own = values[:, columns].double()
-        size = summed(own.abs(), inverse, len(kept))
-        bad += int(((got[:, columns].double() - summed(own, inverse, len(kept))).abs() > tolerance * size).sum())
-    return bad
-
-
-def seconds(work: Callable[[], Any]) -> tuple[float, float]:
-    """By the clock, and of the processor."""
-    begin, begin_cpu = time.perf_counter(), time.process_time()
-    kept = work()
-    end, end_cpu = time.perf_counter(), time.process_time()
-    del kept  # giving it back is nobody's here
-    return end - begin, end_cpu - begin_cpu
-
-
-def measure(options: argparse.Namespace, distribution: str, dtype: str) -> list[dict[str, Any]]:
-    indices = draw(options.rows, options.entries, distribution)
-    values = torch.randn(options.entries, options.width, dtype=DTYPES[dtype])
-    tensor = torch.sparse_coo_tensor(
-        indices.unsqueeze(0), values, (options.rows, options.width), check_invariants=False
-    )
-    errors = {contender: wrong(tensor, contender) for contender in CONTENDERS}
-    target = torch.empty_like(values)
-    times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    processor: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    matching: dict[str, list[float]] = {name: [] for name in MATCHING}
-    copies = []
-    for turn in range(WARM_UP + options.rounds):
-        copied = seconds(lambda: target.copy_(values))
-        taken = {name: seconds(lambda act=act: act(tensor)) for name, act in CONTENDERS.items()}
-        matched = {name: seconds(lambda act=act: act(tensor)) for name, act in MATCHING.items()}
-        if turn < WARM_UP:
-            continue
-        copies.append(copied[0])
-        for name, (clock, own) in taken.items():
-            times[name].append(clock)
-            processor[name].append(own)
-        for name, (clock, _) in matched.items():
-            matching[name].append(clock)
-    size = values.numel() * values.element_size()
-    shape = {"rows": options.rows, "width": options.width, "entries": options.entries}
-    return [
-        {
-            **shape,
-            "indices": distribution,
-            "dtype": dtype,
-            "unique": len(torch.unique(indices)),
-            "contender": name,
-            "ms": statistics.median(times[name]) * 1e3,
-            "cpu_ms": statistics.median(processor[name]) * 1e3,
-            "match_ms": statistics.median(matching[name]) * 1e3 if name in matching else None,
-            "GB/s": size / statistics.median(times[name]) / 1e9,
-            "of_copy": statistics.median(copies) / statistics.median(times[name]),
-            "wrong": errors[name],
+        return {
+            "machine": [[len(self.of_rank[rank]) for rank in ranks(*whose)] for whose in machines.values()],
+            "rail": [[union(ranks(*whose)) for whose in machines.values() if whose[0] == site] for site in sites],
+            "site": [[union(ranks(site)) for site in sorted(sites)]],
         }
-        for name in CONTENDERS
-    ]
+
+    def sparse(self, rank: int, turn: int) -> Tensor:
+        """This rank's rows, as autograd leaves them: in no order, not coalesced."""
+        rows = self.of_rank[rank]
+        indices, values = rows.unsqueeze(0).clone(), self._patterns[self._phases(rank, turn)]
+        return torch.sparse_coo_tensor(indices, values, (self.rows, self.width), check_invariants=False)
+
+    def fill(self, dense: Tensor, rank: int, turn: int) -> None:
+        dense.zero_()
+        dense.index_copy_(0, self.of_rank[rank], self._patterns[self._phases(rank, turn)])
+
+    def wrong(self, result: Tensor, turn: int) -> int:
+        """The number of elements of a result, dense or sparse, that are not the sum; all of them if the rows differ."""
+        world = len(self.of_rank)
+        # How often each pattern occurs together in each row.
+        counts = torch.zeros(self.rows, self._period)
+        for rank in range(world):
+            counts[self.of_rank[rank], self._phases(rank, turn)] += 1
+        if result.is_sparse:
+            if not (result.is_coalesced() and result.indices()[0].equal(self.union)):
+                return result.numel()
+            counts, result = counts[self.union], result.values()
+        patterns = self._patterns.float()
+        pairs = zip(counts.split(CHECKED_AT_ONCE), result.split(CHECKED_AT_ONCE), strict=True)
+        return sum(int(((some @ patterns).to(self.dtype) != part).sum()) for some, part in pairs)
+
+    @cached_property
+    def _period(self) -> int:
+        return fitting_period(self.dtype, len(self.of_rank))
+
+    @cached_property
+    def _patterns(self) -> Tensor:
+        """A row of values for each phase."""
+        phases = torch.arange(self._period).unsqueeze(1)
+        return ((phases + torch.arange(self.width)) % self._period).to(self.dtype)
+
+    def _phases(self, rank: int, turn: int) -> Tensor:
+        return (self.of_rank[rank] + 3 * rank + turn) % self._period
 
 
-def line(row: dict[str, Any]) -> str:
-    match = "" if row["match_ms"] is None else f"{row['match_ms']:.2f}"
-    return (
-        f"{row['indices']:<8} {row['dtype']:<5} {row['unique']:>8} {row['contender']:<9} {row['ms']:>9.2f}"
-        f" {row['cpu_ms']:>9.2f} {match:>9}"
-        f" {row['GB/s']:>7.2f} {row['of_copy']:>8.3f} {row['wrong']:>6}"
-    )
+@dataclass(frozen=True)
+class Table:
+    rows: int  # V
+    row_bytes: int  # v, without an index
+    result: int  # R
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=200_000, help="of the table")
-    parser.add_argument("--width", type=int, default=256, help="elements of a row")
-    parser.add_argument("--entries", type=int, default=50_000, help="of the gradient")
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--json", type=Path, help="file to write all rows to")
-    options = parser.parse_args()
-    print(
-        f"# {options.entries} entries of {options.width} elements, {options.rows} rows,"
-        f" {torch.get_num_threads()} threads, torch {torch.__version__}, median of {options.rounds}"
-    )
-    print("indices  dtype   unique contender        ms    cpu_ms  match_ms    GB/s  of_copy  wrong")
-    rows = []
-    for distribution, dtype in itertools.product(INDICES, DTYPES):
-        for row in measure(options, distribution, dtype):
-            print(line(row), flush=True)
-            rows.append(row)
-            if options.json:
-                options.json.write_text(json.dumps(rows, indent=1))
+def forms(brought: Sequence[int], table: Table, outermost: bool) -> dict[str, float]:
+    """By form, the bytes of the busiest member of a group in its busier direction.
+
+    brought: k of each member. Members own equal shares of the table and of the result.
+    """
+    n, everything, row = len(brought), sum(brought), table.row_bytes + INDEX_BYTES
+    away = (n - 1) / n
+    # A member gets the share that it owns of the rows that the others bring.
+    down = max(max(k * away, (everything - k) / n) for k in brought) * row
+    found = {
+        "owners": down + table.result * away * row,
+        "owners, dense upwards": down + (table.rows * table.row_bytes + table.rows / 8) * away,
+        "dense": 2 * table.rows * table.row_bytes * away,
+    }
+    if outermost:
+        found["one-shot"] = max(max((n - 1) * k, everything - k) for k in brought) * row
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def bounds(brought: Mapping[str, Sequence[Sequence[int]]], table: Table) -> dict[str, float]:
+    """By level, the bytes of the best form in its busiest group.
+
+    brought: by level from the inside out, k of each member of each group. A level at which every group has one member
+    moves nothing and is left out.
+    """
+    used = [level for level, groups in brought.items() if max(map(len, groups)) > 1]
+    return {
+        level: max(min(forms(group, table, outermost=level == used[-1]).values()) for group in brought[level])
+        for level in used
+    }

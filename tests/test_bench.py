@@ -8,16 +8,11 @@ import pytest
 import torch
 
 from fairring.bench import memory
-from fairring.bench.arithmetic import (
-    beyond_floor,
-    median_deviation,
-    of_limit,
-    percentile,
-)
 from fairring.bench.collectives import COLLECTIVES
 from fairring.bench.contestants import Contestant, parse_contestants, settings_of
+from fairring.bench.job import Job, Placement, PlacementError
 from fairring.bench.pattern import EXACT_UP_TO, Pattern
-from fairring.bench.placement import Placement, PlacementError, describe
+from fairring.bench.rows import least_seconds, median_deviation, percentile
 from fairring.bench.sizes import format_size, size_list, size_range
 from fairring.bench.table import amount
 
@@ -60,11 +55,10 @@ def test_bytes_between_machines_follow_from_their_ranks(collective: str, ranks: 
     assert COLLECTIVES[collective].link_share(ranks) == pytest.approx(times_size)
 
 
-def test_of_limit_is_one_when_the_link_is_full_all_the_time() -> None:
-    assert of_limit(1000, seconds=10.0, link=100.0) == pytest.approx(1.0)
-    assert of_limit(1000, seconds=20.0, link=100.0) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="positive"):
-        of_limit(1000, 1.0, 0.0)
+def test_the_limit_is_the_time_of_the_level_that_needs_longest() -> None:
+    assert least_seconds({"rail": 1000, "site": 500}, {"rail": 100.0, "site": 10.0}) == 50.0
+    assert least_seconds({"rail": 1000, "site": 500}, {"rail": 100.0, "site": None}) == 10.0
+    assert least_seconds({"rail": 0}, {"rail": 100.0}) is None  # a barrier moves nothing
 
 
 def test_percentile_is_a_sample_that_was_measured() -> None:
@@ -85,11 +79,6 @@ def test_the_median_deviation_is_not_moved_by_one_outlier() -> None:
     assert median_deviation([5.0]) == 0.0
     with pytest.raises(ValueError, match="percentile"):
         median_deviation([])
-
-
-def test_a_time_below_the_floor_has_nothing_beyond_it() -> None:
-    assert beyond_floor(3.0, 1.0) == 2.0
-    assert beyond_floor(1.0, 1.0) is None
 
 
 def test_sizes_go_from_begin_to_end_by_a_factor_in_whole_elements() -> None:
@@ -156,7 +145,7 @@ def test_a_footprint_is_what_was_kept_and_what_came_on_top() -> None:
 
 def test_placement_is_what_torchrun_says() -> None:
     place = Placement.from_environment(TORCHRUN)
-    assert place == Placement(rank=3, world=4, local_rank=1, local_world=2, machine=1, master=("10.0.0.1", 29500))
+    assert place == Placement(rank=3, world=4, machine=1, master=("10.0.0.1", 29500))
 
 
 def test_placement_names_the_variables_that_are_missing() -> None:
@@ -167,8 +156,8 @@ def test_placement_names_the_variables_that_are_missing() -> None:
 @pytest.mark.parametrize(("ranks", "text"), [([2, 2], "2 machines x 2 ranks"), ([3, 1], "machines of 3, 1 ranks")])
 def test_placement_is_described(ranks: list[int], text: str) -> None:
     machines = [machine for machine, count in enumerate(ranks) for _ in range(count)]
-    places = [Placement(rank, len(machines), 0, 1, machine, ("", 1)) for rank, machine in enumerate(machines)]
-    assert describe(places) == text
+    places = [Placement(rank, len(machines), machine) for rank, machine in enumerate(machines)]
+    assert Job(places[0], places).describe() == text
 
 
 @pytest.mark.parametrize("dtype", EXACT_UP_TO, ids=str)

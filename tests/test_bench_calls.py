@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import Ranks
 
-from fairring.bench.calls import KINDS, Call, Course, runners
+from fairring.bench.calls import KINDS, Call, heat
 from fairring.bench.collectives import BARRIER, COLLECTIVES
 from fairring.bench.contestants import parse_contestants
+from fairring.bench.job import Job, Placement
 from fairring.bench.race import Racer, race
 
 BACKENDS = "gloo,fairring"
 
 
-def course(name: str, size_bytes: int) -> Course:
-    return Course(name, size_bytes, torch.float32, "sum", in_flight=2, rounds=1, warm_up=0, check=True, in_a_row=2)
-
-
-def wrong_by_backend(_rank: int, size_bytes: int) -> dict[str, list[int | None]]:
+def wrong_by_backend(rank: int, size_bytes: int) -> dict[str, list[int | None]]:
+    places = [Placement(other, dist.get_world_size(), machine=0) for other in range(dist.get_world_size())]
+    job = Job(places[rank], places)
     racers = [Racer(contestant) for contestant in parse_contestants(BACKENDS)]
-    sizes = {name: 0 if name == BARRIER else size_bytes for name in KINDS}
-    return {
-        name: [score.wrong for score in race(runners(course(name, size), racers), 0, 1, lambda: None)]
-        for name, size in sizes.items()
-    }
+    options = {"dtype": "float32", "op": "sum", "in_flight": 2, "in_a_row": 2, "check": True, "coalesced": False}
+    rounds = {"iterations": 1, "warmup": 0}
+    found = {}
+    for name in KINDS:
+        arguments = Namespace(subcommand=name, **options, **rounds)
+        heat_of_name = heat(arguments, job, racers, 0 if name == BARRIER else size_bytes)
+        found[name] = [sample.wrong for sample in race(heat_of_name, job)]
+    return found
 
 
 def wrong_before_the_call(_rank: int) -> dict[str, int]:
@@ -33,7 +37,7 @@ def wrong_before_the_call(_rank: int) -> dict[str, int]:
         call.prepare(3)
         return call.wrong(3)
 
-    found = {name: torch.tensor(wrong(Call(course(name, 6000)))) for name in KINDS}
+    found = {name: torch.tensor(wrong(Call(name, 6000, torch.float32, "sum"))) for name in KINDS}
     for wrong_elements in found.values():
         dist.all_reduce(wrong_elements)
     return {name: int(wrong_elements) for name, wrong_elements in found.items()}

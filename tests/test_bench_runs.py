@@ -12,56 +12,65 @@ from typing import Any
 import pytest
 
 from fairring import cli, lab
-from fairring.bench import many, many_calls, training
-from fairring.bench.contestants import ALONE, parse_contestants
-from fairring.bench.rows import Cluster, Sample, make_rows
-from fairring.bench.table import COSTS, TIMES, make_table
+from fairring.bench.contestants import ALONE, Contestant, parse_contestants
+from fairring.bench.job import Job, Placement
+from fairring.bench.race import busiest
+from fairring.bench.rows import Amounts, Sample, make_rows
+from fairring.bench.table import show
+from fairring.by_level import level_names
 
 BENCH = [sys.executable, "-m", "fairring", "bench"]
 
 
+AMOUNTS = Amounts(1000, in_flight=2, bus_factor=1.5, least={"rail": 2000.0})
+
+
 def sample(name: str, seconds: list[float], **more: Any) -> Sample:
-    return Sample(name, 1000, in_flight=2, seconds=seconds, cpu_seconds=[0.5], **more)
+    return Sample(Contestant(name, name), seconds=seconds, cpu_seconds=[0.5], **more)
 
 
-def test_a_row_has_the_figures_that_its_samples_make() -> None:
-    traffic = {0: {"messages": 2, "bytes": 7, "sends": 0}, 1: {"messages": 1, "bytes": 9, "sends": 1}}
+def rows_of(samples: list[Sample], least_seconds: float | None = 2.0) -> list[dict[str, Any]]:
+    return make_rows(samples, AMOUNTS, least_seconds, world=4, names=level_names(1))
+
+
+def test_a_row_has_the_figures_that_its_samples_make(capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = {0: {"messages": 2, "bytes": 7, "sends": 0}, 1: {"messages": 1, "bytes": 3000, "sends": 1}}
     samples = [
         sample("gloo", [4.0, 5.0, 4.0]),
         sample("fairring", [2.0, 3.0, 2.0], traffic=traffic, wrong=0),
-        sample("fake", [1.0], sums=False),
+        sample("fake", [1.0]),
     ]
-    gloo, ours, fake = make_rows(samples, Cluster([2, 2], link=1000.0))
-    assert (ours.median, ours.deviation, ours.p99) == (2.0, 0.0, 3.0)
-    assert (ours.algorithm_bandwidth, ours.bus_bandwidth, ours.of_limit) == (1000.0, 1500.0, 1.0)  # two calls at once
-    assert (gloo.vs_stock, ours.vs_stock, ours.vs_stock_beyond_floor) == (1.0, 2.0, 3.0)
-    assert ours.cpu_seconds_per_gb == 0.5 / (2 * 1000 * 4 / 1e9)
-    assert ours.levels == {"machine": traffic[0], "rail": traffic[1]}
-    assert (fake.algorithm_bandwidth, fake.of_limit, fake.vs_stock, fake.wrong) == (None, None, None, None)
-    for columns in (TIMES, COSTS):
-        assert len(make_table(columns, [gloo, ours, fake])) == 3
+    gloo, ours, fake = rows_of(samples)
+    assert (ours["median"], ours["deviation"], ours["p99"]) == (2.0, 0.0, 3.0)
+    bandwidths = (ours["algorithm_bandwidth"], ours["bus_bandwidth"], ours["of_limit"])
+    assert bandwidths == (1000.0, 1500.0, 1.0)  # two calls at once
+    assert (gloo["vs_stock"], ours["vs_stock"]) == (1.0, 2.0)
+    assert ours["cpu_seconds_per_gb"] == 0.5 / (2 * 1000 * 4 / 1e9)
+    assert ours["levels"] == {"machine": traffic[0], "rail": traffic[1]}
+    unknown = (fake["algorithm_bandwidth"], fake["of_limit"], fake["vs_stock"], fake["wrong"])
+    assert unknown == (None, None, None, None)
+    assert rows_of(samples, None)[1]["of_limit"] is None
+    show("size", [{"size": "1000B", **row} for row in (gloo, ours, fake)])
+    shown = capsys.readouterr().out
+    assert "3 kB / 1 / 1" in shown  # on the rail
+    assert "1.500" in shown  # times the least bytes
+    assert "exchange" not in shown  # no row has any
 
 
-def test_on_one_machine_the_limit_is_what_copying_takes() -> None:
-    [row] = make_rows([sample("fairring", [2.0])], Cluster([2], link=None))
-    assert (row.of_limit, row.vs_stock) == (None, None)
-    [row] = make_rows([sample("fairring", [2.0])], Cluster([2], None, {2000: 1.5}))  # two calls of 1000 bytes at once
-    assert row.of_limit == 0.75
-
-
-def test_across_sites_the_limit_is_that_of_the_way_between_them() -> None:
-    traffic = {2: {"messages": 1, "bytes": 9}}
-    cluster = Cluster([1, 1, 1, 1], link=1e9, sites=[1, 1, 1, 1], site_link=1500.0)
-    [row] = make_rows([sample("fairring", [2.0], traffic=traffic)], cluster)
-    assert row.of_limit == 1.0
-    assert row.levels == {"site": traffic[2]}
+def test_the_busiest_of_a_level_is_a_rank_a_machine_or_a_site() -> None:
+    places = [Placement(rank, 4, machine=rank // 2, site="ab"[rank // 3]) for rank in range(4)]
+    of_rank = [{level: {"messages": 1, "bytes": rank, "sends": 1} for level in range(3)} for rank in range(4)]
+    found = busiest(of_rank, Job(places[0], places)) or {}
+    assert [found[level]["bytes"] for level in range(3)] == [3, 2 + 3, 3]
+    assert [found[level]["messages"] for level in range(3)] == [1, 2, 3]
+    assert busiest([None] * 4, Job(places[0], places)) is None
 
 
 def test_the_communication_part_of_a_step_is_a_difference_within_its_round() -> None:
-    rows = training.make_rows({ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]})
-    alone, gloo, ours = rows
-    assert (alone.communication, gloo.communication, ours.communication) == (None, 3.0, 2.0)
-    assert (ours.communication_deviation, ours.communication_vs_stock) == (0.0, 1.5)
+    times = {ALONE: [1.0, 5.0, 1.0], "gloo": [4.0, 8.0, 4.0], "fairring": [3.0, 6.5, 3.0]}
+    alone, gloo, ours = rows_of([sample(name, seconds) for name, seconds in times.items()])
+    assert (alone["exchange"], gloo["exchange"], ours["exchange"]) == (None, 3.0, 2.0)
+    assert (ours["exchange_deviation"], ours["exchange_vs_stock"]) == (0.0, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +99,7 @@ def test_what_can_not_be_measured_is_said_before_anything_is(
         (["--op", "max"], "--op max: broadcast reduces nothing"),
         (["send-recv", "--in-flight", "2"], "--in-flight 2: send-recv is one message at a time"),
         (["barrier", "--sizes", "4KiB"], "--sizes 4KiB: a barrier has no size"),
+        (["barrier", "--coalesced"], "--coalesced: only for all-reduce"),
     ],
 )
 def test_options_of_other_collectives_are_refused(
@@ -122,7 +132,6 @@ def test_a_tiny_run_writes_every_figure(tmp_path: Path) -> None:
         "all-reduce (sum) of float32, 2 in flight; link:",
         "of_limit",
         "#wrong",
-        "RS0",
     ):
         assert words in result.stdout[0]
     written = json.loads(file.read_text())
@@ -142,41 +151,22 @@ def test_a_tiny_run_writes_every_figure(tmp_path: Path) -> None:
         assert row["of_limit"] == pytest.approx(2 * row["size_bytes"] / link / row["median"])
         if row["settings"] or row["backend"] == "fairring":
             assert row["levels"]["rail"]["bytes"] >= 2 * row["size_bytes"]  # the second machine has one rank
-            assert row["plan"]["steps"].startswith("RS0")
-
-
-def test_many_tensors_get_sizes_between_two_bounds_in_whole_elements() -> None:
-    sizes = many.spread(1024, 102_400, 300)
-    assert len(sizes) == 300
-    assert all(1000 < size <= 102_400 and size % 8 == 0 for size in sizes)
-    assert 0.45 < sum(size < 10_240 for size in sizes) / 300 < 0.55  # evenly over the logarithm
-    assert many.spread(4096, 4096, 3) == [4096] * 3
-
-
-def test_the_floor_is_the_network_or_c10ds_own_time() -> None:
-    samples = [sample("fairring", [8.0]), sample("fake", [1.0], sums=False)]
-    rows = make_rows(samples, Cluster([2, 2], link=1000.0))  # 2 s for two calls at once
-    assert many_calls.vs_floor(rows[0], rows) == pytest.approx(4.0)
-    slow = make_rows([samples[0], sample("fake", [4.0], sums=False)], Cluster([2, 2], link=1000.0))
-    assert (many_calls.vs_floor(slow[0], slow), many_calls.vs_floor(slow[1], slow)) == (2.0, None)
 
 
 @pytest.mark.slow
-def test_a_tiny_run_of_many_tensors(tmp_path: Path) -> None:
-    file = tmp_path / "many.json"
-    command = [*BENCH, "many", "--tensors", "20", "--sizes", "8,4KiB", "--iterations", "2", "--json", str(file)]
-    with lab.Lab(command, machines=[2, 1], rate="none", network="none") as two_machines:
-        result = two_machines.wait(timeout=120)
-    assert result.exit_codes == [0, 0, 0], result.output
-    rows = json.loads(file.read_text())["rows"]
-    assert [(row["way"], row["backend"]) for row in rows] == [
-        (way, backend) for way in many.WAYS for backend in ("gloo", "fairring", "fake")
-    ]
-    assert [row["wrong"] for row in rows] == [0, 0, None] * 3
-    *together, alone = (row for row in rows if row["backend"] == "fairring")
-    assert all(row["levels"]["rail"]["messages"] * 10 <= alone["levels"]["rail"]["messages"] for row in together)
-    assert all(0 < row["levels"]["rail"]["sends"] <= row["levels"]["rail"]["messages"] for row in (*together, alone))
-    assert all(row["vs_floor"] > 0 for row in together)
+def test_coalesced_calls_share_messages(tmp_path: Path) -> None:
+    rows = []
+    for way in ([], ["--coalesced"]):
+        file = tmp_path / "out.json"
+        command = [*BENCH, "all-reduce", "--sizes", "4KiB", "--in-flight", "20", "--iterations", "2", *way]
+        with lab.Lab([*command, "--json", str(file)], machines=[2, 1], rate="none", network="none") as two_machines:
+            result = two_machines.wait(timeout=120)
+        assert result.exit_codes == [0, 0, 0], result.output
+        rows.append(json.loads(file.read_text())["rows"])
+        assert [row["wrong"] for row in rows[-1]] == [0, 0, None]
+    alone, together = (of_way[1]["levels"]["rail"] for of_way in rows)
+    assert together["messages"] * 5 <= alone["messages"]
+    assert 0 < alone["sends"] <= alone["messages"]
 
 
 @pytest.mark.slow
@@ -196,13 +186,19 @@ def test_a_tiny_run_of_another_collective(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_tiny_training(tmp_path: Path) -> None:
-    file = tmp_path / "ddp.json"
-    model = ["--width", "64", "--layers", "1", "--iterations", "2", "--warmup", "1", "--bucket-mib", "0.1"]
-    with lab.Lab([*BENCH, "ddp", *model, "--json", str(file)], machines=[2], network="none") as machine:
-        result = machine.wait(timeout=120)
-    assert result.exit_codes == [0, 0], result.output
-    assert [row["backend"] for row in json.loads(file.read_text())["rows"]] == [ALONE, "gloo", "fairring"]
+@pytest.mark.parametrize("model", ["ddp", "experts", "fsdp", "hsdp", "tensor"])
+def test_a_tiny_training(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    shape = ["--width", "64", "--layers", "2", "--iterations", "2", "--warmup", "1", "--bucket-mib", "0.1"]
+    program = Path(__file__).parent.parent / "benchmarks" / "training_steps.py"
+    command = [sys.executable, str(program), model, *shape, "--json", str(file)]
+    with lab.Lab(command, machines=[2, 2], rate="none", network="none") as two_machines:
+        result = two_machines.wait(timeout=120)
+    assert result.exit_codes == [0] * 4, result.output
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["backend"] for row in rows] == [*([ALONE] if model != "tensor" else []), "gloo", "fairring"]
+    assert [row["wrong"] for row in rows[-2:]] == [0, 0]
+    assert rows[-1]["levels"]["rail"]["bytes"] > 10_000
 
 
 @pytest.mark.slow
@@ -215,7 +211,7 @@ def test_it_measures_across_sites(sites: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RANK"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
-    for text in ("2 sites", "between sites:", "AR2", "fairring[site=one]"):
+    for text in ("2 sites", "per site and direction", "fairring[site=one]"):
         assert text in result.stdout, result.stdout
 
 

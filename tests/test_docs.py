@@ -12,7 +12,7 @@ import pytest
 from fairring import cli, config
 from fairring.bench.command import BENCHMARKS
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
 import gain
 
 REPOSITORY = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from fairring._modules import DISTRIBUTION
 from fairring.bench.launch import is_rank
-from fairring.extra import PACKAGES, WITH_OBJECTS, MissingPackageError, require
+from fairring.extra import MissingPackageError
 from fairring.subcommands import add_subcommands
 
 COMMANDS = {
@@ -28,8 +28,6 @@ COMMANDS = {
     "why": "fairring.trace.why",
     "bench": "fairring.bench.command",
 }
-# And lab and check, which say so themselves: programs start labs too, and a machine alone needs no package.
-OF_THE_EXTRA = {"plan": PACKAGES, "bench": WITH_OBJECTS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return 128 + signal.SIGPIPE
+    except MissingPackageError as error:
+        print(error, file=sys.stderr)
+        return 1
     except OSError as error:
         _drop_output()
         _tell(words, str(error))
@@ -73,12 +74,6 @@ def _run(words: list[str]) -> int:
     # Split here and not in argparse: its treatment of `--` before a sub-parser differs between Python versions.
     cut = words.index("--") if "--" in words else len(words)
     arguments = _parser().parse_args(words[:cut])
-    if words[0] in OF_THE_EXTRA:
-        try:
-            require(f"fairring {words[0]}", OF_THE_EXTRA[words[0]])
-        except MissingPackageError as error:
-            print(error, file=sys.stderr)
-            return 1
     arguments.words, arguments.command = words[:cut], words[cut + 1 :]
     return int(arguments.module.run(arguments))
 

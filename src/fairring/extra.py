@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 from fairring._modules import DISTRIBUTION
 
-PACKAGES = ("pyroute2", "rich")
-# Of the commands whose ranks hand each other Python objects, by torch's collectives.
-WITH_OBJECTS = ("numpy", *PACKAGES)
+# Of commands whose ranks hand each other Python objects, by torch's collectives; of those that start machines.
+OF_OBJECTS, OF_LABS = "numpy", "pyroute2"
 
 
 class MissingPackageError(ImportError):
     """A package of the extra is not installed; the text says what to run."""
 
 
-def require(what: str, packages: Sequence[str] = PACKAGES, extra: str = "tools") -> None:
-    """what: as the error names it, "fairring bench". extra: it has the packages.
+def require(what: str, *packages: str) -> None:
+    """what: as the error names it, "fairring bench".
 
     Raises MissingPackageError. Imports nothing.
     """
@@ -26,5 +24,5 @@ def require(what: str, packages: Sequence[str] = PACKAGES, extra: str = "tools")
     if missing:
         raise MissingPackageError(
             f"{what} needs {', '.join(missing)}, not installed here; run: {sys.executable} -m pip install"
-            f" '{DISTRIBUTION}[{extra}]'"
+            f" '{DISTRIBUTION}[tools]'"
         )

@@ -11,39 +11,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _coalescing_manager
 
-from fairring.bench.collective import ITEM_BYTES, Options
-from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES
+from fairring.bench.collective import ITEM_BYTES, rounds
+from fairring.bench.collectives import BARRIER, COLLECTIVES
 from fairring.bench.job import Job
-from fairring.bench.memory import copy_seconds
+from fairring.bench.measure import Work
 from fairring.bench.pattern import Pattern
-from fairring.bench.race import Go, Heat, Racer, Runner, race_all
-from fairring.bench.report import Report, here, print_heading
-from fairring.bench.rows import Cluster, Row, make_rows
+from fairring.bench.race import Go, Heat, Racer, Runner
+from fairring.bench.rows import Amounts
 from fairring.bench.sizes import format_size
-from fairring.bench.table import COSTS, TIMES, make_table
-from fairring.table import show
 
 OPS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 ROOT = 0
-
-
-@dataclass(frozen=True)
-class Course:
-    """The work that every contestant has to do. One go is in_flight calls at once, each of size_bytes.
-
-    in_a_row: goes that are timed together, one after the other; the time reported is one go's share.
-    """
-
-    collective: str
-    size_bytes: int
-    dtype: torch.dtype
-    op: str
-    in_flight: int
-    rounds: int
-    warm_up: int  # rounds before the first that is timed
-    check: bool
-    in_a_row: int = 1
 
 
 Given = list[tuple[Tensor, int]]
@@ -53,12 +33,12 @@ Got = list[tuple[Tensor, int, int]]
 class Call:
     """One call with its tensors: `whole` stands for all ranks, in blocks; `block` is of one rank."""
 
-    def __init__(self, course: Course) -> None:
-        self.rank, self.world, self.op = dist.get_rank(), dist.get_world_size(), OPS[course.op]
-        self._pattern = Pattern(course.dtype, self.world, course.op)
-        self._elements, self._dtype = course.size_bytes // course.dtype.itemsize, course.dtype
-        self._reduces = COLLECTIVES[course.collective].reduces
-        self._kind = KINDS[course.collective]
+    def __init__(self, collective: str, size_bytes: int, dtype: torch.dtype, op: str) -> None:
+        self.rank, self.world, self.op = dist.get_rank(), dist.get_world_size(), OPS[op]
+        self._pattern = Pattern(dtype, self.world, op)
+        self._elements, self._dtype = size_bytes // dtype.itemsize, dtype
+        self._reduces = COLLECTIVES[collective].reduces
+        self._kind = KINDS[collective]
         self._given, self._got = self._kind.given(self), self._kind.got(self)
 
     @cached_property
@@ -184,90 +164,79 @@ KINDS = {
 }
 
 
-def measure(arguments: Namespace, chosen: Options, job: Job) -> int:
-    report = Report(arguments, job)
-    racers = [Racer(contestant) for contestant in chosen.contestants]
-    collective = COLLECTIVES[chosen.collective]
-    courses = [_course(chosen, size) for size in dict.fromkeys(_in_blocks(size, chosen) for size in chosen.sizes)]
-    heats = [
-        Heat(format_size(one.size_bytes), partial(runners, one, racers), one.warm_up, one.rounds) for one in courses
-    ]
-    measured = race_all(heats, job.is_first)
-    if chosen.collective == ALL_REDUCE:
-        for samples in measured:
-            for racer, sample in zip(racers, samples, strict=True):
-                sample.plan = racer.plan(sample.size_bytes)
-    report.measure_links()
-    copied = courses if collective.fills and not report.link else []
-    copying = {size: copy_seconds(size, one.rounds) for one in copied for size in [one.size_bytes * one.in_flight]}
-    cluster = Cluster(job.ranks_of("machine"), report.link, copying, job.ranks_of("site"), report.site_link)
-    facts = {
-        "copy_seconds": copying,
-        "dtype": chosen.dtype,
-        "op": chosen.op if collective.reduces else None,
-        "in_flight": chosen.in_flight,
-        "load_afterwards": here()["load"],
-    }
-    rows = [row for samples in measured for row in make_rows(samples, cluster, collective)]
-    return report.end(chosen.collective, facts, rows, partial(_show, chosen.collective))
-
-
-def _course(chosen: Options, size_bytes: int) -> Course:
-    rounds, warm_up = chosen.rounds(size_bytes)
-    return Course(
-        chosen.collective,
-        size_bytes,
-        getattr(torch, chosen.dtype),
-        chosen.op,
-        chosen.in_flight,
-        rounds,
-        warm_up,
-        chosen.check,
-        chosen.goes_in_a_row(size_bytes),
+def work(arguments: Namespace, job: Job) -> Work:
+    name, op, dtype = arguments.subcommand, arguments.op, arguments.dtype
+    of_op = f" ({op})" if COLLECTIVES[name].reduces else ""
+    of_dtype = "" if name == BARRIER else f" of {dtype}"
+    return Work(
+        f"{name}{of_op}{of_dtype}, {arguments.in_flight} in flight{', coalesced' if arguments.coalesced else ''}",
+        partial(heats, arguments, job),
+        facts={"dtype": dtype, "op": op if of_op else None, "in_flight": arguments.in_flight},
     )
 
 
-def _in_blocks(size_bytes: int, chosen: Options) -> int:
+def heats(arguments: Namespace, job: Job, racers: Sequence[Racer]) -> list[Heat]:
+    sizes = [0] if arguments.subcommand == BARRIER else [_in_blocks(size, arguments) for size in arguments.sizes_bytes]
+    return [heat(arguments, job, racers, size) for size in dict.fromkeys(sizes)]
+
+
+def heat(arguments: Namespace, job: Job, racers: Sequence[Racer], size_bytes: int) -> Heat:
+    name, in_flight, turns = arguments.subcommand, arguments.in_flight, rounds(arguments, size_bytes)
+    return Heat(
+        format_size(size_bytes),
+        partial(runners, arguments, racers, size_bytes, turns["in_a_row"]),
+        **turns,
+        amounts=amounts(name, size_bytes, in_flight, job),
+        copied_bytes=size_bytes * in_flight if COLLECTIVES[name].fills else 0,
+    )
+
+
+def amounts(name: str, size_bytes: int, in_flight: int, job: Job) -> Amounts:
+    """A go of so many calls of a collective at once. Across sites only the way between them counts: it is slower."""
+    one, machines, sites = COLLECTIVES[name], job.ranks_of("machine"), job.ranks_of("site")
+    level, ranks = ("site", sites) if len(sites) > 1 else ("rail", machines)
+    least = {level: size_bytes * in_flight * one.link_share(ranks)} if len(ranks) > 1 else {}
+    return Amounts(size_bytes, in_flight, one.bus_factor(job.place.world), least)
+
+
+def _in_blocks(size_bytes: int, arguments: Namespace) -> int:
     """Rounded to whole elements of every rank's block, at least one."""
-    if not COLLECTIVES[chosen.collective].blockwise:
+    if not COLLECTIVES[arguments.subcommand].blockwise:
         return size_bytes
-    step = ITEM_BYTES[chosen.dtype] * dist.get_world_size()
+    step = ITEM_BYTES[arguments.dtype] * dist.get_world_size()
     return max(step, size_bytes // step * step)
 
 
-def _show(collective: str, facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    op = f" ({facts['op']})" if facts["op"] else ""
-    dtype = "" if collective == BARRIER else f" of {facts['dtype']}"
-    print_heading(facts, f"{collective}{op}{dtype}, {facts['in_flight']} in flight")
-    show(make_table(TIMES, rows), "Time of the slowest rank")
-    show(make_table(COSTS, rows), "Cost of one go, busiest rank (CPU: all ranks)")
-
-
-def runners(course: Course, racers: Sequence[Racer]) -> list[Runner]:
-    """The runners of one course; they share its tensors."""
-    goes = [[Call(course) for _ in range(course.in_flight)] for _ in range(course.in_a_row)]
+def runners(arguments: Namespace, racers: Sequence[Racer], size_bytes: int, in_a_row: int) -> list[Runner]:
+    """They share their tensors."""
+    make = partial(Call, arguments.subcommand, size_bytes, getattr(torch, arguments.dtype), arguments.op)
+    goes = [[make() for _ in range(arguments.in_flight)] for _ in range(in_a_row)]
     calls = [call for go in goes for call in go]
-    prepare_all(calls, 0)
+
+    def prepare_all(turn: int) -> None:
+        for number, call in enumerate(calls):
+            call.prepare(turn + number)
 
     def prepare(racer: Racer, turn: int) -> Go:
-        prepare_all(calls, turn)
-        one = partial(_go, group=racer.group)
-        checked = course.check and racer.contestant.sums
+        prepare_all(turn)
+        one = partial(_go, group=racer.group, coalesced=arguments.coalesced)
+        checked = arguments.check and racer.contestant.sums
         return Go(lambda: [one(go) for go in goes], partial(wrong, turn) if checked else None, partial(one, goes[0]))
 
     def wrong(turn: int) -> int:
         return sum(call.wrong(turn + number) for number, call in enumerate(calls))
 
-    size, at_once = course.size_bytes, course.in_flight
-    return [Runner(racer, racer.footprint, partial(prepare, racer), course.in_a_row, size, at_once) for racer in racers]
+    prepare_all(0)
+    return [Runner(racer, partial(prepare, racer)) for racer in racers]
 
 
-def prepare_all(calls: Sequence[Call], turn: int) -> None:
-    for number, call in enumerate(calls):
-        call.prepare(turn + number)
-
-
-def _go(calls: Sequence[Call], group: Any) -> None:
+def _go(calls: Sequence[Call], group: Any, coalesced: bool) -> None:
+    if coalesced:
+        with _coalescing_manager(group=group, async_ops=True) as manager:
+            for call in calls:
+                call.start(group, False)
+        manager.wait()
+        return
     if len(calls) == 1:
         calls[0].start(group, False)
         return

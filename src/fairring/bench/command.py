@@ -1,4 +1,4 @@
-"""Measures collectives, many or sparse tensors and DDP steps, on gloo and on fairring in turns.
+"""Measures collectives on gloo and on fairring in turns.
 
 fairring bench all-reduce --machines 2 --ranks 4 --rate 1gbit --json out.json    in an emulated cluster
 torchrun ... -m fairring bench all-reduce --json out.json                        on a real one, on every machine
@@ -11,14 +11,9 @@ import argparse
 from fairring.bench.collectives import COLLECTIVES
 from fairring.subcommands import add_subcommands
 
-HELP = "measure collectives, DDP, many or sparse tensors beside other backends"
+HELP = "measure collectives beside other backends"
 
-BENCHMARKS = {
-    **dict.fromkeys(COLLECTIVES, "fairring.bench.collective"),
-    "ddp": "fairring.bench.ddp",
-    "many": "fairring.bench.many",
-    "sparse": "fairring.bench.sparse",
-}
+BENCHMARKS = dict.fromkeys(COLLECTIVES, "fairring.bench.collective")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,20 +73,15 @@ def settings_of(contestant: Contestant) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def make_known(contestant: Contestant) -> None:
-    """Registers backends that torch does not know by itself."""
+def make_group(contestant: Contestant, ranks: Sequence[int] | None = None) -> Any:
+    """A group of these ranks, or of all. Called by all ranks. Raises what making it raises, as unusable settings do."""
+    import torch.distributed as dist
+
     if contestant.backend == "fairring":
         from fairring import register
 
         register()
-    elif contestant.backend == FLOOR:
+    elif contestant.backend == FLOOR:  # which torch does not know by itself
         import torch.testing._internal.distributed.fake_pg  # noqa: F401
-
-
-def make_group(contestant: Contestant) -> Any:
-    """A group of all ranks of the default one. Raises what making it raises, for example for an unusable setting."""
-    import torch.distributed as dist
-
-    make_known(contestant)
     with settings_of(contestant):
-        return dist.new_group(backend=contestant.backend)
+        return dist.new_group(ranks, backend=contestant.backend)

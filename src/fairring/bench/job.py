@@ -1,17 +1,45 @@
-"""A benchmark's ranks, and the default group, on gloo, that only coordinates them."""
+"""A benchmark's ranks, as torchrun and `fairring lab` place them, and the default group that only coordinates them."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
-from fairring.bench.link import LinkSpeed, measure_link
-from fairring.bench.placement import Placement
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+class PlacementError(RuntimeError):
+    """The environment does not say which rank and machine this process is."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One rank's place. machine: torchrun's GROUP_RANK. master: the store's address. site: FAIRRING_SITE."""
+
+    rank: int
+    world: int
+    machine: int
+    master: tuple[str, int] = ("", 0)
+    site: str = ""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Placement:
+        """Raises PlacementError, which names the missing variables."""
+        missing = [name for name in VARIABLES if name not in environment]
+        if missing:
+            raise PlacementError(
+                f"{', '.join(missing)} not set: start `-m fairring bench` with torchrun on every machine, or give"
+                " --machines and --ranks for an emulated cluster"
+            )
+        rank, world, machine = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "GROUP_RANK"))
+        master = (environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
+        return cls(rank, world, machine, master, environment.get("FAIRRING_SITE", ""))
 
 
 @dataclass(frozen=True)
@@ -24,33 +52,23 @@ class Job:
         """Whether this rank prints and writes."""
         return self.place.rank == 0
 
-    @property
-    def machines(self) -> list[int]:
-        """The numbers of the machines."""
-        return sorted({place.machine for place in self.places})
-
-    def ranks_of(self, place: str) -> list[int]:
+    def ranks_of(self, kind: str) -> list[int]:
         """The number of ranks of each "machine" or "site", the first rank's first."""
-        return list(Counter(getattr(one, place) for one in self.places).values())
+        return list(Counter(getattr(one, kind) for one in self.places).values())
 
-    @property
-    def sites(self) -> int:
-        return len({place.site for place in self.places})
+    def from_machines(self, told: Any) -> list[Any]:
+        """The value that the last rank of each machine tells. Called by all ranks at once."""
+        of_all: list[Any] = [told] * self.place.world
+        dist.all_gather_object(of_all, told)
+        return list({place.machine: one for place, one in zip(self.places, of_all, strict=True)}.values())
 
-    def said_by_machines(self, said: Any) -> list[Any]:
-        """The value from one rank of each machine, in the machines' order. Called by all ranks at once."""
-        of_all: list[Any] = [said] * self.place.world
-        dist.all_gather_object(of_all, said)
-        by_machine = {place.machine: one for place, one in zip(self.places, of_all, strict=True)}
-        return [by_machine[machine] for machine in self.machines]
-
-    def measure_link(self) -> LinkSpeed | None:
-        """Between machines; None on one. Called by all ranks at once."""
-        return measure_link(self.place, self.places) if len(self.machines) > 1 else None
-
-    def measure_site_link(self) -> LinkSpeed | None:
-        """Between sites; None in one. Called by all ranks at once."""
-        return measure_link(self.place, self.places, "site") if self.sites > 1 else None
+    def describe(self) -> str:
+        """ "2 machines x 4 ranks", or the ranks of each machine if they are unequal: "machines of 4, 3, 2 ranks"."""
+        ranks, sites = self.ranks_of("machine"), len(self.ranks_of("site"))
+        across = f", {sites} sites" if sites > 1 else ""
+        if len(set(ranks)) == 1:
+            return f"{len(ranks)} machine{'s' * (len(ranks) > 1)} x {ranks[0]} rank{'s' * (ranks[0] > 1)}{across}"
+        return f"machines of {', '.join(map(str, ranks))} ranks{across}"
 
 
 @contextmanager

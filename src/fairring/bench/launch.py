@@ -1,19 +1,21 @@
-"""The options of all benchmarks, and where one runs: in a launcher's ranks, or in an emulated cluster of its own."""
+"""The options of all benchmarks, and where one runs: in a launcher's ranks, or in an emulated cluster of its own.
+
+A benchmark's module has add_arguments(parser); read(arguments), which raises ValueError for arguments that make no
+sense and adds what it has made of them; and work(arguments, job), which says in a rank what is measured.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import ModuleType
 
-from fairring.bench import results
+from fairring.bench.contestants import FLOOR, parse_contestants
+from fairring.extra import OF_LABS, OF_OBJECTS, require
 from fairring.subcommands import MOST
-
-Read = TypeVar("Read")
 
 STARTED_BY_HAND = 2  # argparse's exit code for bad arguments
 HOW = (
@@ -32,17 +34,28 @@ def add_options(parser: argparse.ArgumentParser, backends: str, rounds: tuple[in
         add("--iterations", type=int, default=timed, metavar="N", help="timed rounds (default: %(default)s)")
         add("--warmup", type=int, default=warm_up, metavar="N", help="untimed ones before (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="for the conditions, the rows and all samples")
-    _add_cluster(parser)
+    lab = parser.add_argument_group("an emulated cluster (not where torchrun or `fairring lab` starts the ranks)")
+    lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
+    lab.add_argument("--ranks", metavar="N", help="on every machine, or for each: 4,3,2")
+    lab.add_argument("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1")
+    lab.add_argument("--site-rate", default="none", metavar="RATE", help="of each site's uplink (default: none)")
+    lab.add_argument("--site-delay", default="0ms", metavar="TIME", help="from site to site, one way (default: 0ms)")
+    lab.add_argument("--rate", default="1gbit", help="of each machine's link: 100mbit, 10gbit, none (default: 1gbit)")
 
 
 def refuse_less(arguments: argparse.Namespace, **least: int) -> None:
     """Raises ValueError for an option that was given and is less than that, or more than any measurement needs."""
     for name, bound in least.items():
         value = getattr(arguments, name)
-        if value is not None and value < bound:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: at least {bound}")
-        if value is not None and value > MOST:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: {MOST} at most")
+        if value is not None and not bound <= value <= MOST:
+            limit = f"at least {bound}" if value < bound else f"{MOST} at most"
+            raise ValueError(f"--{name.replace('_', '-')} {value}: {limit}")
+
+
+def refuse_floor(arguments: argparse.Namespace) -> None:
+    """Raises ValueError where a backend without results has no meaning."""
+    if any(one.backend == FLOOR for one in arguments.contestants):
+        raise ValueError(f"--backends {arguments.backends}: {FLOOR} has no results, which this benchmark needs")
 
 
 def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> list[str]:
@@ -54,59 +67,58 @@ def listed(arguments: argparse.Namespace, name: str, known: Sequence[str]) -> li
     return values
 
 
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    lab = parser.add_argument_group("an emulated cluster (not where torchrun or `fairring lab` starts the ranks)")
-    lab.add_argument("--machines", type=int, metavar="N", help="how many machines")
-    lab.add_argument("--ranks", metavar="N", help="on every machine, or for each: 4,3,2")
-    lab.add_argument("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1")
-    lab.add_argument("--site-rate", default="none", metavar="RATE", help="of each site's uplink (default: none)")
-    lab.add_argument("--site-delay", default="0ms", metavar="TIME", help="from site to site, one way (default: 0ms)")
-    lab.add_argument("--rate", default="1gbit", help="of each machine's link: 100mbit, 10gbit, none (default: 1gbit)")
-
-
 def is_rank() -> bool:
     return "RANK" in os.environ
 
 
-def writes() -> bool:
-    """Whether this process writes results, or starts the one that does."""
-    return os.environ.get("RANK", "0") == "0"
+def main(module: ModuleType) -> int:
+    """The program of a benchmark outside of the package. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.add_arguments(parser)
+    arguments = parser.parse_args()
+    if "FAIRRING_REPLACE" in os.environ:
+        parser.error("unset FAIRRING_REPLACE, by which gloo would be Fairring here")
+    arguments.parser, arguments.module = parser, module
+    return run(arguments)
 
 
-def run(
-    arguments: argparse.Namespace,
-    read: Callable[[argparse.Namespace], Read],
-    measure: Callable[[argparse.Namespace, Read], int],
-) -> int:
-    """A benchmark's command: reads what it is told (ValueError: what is wrong with that) and measures, as a rank or in
-    every rank of an emulated cluster. Returns the exit code; what goes wrong is said on stderr."""
+def run(arguments: argparse.Namespace) -> int:
+    """A benchmark's command: reads what it is told, and measures as a rank or in every rank of an emulated cluster.
+
+    Returns the exit code; what goes wrong is said on stderr.
+    """
     try:
-        told = read(arguments)
-        if writes():
-            results.refuse_unwritable(arguments.json)
+        refuse_less(arguments, iterations=1, warmup=0)
+        arguments.contestants = parse_contestants(arguments.backends)
+        arguments.module.read(arguments)
+        _refuse_unwritable(arguments.json)
     except ValueError as error:
         arguments.parser.error(str(error))
+    require("fairring bench", OF_OBJECTS, *([] if is_rank() else [OF_LABS]))
     if not is_rank():
         return run_elsewhere(arguments)
+    from fairring.bench.measure import measure
+
     try:
-        return measure(arguments, told)
+        return measure(arguments)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"fairring bench: {error}", file=sys.stderr)
         return 1
 
 
-def run_joined(arguments: argparse.Namespace, read: Callable[[argparse.Namespace], Read], module: str) -> int:
-    """The same for a benchmark whose ranks meet in a default group first. module: its measure(arguments, told, job),
-    equal on all ranks; imported only there, as it needs torch."""
+def _refuse_unwritable(file: Path | None) -> None:
+    """Before anything is measured: raises ValueError where the results could not be kept. Makes the file.
 
-    def join(arguments: argparse.Namespace, told: Read) -> int:
-        from fairring.bench.job import joined
-
-        measure: Callable[..., int] = import_module(module).measure
-        with joined() as job:
-            return measure(arguments, told, job)
-
-    return run(arguments, read, join)
+    In the process that writes results, or that starts the one that does.
+    """
+    if file is None or os.environ.get("RANK", "0") != "0":
+        return
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise ValueError(
+            f"--json {file} can't be written ({error.strerror}); give a file in a folder that is there"
+        ) from error
 
 
 def run_elsewhere(arguments: argparse.Namespace) -> int:
@@ -125,5 +137,5 @@ def run_elsewhere(arguments: argparse.Namespace) -> int:
     words += ["--machines", str(arguments.machines)] if arguments.machines is not None else []
     cluster = parser.parse_args(words)
     cluster.parser = parser
-    cluster.command = [sys.executable, "-m", "fairring", *arguments.words]
+    cluster.command = [sys.executable, *sys.orig_argv[1:]]
     return lab.run(cluster)

@@ -6,60 +6,51 @@ at each level is counted in one more go after the last round.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from fairring.bench.arithmetic import percentile
-from fairring.bench.contestants import Contestant, make_group, settings_of
+from fairring.bench.contestants import Contestant, make_group
+from fairring.bench.job import Job
 from fairring.bench.memory import Footprint
-from fairring.bench.progress import reporting
-from fairring.bench.rows import Sample
+from fairring.bench.rows import Amounts, Levels, Sample
 
-Levels = Mapping[int, Mapping[str, int]]  # messages, their bytes, and the sends that carried them
 COUNTED = ("messages", "bytes", "sends")
 
 
 class Racer:
-    """A contestant with its group and its memory so far; made by all ranks at once, in the same order."""
+    """A contestant with its group of all ranks and its memory so far; made by all ranks at once, in the same order."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
         self.footprint = Footprint()
         with self.footprint.watch():
             self.group = make_group(contestant)
+        self._own = [self.group]
+
+    def of_some(self, rank: int, groups: Sequence[Sequence[int]]) -> Any:
+        """This rank's of further groups, given by their ranks. Called by all ranks."""
+        made = [make_group(self.contestant, list(ranks)) for ranks in groups]
+        self._own.append(next(group for group, ranks in zip(made, groups, strict=True) if rank in ranks))
+        return self._own[-1]
 
     def traffic(self) -> Levels | None:
+        """Of all its groups."""
         if self.contestant.backend != "fairring":
             return None
         from fairring import _core
 
-        return _core.traffic(self._backend())
-
-    def plan(self, call_bytes: int) -> dict[str, Any] | None:
-        """The planner's choice and prediction for a call of this size; after the first use. None: it has no planner."""
-        if self.contestant.backend != "fairring":
-            return None
-        from fairring import _core
-        from fairring.config import Config
-        from fairring.forecast import forecast, rows_of
-
-        seen = _core.inspect(self._backend())
-        if seen is None:
-            return None
-        with settings_of(self.contestant):
-            config = Config.from_environment()
-        machines, sites = ([one[name] for one in seen["ranks"]] for name in ("machine", "site"))
-        plan = forecast(config, machines, rows_of(config, *seen["transports"]), call_bytes, sites)[0]
-        names = ("steps", "slices", "slice_bytes", "seconds")
-        return {"in_flight": config.total_memory // plan["staging_bytes"], **{name: plan[name] for name in names}}
-
-    def _backend(self) -> Any:
-        return self.group._get_backend(torch.device("cpu"))
+        total: dict[int, dict[str, int]] = {}
+        for group in self._own:
+            for level, counts in (_core.traffic(group._get_backend(torch.device("cpu"))) or {}).items():
+                sums = total.setdefault(level, dict.fromkeys(COUNTED, 0))
+                total[level] = {name: sums[name] + counts[name] for name in COUNTED}
+        return total
 
 
 @dataclass
@@ -74,78 +65,59 @@ class Go:
 
 @dataclass
 class Runner:
-    """A contestant on one workload. prepare: writes the tensors of a round and returns what is to be done with them.
+    """A contestant in one heat. prepare: writes the tensors of a round and returns what is to be done with them.
 
-    in_a_row: calls that are timed together, one after the other; what is reported is one call's share.
+    footprint: its memory; None: the racer's, of all heats.
     """
 
     racer: Racer
-    footprint: Footprint
     prepare: Callable[[int], Go]
-    in_a_row: int = 1
-    size_bytes: int = 0  # of a call
-    in_flight: int = 1  # calls at once
     form: str = ""
+    footprint: Footprint | None = None
 
-    def sample(self) -> Sample:
-        one = self.racer.contestant
-        return Sample(one.name, self.size_bytes, self.in_flight, settings=one.settings, sums=one.sums, form=self.form)
+    def __post_init__(self) -> None:
+        self.memory = self.footprint or self.racer.footprint
 
 
 @dataclass(frozen=True)
 class Heat:
-    """Work that contestants do in turns. start: makes the runners; only then the work takes memory."""
+    """Work that contestants do in turns. start: makes the runners; only then the work takes memory.
+
+    in_a_row: goes that are timed together, one after the other; the time reported is one go's share. copied_bytes: on
+    one machine the limit is the time to copy so many; 0: there is no such limit.
+    """
 
     name: str
     start: Callable[[], list[Runner]]
     warm_up: int  # rounds before the first that is timed
     rounds: int
+    in_a_row: int = 1
+    amounts: Amounts = field(default_factory=Amounts)
+    copied_bytes: int = 0
 
 
-def race_all(
-    heats: Sequence[Heat], shown: bool, busiest: Callable[[list[Levels | None]], Levels | None] | None = None
-) -> list[list[Sample]]:
-    """The samples of each heat, as race() returns them. shown: whether this rank shows progress."""
-    measured = []
-    with reporting(shown, sum(heat.warm_up + heat.rounds for heat in heats)) as report:
-        for heat in heats:
-            report.now(heat.name)
-            samples = race(heat.start(), heat.warm_up, heat.rounds, report.advance, busiest)
-            medians = [f"{percentile(one.seconds, 50) * 1e3:.3f} ms" for one in samples]
-            texts = [f"{one.name} {one.form}".rstrip() + f" {ms}" for one, ms in zip(samples, medians, strict=True)]
-            report.done(f"{heat.name}: {', '.join(texts)}")
-            measured.append(samples)
-    return measured
-
-
-def race(
-    runners: Sequence[Runner],
-    warm_up: int,
-    rounds: int,
-    report: Callable[[], object],
-    busiest: Callable[[list[Levels | None]], Levels | None] | None = None,
-) -> list[Sample]:
-    """Called by all ranks of the default group, which is at rest; all get the same samples, in the runners' order.
-
-    report is called after each round. busiest: what is reported of all ranks' traffic; None: the busiest rank's.
-    """
-    samples = [runner.sample() for runner in runners]
-    for turn in range(warm_up + rounds):
+def race(heat: Heat, job: Job) -> list[Sample]:
+    """Called by all ranks of the default group, which is at rest; all get the same samples, in the runners' order."""
+    runners = heat.start()
+    samples = [Sample(runner.racer.contestant, runner.form) for runner in runners]
+    for turn in range(heat.warm_up + heat.rounds):
         for runner, sample in zip(runners, samples, strict=True):
             go = runner.prepare(turn)
-            with runner.footprint.watch():
+            with runner.memory.watch():
                 seconds, cpu_seconds = timed(runner.racer.group, go.call)
             if go.wrong is not None:
                 sample.wrong = (sample.wrong or 0) + go.wrong()
-            if turn >= warm_up:
-                sample.seconds.append(seconds / runner.in_a_row)
-                sample.cpu_seconds.append(cpu_seconds / runner.in_a_row)
-        report()
+            if turn >= heat.warm_up:
+                sample.seconds.append(seconds / heat.in_a_row)
+                sample.cpu_seconds.append(cpu_seconds / heat.in_a_row)
     for runner, sample in zip(runners, samples, strict=True):
         go = runner.prepare(0)
         sample.traffic = counted(runner.racer, go.part or go.call)
-        sample.peak_bytes, sample.shared_bytes = runner.footprint.peak, runner.footprint.shared
-        combine(sample, busiest or busiest_rank)
+        sample.peak_bytes, sample.shared_bytes = runner.memory.peak, runner.memory.shared
+        combine(sample, job)
+    if job.is_first:
+        texts = [f"{one.contestant.name} {one.form}".rstrip() + f" {one.median * 1e3:.3f} ms" for one in samples]
+        print(f"{heat.name}: {', '.join(texts)}", file=sys.stderr, flush=True)
     return samples
 
 
@@ -179,26 +151,32 @@ def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
     }
 
 
-def combine(sample: Sample, busiest: Callable[[list[Levels | None]], Levels | None]) -> None:
+def combine(sample: Sample, job: Job) -> None:
     """Makes this rank's sample that of all ranks."""
-    of_all = [sample] * dist.get_world_size()
+    of_all = [sample] * job.place.world
     dist.all_gather_object(of_all, sample)
     sample.seconds = [max(times) for times in zip(*(one.seconds for one in of_all), strict=True)]
     sample.cpu_seconds = [sum(times) for times in zip(*(one.cpu_seconds for one in of_all), strict=True)]
     if sample.wrong is not None:
         sample.wrong = sum(one.wrong or 0 for one in of_all)
-    sample.peak_bytes = max(one.peak_bytes or 0 for one in of_all)
-    sample.shared_bytes = max(one.shared_bytes or 0 for one in of_all)
-    sample.traffic = busiest([one.traffic for one in of_all])
+    sample.peak_bytes = max(one.peak_bytes for one in of_all)
+    sample.shared_bytes = max(one.shared_bytes for one in of_all)
+    sample.traffic = busiest([one.traffic for one in of_all], job)
 
 
-def busiest_rank(traffic: list[Levels | None]) -> Levels | None:
-    """By level, the traffic of the busiest rank; traffic: of each rank."""
-    if traffic[0] is None:
+def busiest(traffic: Sequence[Levels | None], job: Job) -> Levels | None:
+    """By level, the traffic of the busiest rank, machine and site; traffic: of each rank."""
+    if None in traffic:
         return None
-    levels = sorted({level for one in traffic for level in one or {}})
-    return {level: {name: max(_of(one, level, name) for one in traffic) for name in COUNTED} for level in levels}
-
-
-def _of(traffic: Levels | None, level: int, name: str) -> int:
-    return (traffic or {}).get(level, {}).get(name, 0)
+    counted = [one or {} for one in traffic]
+    above = "site" if len(job.ranks_of("site")) > 1 else "machine"
+    found: dict[int, Mapping[str, int]] = {}
+    for level in sorted({level for one in counted for level in one}):
+        sums: dict[Any, dict[str, int]] = {}
+        for place, one in zip(job.places, counted, strict=True):
+            whose = getattr(place, ("rank", "machine")[level] if level < 2 else above)
+            counts = sums.setdefault(whose, dict.fromkeys(COUNTED, 0))
+            for name in COUNTED:
+                counts[name] += one.get(level, {}).get(name, 0)
+        found[level] = max(sums.values(), key=lambda counts: counts["bytes"])
+    return found

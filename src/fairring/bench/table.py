@@ -1,58 +1,55 @@
-"""The tables for people: columns of any rows, and those of collectives. Columns as docs/bench.md explains them."""
+"""The tables for people. A column without any figure is left out. Columns as docs/bench.md explains them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from fairring.bench.sizes import format_size
-from fairring.table import Table
+from fairring import table
+from fairring.bench.contestants import FLOOR
+from fairring.bench.rows import Row
 
 MISSING = "-"
 
-Columns = Sequence[tuple[str, Callable[[Any], str]]]
+Column = tuple[str, Callable[[Row], str]]
 
 
-def number(value: float | None, form: str, scale: float = 1.0) -> str:
-    return MISSING if value is None else format(value * scale, form)
+def figure(head: str, name: str, form: str, scale: float = 1.0) -> Column:
+    """A column of a row's figure: times have a scale of 1e3, in ms."""
+    return head, lambda row: MISSING if row[name] is None else format(row[name] * scale, form)
 
 
-def figure(head: str, name: str, form: str, scale: float = 1.0) -> tuple[str, Callable[[Any], str]]:
-    """A column of a row's field: times have a scale of 1e3, in ms."""
-    return head, lambda row: number(getattr(row, name), form, scale)
+def ratio(head: str, name: str) -> Column:
+    return head, lambda row: MISSING if row[name] is None else f"{row[name]:.2f}x"
 
 
-def ratio(head: str, name: str) -> tuple[str, Callable[[Any], str]]:
-    return head, lambda row: factor(getattr(row, name))
-
-
-def factor(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.2f}x"
-
-
-def amount(size_bytes: int) -> str:
+def amount(size_bytes: float) -> str:
     """With three digits and its unit: 13.1 MB."""
     for unit, scale in (("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= scale:
             return f"{size_bytes / scale:.3g} {unit}"
-    return f"{size_bytes} B"
+    return f"{size_bytes:.0f} B"
 
 
-def _moved(row: Any, level: str) -> str:
-    moved = (row.levels or {}).get(level)
-    if moved is None:
-        return MISSING
-    counts = [amount(moved["bytes"]), str(moved["messages"]), *([str(moved["sends"])] if level != "machine" else [])]
-    return " / ".join(counts)
+def _moved(level: str) -> Column:
+    def cell(row: Row) -> str:
+        moved = (row["levels"] or {}).get(level)
+        counts = moved and [amount(moved["bytes"]), str(moved["messages"])]
+        return " / ".join([*counts, str(moved["sends"])] if level != "machine" else counts) if counts else MISSING
+
+    return f"{level}\nbytes / messages{' / sends' if level != 'machine' else ''}", cell
 
 
-BACKEND = ("backend", lambda row: row.backend)
-WRONG = figure("#wrong", "wrong", ".0f")
-SIZE = ("size", lambda row: format_size(row.size_bytes))
-TIMES: Columns = (
-    SIZE,
-    BACKEND,
-    ("rounds", lambda row: str(len(row.seconds))),
+def _of_least(level: str) -> Column:
+    def cell(row: Row) -> str:
+        moved, least = (row["levels"] or {}).get(level), row["least_bytes"].get(level)
+        return f"{moved['bytes'] / least:.3f}" if moved and least else MISSING
+
+    return f"{level}\n÷ least", cell
+
+
+KEYS: list[Column] = [("backend", lambda row: row["backend"]), ("form", lambda row: row["form"] or MISSING)]
+TIMES: list[Column] = [
+    ("rounds", lambda row: str(len(row["seconds"]))),
     figure("median\nms", "median", ".3f", 1e3),
     figure("± MAD\nms", "deviation", ".3f", 1e3),
     figure("p99\nms", "p99", ".3f", 1e3),
@@ -60,30 +57,42 @@ TIMES: Columns = (
     figure("busbw\nMB/s", "bus_bandwidth", ".4g", 1e-6),
     figure("of_limit", "of_limit", ".3f"),
     ratio("vs gloo", "vs_stock"),
-    WRONG,
-)
-COSTS: Columns = (
-    SIZE,
-    BACKEND,
-    ("machine\nbytes / messages", lambda row: _moved(row, "machine")),
-    ("rail\nbytes / messages / sends", lambda row: _moved(row, "rail")),
-    ("site\nbytes / messages / sends", lambda row: _moved(row, "site")),
+    figure("exchange\nms", "exchange", ".3f", 1e3),
+    figure("± MAD\nms", "exchange_deviation", ".3f", 1e3),
+    ratio("exchange\nvs gloo", "exchange_vs_stock"),
+    ratio("vs other\nform", "vs_other_form"),
+    figure("#wrong", "wrong", ".0f"),
+]
+COSTS: list[Column] = [
+    ("CPU\ns", lambda row: MISSING if row["size_bytes"] else f"{row['cpu_seconds']:.3g}"),
     figure("CPU\ns/GB", "cpu_seconds_per_gb", ".3g"),
     figure("memory\nMiB", "peak_bytes", ".1f", 1 / (1 << 20)),
     figure("of it shared\nMiB", "shared_bytes", ".1f", 1 / (1 << 20)),
-    ("plan", lambda row: str(row.plan["steps"]) if row.plan else MISSING),
-    ("predicted\nms", lambda row: number(row.plan["seconds"] if row.plan else None, ".3f", 1e3)),
-)
+]
 
 
-def make_table(columns: Columns, rows: Sequence[Any], keys: int = 2, apart: bool = True) -> Table:
-    """A table whose first columns, the keys, name a row. apart: a line is free where the first key changes."""
-    table = Table([head for head, _ in columns], keys, left=["backend"])
-    before = None
-    for row in rows:
-        cells = [cell(row) for _, cell in columns]
-        if apart and before not in (None, cells[0]):
-            table.add_gap()
-        before = cells[0]
-        table.add(*cells)
-    return table
+def show(key: str, rows: Sequence[Row]) -> None:
+    """key: the figure that names a row's heat."""
+    if not rows:
+        return
+    levels = list(dict.fromkeys(level for row in rows for level in row["levels"] or ()))
+    moved = [column for level in levels for column in (_moved(level), _of_least(level))]
+    keys: list[Column] = [(key, lambda row: row[key]), *KEYS]
+    table.show(make_table(keys, TIMES, rows), "Time of the slowest rank")
+    table.show(make_table(keys, [*moved, *COSTS], rows), "Cost of one go: busiest rank, machine, site; CPU of all")
+    if any(row["backend"] == FLOOR for row in rows):
+        print(f"\n{FLOOR} does nothing: its time is PyTorch's own part of every call.")
+    print("docs/bench.md says what the columns mean.")
+
+
+def make_table(keys: Sequence[Column], columns: Sequence[Column], rows: Sequence[Row]) -> table.Table:
+    """A line is free where the first key changes."""
+    told = [(head, cells) for head, cell in (*keys, *columns) if set(cells := [cell(row) for row in rows]) - {MISSING}]
+    heads = [head for head, _ in told]
+    made = table.Table(heads, sum(head in heads for head, _ in keys), left=[head for head, _ in keys[1:]])
+    for at in range(len(rows)):
+        line = [cells[at] for _, cells in told]
+        if at and line[0] != told[0][1][at - 1]:
+            made.add_gap()
+        made.add(*line)
+    return made

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairring.extra import WITH_OBJECTS, require
+from fairring.extra import OF_OBJECTS, require
 from fairring.subcommands import seconds
 
 HELP = "examine this machine, or all ranks of a job and their links; for a bug report too"
@@ -74,7 +74,7 @@ def _alone(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _together(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """The report on rank 0, None on the others."""
-    require("fairring check between ranks", WITH_OBJECTS)
+    require("fairring check between ranks", OF_OBJECTS)
     from fairring.check.measure import join
 
     return join(os.environ, arguments.save, arguments.timeout)

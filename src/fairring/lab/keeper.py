@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairring.extra import MissingPackageError, require
+from fairring.extra import OF_LABS, MissingPackageError, require
 from fairring.lab.child import Machine, lab_python
 from fairring.lab.cluster import LabError, Link, host_lines
 from fairring.lab.sites import Uplink
@@ -39,7 +39,7 @@ class Keeper:
 
     def __init__(self, machines: int, cables: Cables | None) -> None:
         try:
-            require("fairring lab")
+            require("fairring lab", OF_LABS)
         except MissingPackageError as error:
             raise LabError(str(error)) from error
         self.channel, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,13 +80,6 @@ class Keeper:
         answer, _ = self._receive()
         if "error" in answer:
             raise LabError(f"the link of machine {machine} cannot be set {'up' if up else 'down'}: {answer['error']}")
-
-    def set_rate(self, machine: int, rate: int) -> None:
-        """As set_link(). rate: bytes/s."""
-        self._send({"machine": machine, "rate": rate})
-        answer, _ = self._receive()
-        if "error" in answer:
-            raise LabError(f"the link of machine {machine} cannot be given another rate: {answer['error']}")
 
     def set_uplink(self, site: int, up: bool) -> None:
         """As set_link()."""

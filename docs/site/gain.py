@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent
 ROW = re.compile(r"^\| (\d+) x (\d+) \| ([\d.]+) MB/s \| ([\d.]+) MB/s \| [\d.]+ \| ([\d.]+x) \|$", re.MULTILINE)
 LEFT, PIXELS_PER_MBPS, TOP, ROW_HEIGHT, BAR_HEIGHT = 158, 1.55, 88, 54, 20
 GLOO, FAIRRING = "#9aa1ab", "#2e86ab"

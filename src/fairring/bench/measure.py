@@ -1,0 +1,125 @@
+"""The harness: measures a benchmark's workload in the ranks of a job, prints its tables and writes its file.
+
+A workload is a title and heats, which contestants run in turns. The file is one JSON object with format, benchmark,
+conditions and rows, whose units are in the names, or seconds and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from fairring.bench.job import Job, joined
+from fairring.bench.link import measure_link
+from fairring.bench.memory import copy_seconds
+from fairring.bench.race import Heat, Racer, race
+from fairring.bench.rows import Row, least_seconds, make_rows
+from fairring.bench.table import show
+from fairring.by_level import level_names
+from fairring.check.installation import versions
+from fairring.check.machine import processor
+
+FORMAT = 2
+VERSIONS = ("fairring", "torch", "python", "kernel")
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+ENDS = {"rail": ("link_bytes_per_second", "machine"), "site": ("site_link_bytes_per_second", "site")}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workload. title: for people. heats: in the order in which they are measured. key: what tells heats apart, the
+    head of their names' column. facts: further ones for the file; it is read when all heats are over."""
+
+    title: str
+    heats: Callable[[Sequence[Racer]], list[Heat]]
+    key: str = "size"
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def measure(arguments: Namespace) -> int:
+    """Called by all ranks of a job. Returns the exit code: 1 if an element of any result was wrong."""
+    with joined() as job:
+        facts = _conditions(job)
+        before = _links(job)
+        work: Work = arguments.module.work(arguments, job)
+        racers = [Racer(contestant) for contestant in arguments.contestants]
+        heats = work.heats(racers)
+        measured = [race(heat, job) for heat in heats]
+        for fact, links in _links(job).items():
+            facts[fact] = [link for link in (before[fact], links) if link]
+        speeds = {level: _fastest(facts[fact]) for level, (fact, _) in ENDS.items()}
+        facts |= work.facts | {"load_afterwards": list(os.getloadavg())}
+        names = level_names(len(job.ranks_of("site")))
+        rows: list[Row] = []
+        for heat, samples in zip(heats, measured, strict=True):
+            limit = least_seconds(heat.amounts.least, speeds)
+            if heat.copied_bytes and not speeds["rail"]:
+                limit = copy_seconds(heat.copied_bytes, heat.rounds)
+            found = make_rows(samples, heat.amounts, limit, job.place.world, names)
+            rows += [{work.key: heat.name, **row} for row in found]
+        if job.is_first:
+            print(*_heading(facts, work.title), sep="\n")
+            show(work.key, rows)
+            if arguments.json is not None:
+                whole = {"format": FORMAT, "benchmark": work.title, "conditions": facts, "rows": rows}
+                arguments.json.write_text(json.dumps(whole, indent=1) + "\n")
+        return 1 if any(row["wrong"] for row in rows) else 0
+
+
+def _links(job: Job) -> dict[str, Any]:
+    return {fact: measure_link(job, end) for fact, end in ENDS.values()}
+
+
+def _fastest(links: Sequence[dict[str, list[float]]]) -> float | None:
+    """Of several measurements of the slowest end: a slowdown of the others was no property of the link."""
+    return max((min(link["sent"] + link["received"]) for link in links), default=None)
+
+
+def _conditions(job: Job) -> dict[str, Any]:
+    """What a reader needs to judge the figures, and to reproduce them. load: waiting processes, in 1, 5, 15 minutes."""
+    here = {
+        "cpu": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": list(os.getloadavg()),
+        "congestion_control": CONGESTION.read_text().strip() if CONGESTION.exists() else None,
+    }
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.orig_argv[1:]),
+        "layout": job.describe(),
+        "ranks_of_machines": job.ranks_of("machine"),
+        "machines": job.from_machines(here),
+        "versions": {name: text for name, text in versions().items() if name in VERSIONS},
+        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("FAIRRING_")},
+    }
+
+
+def _heading(facts: dict[str, Any], title: str) -> list[str]:
+    """The lines above the tables."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    first = facts["machines"][0]
+    settings = " ".join(f"{name}={value}" for name, value in facts["settings"].items()) or "default settings"
+    return [
+        f"{facts['layout']}; {settings}",
+        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}), load {first['load'][0]:.1f}, "
+        f"TCP by {first['congestion_control']}",
+        f"{title}; {'; '.join(_speeds(facts)) or 'no network between'}",
+        *(f"left out: {text}" for text in facts.get("left_out", ())),
+    ]
+
+
+def _speeds(facts: dict[str, Any]) -> list[str]:
+    ends = {name: [_fastest([link]) or 0.0 for link in facts[fact]] for fact, name in ENDS.values()}
+    return [
+        f"link: {', '.join(f'{speed / 1e9:.4f}' for speed in speeds)} GB/s per {name} and direction (before, after)"
+        for name, speeds in ends.items()
+        if speeds
+    ]
