@@ -7,7 +7,6 @@
 #include "backend/cuda_device.h"
 #include "backend/fairring_backend.h"
 #include "backend/inspection.h"
-#include "backend/sparse_on_device.h"
 #include "kernels/reduce.h"
 
 namespace py = pybind11;
@@ -100,7 +99,6 @@ PYBIND11_MODULE(_core, module) {
   module.def("shown_error", &fairring::shownError, py::arg("text"));
   module.def("mark", &fairring::mark, py::arg("backend"));
   module.def("last_complete", &fairring::lastComplete, py::arg("backend"));
-  module.def("merged_rows", &fairring::mergedRows, py::arg("tensor"), py::call_guard<py::gil_scoped_release>());
   module.def("rdma_devices", &fairring::rdmaDevicesHere);
   module.def("rdma_obstacle", &fairring::rdmaObstacleHere, py::arg("peers"));
   module.def("instruction_set", &fairring::instructionSet);

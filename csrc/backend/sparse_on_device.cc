@@ -9,16 +9,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "backend/cuda_device.h"
-#include "backend/reduction.h"
 #include "backend/sparse_tensor.h"
-#include "base/error.h"
 
 namespace fairring {
 namespace {
@@ -91,21 +88,6 @@ at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in) {
   const at::Tensor rows = pinnedCopy(there._values());
   in.synchronize();
   return at::_sparse_coo_tensor_unsafe(indices, rows, there.sizes(), {}, there.is_coalesced());
-}
-
-at::Tensor mergedRows(const at::Tensor& tensor) {
-  TORCH_CHECK_WITH(ValueError, isSparse(tensor) && tensor.is_cpu(), "merged_rows is for sparse tensors of the CPU");
-  const at::AutoDispatchBelowAutograd noGradient;
-  try {
-    const c10d::ReduceOp sum = c10d::ReduceOp::SUM;
-    const Reduction reduction = contributionOf("merged_rows", sum, tensor.scalar_type(), 1).reduction;
-    const LocalRows rows = LocalRows::of(tensor, reduction);
-    const at::Tensor merged = at::_sparse_coo_tensor_unsafe(tensor._indices(), tensor._values(), tensor.sizes());
-    replaceRows(merged, indicesOf(merged, rows.keys), rows.values);
-    return merged;
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
 }
 
 SparseDeviceWork::SparseDeviceWork(WorkLabel label, const Operation& operation, const at::Tensor& tensor,

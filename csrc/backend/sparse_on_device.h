@@ -25,9 +25,6 @@ struct SparseStreams {
 // lies outside of the tensor.
 at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in);
 
-// Benchmarks call this: a tensor of the CPU with its duplicate rows merged.
-at::Tensor mergedRows(const at::Tensor& tensor);
-
 // The call as its user holds it. It is complete when the sums lie on the device, for any stream that reads them. So
 // wait() makes the host wait, because the tensor has no size before.
 class SparseDeviceWork final : public SparseWork {

@@ -105,9 +105,6 @@ def last_complete(backend: Any) -> tuple[tuple[int, int] | None, list[int | None
     None: there was nothing to agree on, or the group is not ours. For the mark: this rank comes from elsewhere.
     """
 
-def merged_rows(tensor: Tensor) -> Tensor:
-    """A sparse CPU tensor's rows each once, summed by Fairring."""
-
 def rdma_devices() -> list[dict[str, str]]:
     """Of this machine: name, driver, link_layer, interface, rate, gid, obstacle."""
 
