@@ -8,9 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from fairring import lab
 REPOSITORY = Path(__file__).parent.parent
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_SECONDS = 60
+RUN_SECONDS = 200  # for programs that import torch
+SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
 # The programs that the ranks run need nothing but the standard library.
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -59,6 +62,16 @@ needs_namespaces = pytest.mark.skipif(not namespaces_work(), reason="no network 
 
 def python(program: str, *arguments: str) -> list[str]:
     return [*PYTHON, program, *arguments]
+
+
+def run(
+    command: Sequence[str], machines: Sequence[int], env: Mapping[str, str] | None = None, **settings: Any
+) -> list[str]:
+    """The output of each rank, once all have ended well."""
+    with lab.Lab(command, machines, "none", env=env or {}, **settings) as running:
+        result = running.wait(RUN_SECONDS)
+    assert result.exit_codes == [0] * sum(machines), result.output
+    return result.stdout
 
 
 def errors(running: lab.Lab, ranks: Sequence[int]) -> list[str]:

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from forked_programs import forked_program
-from lab_programs import errors, needs_namespaces
+from lab_programs import RUN_SECONDS, SMALL_SLICES, needs_namespaces, run
 
 from fairring import cli, cost_rows, lab
-
-TIMEOUT_SECONDS = 150
-SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
-
-
-def run(
-    command: Sequence[str],
-    machines: Sequence[int],
-    env: Mapping[str, str] | None = None,
-    order: str = "block",
-    network: str = "auto",
-) -> list[str]:
-    """The output of each rank, once all have ended well."""
-    with lab.Lab(command, machines, "none", order, network, env or {}) as running:
-        result = running.wait(TIMEOUT_SECONDS)
-    assert result.exit_codes == [0] * sum(machines), result.output
-    return result.stdout
 
 
 @pytest.mark.smoke
@@ -36,9 +17,6 @@ def run(
     ("machines", "order"),
     [
         ([1], "block"),
-        ([2], "block"),
-        ([1, 1], "block"),
-        ([2, 2], "block"),
         ([2, 2], "round-robin"),
         ([3, 1], "block"),
         ([3, 2, 1], "round-robin"),
@@ -48,16 +26,16 @@ def test_results_are_exact_on_every_layout(machines: list[int], order: str) -> N
     world = sum(machines)
     sizes = len({0, 1, world - 1, world, world + 1}) + 4  # and four around slices
     cases = (4 * 6 + 8 * 8 + 7) * sizes  # operations of floats, integers, bool
-    assert run(forked_program("exactness"), machines, SMALL_SLICES, order) == [f"cases {cases} wrong 0\n"] * world
+    assert run(forked_program("exactness"), machines, SMALL_SLICES, order=order) == [f"cases {cases} wrong 0\n"] * world
 
 
-@pytest.mark.parametrize("machines", [[1], [2, 2], [3, 1], [1, 1, 1]], ids=str)
+@pytest.mark.parametrize("machines", [[2, 2], [3, 1]], ids=str)
 def test_tensors_of_one_call_share_slices_and_have_the_bits_that_each_has_alone(machines: list[int]) -> None:
     for settings in (SMALL_SLICES, {}):
         assert run(forked_program("coalesced"), machines, settings) == ["cases 54 wrong 0\n"] * sum(machines)
 
 
-@pytest.mark.parametrize("machines", [[2], [2, 2], [3, 1], [1, 1, 1]], ids=str)
+@pytest.mark.parametrize("machines", [[2], [3, 1]], ids=str)
 def test_a_tensor_that_a_rank_refuses_ends_its_own_call_alone(machines: list[int]) -> None:
     assert run(forked_program("refused"), machines, SMALL_SLICES) == ["99 of 100\n"] * sum(machines)
 
@@ -121,30 +99,6 @@ def test_a_hundred_runs_with_ranks_held_up_at_random_give_the_same_bits() -> Non
     assert said.startswith("runs 100 results 1 ")
 
 
-@pytest.mark.parametrize("victim", [0, 3])
-def test_over_tensorpipe_too_a_killed_rank_ends_every_wait_with_an_error_that_names_it(victim: int) -> None:
-    env = {"FAIRRING_TRANSPORT": "tensorpipe:uv"}
-    with lab.Lab(forked_program("endless"), [2, 2], "none", env=env) as running:
-        for rank in range(4):
-            running.wait_for_output(rank, "ready")
-        running.signal(signal.SIGKILL, victim)
-        for text in errors(running, [rank for rank in range(4) if rank != victim]):
-            assert f"rank {victim} (" in text
-            assert "died" in text
-
-
-def test_a_call_too_few_ends_in_a_timeout_on_all_ranks_that_names_who_keeps_them_waiting() -> None:
-    said = run(forked_program("silent"), [2, 2])
-    for text in said[:3]:
-        for word in (
-            "all_reduce SUM of 77",
-            "within its timeout of 3 s",
-            "rank 3 (",
-            "has not made this call (number 2): its last was call 1",
-        ):
-            assert word in text, text
-
-
 @pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="there are RDMA devices here")
 def test_rdma_that_is_not_there_is_an_error_that_names_who_lacks_it() -> None:
     for text in run(forked_program("first_error"), [1, 1], {"FAIRRING_TRANSPORT": "tensorpipe:ibv"}):
@@ -159,7 +113,7 @@ def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_wha
     differing = f'case $RANK in {ranks}) export TP_SOCKET_IFNAME=lo;; esac; exec "$@"'
     command = ["sh", "-c", differing, "sh", *forked_program("first_error")]
     with lab.Lab(command, [2, 2], "none", env={"FAIRRING_HEARTBEAT_TIMEOUT": "86400"}) as running:
-        result = running.wait(TIMEOUT_SECONDS)
+        result = running.wait(RUN_SECONDS)
     for text in result.stdout:
         for words in (f"rank {first} (", "127.0.0.1 (TP_SOCKET_IFNAME=lo), which other machines can't reach; set TP_"):
             assert words in text, result.output
@@ -169,12 +123,8 @@ def test_an_interface_that_other_machines_cannot_reach_is_an_error_that_says_wha
 @pytest.mark.parametrize(
     ("variables", "taken", "warned"),
     [
-        ({"GLOO_SOCKET_IFNAME": "eth1"}, "GLOO_SOCKET_IFNAME=eth1", ""),
-        ({"GLOO_SOCKET_IFNAME": "eth0,eth1"}, "GLOO_SOCKET_IFNAME=eth0,eth1", ""),
         ({"NCCL_SOCKET_IFNAME": "=eth1"}, "NCCL_SOCKET_IFNAME==eth1", ""),
-        ({"NCCL_SOCKET_IFNAME": "^lo,eth0"}, "NCCL_SOCKET_IFNAME=^lo,eth0", ""),
         ({"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "ib"}, "the way to 10.77.", "=ib is passed over: no"),
-        ({"GLOO_SOCKET_IFNAME": "eth1", "TP_SOCKET_IFNAME": "eth0"}, "TP_SOCKET_IFNAME=eth0", ""),
     ],
     ids=lambda value: " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else "",
 )
@@ -186,7 +136,7 @@ def test_the_interfaces_of_other_libraries_are_taken_or_passed_over(
     unset = "unset TP_SOCKET_IFNAME GLOO_SOCKET_IFNAME;"
     command = ["sh", "-c", f'{unset} {given} exec "$@"', "sh", *forked_program("interfaces")]
     with lab.Lab(command, [1, 1], "none", interfaces=2) as running:
-        result = running.wait(TIMEOUT_SECONDS)
+        result = running.wait(RUN_SECONDS)
     assert result.exit_codes == [0, 0], result.output
     for rank in (0, 1):
         assert result.stdout[rank].startswith(taken), result.output

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forked_programs import forked_program
-from lab_programs import errors, needs_namespaces
+from lab_programs import SMALL_SLICES, errors, needs_namespaces, run
 
 from fairring import cost_rows, lab
-
-TIMEOUT_SECONDS = 150
-SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
-
-
-def run(
-    command: Sequence[str], machines: Sequence[int], sites: str, env: Mapping[str, str] | None = None, **options: Any
-) -> list[str]:
-    """The output of each rank, once all have ended well."""
-    with lab.Lab(command, machines, "none", env=env or {}, sites=sites, **options) as running:
-        result = running.wait(TIMEOUT_SECONDS)
-    assert result.exit_codes == [0] * sum(machines), result.output
-    return result.stdout
 
 
 @pytest.mark.slow
@@ -44,7 +29,7 @@ def run(
 def test_results_are_exact_on_every_layout(machines: list[int], sites: str, order: str) -> None:
     world = sum(machines)
     sizes = len({0, 1, world - 1, world, world + 1}) + 4
-    said = run(forked_program("exactness"), machines, sites, SMALL_SLICES, order=order)
+    said = run(forked_program("exactness"), machines, SMALL_SLICES, sites=sites, order=order)
     assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * sizes} wrong 0\n"] * world
 
 
@@ -63,7 +48,9 @@ FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12), "few owners
 @pytest.mark.slow
 @pytest.mark.parametrize("forced", FORCED)
 def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Path) -> None:
-    said = run(forked_program("exactness"), [1, 1, 1, 1], "2,1,1", forcing(FORCED[forced], tmp_path), network="none")
+    said = run(
+        forked_program("exactness"), [1, 1, 1, 1], forcing(FORCED[forced], tmp_path), sites="2,1,1", network="none"
+    )
     assert said == [f"cases {(4 * 6 + 8 * 8 + 7) * 9} wrong 0\n"] * 4
 
 
@@ -71,20 +58,20 @@ def test_three_sites_sum_exactly_by_every_kind_of_plan(forced: str, tmp_path: Pa
 def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> None:
     variants = [forcing(row, tmp_path) for row in FORCED.values()]
     variants += [{"FAIRRING_TRANSPORT": "rail=tensorpipe:uv,site=tcp"}, {"FAIRRING_LANES": "site=4"}]
-    hashes = {line for env in variants for line in run(forked_program("bits"), [2, 1, 1], "2,1", env)}
+    hashes = {line for env in variants for line in run(forked_program("bits"), [2, 1, 1], env, sites="2,1")}
     assert len(hashes) == 1
 
 
 def test_floats_are_rounded_once_per_level_in_the_promised_order() -> None:
-    said = run(forked_program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], "2", SMALL_SLICES)
+    said = run(forked_program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], SMALL_SLICES, sites="2")
     assert said == ["cases 12 wrong 0\n"] * 6
 
 
-@pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3), ("4", 4)])
+@pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3)])
 def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, count: int) -> None:
     size = 8 << 20
-    said = [json.loads(text) for text in run(forked_program("slow_bytes", str(size)), [1, 1, 1, 1], sites)]
-    machines = {"2": [2, 2], "2,1,1": [2, 1, 1], "4": [1] * 4}[sites]
+    said = [json.loads(text) for text in run(forked_program("slow_bytes", str(size)), [1, 1, 1, 1], sites=sites)]
+    machines = {"2": [2, 2], "2,1,1": [2, 1, 1]}[sites]
     first = 0
     for of_site in machines:
         sent = sum(rank["2"] for rank in said[first : first + of_site])
@@ -94,11 +81,8 @@ def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, cou
         first += of_site
 
 
-@pytest.mark.parametrize(("machines", "sites"), [([1, 2, 1, 1], "2"), ([1, 1, 1], "3")])
-def test_gradients_cross_as_bf16_in_half_the_bytes_with_the_same_bits_on_all_ranks(
-    machines: list[int], sites: str
-) -> None:
-    said = [json.loads(text) for text in run(forked_program("between_sites"), machines, sites, network="none")]
+def test_gradients_cross_as_bf16_in_half_the_bytes_with_the_same_bits_on_all_ranks() -> None:
+    said = [json.loads(text) for text in run(forked_program("between_sites"), [1, 2, 1, 1], sites="2", network="none")]
     assert len({rank["bits"] for rank in said}) == 1
     whole, sent = (sum(rank[what] for rank in said) for what in ("whole", "sent"))
     assert sent == pytest.approx(whole / 2, rel=0.01)
@@ -112,14 +96,14 @@ def test_what_goes_to_other_sites_takes_the_interface_for_it() -> None:
     report = f'{sent}; "$@"; {sent}'
     command = ["sh", "-c", report, "sh", *forked_program("slow_bytes", str(4 << 20))]
     env = {"TP_SOCKET_IFNAME": "eth0", "FAIRRING_SITE_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth0"}
-    for text in run(command, [1, 1, 1, 1], "2", env, interfaces=2):
+    for text in run(command, [1, 1, 1, 1], env, sites="2", interfaces=2):
         before, sent, after = text.split("\n")[:3]
         assert json.loads(sent)["2"] > 0
         assert int(after) - int(before) > json.loads(sent)["2"]
         assert int(after) - int(before) < 1.2 * json.loads(sent)["2"], "the rails take the other one"
 
 
-@pytest.mark.parametrize("transport", ["tcp", "rail=tensorpipe:uv,site=tcp", "rail=tcp,site=tensorpipe:uv"])
+@pytest.mark.parametrize("transport", ["rail=tensorpipe:uv,site=tcp", "rail=tcp,site=tensorpipe:uv"])
 def test_a_killed_rank_ends_every_wait_with_an_error_that_names_it(transport: str) -> None:
     env = {"FAIRRING_TRANSPORT": transport}
     with lab.Lab(forked_program("endless"), [1, 1, 1, 1], "none", env=env, sites="2") as running:
@@ -144,6 +128,6 @@ def test_a_link_between_sites_that_goes_down_ends_every_wait_with_an_error_that_
 
 def test_a_machine_in_two_sites_is_an_error_that_names_the_ranks() -> None:
     differing = 'export FAIRRING_SITE=site$RANK; exec "$@"'
-    said = run(["sh", "-c", differing, "sh", *forked_program("first_error")], [2], "1", network="none")
+    said = run(["sh", "-c", differing, "sh", *forked_program("first_error")], [2], sites="1", network="none")
     for text in said:
         assert "stands in two sites" in text

@@ -9,26 +9,16 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from forked_programs import forked_program
-from lab_programs import needs_namespaces
+from lab_programs import RUN_SECONDS, SMALL_SLICES, needs_namespaces, run
 
 from fairring import _core, lab
 
 pytestmark = needs_namespaces
 
-TIMEOUT_SECONDS = 150
-
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def run(name: str, machines: list[int], env: Mapping[str, str]) -> list[str]:
-    """The output of each rank, once all have ended well."""
-    with lab.Lab(forked_program(name), machines, "none", env=env) as running:
-        result = running.wait(TIMEOUT_SECONDS)
-    assert result.exit_codes == [0] * sum(machines), result.output
-    return result.stdout
 
 
 def run_apart(of_rank: Sequence[Mapping[str, str]], name: str = "first_error") -> lab.LabResult:
@@ -39,20 +29,17 @@ def run_apart(of_rank: Sequence[Mapping[str, str]], name: str = "first_error") -
     ).replace("; ;;", " ;;")
     command = ["sh", "-c", f'case $RANK in {cases} esac; exec "$@"', "sh", *forked_program(name)]
     with lab.Lab(command, [1] * len(of_rank), "none") as running:
-        return running.wait(TIMEOUT_SECONDS)
+        return running.wait(RUN_SECONDS)
 
 
-@pytest.mark.parametrize("lanes", ["1", "3"])
-def test_the_bits_are_those_of_plain_connections(authority: Authority, lanes: str) -> None:
-    hashes = {
-        line for env in ({}, {**authority.issue("rank"), "FAIRRING_LANES": lanes}) for line in run("bits", [2, 1], env)
-    }
-    assert len(hashes) == 1
+def test_the_bits_are_those_of_plain_connections(authority: Authority) -> None:
+    tls = authority.issue("rank")
+    variants = ({}, {**tls, "FAIRRING_LANES": "1"}, {**tls, "FAIRRING_LANES": "3"})
+    assert len({line for env in variants for line in run(forked_program("bits"), [2, 1], env)}) == 1
 
 
 def test_sums_in_small_slices_are_exact(authority: Authority) -> None:
-    env = {**authority.issue("rank"), "FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": "1MiB"}
-    said = run("exactness", [2, 2], env)
+    said = run(forked_program("exactness"), [2, 2], {**authority.issue("rank"), **SMALL_SLICES})
     assert all(line.endswith(" wrong 0\n") for line in said), said
 
 
