@@ -34,7 +34,7 @@ def run_apart(of_rank: Sequence[Mapping[str, str]], name: str = "first_error") -
 
 def test_the_bits_are_those_of_plain_connections(authority: Authority) -> None:
     tls = authority.issue("rank")
-    variants = ({}, {**tls, "FAIRRING_LANES": "1"}, {**tls, "FAIRRING_LANES": "3"})
+    variants: list[dict[str, str]] = [{}, {**tls, "FAIRRING_LANES": "1"}, {**tls, "FAIRRING_LANES": "3"}]
     assert len({line for env in variants for line in run(forked_program("bits"), [2, 1], env)}) == 1
 
 

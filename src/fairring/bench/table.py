@@ -33,8 +33,10 @@ def amount(size_bytes: float) -> str:
 def _moved(level: str) -> Column:
     def cell(row: Row) -> str:
         moved = (row["levels"] or {}).get(level)
-        counts = moved and [amount(moved["bytes"]), str(moved["messages"])]
-        return " / ".join([*counts, str(moved["sends"])] if level != "machine" else counts) if counts else MISSING
+        if not moved:
+            return MISSING
+        counts = [amount(moved["bytes"]), str(moved["messages"])]
+        return " / ".join(counts if level == "machine" else [*counts, str(moved["sends"])])
 
     return f"{level}\nbytes / messages{' / sends' if level != 'machine' else ''}", cell
 
