@@ -152,15 +152,6 @@ def test_other_uses_of_cuda_are_errors(text: str) -> None:
         read(FAIRRING_CUDA=text)
 
 
-def test_rails_of_cuda_tensors_are_pinned_or_nccls() -> None:
-    assert read(FAIRRING_CUDA="on", FAIRRING_CUDA_RAILS="nccl").cuda_rails == "nccl"
-    assert "FAIRRING_CUDA_RAILS=pinned" in read().agreement("1")
-    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_RAILS='gdr' is neither pinned nor nccl"):
-        read(FAIRRING_CUDA="on", FAIRRING_CUDA_RAILS="gdr")
-    with pytest.raises(ConfigError, match=r"FAIRRING_CUDA_RAILS=nccl without FAIRRING_CUDA=on"):
-        read(FAIRRING_CUDA_RAILS="nccl")
-
-
 def test_an_error_is_raised_or_ends_the_process() -> None:
     assert read().on_error == "auto"
     assert read(FAIRRING_ON_ERROR="raise").on_error == "raise"

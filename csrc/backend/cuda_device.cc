@@ -60,9 +60,7 @@ std::unique_ptr<Accelerator> makeAccelerator(const AcceleratorPlace& place) {
     return true;
   }();
   static_cast<void>(isSet);
-  std::optional<NcclRanks> railsAmong;
-  if (place.fromFirstOfAll) railsAmong = {place.rank, place.world, place.fromFirstOfAll};
-  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst}, railsAmong,
+  return makeCudaAccelerator(place.device, place.rank, {place.index, place.count, place.fromFirst},
                              {place.timeout, place.isOver}, place.ncclLimits);
 }
 

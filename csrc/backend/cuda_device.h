@@ -18,12 +18,9 @@ namespace fairring {
 struct AcceleratorPlace {
   int device;
   int rank;   // in the group
-  int world;  // of the group
   int index;  // among the ranks of its machine
   int count;
-  using FromFirst = std::function<std::string(const std::string& mine)>;
-  FromFirst fromFirst;       // the machine's first rank's text, for all of them
-  FromFirst fromFirstOfAll;  // rank 0's, for all of the group; null where the device has no rails of its own
+  std::function<std::string(const std::string& mine)> fromFirst;  // the first of these ranks' text, for all of them
   NcclLimits ncclLimits = {};
   std::function<bool()> isOver = nullptr;  // the group has failed while it is made; null: it can't
   std::chrono::milliseconds timeout;

@@ -237,13 +237,10 @@ class FairringBackend : public Fallback {
 
     bool takes(Pattern pattern, std::uint64_t bytes) const;
   };
-  static bool canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership);
-  WorkPtr capture(const DeviceCall& call, Call made, Membership& membership, const c10::Stream& stream);
   DeviceWay deviceWay(Membership& membership, std::chrono::milliseconds timeout);
   DeviceWay decide(Membership& membership, std::chrono::milliseconds timeout) const;
   static std::string fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts);
-  static std::string layoutOf(const Membership& membership, const std::vector<RankFacts>& facts,
-                              std::uint64_t leastBytes);
+  static std::string layoutOf(const std::vector<RankFacts>& facts, std::uint64_t leastBytes);
   void settle(const DeviceWay& way, Membership& membership, std::chrono::milliseconds timeout);
   // Makes the trial, at the same call of all ranks; returns its decision. Calls of other threads wait for it.
   DeviceWay tried(DeviceWay way, Membership& membership, const c10::Device& device, std::chrono::milliseconds timeout);

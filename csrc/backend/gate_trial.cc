@@ -37,7 +37,7 @@ class GatesOnTrial {
  public:
   // The memory outlives this. Freeing it waits for the device, whose streams write there.
   GatesOnTrial(Accelerator& accelerator, Accelerator::Memory& memory) : accelerator_(accelerator) {
-    memory = accelerator.pinned((kTold + 2 * accelerator.streams() + 1) * kLine);
+    memory = accelerator.pinned((kTold + 2 * accelerator.streams()) * kLine);
     words_ = memory.get();
     copied_ = accelerator.device(accelerator.streams() * kLine);
   }
@@ -51,11 +51,10 @@ class GatesOnTrial {
     for (std::size_t i = 0; i < accelerator_.streams(); ++i) {
       const Accelerator::Stream stream = accelerator_.stream(i);
       accelerator_.gate(stream, word(kTold + i), 1);
-      std::byte* const host = words_ + (kTold + accelerator_.streams() + 1 + i) * kLine;
+      std::byte* const host = words_ + (kTold + accelerator_.streams() + i) * kLine;
       accelerator_.copyOut(stream, host, copied_.get() + i * kLine, kLine);
       accelerator_.copyIn(stream, copied_.get() + i * kLine, host, kLine);
     }
-    accelerator_.gate(accelerator_.tellingStream(), word(kTold + accelerator_.streams()), 1);
     tell(kFirst);
     accelerator_.gate(accelerator_.stream(0), word(kSecondGate), 1);
     tell(kSecond);
@@ -63,7 +62,7 @@ class GatesOnTrial {
   void openFirst() { write(kTold, 1); }
   void openSecond() { write(kSecondGate, 1); }
   void openAll() {
-    for (std::size_t i = 0; i < kTold + accelerator_.streams() + 1; ++i) write(i, kOpenForEver);
+    for (std::size_t i = 0; i < kTold + accelerator_.streams(); ++i) write(i, kOpenForEver);
   }
   bool hasToldFirst() const { return read(kFirst); }
   bool hasToldSecond() const { return read(kSecond); }

@@ -51,7 +51,6 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   bool devices = false;                        // calls on CUDA tensors are the engine's
   bool devicesOnTrial = false;                 // and only where a trial of the group says so (device_trial.h)
   std::optional<std::uint64_t> leastOnDevice;  // bytes of such a call; none: what goes with the two
-  bool deviceHasRails = false;                 // and exchanges by itself what goes between machines
   NcclLimits ncclLimits;                       // of the communicators that it makes
   bool endsProcess = false;                    // an error of the group, once the other ranks can read of it
   bool endsProcessWithDevice = false;          // the same, if the group has made a call on CUDA tensors
@@ -131,7 +130,6 @@ class Membership {
   std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);
   // The first answer of any rank that is not empty, with the rank that gives it.
   std::string firstReason(const std::string& question, const std::string& mine, std::chrono::milliseconds timeout);
-  bool deviceHasRails() const { return options_.deviceHasRails; }
   void endUnfinished();            // as Group has it
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too

@@ -1,7 +1,7 @@
-// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together, and where
-// the device has rails of its own all ranks of the group those. They find each other through the store, under
-// "device/<the first of them>/<how many texts there were before>", or "device/all/...". All tell each other there what
-// speaks against it, under "device/<question>/<rank>". Nobody waits there, or for NCCL, once the group has failed.
+// What Membership does for the group's calls on a device: the ranks of a machine make its level 0 together. They find
+// each other through the store, under "device/<the first of them>/<how many texts there were before>". All ranks tell
+// each other there what speaks against it, under "device/<question>/<rank>". Nobody waits there, or for NCCL, once the
+// group has failed.
 #include <algorithm>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -25,8 +25,8 @@ struct DevicesHere {  // that a rank's process sees
 constexpr char kAnswer = '.';  // before each answer, since not every store takes an empty value
 
 // Gives every rank the first rank's text, for one text after another.
-AcceleratorPlace::FromFirst throughStore(const c10::intrusive_ptr<c10d::Store>& store, std::string key, bool isFirst,
-                                         std::string who) {
+std::function<std::string(const std::string&)> throughStore(const c10::intrusive_ptr<c10d::Store>& store,
+                                                            std::string key, bool isFirst, std::string who) {
   return [store, key = std::move(key), isFirst, who = std::move(who), texts = 0](const std::string& mine) mutable {
     const std::string where = concat(key, "/", texts++);
     try {
@@ -45,7 +45,6 @@ void Membership::equip(GroupSettings& settings) {
   settings.makeAccelerator = [this](int device, const auto& ranks, auto timeout) {
     return makeDevice(device, ranks, timeout);
   };
-  settings.deviceHasRails = options_.deviceHasRails;
 }
 
 std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout) const {
@@ -121,23 +120,18 @@ std::shared_ptr<Accelerator> Membership::makeDevice(int device, const std::vecto
   if (tried_) return std::exchange(tried_, nullptr);
   const auto self = std::ranges::find(machineRanks, options_.rank);
   const auto store = deviceStore(timeout);
-  const std::string who = concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of ");
-  AcceleratorPlace place{
+  return makeAccelerator({
       .device = device,
       .rank = options_.rank,
-      .world = options_.size,
       .index = static_cast<int>(self - machineRanks.begin()),
       .count = static_cast<int>(machineRanks.size()),
-      .fromFirst = throughStore(store, deviceKey(concat(machineRanks.front())), self == machineRanks.begin(),
-                                who + "its machine"),
-      .fromFirstOfAll = nullptr,
+      .fromFirst =
+          throughStore(store, deviceKey(concat(machineRanks.front())), self == machineRanks.begin(),
+                       concat("rank ", options_.rank, " of group ", options_.name, ": the ranks of its machine")),
       .ncclLimits = options_.ncclLimits,
       .isOver = [here = hasFailed_, beside = hasFailedBeside_] { return here->rings() || (beside && beside->rings()); },
-      .timeout = timeout};
-  if (options_.deviceHasRails) {
-    place.fromFirstOfAll = throughStore(store, deviceKey("all"), options_.rank == 0, who + "the group");
-  }
-  return makeAccelerator(place);
+      .timeout = timeout,
+  });
 }
 
 }  // namespace fairring

@@ -77,7 +77,6 @@ bool isOneMachine(const std::vector<RankFacts>& facts) {
 
 std::string wayOf(Membership& membership, const std::string& whyNccls, std::chrono::milliseconds timeout) {
   if (!whyNccls.empty()) return "NCCL's as a whole: " + whyNccls;
-  if (membership.deviceHasRails()) return "fairring's: NCCL inside machines, and NCCL's sends between them";
   const Transports over = membership.transportFor(membership.factsOfAll(timeout)).transports;
   return concat("fairring's: NCCL inside machines, ", over.rail.name, " between them, ", over.site.name,
                 " between sites, from pinned memory; not GPUDirect, which can't stand behind a gate");
@@ -177,11 +176,11 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     const c10::Device device = call.inputs.front().device();
     if (!isOnFirstDevice(device)) return nullptr;
     const c10::Stream callers = callersStream(device);
-    const bool captures = isCapturing(callers);
-    if (captures && !canCapture(call, way, *membership)) return nullptr;
+    // A gate opens at a number that the loop has counted up to, so a graph's second launch would not wait for its
+    // peers.
+    if (isCapturing(callers)) return nullptr;
     std::optional<Call> made = make();
     if (!made) return nullptr;
-    if (captures) return capture(call, std::move(*made), *membership, callers);
     if (way.isOnTrial) way = tried(std::move(way), *membership, device, call.timeout);
     if (way.whyNccls.empty() && !way.isEquipped) way = equipped(std::move(way), *membership, device, call.timeout);
     if (!way.takes(call.pattern, bytes)) return nullptr;
@@ -239,40 +238,6 @@ c10::Stream FairringBackend::beginning(const MemoryInFlight::Ranges& touched, co
   return end;
 }
 
-// A factor would stay that of the capture for ever. The group's first call makes things that a capture can't make.
-bool FairringBackend::canCapture(const DeviceCall& call, const DeviceWay& way, Membership& membership) {
-  const bool isScaled = call.common.reduction == c10d::ReduceOp::PREMUL_SUM;
-  return !isScaled && !way.isOnTrial && membership.group(call.timeout).canCapture();
-}
-
-// The host does not learn of a captured call's ends, so its Work is over at once.
-Fallback::WorkPtr FairringBackend::capture(const DeviceCall& call, Call made, Membership& membership,
-                                           const c10::Stream& stream) {
-  made.signature = signatureOf(call.operation, call.common);
-  countCall();
-  auto enqueued =
-      c10::make_intrusive<EnqueuedCall>(labelOf(made.signature), call.operation, call.inputs, call.outputs, stream);
-  auto work = c10::make_intrusive<DeviceWork>(enqueued, call.outputs);
-  at::Tensor memory;  // of the graph's pool: torch keeps it as long as the graph
-  const auto staging = [&](std::uint64_t bytes) {
-    const auto options = at::TensorOptions(stream.device()).dtype(at::kByte);
-    memory = at::empty({static_cast<std::int64_t>(bytes)}, options);
-    return static_cast<std::byte*>(memory.data_ptr());
-  };
-  membership.noteOwnCallOnDevice();
-  membership.group(call.timeout)
-      .capture(made,
-               {.device = stream.device_index(),
-                .after = rawStream(stream),
-                .joined = rawStream(stream),
-                .poisoned = poisonedOf(call.outputs)},
-               staging);
-  work->isEnqueued(stream);
-  EnqueuedCall::onDone(std::move(enqueued), {}, membership.completion());
-  coalescing().add(WorkPtr(work));
-  return work;
-}
-
 FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::chrono::milliseconds timeout) {
   {
     const std::lock_guard lock(mutex_);
@@ -316,7 +281,7 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
   DeviceWay way{.whyNccls = deviceObstacle(facts)};
   if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
   if (way.whyNccls.empty()) way.whyNccls = membership.askOfDevices(facts, timeout);
-  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts, membership.deviceHasRails());
+  if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts);
   const std::uint64_t least = areInOneSite(facts) ? kLeastBytes : kLeastBytesBetweenSites;
   way.leastBytes = membership.leastOnDevice().value_or(isAuto ? least : 0);
   way.isOnTrial = isAuto && way.whyNccls.empty();
@@ -325,7 +290,7 @@ FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::
 
 // Why NCCL is known to be faster without a trial. Between sites no rank's fabric reaches the others.
 std::string FairringBackend::fasterByNccl(const Membership& membership, const std::vector<RankFacts>& facts) {
-  if (membership.deviceHasRails() || !areInOneSite(facts)) return {};
+  if (!areInOneSite(facts)) return {};
   if (std::string reason = deviceFabric(facts); !reason.empty()) return reason;
   const Transport rail = membership.transportFor(facts).transports.rail;
   if (rail.takesLanes) return {};
@@ -338,7 +303,7 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
   if (const DeviceWay decided = deviceWay(membership, timeout); !decided.isOnTrial) return decided;
   std::optional<TrialVerdict> verdict;
   try {
-    const std::string layout = layoutOf(membership, membership.factsOfAll(timeout), way.leastBytes);
+    const std::string layout = layoutOf(membership.factsOfAll(timeout), way.leastBytes);
     verdict = rememberedByAll(membership, layout, timeout);
     if (!verdict) {
       bool isLasting = false;
@@ -359,9 +324,8 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
 }
 
 // Groups of the same layout come to the same verdict.
-std::string FairringBackend::layoutOf(const Membership& membership, const std::vector<RankFacts>& facts,
-                                      std::uint64_t leastBytes) {
-  std::string layout = concat(membership.deviceHasRails(), ' ', leastBytes);
+std::string FairringBackend::layoutOf(const std::vector<RankFacts>& facts, std::uint64_t leastBytes) {
+  std::string layout = concat(leastBytes);
   for (const Place& place : devicePlacesOf(facts)) layout += concat('\n', place.machine, '\t', place.site);
   return layout;
 }

@@ -27,7 +27,6 @@
 
 #include "base/error.h"
 #include "exchange/exchange.h"
-#include "exchange/transfer.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -44,7 +43,6 @@ class Accelerator {
   // Streams of its own, which slices use in turn. At least one; their number is fixed.
   virtual std::size_t streams() const = 0;
   virtual Stream stream(std::size_t index) = 0;
-  virtual Stream tellingStream() = 0;  // one more, which no slice uses
 
   // Before the first chain, for its whole life. Memory outlives the accelerator where somebody still holds it.
   virtual Memory pinned(std::uint64_t bytes) = 0;  // of the host, zeroed; the device reads and writes it
@@ -85,15 +83,7 @@ class Accelerator {
   virtual void load(Stream stream, const Slice& slice) = 0;
   virtual void store(Stream stream, const Slice& slice) = 0;
 
-  // The levels above, where the device has rails of its own: what a step sends to and receives from each peer, in
-  // memory of the device. All ranks of the group make the calls that match, in the same order. What is sent must not be
-  // written before, nor what is received be read or written, than the stream is through with it. Ways down, which
-  // reduce, and ways up, which gather, do not wait for each other.
-  enum class Way : std::uint8_t { Down, Up };
-  virtual void exchange(Stream stream, Way way, std::span<const Transfer> transfers) = 0;
-
-  // Gives up level 0 and the rails: what of them is enqueued, or will be, ends at once, with any result. May take a
-  // while.
+  // Gives up level 0: what of it is enqueued, or will be, ends at once, with any result. May take a while.
   virtual void abort() noexcept = 0;
 };
 

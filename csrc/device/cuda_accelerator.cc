@@ -1,8 +1,6 @@
 #include "device/cuda_accelerator.h"
 
-#include <algorithm>
 #include <cassert>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -10,7 +8,6 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/level_zero.h"
-#include "device/nccl_rails.h"
 #include "kernels/device_kernel.h"
 #include "kernels/device_poison.h"
 #include "kernels/device_sums.h"
@@ -30,26 +27,18 @@ std::vector<CudaStream> makeStreams(int device) {
 
 class CudaAccelerator final : public Accelerator {
  public:
-  struct Ranks {
-    NcclPlace place;
-    std::function<std::string(const std::string&)> fromFirst;
-  };
-  CudaAccelerator(const Ranks& machine, const std::optional<Ranks>& railsAmong)
-      : device_(machine.place.device),
+  CudaAccelerator(const NcclPlace& place, const std::function<std::string(const std::string&)>& fromFirst)
+      : device_(place.device),
         words_(device_),
         events_(device_),
         sums_(device_),
         poison_(device_),
         streams_(makeStreams(device_)),
-        tells_(device_),
-        levelZero_(machine.place, machine.fromFirst, sums_) {
-    if (railsAmong) rails_.emplace(railsAmong->place, railsAmong->fromFirst);
-  }
+        levelZero_(place, fromFirst, sums_) {}
 
   ~CudaAccelerator() override {
     try {
       for (const CudaStream& stream : streams_) stream.synchronize();
-      tells_.synchronize();
     } catch (const Failure&) {
       return;  // the device has an error, which every call of the process reports: nothing runs there any more
     }
@@ -57,7 +46,6 @@ class CudaAccelerator final : public Accelerator {
 
   std::size_t streams() const override { return streams_.size(); }
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
-  Stream tellingStream() override { return tells_.get(); }
 
   Memory pinned(std::uint64_t bytes) override { return pinnedMemory(bytes, device_); }
   Memory device(std::uint64_t bytes) override { return deviceMemory(bytes, device_); }
@@ -94,16 +82,7 @@ class CudaAccelerator final : public Accelerator {
   void load(Stream stream, const Slice& slice) override { levelZero_.load(cudaStreamOf(stream), slice); }
   void store(Stream stream, const Slice& slice) override { levelZero_.store(cudaStreamOf(stream), slice); }
 
-  void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
-    assert(rails_);
-    rails_->exchange(cudaStreamOf(stream), way, transfers);
-  }
-
-  void abort() noexcept override {
-    std::vector<NcclCommunicator*> all = levelZero_.communicators();
-    if (rails_) std::ranges::copy(rails_->communicators(), std::back_inserter(all));
-    NcclCommunicator::abortTogether(all);
-  }
+  void abort() noexcept override { levelZero_.abort(); }
 
  private:
   void copy(Stream stream, void* to, const void* from, std::uint64_t bytes, cudaMemcpyKind kind) const {
@@ -118,9 +97,7 @@ class CudaAccelerator final : public Accelerator {
   const DeviceSums sums_;
   const DevicePoison poison_;
   const std::vector<CudaStream> streams_;
-  const CudaStream tells_;
   LevelZero levelZero_;
-  std::optional<NcclRails> rails_;
 };
 
 }  // namespace
@@ -131,22 +108,15 @@ std::string whyNoCudaAccelerator(int device) {
 }
 
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
-                                                 const std::optional<NcclRanks>& railsAmong,
                                                  const NcclPatience& patience, const NcclLimits& limits) {
-  const auto ranksOf = [&](const NcclRanks& ranks, const char* whose) {
-    assert(ranks.index >= 0 && ranks.index < ranks.count);
-    return CudaAccelerator::Ranks{{.rank = ranks.index,
-                                   .ranks = ranks.count,
-                                   .device = device,
-                                   .who = concat("rank ", rank, ", on CUDA device ", device),
-                                   .of = whose,
-                                   .patience = patience,
-                                   .limits = limits},
-                                  ranks.fromFirst};
-  };
-  std::optional<CudaAccelerator::Ranks> group;
-  if (railsAmong) group = ranksOf(*railsAmong, "the group");
-  return std::make_unique<CudaAccelerator>(ranksOf(machine, "the machine"), group);
+  assert(machine.index >= 0 && machine.index < machine.count);
+  const NcclPlace place{.rank = machine.index,
+                        .ranks = machine.count,
+                        .device = device,
+                        .who = concat("rank ", rank, ", on CUDA device ", device),
+                        .patience = patience,
+                        .limits = limits};
+  return std::make_unique<CudaAccelerator>(place, machine.fromFirst);
 }
 
 }  // namespace fairring

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "device/accelerator.h"
@@ -14,7 +13,7 @@
 
 namespace fairring {
 
-// Ranks that meet in NCCL: those of one machine, or of the group.
+// The ranks of one machine, which meet in NCCL.
 struct NcclRanks {
   int index = 0;  // this rank's, in ascending order of ranks
   int count = 1;
@@ -25,10 +24,9 @@ struct NcclRanks {
 // Why the device can't be an accelerator, in words; empty where it can.
 std::string whyNoCudaAccelerator(int device);
 
-// rank: this one in the group, for errors. railsAmong: the group, where the device has rails of its own. All of these
-// ranks at once: it waits for them, each time no longer than the patience says. Throws Failure.
+// rank: this one in the group, for errors. All ranks of the machine at once: it waits for them, each time no longer
+// than the patience says. Throws Failure.
 std::unique_ptr<Accelerator> makeCudaAccelerator(int device, int rank, const NcclRanks& machine,
-                                                 const std::optional<NcclRanks>& railsAmong,
                                                  const NcclPatience& patience, const NcclLimits& limits = {});
 
 }  // namespace fairring

@@ -10,11 +10,11 @@
 namespace fairring {
 
 DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes,
-                         std::shared_ptr<Accelerator> accelerator, std::unique_ptr<DeviceRails> rails)
+                         std::shared_ptr<Accelerator> accelerator, Loop& loop)
     : stagingBytes_(stagingBytes),
       planCache_(planner, rank),
       device_(accelerator->device(stagingBytes)),
-      rails_(std::move(rails)),
+      rails_(*accelerator, stagingBytes, loop),
       accelerator_(std::move(accelerator)) {}
 
 DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Stream stream) {
@@ -28,7 +28,7 @@ DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Str
     const Place where = place(slice);
     done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
-    rails_->announce(slice, where.end - where.begin, done == bytes);
+    rails_.announce(slice, where.end - where.begin, done == bytes);
     begin(slice, where, begun);
     if (done < bytes) {
       ends[streamOf(slice)] = end(slice, where);
@@ -38,30 +38,8 @@ DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Str
     const Accelerator::Stream last = accelerator_->stream(streamOf(slice));
     for (const auto& [index, over] : ends) accelerator_->wait(last, over);
     poisonIfFailed(last, tensors);
-    const Event over = end(slice, where);
-    rails_->endCall(*accelerator_, over);
-    return over;
+    return end(slice, where);
   }
-}
-
-void DeviceChain::capture(const Tensors& tensors, Accelerator::Stream stream, const StagingOf& staging) {
-  const std::uint64_t bytes = tensors.packing.bytes();
-  const PlanCache::CachedPlan chosen = planCache_.of(tensors.pattern, bytes);
-  std::vector<Slice> slices;
-  std::uint64_t most = 0;
-  for (std::uint64_t done = 0; done < bytes; done += chosen.sliceBytes) {
-    slices.push_back(cut(tensors, chosen, {done, std::min(done + chosen.sliceBytes, bytes)}));
-    most = std::max(most, stagingBytes(*slices.back().plan, *slices.back().layout));
-  }
-  if (slices.empty()) return;
-  std::byte* const image = staging(most);
-  for (Slice& slice : slices) {
-    slice.image = image;
-    enter(stream, slice);
-    rails_->enqueue(*accelerator_, stream, slice);
-    leave(stream, slice);
-  }
-  poisonIfFailed(stream, tensors);
 }
 
 void DeviceChain::poisonIfFailed(Accelerator::Stream stream, const Tensors& tensors) {
@@ -102,14 +80,14 @@ void DeviceChain::begin(const Slice& slice, const Place& place, const Event& beg
   accelerator_->wait(stream, begun);
   awaitPlace(slice, place);
   enter(stream, slice);
-  rails_->enqueue(*accelerator_, stream, slice);
+  rails_.enqueue(*accelerator_, stream, slice);
   leave(stream, slice);
 }
 
 DeviceChain::Event DeviceChain::end(const Slice& slice, const Place& place) {
   const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
   Event over = accelerator_->record(stream);
-  rails_->endSlice(*accelerator_, stream, slice);
+  rails_.endSlice(*accelerator_, stream, slice);
   used_.push_back({place, streamOf(slice), over});
   return over;
 }

@@ -1,5 +1,5 @@
 // The caller's half of calls on a device's tensors: puts the whole chain of each slice on a stream, at once and in
-// program order: level 0, then what goes between machines (device_rails.h), then level 0 again. Nothing is left to be
+// program order: level 0, then what goes between machines (gated_rails.h), then level 0 again. Nothing is left to be
 // enqueued later, so the host never waits for the network, and every rank launches in the order of its program.
 // A reduce-scatter is the first half of an all-reduce's chain, and an all-gather the second: the other end of each is a
 // copy of this rank's own block.
@@ -16,13 +16,12 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "device/accelerator.h"
-#include "device/device_rails.h"
+#include "device/gated_rails.h"
 #include "engine/packing.h"
 #include "engine/plan_cache.h"
 
@@ -32,12 +31,12 @@ class DeviceChain {
  public:
   using Event = Accelerator::Event;
 
-  // The planner outlives it. Takes its staging of the accelerator at once. Whoever shares the accelerator still at the
-  // end has waited for all that was enqueued.
+  // The planner and the loop outlive it. Takes its staging of the accelerator at once. Whoever shares the accelerator
+  // still at the end has waited for all that was enqueued.
   DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes, std::shared_ptr<Accelerator> accelerator,
-              std::unique_ptr<DeviceRails> rails);
+              Loop& loop);
 
-  std::shared_ptr<DeviceExchange> exchange() const { return rails_->exchange(); }
+  std::shared_ptr<DeviceExchange> exchange() const { return rails_.exchange(); }
   Accelerator& accelerator() { return *accelerator_; }
   const std::shared_ptr<Accelerator>& sharedAccelerator() const { return accelerator_; }
 
@@ -56,12 +55,6 @@ class DeviceChain {
   // When the event is complete, so is the call, or it has failed. Throws Failure; the group has to fail then, which
   // opens the gates.
   Event enqueue(const Tensors& tensors, Accelerator::Stream stream);
-
-  // The same chain, slice after slice, in a stream that a graph captures: nothing tells the loop of it, and each launch
-  // of the graph carries it out again. So it has staging that only the graph uses: staging(bytes) makes it, behind what
-  // the stream holds. Only where the device has rails of its own, for a graph has no gates. Throws Failure.
-  using StagingOf = std::function<std::byte*(std::uint64_t bytes)>;
-  void capture(const Tensors& tensors, Accelerator::Stream stream, const StagingOf& staging);
 
  private:
   struct Place {  // in the ring
@@ -88,7 +81,7 @@ class DeviceChain {
   const std::uint64_t stagingBytes_;
   PlanCache planCache_;
   const Accelerator::Memory device_;
-  const std::unique_ptr<DeviceRails> rails_;
+  GatedRails rails_;
   SliceId nextSlice_{SliceQueue::Device, 0};
   std::uint64_t nextPlace_ = 0;
   std::deque<Used> used_;                           // in the order of slices

@@ -1,8 +1,7 @@
 // A device as the pipeline sees it: an exchange that carries out all steps of a slice on a device. Those of level 0 are
 // in the slice's chain (device_chain.h), and over when the device has told so. Those on the rails the loop's rails
 // carry out with the slice's pinned bytes; what they bring, the device sums. In between stand gates: one opens when the
-// slice has its staging, one when contributions have come, and one when level 0 may go on. Where a device has rails of
-// its own (direct_rails.h), the loop has one slice for each call, with one step, of level 0. It makes no call of the
+// slice has its staging, one when contributions have come, and one when level 0 may go on. It makes no call of the
 // device, and owns no memory of the device's, so the loop may be the last to hold it: a task that the device had posted
 // may be under way there while its chain ends. On the loop only; made by a caller. Invariant: a gate that is not open
 // belongs to a slice that is under way, or will be; openForEver() opens all of them.

@@ -82,10 +82,17 @@ void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step)
   }
   const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
   copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
-  sum(at.accelerator, at.stream, slice, step, slice.body->transfers(slice, step));
+  sum(at, slice, step);
   if (plan[step + 1].level == 0) return;
   for (const Range& range : reducedIn(slice, step)) copyOut(at, slice, range);
   tell(at, slice, step + 1);
+}
+
+// What a reducing step has brought, by the device.
+void GatedRails::sum(const At& at, const Slice& slice, std::size_t step) {
+  const Sums sums = DenseBody::sums(slice, step, slice.body->transfers(slice, step));
+  for (const Sum& sum : sums)
+    at.accelerator.reduce(at.stream, sum.reduction, sum.out, sums.inputsOf(sum), sum.elements);
 }
 
 void GatedRails::copyOut(const At& at, const Slice& slice, const Range& range) const {

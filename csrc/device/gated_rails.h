@@ -6,28 +6,34 @@
 // that for nothing but earlier work, here and on the peers: the peers' own chains up to the same slice.
 //
 // Pinned staging has the offsets of the device's. Its places are guarded by the slice's first gate.
+// Callers, one at a time, from device_chain.h. Throws Failure, as the accelerator does.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/loop.h"
-#include "device/device_rails.h"
+#include "device/accelerator.h"
+#include "device/device_exchange.h"
 #include "device/gates.h"
 #include "device/tells.h"
+#include "exchange/slice.h"
 
 namespace fairring {
 
-class GatedRails final : public DeviceRails {
+class GatedRails {
  public:
   // Memory is the accelerator's; the loop outlives it.
   GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loop& loop);
 
-  std::shared_ptr<DeviceExchange> exchange() const override { return exchange_; }
-  void announce(const Slice& slice, std::uint64_t stagingBytes, bool last) override;
-  void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
-  void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) override;
-  void endCall(Accelerator&, const Accelerator::Event&) override {}
+  std::shared_ptr<DeviceExchange> exchange() const { return exchange_; }
+
+  // A slice with its place in the device's staging, which takes so many bytes; before anything of it is enqueued.
+  void announce(const Slice& slice, std::uint64_t stagingBytes, bool last);
+  // The steps above level 0, behind its reduce-scatter: this rank's shard of the image -> the same, reduced over the
+  // machines and divided.
+  void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice);
+  void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice);
 
  private:
   struct At {  // where of a device the slice stands
@@ -37,6 +43,7 @@ class GatedRails final : public DeviceRails {
   void enqueueStep(const At& at, const Slice& slice, std::size_t step);
   void copyOut(const At& at, const Slice& slice, const Range& range) const;
   void copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const;
+  static void sum(const At& at, const Slice& slice, std::size_t step);
   void await(const At& at, const Slice& slice, std::size_t gate) const;
   void tell(const At& at, const Slice& slice, std::size_t step);
   std::byte* pinnedImage(const Slice& slice) const { return pinned_.get() + slice.stagingOffset; }

@@ -1,6 +1,7 @@
 #include "device/level_zero.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <chrono>
 #include <future>
@@ -269,11 +270,10 @@ void LevelZero::gather(cudaStream_t stream, const Slice& slice, std::byte* to) {
   });
 }
 
-void LevelZero::abort() noexcept { NcclCommunicator::abortTogether(communicators()); }
-
-std::vector<NcclCommunicator*> LevelZero::communicators() const {
-  if (gathers_ == nullptr) return {};
-  return {scatters_.get(), gathers_.get()};
+void LevelZero::abort() noexcept {
+  if (gathers_ == nullptr) return;
+  const std::array both{scatters_.get(), gathers_.get()};
+  NcclCommunicator::abortTogether(both);
 }
 
 }  // namespace fairring

@@ -41,7 +41,6 @@ class LevelZero {
   void load(cudaStream_t stream, const Slice& slice) const;
   void store(cudaStream_t stream, const Slice& slice) const;
   void abort() noexcept;
-  std::vector<NcclCommunicator*> communicators() const;  // none of a single rank
 
  private:
   void connect();

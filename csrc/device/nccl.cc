@@ -19,7 +19,5 @@ FAIRRING_LOADED(ncclReduceScatter);
 FAIRRING_LOADED(ncclReduce);
 FAIRRING_LOADED(ncclAllGather);
 FAIRRING_LOADED(ncclBroadcast);
-FAIRRING_LOADED(ncclSend);
-FAIRRING_LOADED(ncclRecv);
 
 }  // namespace fairring

@@ -58,9 +58,5 @@ extern ncclResult_t (*const ncclAllGather)(const void* send, void* receive, std:
                                            ncclComm_t comm, cudaStream_t stream);
 extern ncclResult_t (*const ncclBroadcast)(const void* send, void* receive, std::size_t count, ncclDataType_t type,
                                            int root, ncclComm_t comm, cudaStream_t stream);
-extern ncclResult_t (*const ncclSend)(const void* send, std::size_t count, ncclDataType_t type, int peer,
-                                      ncclComm_t comm, cudaStream_t stream);
-extern ncclResult_t (*const ncclRecv)(void* receive, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                                      cudaStream_t stream);
 
 }  // namespace fairring

@@ -45,7 +45,7 @@ std::string NcclCommunicator::makeId() {
 NcclCommunicator::NcclCommunicator(NcclPlace place, const std::string& id) : place_(std::move(place)) {
   ncclUniqueId unique;
   check(id.size() == sizeof(unique.internal), ErrorKind::Connection, place_.who, ": an id of NCCL of ", id.size(),
-        " B came from the first rank of ", place_.of, ", not of ", sizeof(unique.internal),
+        " B came from the first rank of the machine, not of ", sizeof(unique.internal),
         ": all ranks need the same version of Fairring");
   std::memcpy(unique.internal, id.data(), id.size());
   const CurrentDevice current(place_.device);
@@ -134,9 +134,9 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned, Lock& loc
     }
     check(!aborted_, ErrorKind::Aborted, place_.who, ": ", name, " was under way when the communicator was aborted");
     check(!place_.patience.hasEnded(), ErrorKind::Aborted, place_.who, ": ", name, " between the ", place_.ranks,
-          " ranks of ", place_.of, " was under way when the group failed");
+          " ranks of the machine was under way when the group failed");
     check(taken < place_.patience.timeout, ErrorKind::Timeout, place_.who, ": ", name, " between the ", place_.ranks,
-          " ranks of ", place_.of, " was not through after ", place_.patience.timeout.count(),
+          " ranks of the machine was not through after ", place_.patience.timeout.count(),
           " ms: one of them has not come that far; look at their output, and at NCCL's with NCCL_DEBUG=INFO");
     result = stateAfter(ncclSuccess);
   }
@@ -146,7 +146,7 @@ void NcclCommunicator::settle(const char* name, ncclResult_t returned, Lock& loc
 Error NcclCommunicator::failure(const char* name, ncclResult_t result) const {
   const char* last = ncclGetLastError(comm_);
   return makeError(result == ncclRemoteError ? ErrorKind::PeerDied : ErrorKind::System, place_.who, ": ", name,
-                   " between the ", place_.ranks, " ranks of ", place_.of, ": ", ncclGetErrorString(result),
+                   " between the ", place_.ranks, " ranks of the machine: ", ncclGetErrorString(result),
                    last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "",
                    "; NCCL_DEBUG=INFO says more");
 }
@@ -165,8 +165,7 @@ void NcclCommunicator::abortTogether(std::span<NcclCommunicator* const> communic
     const Lock lock(one->mutex_);
     ended.push_back(one->giveUp());
   }
-  // This happens without the locks: NCCL waits here until no CUDA graph holds the communicators' kernels any more, and
-  // the thread that owns such a graph may be in settle().
+  // This happens without the locks: NCCL waits here for kernels, and a thread in settle() is to see that it ends.
   const CurrentDevice current(communicators.front()->place_.device, std::nothrow);
   const CaptureUnheeded unheeded;
   ncclGroupStart();

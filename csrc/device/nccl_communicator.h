@@ -22,13 +22,12 @@
 
 namespace fairring {
 
-// What a new one is made of. Ranks are counted within the communicator.
+// What a new one is made of: the ranks of a machine, counted within it.
 struct NcclPlace {
   int rank = 0;
   int ranks = 1;
   int device = 0;
   std::string who;  // this rank, for errors: "rank 3, on CUDA device 1"
-  std::string of;   // whose ranks they are, for errors: "the machine"
   NcclPatience patience;
   NcclLimits limits = {};
 };
@@ -36,7 +35,7 @@ struct NcclPlace {
 class NcclCommunicator {
  public:
   // A block of NCCL's can take a multiprocessor for itself and waits for its peers, so all blocks of a group's kernels
-  // must have room at once (group/rank_facts.h). More than these would not make rails faster, which take the time.
+  // must have room at once (group/rank_facts.h). More than these would not make calls faster: rails take the time.
   static constexpr int kMostBlocks = 8;
 
   // The text of a new unique id, which one rank makes and all others are to be given.
@@ -57,7 +56,7 @@ class NcclCommunicator {
 
   void abort() noexcept;
   // All of one device. One after the other would hang where the first's kernels stand behind the second's: abort()
-  // waits for those of its own communicator, and for CUDA graphs that hold its kernels. In the same order each time.
+  // waits for those of its own communicator. In the same order each time.
   static void abortTogether(std::span<NcclCommunicator* const> communicators) noexcept;
 
  private:

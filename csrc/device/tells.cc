@@ -6,19 +6,12 @@
 
 namespace fairring {
 
-namespace {
-
-std::size_t countOf(const Accelerator& accelerator) { return accelerator.streams() + 1; }
-
-}  // namespace
-
 Tells::Tells(Accelerator& accelerator, Loop& loop)
     : loop_(loop),
-      memory_(accelerator.pinned(countOf(accelerator) * ToldWords::kDistance * sizeof(Accelerator::Word))),
+      memory_(accelerator.pinned(accelerator.streams() * ToldWords::kDistance * sizeof(Accelerator::Word))),
       words_(std::make_shared<ToldWords>(loop, reinterpret_cast<Accelerator::Word*>(memory_.get()),
-                                         countOf(accelerator))) {
+                                         accelerator.streams())) {
   for (std::size_t i = 0; i < accelerator.streams(); ++i) streams_.push_back({accelerator.stream(i)});
-  streams_.push_back({accelerator.tellingStream()});
 }
 
 void Tells::tell(Accelerator& accelerator, Accelerator::Stream stream, std::function<void()> reached) {

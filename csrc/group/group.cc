@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
-#include "device/direct_rails.h"
-#include "device/gated_rails.h"
 #include "group/member.h"
 #include "group/trace.h"
 
@@ -147,29 +145,6 @@ void Group::submit(Call call, const OnDevice& where) {
   }
 }
 
-bool Group::canCapture() {
-  const std::lock_guard lock(order_);
-  return settings_.deviceHasRails && chain_;
-}
-
-void Group::capture(const Call& call, const OnDevice& where, const DeviceChain::StagingOf& staging) {
-  const std::lock_guard lock(order_);
-  try {
-    if (const Error earlier = error()) throw Failure(earlier);
-    const DeviceChain::Tensors tensors{call.pattern, Packing::of(call), call.scale, 0, where.poisoned};
-    chainOn(where.device, call.timeout).capture(tensors, where.after, staging);
-  } catch (const Failure& failure) {
-    const Error mine = named(failure.error());
-    abort(mine);
-    const Error earlier = error();  // which broke the device off under this call
-    throw Failure(earlier ? earlier : mine);
-  } catch (const std::exception& exception) {  // no memory for staging, say; the other ranks have captured the call
-    abort(makeError(ErrorKind::System, "rank ", settings_.rank, " could not capture ", call.signature.text, ": ",
-                    exception.what()));
-    throw;
-  }
-}
-
 // The error goes to all ranks. NCCL's names this rank; CUDA's names a device, of which other ranks have one too.
 Error Group::named(const Error& error) const {
   const std::string who = concat("rank ", settings_.rank);
@@ -186,12 +161,6 @@ void Group::joinAll(Accelerator::Stream joined) noexcept {
   } catch (const Failure&) {
     return;  // of the device itself: nothing runs there any more
   }
-}
-
-std::unique_ptr<DeviceRails> Group::railsOf(Accelerator& accelerator) {
-  Loop& loop = threads_.slices.loop();
-  if (settings_.deviceHasRails) return std::make_unique<DirectRails>(accelerator, loop);
-  return std::make_unique<GatedRails>(accelerator, settings_.tuning.totalMemoryBytes, loop);
 }
 
 DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
@@ -211,8 +180,8 @@ DeviceChain& Group::chainOn(int device, std::chrono::milliseconds timeout) {
   return *chain_;
 }
 
-// The ranks of the machine, or of the group, make it together: each at its first call, which is the same on all of
-// them. They wait for a rank that has no memory then, so that it can't go on, and the group has to fail.
+// The ranks of the machine make it together: each at its first call, which is the same on all of them. They wait for a
+// rank that has no memory then, so that it can't go on, and the group has to fail.
 std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::milliseconds timeout) {
   const Topology& topology = member_->devicePlanner().topology();
   const std::vector<int>& ranks = topology.ranksOf(topology.machineOf(settings_.rank));
@@ -220,7 +189,7 @@ std::shared_ptr<Accelerator> Group::makeAccelerator(int device, std::chrono::mil
   try {
     return settings_.makeAccelerator(device, ranks, timeout);
   } catch (const OutOfMemory& failure) {
-    if (ranks.size() == 1 && !settings_.deviceHasRails) throw;
+    if (ranks.size() == 1) throw;
     throw Failure(failure.error());
   }
 }
@@ -230,10 +199,8 @@ void Group::awaitDevice() {
 }
 
 void Group::makeChain(int device, std::chrono::milliseconds timeout) {
-  std::shared_ptr<Accelerator> accelerator = makeAccelerator(device, timeout);
-  std::unique_ptr<DeviceRails> rails = railsOf(*accelerator);
   auto made = std::make_unique<DeviceChain>(member_->devicePlanner(), settings_.rank, settings_.tuning.totalMemoryBytes,
-                                            std::move(accelerator), std::move(rails));
+                                            makeAccelerator(device, timeout), threads_.slices.loop());
   const auto ended = std::make_shared<std::promise<void>>();
   chainEnded_ = ended->get_future();
   chain_ = std::shared_ptr<DeviceChain>(made.release(), [ended](DeviceChain* chain) {

@@ -60,11 +60,6 @@ class Group {
   void unequip();
   // Of a group that is equipped: for a trial, and for another group, which may go on with it once this one has ended.
   std::shared_ptr<Accelerator> accelerator();
-  // Such a call into the graph that a stream captures (DeviceChain::capture). It has neither a number nor a timer, and
-  // its `done` is never called. `after` captures, and `joined` is the same. canCapture(): the device has rails of its
-  // own, and a call was made before. Throws Failure; the group has failed then.
-  bool canCapture();
-  void capture(const Call& call, const OnDevice& where, const DeviceChain::StagingOf& staging);
   // Messages between two ranks; no other rank need have come to the group. They have no timers: a caller that waits for
   // one for too long says so, and then the group fails if it is still under way, on the loop.
   void send(Sending sending);
@@ -95,7 +90,6 @@ class Group {
   Threads threads_;
   const GroupSettings settings_;
   std::shared_ptr<class Member> member_;
-  std::unique_ptr<DeviceRails> railsOf(Accelerator& accelerator);
   DeviceChain& chainOn(int device, std::chrono::milliseconds timeout);
   std::shared_ptr<Accelerator> makeAccelerator(int device, std::chrono::milliseconds timeout);
   void makeChain(int device, std::chrono::milliseconds timeout);

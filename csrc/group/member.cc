@@ -52,9 +52,8 @@ std::optional<Planner> devicePlannerOf(const GroupSettings& settings, const std:
   Topology topology(devicePlacesOf(facts), settings.tuning.grouping);
   // NCCL has one call for equal shards, which is quicker than one for each owner.
   const std::uint64_t grainBytes = equalShardsGrainBytes(topology);
-  const auto rails = settings.deviceHasRails ? DeviceRailsKind::Own : DeviceRailsKind::Pinned;
   return Planner(std::move(topology), {settings.tuning.totalMemoryBytes, settings.tuning.sliceBytes,
-                                       rowsOnDevice(rowsOf(settings), rails), grainBytes, false});
+                                       rowsOnDevice(rowsOf(settings)), grainBytes, false});
 }
 
 // Neighbours are one way apart, ranks of a machine and the same rail two; each level of groups is another way.

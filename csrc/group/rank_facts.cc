@@ -11,9 +11,9 @@ namespace {
 
 constexpr const char* kInterfaceAdvice =
     "; set TP_SOCKET_IFNAME on all ranks, or FAIRRING_SITE_IFNAME, to the interface of the job's network";
-// Ways down and up at level 0, and those of the rails, run at once with 8 blocks each (device/nccl_communicator.h), and
-// a block of NCCL's can take a multiprocessor for itself. The rest is for our own kernels and the program's.
-constexpr int kLeastMultiprocessors = 40;
+// Ways down and up at level 0 run at once with 8 blocks each (device/nccl_communicator.h), and a block of NCCL's can
+// take a multiprocessor for itself. The rest is for our own kernels and the program's.
+constexpr int kLeastMultiprocessors = 24;
 
 bool isLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
@@ -72,17 +72,16 @@ std::string deviceFabric(const std::vector<RankFacts>& facts) {
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const std::string& fabric = facts[rank].device.fabric;
     if (fabric.empty()) continue;
-    return concat(rankNamed(facts, rank), "NCCL has a network there that is faster than the host's memory: ", fabric,
-                  "; FAIRRING_CUDA_RAILS=nccl would take it, too");
+    return concat(rankNamed(facts, rank), "NCCL has a network there that is faster than the host's memory: ", fabric);
   }
   return {};
 }
 
-std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails) {
+std::string tooSmallDevice(const std::vector<RankFacts>& facts) {
   const std::vector<Place> places = devicePlacesOf(facts);
   std::set<std::string> machines;
   const auto isNew = [&machines](const Place& place) { return machines.insert(place.machine).second; };
-  if (!hasRails && std::ranges::all_of(places, isNew)) return {};
+  if (std::ranges::all_of(places, isNew)) return {};
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const int multiprocessors = facts[rank].device.multiprocessors;
     if (multiprocessors >= kLeastMultiprocessors) continue;

@@ -59,8 +59,8 @@ std::string deviceObstacle(const std::vector<RankFacts>& facts);
 // The first rank whose devices' memory a network reaches by itself, and by what; empty where there is none.
 std::string deviceFabric(const std::vector<RankFacts>& facts);
 // The first rank with a device that is too small for all kernels of NCCL's that a group of these has at once, each of
-// which waits for its peers; empty where there is none, or no such kernels. hasRails: NCCL's calls go between machines.
-std::string tooSmallDevice(const std::vector<RankFacts>& facts, bool hasRails);
+// which waits for its peers; empty where there is none, or no such kernels.
+std::string tooSmallDevice(const std::vector<RankFacts>& facts);
 
 // Throw Failure(Configuration) that names the ranks and what to do: where settings differ between ranks, and where a
 // rank listens on an address that another machine can't reach: that of loopback, or one that the other has itself.

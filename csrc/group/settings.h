@@ -45,14 +45,12 @@ struct GroupSettings {
   // whose host runs ahead could save what comes behind them. Asked on the loop. Null: it does not end.
   std::function<bool(const Error&)> endsProcess = nullptr;
   // These serve calls on a device. The first makes its accelerator, on the caller's thread, with these ranks of its
-  // machine, and where it has rails of its own with all of the group, each of which it waits for no longer than the
-  // call may take.
+  // machine, each of which it waits for no longer than the call may take.
   std::function<std::shared_ptr<Accelerator>(int device, const std::vector<int>& machineRanks,
                                              std::chrono::milliseconds timeout)>
       makeAccelerator = nullptr;
   // How long the group's end waits for calls on a device: they may wait for something that never comes.
   std::chrono::seconds endsDeviceWithin{30};
-  bool deviceHasRails = false;  // of its own: the accelerator exchanges what goes between machines, without the loop
   std::function<void(std::function<void()>)> offLoop =
       nullptr;                              // runs, on a thread that may block, what the loop must not
   LookForFailure lookForFailure = nullptr;  // null: there is nowhere to look

@@ -40,12 +40,11 @@ std::vector<CostRow> builtInRows(const std::string& rail, const std::string& sit
   return {kSharedMemory, named(rail).rail, named(site).site};
 }
 
-std::vector<CostRow> rowsOnDevice(std::vector<CostRow> ofCpu, DeviceRailsKind rails) {
-  const bool own = rails == DeviceRailsKind::Own;
+std::vector<CostRow> rowsOnDevice(std::vector<CostRow> ofCpu) {
   ofCpu.front() = kNccl;
   for (CostRow& network : std::span(ofCpu).subspan(1)) {
-    network.latencySeconds += own ? kNccl.latencySeconds : kHandOverSeconds;
-    network.summedBytesPerSecond = own ? kNccl.summedBytesPerSecond : kPinnedBytesPerSecond;
+    network.latencySeconds += kHandOverSeconds;
+    network.summedBytesPerSecond = kPinnedBytesPerSecond;
   }
   return ofCpu;
 }

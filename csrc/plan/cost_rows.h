@@ -2,7 +2,6 @@
 // They only choose between plans that give the same bits, and must be the same on all ranks in every run.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,9 +13,7 @@ namespace fairring {
 // or TensorPipe's "uv", "shm", "ibv"; throws Failure(Configuration) for any other name.
 std::vector<CostRow> builtInRows(const std::string& rail, const std::string& site = "tcp");
 
-// The same networks for tensors of a CUDA device: level 0 is NCCL's, and what crosses a network passes pinned memory,
-// or where the device has rails of its own goes through another call of NCCL's.
-enum class DeviceRailsKind : std::uint8_t { Pinned, Own };
-std::vector<CostRow> rowsOnDevice(std::vector<CostRow> ofCpu, DeviceRailsKind rails = DeviceRailsKind::Pinned);
+// The same networks for tensors of a CUDA device: level 0 is NCCL's, and what crosses a network passes pinned memory.
+std::vector<CostRow> rowsOnDevice(std::vector<CostRow> ofCpu);
 
 }  // namespace fairring

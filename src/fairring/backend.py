@@ -72,7 +72,6 @@ def make(
     membership.devices = config.cuda.use != "off"
     membership.devices_on_trial = config.cuda.use == "auto"
     membership.least_on_device = config.cuda.least_bytes
-    membership.device_has_rails = config.cuda_rails == "nccl"
     membership.ends_process = config.on_error == "exit"
     membership.stands_for_gloo = stands_for_gloo
     membership.reconfigurable = _is_reconfigurable(options)

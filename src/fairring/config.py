@@ -50,7 +50,6 @@ class CudaHost:
     """
 
     use: str = OFF.use
-    rails_are_nccls: bool = False
     has_site: bool = False
     is_one_machine: bool = False  # by torchrun's WORLD_SIZE and LOCAL_WORLD_SIZE
     queues: str = ""  # CUDA_DEVICE_MAX_CONNECTIONS; empty: CUDA's own number
@@ -71,7 +70,6 @@ class CudaHost:
         world = text("WORLD_SIZE")
         return cls(
             use=text("FAIRRING_CUDA").partition(":")[0] or OFF.use,
-            rails_are_nccls=text("FAIRRING_CUDA_RAILS") == "nccl",
             has_site=bool(text("FAIRRING_SITE")),
             is_one_machine=world != "" and world == text("LOCAL_WORLD_SIZE"),
             queues=text("CUDA_DEVICE_MAX_CONNECTIONS"),
@@ -114,11 +112,6 @@ VARIABLES = (
         "off",
         "on: all-reduces and their halves go over the rails on CUDA too; auto: those that a trial shows to be quicker "
         "than NCCL's. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU.",
-    ),
-    Variable(
-        "FAIRRING_CUDA_RAILS",
-        "pinned",
-        "How they go between machines: pinned, from the host's memory over FAIRRING_TRANSPORT; or nccl, by its sends.",
     ),
     Variable(
         "FAIRRING_ON_ERROR",
@@ -165,7 +158,6 @@ class Config:
     site: str = ""
     site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
     cuda: Cuda = OFF
-    cuda_rails: str = "pinned"  # or "nccl"
     on_error: str = "auto"  # or "raise", "exit"
     replace: str = ""  # or "gloo"
     secret_file: Path | None = None
@@ -195,15 +187,7 @@ class Config:
                 values[field] = parse(name, text)
         config = cls(**values)  # type: ignore[arg-type]
         config._check_tls()
-        config._check_cuda()
         return config
-
-    def _check_cuda(self) -> None:
-        if self.cuda_rails != "pinned" and self.cuda.use == "off":
-            raise ConfigError(
-                f"FAIRRING_CUDA_RAILS={self.cuda_rails} without FAIRRING_CUDA=on or auto, which has no effect; unset "
-                "or set both"
-            )
 
     def _check_tls(self) -> None:
         files = {
@@ -231,7 +215,6 @@ class Config:
             f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
             f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
             f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={self.cuda} "
-            f"FAIRRING_CUDA_RAILS={self.cuda_rails} "
             f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
         )
 
@@ -422,7 +405,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
     "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
     "FAIRRING_CUDA": ("cuda", _cuda),
-    "FAIRRING_CUDA_RAILS": ("cuda_rails", _either("pinned", "nccl")),
     "FAIRRING_ON_ERROR": ("on_error", _either("auto", "raise", "exit")),
     "FAIRRING_REPLACE": ("replace", _replaced),
     "FAIRRING_MACHINE": ("machine", _name),

@@ -43,7 +43,7 @@ def _are_needed(host: CudaHost) -> bool:
     """False too where all calls are known to be NCCL's: a context with more queues takes longer to be made."""
     if host.use not in ("on", "auto") or host.is_one_machine or host.queues or are_shared_by_processes(host):
         return False
-    is_left_to_nccl = nccls.reason(host) or (not host.has_site and not host.rails_are_nccls and nccls.fabric(host))
+    is_left_to_nccl = nccls.reason(host) or (not host.has_site and nccls.fabric(host))
     return host.use == "on" or not is_left_to_nccl
 
 

@@ -59,7 +59,7 @@ def _create(options: Any, _backend_options: object) -> Any:
     config = Config.from_environment()
     # An error after calls on CUDA tensors ends no process, as on Gloo, whose calls are waited for on the host.
     on_error = "raise" if config.on_error == "auto" else config.on_error
-    like_gloo = dataclasses.replace(config, cuda=OFF, cuda_rails="pinned", on_error=on_error)
+    like_gloo = dataclasses.replace(config, cuda=OFF, on_error=on_error)
     make_gloo = partial(_make_gloo, config.interfaces or config.gloo_interfaces)
     return make(options, like_gloo, make_gloo, stands_for_gloo=True)
 

@@ -22,8 +22,8 @@ class CudaAccelerators : public testing::Test {
     if (IsSkipped()) return;
     const std::string reason = whyNoCudaAccelerator(kDevice);
     if (!reason.empty()) GTEST_SKIP() << reason;
-    accelerator_ = makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, std::nullopt,
-                                       {std::chrono::seconds(60)});
+    accelerator_ =
+        makeCudaAccelerator(kDevice, 0, {.index = 0, .count = 1, .fromFirst = {}}, {std::chrono::seconds(60)});
   }
 
   // One slice of floats on a machine with only this rank, and another machine.

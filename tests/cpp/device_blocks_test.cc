@@ -1,6 +1,6 @@
-// Reduce-scatters and all-gathers by chains on simulated devices, among one another and among all-reduces, by the
-// loop's rails and by the devices' own, under any schedule; compared with sums made another way, and with the bits of
-// CPU tensors. Then every event, gate and tell that they need, left out in turn.
+// Reduce-scatters and all-gathers by chains on simulated devices, among one another and among all-reduces, under any
+// schedule; compared with sums made another way, and with the bits of CPU tensors. Then every event, gate and tell that
+// they need, left out in turn.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -196,22 +196,9 @@ class BlocksProgram {
   std::vector<std::vector<std::vector<float>>> results_;           // by rank and call
 };
 
-class DeviceBlocks : public ::testing::TestWithParam<WhoseRails> {
- protected:
-  static DeviceCluster cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
-                               const Settings& settings = {}) {
-    return {machines, staging, slice, seed, [=](int) { return settings; }, builtInRows("tcp"), GetParam()};
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Rails, DeviceBlocks, ::testing::Values(WhoseRails::TheLoops, WhoseRails::TheDevices),
-                         [](const auto& whose) {
-                           return whose.param == WhoseRails::TheLoops ? "OfTheLoop" : "OfTheDevice";
-                         });
-
-TEST_P(DeviceBlocks, AreExactForEverySizeAndLayout) {
+TEST(DeviceBlocks, AreExactForEverySizeAndLayout) {
   for (const Machines& machines : kLayouts) {
-    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 32 * kKiB, 7);
+    DeviceCluster cluster(machines, 256 * kKiB, 32 * kKiB, 7);
     std::vector<Half> calls;
     for (const std::uint64_t elements : {0, 1, 15, 16, 17, 1000, 9'000}) {
       calls.push_back({Pattern::ReduceScatter, {elements}});
@@ -226,14 +213,14 @@ TEST_P(DeviceBlocks, AreExactForEverySizeAndLayout) {
   }
 }
 
-TEST_P(DeviceBlocks, AreExactInEveryScheduleWithLittleStagingAndFewQueues) {
+TEST(DeviceBlocks, AreExactInEveryScheduleWithLittleStagingAndFewQueues) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     const Machines& machines = kLayouts[random() % std::size(kLayouts)];
     Settings settings;
     settings.streams = 1 + random() % 4;
     settings.connections = std::array<std::size_t, 3>{1, 2, 32}[random() % 3];
-    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 64 * kKiB, seed, settings);
+    DeviceCluster cluster(machines, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
     std::vector<Half> calls;
     for (std::size_t c = 2 + random() % 6; c > 0; --c) {
       Half& call = calls.emplace_back(random() % 2 == 0 ? Pattern::ReduceScatter : Pattern::AllGather);
@@ -267,7 +254,7 @@ struct Scattered {
   }
 };
 
-TEST_P(DeviceBlocks, HaveTheBitsOfCpuTensorsForEveryOperationAndDtype) {
+TEST(DeviceBlocks, HaveTheBitsOfCpuTensorsForEveryOperationAndDtype) {
   const Machines machines{{2, 1, 2}};
   constexpr std::uint64_t kElements = 1003;
   for (int d = 0; d <= static_cast<int>(DType::Float8E5M2); ++d) {
@@ -277,7 +264,7 @@ TEST_P(DeviceBlocks, HaveTheBitsOfCpuTensorsForEveryOperationAndDtype) {
       if (reduction.op == Op::Sum && reduction.dtype == DType::Int32) reduction.divisor = 5;
       const double scale = reduction.op == Op::Sum && isFloat(reduction.dtype) ? 0.2 : 1.0;
       Cluster host(machines, 256 * kKiB, 16 * kKiB);
-      DeviceCluster devices = cluster(machines, 256 * kKiB, 16 * kKiB, 1);
+      DeviceCluster devices(machines, 256 * kKiB, 16 * kKiB, 1);
       const std::size_t world = devices.world();
       std::vector<Scattered> there(world);
       std::mt19937 random(static_cast<unsigned>(d));
@@ -347,7 +334,7 @@ bool runs(unsigned seed, Pattern pattern, const Settings& settings) {
   return right;
 }
 
-TEST(GatedBlocks, WhateverIsLeftOutIsSeen) {
+TEST(DeviceBlocks, WhateverIsLeftOutIsSeen) {
   for (const Pattern pattern : {Pattern::ReduceScatter, Pattern::AllGather}) {
     for (const Omission& omission : kOmissions) {
       Settings lacking;

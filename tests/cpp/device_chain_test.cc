@@ -1,5 +1,4 @@
-// The results of chains on simulated devices, by the loop's rails and by the devices' own, under any schedule,
-// compared with sums made another way.
+// The results of chains on simulated devices under any schedule, compared with sums made another way.
 #include "device/device_chain.h"
 
 #include <gtest/gtest.h>
@@ -42,26 +41,9 @@ DeviceRank::Settings with(std::size_t streams, std::size_t connections) {
   return settings;
 }
 
-class DeviceChains : public ::testing::TestWithParam<WhoseRails> {
- protected:
-  using SettingsOf = DeviceCluster::SettingsOf;
-  static constexpr auto kPlain = [](int) { return DeviceRank::Settings{}; };
-
-  static DeviceCluster cluster(const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
-                               const SettingsOf& settings = kPlain,
-                               const std::vector<CostRow>& rows = builtInRows("tcp")) {
-    return {machines, staging, slice, seed, settings, rows, GetParam()};
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Rails, DeviceChains, ::testing::Values(WhoseRails::TheLoops, WhoseRails::TheDevices),
-                         [](const auto& whose) {
-                           return whose.param == WhoseRails::TheLoops ? "OfTheLoop" : "OfTheDevice";
-                         });
-
-TEST_P(DeviceChains, SumsAreExactForEverySizeAndLayout) {
+TEST(DeviceChains, SumsAreExactForEverySizeAndLayout) {
   for (const Machines& machines : kLayouts) {
-    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 32 * kKiB, 7);
+    DeviceCluster cluster(machines, 256 * kKiB, 32 * kKiB, 7);
     const std::uint64_t world = cluster.world();
     const std::uint64_t slice = 32 * kKiB / sizeof(float);
     DeviceProgram program(cluster,
@@ -73,12 +55,12 @@ TEST_P(DeviceChains, SumsAreExactForEverySizeAndLayout) {
   }
 }
 
-TEST_P(DeviceChains, SumsAreExactInEveryScheduleWithLittleStagingAndFewQueues) {
+TEST(DeviceChains, SumsAreExactInEveryScheduleWithLittleStagingAndFewQueues) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     const Machines& machines = kLayouts[random() % std::size(kLayouts)];
     auto settings = with(1 + random() % 4, std::array<std::size_t, 3>{1, 2, 32}[random() % 3]);
-    DeviceCluster cluster = this->cluster(machines, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
+    DeviceCluster cluster(machines, 256 * kKiB, 64 * kKiB, seed, [&](int) { return settings; });
     std::vector<std::uint64_t> sizes;
     for (std::size_t c = 2 + random() % 6; c > 0; --c) sizes.push_back(random() % (random() % 2 == 0 ? 64 : 60'000));
     DeviceProgram program(cluster, sizes);
@@ -88,11 +70,11 @@ TEST_P(DeviceChains, SumsAreExactInEveryScheduleWithLittleStagingAndFewQueues) {
   }
 }
 
-TEST_P(DeviceChains, TakesEveryKindOfPlan) {
+TEST(DeviceChains, TakesEveryKindOfPlan) {
   std::set<std::string> plans;
   const auto tryRows = [&](const Machines& machines, const std::vector<CostRow>& rows) {
     for (const std::uint64_t elements : {40'011, 700, 5}) {
-      DeviceCluster cluster = this->cluster(machines, 512 * kKiB, 32 * kKiB, 3, kPlain, rows);
+      DeviceCluster cluster(machines, 512 * kKiB, 32 * kKiB, 3, [](int) { return DeviceRank::Settings{}; }, rows);
       plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
       DeviceProgram program(cluster, {elements, 17, elements});
       program.makeAll();
@@ -159,10 +141,8 @@ std::vector<Memory> onTheCpu(const Machines& machines, const Case& what, std::ve
   return memories;
 }
 
-std::vector<Memory> onDevices(WhoseRails whose, const Machines& machines, const Case& what,
-                              std::vector<Memory> memories, unsigned seed) {
-  DeviceCluster cluster(
-      machines, 256 * kKiB, 16 * kKiB, seed, [](int) { return DeviceRank::Settings{}; }, builtInRows("tcp"), whose);
+std::vector<Memory> onDevices(const Machines& machines, const Case& what, std::vector<Memory> memories, unsigned seed) {
+  DeviceCluster cluster(machines, 256 * kKiB, 16 * kKiB, seed);
   for (std::size_t r = 0; r < memories.size(); ++r) {
     cluster.ranks[r]->call(operandsOf(what, memories[r]), what.scale, 1);
   }
@@ -176,7 +156,7 @@ std::vector<Memory> inputsOf(const Case& what, std::size_t ranks) {
   return inputs;
 }
 
-TEST_P(DeviceChains, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
+TEST(DeviceChains, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
   const Machines machines{{2, 1, 2}};
   for (int d = 0; d <= static_cast<int>(DType::Float8E5M2); ++d) {
     for (int o = 0; o <= static_cast<int>(Op::BitXor); ++o) {
@@ -186,13 +166,13 @@ TEST_P(DeviceChains, HasTheBitsOfCpuTensorsForEveryOperationAndDtype) {
       const bool scaled = reduction.op == Op::Sum && isFloat(reduction.dtype);
       const Case what{{{reduction, 5003}}, scaled ? 0.2 : 1.0};
       const auto inputs = inputsOf(what, 5);
-      ASSERT_EQ(onDevices(GetParam(), machines, what, inputs, 1), onTheCpu(machines, what, inputs))
+      ASSERT_EQ(onDevices(machines, what, inputs, 1), onTheCpu(machines, what, inputs))
           << name(reduction.dtype) << ", operation " << o;
     }
   }
 }
 
-TEST_P(DeviceChains, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
+TEST(DeviceChains, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
   constexpr DType kDTypes[] = {DType::Float32, DType::BFloat16, DType::Float64, DType::UInt8,
                                DType::Int64,   DType::Float16,  DType::Bool,    DType::Float8E4M3};
   for (unsigned seed = 0; seed < 12; ++seed) {
@@ -205,11 +185,11 @@ TEST_P(DeviceChains, ManyTensorsOfAnyDtypesShareSlicesWithTheBitsOfCpuTensors) {
       what.tensors.push_back({reduction, random() % (i == 7 ? 40'000 : 600)});
     }
     const auto inputs = inputsOf(what, placesOf(machines).size());
-    ASSERT_EQ(onDevices(GetParam(), machines, what, inputs, seed), onTheCpu(machines, what, inputs)) << "seed " << seed;
+    ASSERT_EQ(onDevices(machines, what, inputs, seed), onTheCpu(machines, what, inputs)) << "seed " << seed;
   }
 }
 
-TEST(GatedRails, DifferentCallsAreAMismatchNotAWrongSum) {
+TEST(DeviceChains, DifferentCallsAreAMismatchNotAWrongSum) {
   DeviceCluster cluster({{1, 1}}, 256 * kKiB, 64 * kKiB, 5);
   std::vector<float> memory(400, 1.0F);
   cluster.ranks[0]->call({.data = memory.data(), .elements = 100, .reduction = {}}, 1);

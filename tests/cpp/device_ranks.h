@@ -1,5 +1,5 @@
 // Whole ranks with a simulated device each, in one process: real chains, pipelines and rails, over a network that
-// delivers in random order, or over rails of the devices' own. Everything is stepped by the test, in its own thread.
+// delivers in random order. Everything is stepped by the test, in its own thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,14 +15,10 @@
 #include <vector>
 
 #include "device/device_chain.h"
-#include "device/direct_rails.h"
-#include "device/gated_rails.h"
 #include "engine_ranks.h"
 #include "simulated_accelerator.h"
 
 namespace fairring::testing {
-
-enum class WhoseRails { TheLoops, TheDevices };
 
 struct DeviceRank {
   using Settings = SimulatedAccelerator::Settings;
@@ -35,14 +31,10 @@ struct DeviceRank {
     network.loops[rank] = &loop;
     rails->use(memoryChannels(network, rank, planner.topology().world()));
     settings.mayBeCalled = [this] { return !loop.isCurrent(); };
-    settings.rank = rank;
-    const bool isDirect = settings.rails != nullptr;
     auto accelerator = std::make_unique<SimulatedAccelerator>(
         machine, static_cast<std::size_t>(planner.topology().localIndexOf(rank)), seed, std::move(settings));
     device = accelerator.get();
-    std::unique_ptr<DeviceRails> way = std::make_unique<DirectRails>(*accelerator, loop);
-    if (!isDirect) way = std::make_unique<GatedRails>(*accelerator, staging, loop);
-    chain = std::make_unique<DeviceChain>(planner, rank, staging, std::move(accelerator), std::move(way));
+    chain = std::make_unique<DeviceChain>(planner, rank, staging, std::move(accelerator), loop);
     exchange = chain->exchange();
     onLoop([this] {
       exchange->attach(pipeline, *rails);
@@ -123,7 +115,7 @@ class DeviceCluster {
   DeviceCluster(
       const Machines& machines, std::uint64_t staging, std::uint64_t slice, unsigned seed,
       const SettingsOf& settings = [](int) { return DeviceRank::Settings{}; },
-      std::vector<CostRow> rows = builtInRows("tcp"), WhoseRails whose = WhoseRails::TheLoops)
+      std::vector<CostRow> rows = builtInRows("tcp"))
       : planner(Topology(placesOf(machines), groupingOf(machines)), {staging, slice, std::move(rows)}), random(seed) {
     const Topology& topology = planner.topology();
     const auto anyRank = [&] { return static_cast<int>(random() % static_cast<unsigned>(topology.world())); };
@@ -131,13 +123,10 @@ class DeviceCluster {
     for (int m = 0; m < topology.machines(); ++m) {
       machines_.push_back(std::make_unique<SimulatedMachine>(topology.ranksOf(m).size()));
     }
-    const auto rails = whose == WhoseRails::TheDevices ? std::make_shared<SimulatedRails>() : nullptr;
     for (int r = 0; r < topology.world(); ++r) {
-      DeviceRank::Settings own = settings(r);
-      own.rails = rails;
       SimulatedMachine& machine = *machines_[static_cast<std::size_t>(topology.machineOf(r))];
       ranks.push_back(std::make_unique<DeviceRank>(planner, r, staging, network, machine,
-                                                   seed * 64 + 1 + static_cast<unsigned>(r), own));
+                                                   seed * 64 + 1 + static_cast<unsigned>(r), settings(r)));
     }
   }
 

@@ -20,8 +20,7 @@ using testing::SimulatedMachine;
 // The devices of a job's ranks, stepped in turn for as long as the job lives.
 class Devices {
  public:
-  Devices(const std::vector<std::string>& machines, bool haveRails)
-      : machines_(machines), rails_(haveRails ? std::make_shared<testing::SimulatedRails>() : nullptr) {
+  explicit Devices(const std::vector<std::string>& machines) : machines_(machines) {
     for (const std::string& machine : machines) ++sizes_[machine];
     for (const auto& [machine, size] : sizes_) level0_[machine] = std::make_unique<SimulatedMachine>(size);
     runner_ = std::thread([this] { run(); });
@@ -36,8 +35,6 @@ class Devices {
     return [this, rank](int, const std::vector<int>& machineRanks, milliseconds) {
       SimulatedAccelerator::Settings settings;
       settings.mutex = mutex_;
-      settings.rails = rails_;
-      settings.rank = static_cast<int>(rank);
       settings.drains = true;
       settings.isFull = full.contains(rank);
       settings.mayBeCalled = [loop = loops_.at(rank)] { return !loop->isCurrent(); };
@@ -71,7 +68,6 @@ class Devices {
   }
 
   const std::vector<std::string> machines_;
-  const std::shared_ptr<testing::SimulatedRails> rails_;
   std::map<std::size_t, Loop*> loops_;  // of each rank
   std::map<std::string, std::size_t> sizes_;
   std::map<std::string, std::unique_ptr<SimulatedMachine>> level0_;
@@ -85,12 +81,10 @@ class Devices {
 std::size_t callersStream = SimulatedAccelerator::Settings{}.streams;
 
 struct Rig {
-  explicit Rig(const std::vector<std::string>& machines, bool devicesHaveRails = false)
-      : Rig(machines, machines, devicesHaveRails) {}
+  explicit Rig(const std::vector<std::string>& machines) : Rig(machines, machines) {}
   // joined: each rank's machine in calls on a device
-  Rig(const std::vector<std::string>& machines, const std::vector<std::string>& joined, bool devicesHaveRails = false)
-      : devices(joined, devicesHaveRails), job(machines) {
-    job.deviceHasRails = devicesHaveRails;
+  Rig(const std::vector<std::string>& machines, const std::vector<std::string>& joined)
+      : devices(joined), job(machines) {
     for (std::size_t r = 0; r < joined.size(); ++r) job.facts[r].device.machine = joined[r];
     job.makeAccelerator = [this](std::size_t rank) { return devices.of(rank, job.nodes[rank]->loop.loop()); };
   }
@@ -135,25 +129,20 @@ struct Rig {
   Job job;
 };
 
-class DeviceGroups : public ::testing::TestWithParam<bool> {};  // whether devices have rails of their own
-
-INSTANTIATE_TEST_SUITE_P(Rails, DeviceGroups, ::testing::Bool(),
-                         [](const auto& own) { return own.param ? "OfTheDevice" : "OfTheLoop"; });
-
-TEST_P(DeviceGroups, SumsAcrossMachinesAndWithinThem) {
+TEST(DeviceGroups, SumsAcrossMachinesAndWithinThem) {
   for (const auto& machines :
        {std::vector<std::string>{"a", "b"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}, {"a", "b", "c"}}) {
-    Rig rig(machines, GetParam());
+    Rig rig(machines);
     rig.job.joinAll();
     for (const std::size_t elements : {0U, 1U, 1000U, 300'000U}) rig.allReduceEverywhere(elements);
   }
 }
 
 // No thread waits on the host between the two.
-TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
+TEST(DeviceGroups, ScattersSumsAndGathersThem) {
   for (const auto& machines :
        {std::vector<std::string>{"a", "b"}, {"a", "b", "a", "b"}, {"a", "a", "a", "b"}, {"a", "b", "c"}}) {
-    Rig rig(machines, GetParam());
+    Rig rig(machines);
     rig.job.joinAll();
     const std::size_t world = machines.size();
     for (const std::size_t elements : {0U, 1U, 1000U, 100'000U}) {
@@ -174,14 +163,14 @@ TEST_P(DeviceGroups, ScattersSumsAndGathersThem) {
 }
 
 // In the second case one rank's device rails lead to other ranks than its rails for host tensors do.
-TEST_P(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
+TEST(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
   struct Case {
     std::vector<std::string> machines;
     std::vector<std::string> joined;
   };
   for (const Case& one : {Case{{"a", "b", "c", "d"}, {"x", "x", "y", "y"}},
                           Case{{"a", "a", "b", "b", "c", "c"}, {"x", "x", "x", "x", "y", "y"}}}) {
-    Rig rig(one.machines, one.joined, GetParam());
+    Rig rig(one.machines, one.joined);
     rig.job.joinAll();
     for (const std::size_t elements : {1U, 1000U, 100'000U}) rig.allReduceEverywhere(elements);
     std::vector<std::vector<float>> tensors(one.machines.size(), std::vector<float>(5000, 1.0F));
@@ -192,8 +181,8 @@ TEST_P(DeviceGroups, SumsOverMachinesThatAreJoinedForDevices) {
   }
 }
 
-TEST_P(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
-  Rig rig({"a", "b", "a", "b"}, GetParam());
+TEST(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
+  Rig rig({"a", "b", "a", "b"});
   rig.job.joinAll();
   std::vector<std::future<std::string>> done;
   std::vector<std::vector<std::vector<float>>> tensors(4);
@@ -211,11 +200,11 @@ TEST_P(DeviceGroups, SumsTensorsOfTheHostAndOfTheDeviceSideBySide) {
 }
 
 // No thread waits on the host here.
-TEST_P(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
+TEST(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
   std::vector<float> one(50'000, 1.0F);
   std::vector<float> two(50'000, 2.0F);
   std::promise<std::vector<float>> seen;
-  Rig rig({"a", "b"}, GetParam());
+  Rig rig({"a", "b"});
   rig.job.joinAll();
   auto first = rig.allReduce(0, one);
   rig.devices.byRank.at(0)->compute(&callersStream, [&] { seen.set_value(one); });
@@ -225,10 +214,10 @@ TEST_P(DeviceGroups, WhatTheCallersStreamDoesNextSeesTheResult) {
 }
 
 // Tensors are declared before the rig: a failed call may write to them until its group has ended.
-TEST_P(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
+TEST(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
   std::vector<float> one(200'000, 1.0F);
   std::vector<float> two(200'000, 2.0F);
-  Rig rig({"a", "b"}, GetParam());
+  Rig rig({"a", "b"});
   rig.job.joinAll();
   auto first = rig.allReduce(0, one);
   auto second = rig.allReduce(1, two);
@@ -242,8 +231,7 @@ TEST_P(DeviceGroups, EndingItWaitsForWhatIsEnqueued) {
 
 // Rank 0's device waits in a call that rank 1 does not make.
 struct OneInACall {
-  explicit OneInACall(bool devicesHaveRails, std::chrono::seconds endsWithin = std::chrono::seconds(30))
-      : rig({"a", "b"}, devicesHaveRails) {
+  explicit OneInACall(std::chrono::seconds endsWithin = std::chrono::seconds(30)) : rig({"a", "b"}) {
     rig.job.endsDeviceWithin = endsWithin;
     rig.job.joinAll();
     rig.allReduceEverywhere(100);
@@ -255,25 +243,25 @@ struct OneInACall {
   std::future<std::string> call;
 };
 
-TEST_P(DeviceGroups, EndingItWaitsNoLongerThanTheSettingsSay) {
-  OneInACall one(GetParam(), std::chrono::seconds(0));
+TEST(DeviceGroups, EndingItWaitsNoLongerThanTheSettingsSay) {
+  OneInACall one(std::chrono::seconds(0));
   one.rig.job.nodes[0]->group.reset();
   EXPECT_NE(one.call.get().find("rank 0 ended group job, and its calls on CUDA tensors had not ended 0 s later"),
             std::string::npos);
 }
 
-TEST_P(DeviceGroups, EndingItIsOverWhenTheGroupFails) {
-  OneInACall one(GetParam());
+TEST(DeviceGroups, EndingItIsOverWhenTheGroupFails) {
+  OneInACall one;
   std::thread ending([&] { one.rig.job.nodes[0]->group.reset(); });
   one.rig.job.nodes[1]->group->abort(makeError(ErrorKind::Aborted, "rank 1 gave up"));
   ending.join();
   EXPECT_NE(one.call.get().find("rank 1 gave up"), std::string::npos);
 }
 
-TEST_P(DeviceGroups, APeerThatDiesWhileTheDeviceWaitsForItEndsTheCallWithAnError) {
+TEST(DeviceGroups, APeerThatDiesWhileTheDeviceWaitsForItEndsTheCallWithAnError) {
   std::vector<float> tensor(300'000, 1.0F);
   std::vector<float> other(300'000, 1.0F);
-  Rig rig({"a", "b", "a"}, GetParam());
+  Rig rig({"a", "b", "a"});
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
   auto first = rig.allReduce(0, tensor);
@@ -290,10 +278,10 @@ TEST_P(DeviceGroups, APeerThatDiesWhileTheDeviceWaitsForItEndsTheCallWithAnError
 }
 
 // Not only gates: the machine's own part of the call waits for rank 2, which never makes it.
-TEST_P(DeviceGroups, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
+TEST(DeviceGroups, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
   std::vector<float> tensor(300'000, 1.0F);
   std::promise<void> through;
-  Rig rig({"a", "b", "a"}, GetParam());
+  Rig rig({"a", "b", "a"});
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
   auto call = rig.allReduce(0, tensor);
@@ -303,20 +291,18 @@ TEST_P(DeviceGroups, AFailureEndsWhatTheDeviceWaitsForOnItsMachine) {
   through.get_future().get();
 }
 
-TEST_P(DeviceGroups, ACallThatIsNotMadeElsewhereTimesOut) {
+TEST(DeviceGroups, ACallThatIsNotMadeElsewhereTimesOut) {
   std::vector<float> tensor(100);
-  Rig rig({"a", "b"}, GetParam());
+  Rig rig({"a", "b"});
   rig.job.joinAll();
   rig.allReduceEverywhere(100);
-  // If the loop knows nothing of the call, heartbeats tell which rank is behind.
-  const std::string who = GetParam() ? "all_reduce of 100 on a device" : "rank 1";
-  EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find(who), std::string::npos);
+  EXPECT_NE(rig.allReduce(0, tensor, milliseconds(200)).get().find("rank 1"), std::string::npos);
 }
 
-TEST_P(DeviceGroups, DifferentCallsAreAMismatch) {
+TEST(DeviceGroups, DifferentCallsAreAMismatch) {
   std::vector<float> shorter(100);
   std::vector<float> longer(200);
-  Rig rig({"a", "b"}, GetParam());
+  Rig rig({"a", "b"});
   rig.job.joinAll();
   auto first = rig.allReduce(0, shorter);
   auto second = rig.allReduce(1, longer);
@@ -324,7 +310,7 @@ TEST_P(DeviceGroups, DifferentCallsAreAMismatch) {
   EXPECT_NE(second.get().find("different calls"), std::string::npos);
 }
 
-TEST(DeviceGroup, ARankHasOneDevice) {
+TEST(DeviceGroups, ARankHasOneDevice) {
   std::vector<float> tensor(10);
   Rig rig({"a", "b"});
   rig.job.joinAll();
@@ -338,8 +324,8 @@ TEST(DeviceGroup, ARankHasOneDevice) {
   }
 }
 
-TEST_P(DeviceGroups, ARankWithoutMemorySaysSoAndAllAreAsBefore) {
-  Rig rig({"a", "b"}, GetParam());
+TEST(DeviceGroups, ARankWithoutMemorySaysSoAndAllAreAsBefore) {
+  Rig rig({"a", "b"});
   rig.devices.full = {1};
   rig.job.joinAll();
   EXPECT_EQ(rig.job.nodes[0]->group->equip(0, kLong), "");
@@ -347,42 +333,6 @@ TEST_P(DeviceGroups, ARankWithoutMemorySaysSoAndAllAreAsBefore) {
   for (const auto& node : rig.job.nodes) node->group->unequip();
   rig.devices.full.clear();
   rig.allReduceEverywhere(1000);
-}
-
-// How a capture on that device ends on rank 0, and the calls of all ranks after it.
-std::string endOfCapture(int device, const DeviceChain::StagingOf& staging) {
-  std::vector<float> tensor(10);
-  Rig rig({"a", "b"}, true);
-  rig.job.joinAll();
-  EXPECT_FALSE(rig.job.nodes[0]->group->canCapture());
-  rig.allReduceEverywhere(10);
-  EXPECT_TRUE(rig.job.nodes[0]->group->canCapture());
-  const Call call{.operands = {{tensor.data(), 10, {.dtype = DType::Float32}}}, .signature = {"call"}, .done = nullptr};
-  std::string text = "captured";
-  try {
-    rig.job.nodes[0]->group->capture(call, {.device = device, .after = &callersStream, .joined = &callersStream},
-                                     staging);
-  } catch (const std::exception& exception) {
-    text = exception.what();
-  }
-  std::string told;
-  try {
-    told = rig.allReduce(1, tensor).get();
-  } catch (const Failure& failure) {  // it has heard of it before it made the call
-    told = failure.what();
-  }
-  EXPECT_NE(told, "") << "the other rank goes on without the call that it has captured";
-  return text;
-}
-
-TEST(DeviceGroup, ACaptureThatFailsForWantOfMemoryEndsTheGroup) {
-  const std::string text = endOfCapture(0, [](std::uint64_t) -> std::byte* { throw std::runtime_error("no memory"); });
-  EXPECT_EQ(text, "no memory");
-}
-
-TEST(DeviceGroup, ACaptureOnAnotherDeviceEndsTheGroup) {
-  const std::string text = endOfCapture(1, [](std::uint64_t) -> std::byte* { return nullptr; });
-  EXPECT_NE(text.find("one device"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -61,7 +61,6 @@ class Job {
                            .failed = failed,
                            .makeAccelerator = makeAccelerator ? makeAccelerator(rank) : nullptr,
                            .endsDeviceWithin = endsDeviceWithin,
-                           .deviceHasRails = deviceHasRails,
                            .offLoop = [this](std::function<void()> task) { offLoop(std::move(task)); },
                            .lookForFailure = lookForFailure};
     nodes[rank]->group = std::make_unique<Group>(nodes[rank]->threads(), nodes[rank]->endpoint, settings, facts);
@@ -87,7 +86,6 @@ class Job {
   std::function<void(const Error&)> failed;
   std::function<MakeAccelerator(std::size_t rank)> makeAccelerator;
   std::chrono::seconds endsDeviceWithin{30};
-  bool deviceHasRails = false;
 
  private:
   void offLoop(std::function<void()> task) {

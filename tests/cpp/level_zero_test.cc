@@ -254,8 +254,7 @@ class Machine {
     std::uint64_t bytes = 0;
     for (const Tensor& tensor : tensors_) bytes += bytesOf(tensor);
     for (int rank = 0; rank < ranks; ++rank) {
-      const NcclPlace place{
-          .rank = rank, .ranks = ranks, .who = "rank", .of = "the machine", .patience = {std::chrono::seconds(1)}};
+      const NcclPlace place{.rank = rank, .ranks = ranks, .who = "rank", .patience = {std::chrono::seconds(1)}};
       levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, sums_));
       asked.clear();  // what connects
       images_.emplace_back(bytes + 1);
@@ -367,7 +366,6 @@ class BlocksOfMachine {
       const NcclPlace place{.rank = static_cast<int>(index),
                             .ranks = static_cast<int>(ranks_.size()),
                             .who = "rank",
-                            .of = "the machine",
                             .patience = {std::chrono::seconds(1)}};
       levels_.push_back(std::make_unique<LevelZero>(place, [](const std::string& id) { return id; }, sums_));
       Slice& slice = slices_.emplace_back();

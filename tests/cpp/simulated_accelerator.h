@@ -23,7 +23,6 @@
 #include "base/out_of_memory.h"
 #include "device/accelerator.h"
 #include "simulated_machine.h"
-#include "simulated_rails.h"
 
 namespace fairring::testing {
 
@@ -31,8 +30,6 @@ class SimulatedAccelerator final : public Accelerator {
  public:
   struct Settings {
     std::size_t streams = 4;
-    std::shared_ptr<SimulatedRails> rails = nullptr;  // of its own, and its rank there
-    int rank = 0;
     std::size_t connections =
         32;  // queues of the device that all streams share; in each, work waits for its predecessor
     // Held by a thread that touches the device, if another thread steps it.
@@ -53,7 +50,7 @@ class SimulatedAccelerator final : public Accelerator {
   SimulatedAccelerator(SimulatedMachine& machine, std::size_t localRank, unsigned seed, Settings settings)
       : settings_(std::move(settings)), machine_(machine), localRank_(localRank), random_(seed) {
     queues_.resize(settings_.connections);
-    for (std::size_t i = 0; i < settings_.streams + 2; ++i) streams_.push_back(std::make_unique<std::size_t>(i));
+    for (std::size_t i = 0; i < settings_.streams + 1; ++i) streams_.push_back(std::make_unique<std::size_t>(i));
   }
   ~SimulatedAccelerator() override {
     while (settings_.drains && !idle()) {
@@ -63,7 +60,7 @@ class SimulatedAccelerator final : public Accelerator {
     ended();
   }
 
-  Stream callers() { return streams_[settings_.streams].get(); }  // of the program that makes the calls
+  Stream callers() { return streams_.back().get(); }  // of the program that makes the calls
   bool idle() const {
     const std::lock_guard lock(*settings_.mutex);
     return std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
@@ -100,7 +97,6 @@ class SimulatedAccelerator final : public Accelerator {
 
   std::size_t streams() const override { return settings_.streams; }
   Stream stream(std::size_t index) override { return streams_.at(index).get(); }
-  Stream tellingStream() override { return streams_.back().get(); }
   Memory pinned(std::uint64_t bytes) override { return allocate(bytes, 0); }
   Memory device(std::uint64_t bytes) override {
     if (settings_.isFull) throw OutOfMemory(makeError(ErrorKind::System, "no ", bytes, " B of device memory"));
@@ -174,32 +170,9 @@ class SimulatedAccelerator final : public Accelerator {
       if (portion.to != nullptr) copy(stream, portion.to, slice.image + portion.begin, portion.end() - portion.begin);
     }
   }
-  void exchange(Stream stream, Way way, std::span<const Transfer> transfers) override {
-    const std::lock_guard lock(*settings_.mutex);
-    SimulatedRails& rails = *settings_.rails;
-    const auto one = rails.book(settings_.rank, way, {transfers.begin(), transfers.end()});
-    enqueue(stream, {.may = [&rails, one] { return rails.mayBegin(*one); },
-                     .begin =
-                         [&rails, one] {
-                           for (const Transfer& each : one->transfers) {
-                             if (each.receiveBytes > 0) std::memset(each.receiveAt, kPoison, each.receiveBytes);
-                           }
-                           rails.begin(*one);
-                         },
-                     .isOver = [&rails, one] { return rails.isOver(*one); },
-                     .end =
-                         [&rails, one] {
-                           for (std::size_t i = 0; i < one->received.size(); ++i) {
-                             const auto& bytes = one->received[i];
-                             if (!bytes.empty()) std::memcpy(one->transfers[i].receiveAt, bytes.data(), bytes.size());
-                           }
-                           rails.end(*one);
-                         }});
-  }
   void abort() noexcept override {
     const std::lock_guard lock(*settings_.mutex);
     machine_.abort(localRank_);
-    if (settings_.rails) settings_.rails->abort(settings_.rank);
   }
 
   std::function<void()> ended = [] {};  // told at its end

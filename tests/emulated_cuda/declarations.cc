@@ -110,8 +110,6 @@ SAME_CALL(ncclReduceScatter);
 SAME_CALL(ncclReduce);
 SAME_CALL(ncclAllGather);
 SAME_CALL(ncclBroadcast);
-SAME_CALL(ncclSend);
-SAME_CALL(ncclRecv);
 
 SAME_PLACE(magic);
 SAME_PLACE(version);

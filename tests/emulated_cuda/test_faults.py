@@ -27,16 +27,7 @@ MOST_CALLS = 20
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Ranks]:
-    yield from _started({})
-
-
-@pytest.fixture(scope="module")
-def four_by_nccl() -> Iterator[Ranks]:
-    yield from _started({"FAIRRING_CUDA_RAILS": "nccl"})
-
-
-def _started(variables: dict[str, str]) -> Iterator[Ranks]:
-    ranks = start(LAYOUT, environment=variables)
+    ranks = start(LAYOUT)
     yield ranks
     assert ranks.close() == [0] * ranks.size
 
@@ -215,16 +206,3 @@ def test_a_full_device_leaves_the_calls_to_nccl_unless_torchs_cache_lets_go(is_c
     ranks = start("2x1", environment={"FAIRRING_TOTAL_MEMORY": f"{STAGING_MIB}MiB", "EMULATED_CUDA_MEMORY_MIB": "512"})
     assert ranks.run(_sum_on_a_full_device, is_cached) == [(4.0, is_cached)] * 2
     assert ranks.close() == [0, 0]
-
-
-@pytest.mark.slow  # the same, but for what NCCL sends
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("ncclGroupEnd", "ncclSend and ncclRecv between the 4 ranks of the group"),
-        ("cudaEventRecord", "cudaEventRecord on CUDA device 3"),
-        ("cuStreamWriteValue", "cuStreamWriteValue64 on CUDA device 3"),
-    ],
-)
-def test_what_fails_with_rails_by_nccl_is_told_to_all_ranks(four_by_nccl: Ranks, call: str, said: str) -> None:
-    _check(four_by_nccl, call, 1, False, said)

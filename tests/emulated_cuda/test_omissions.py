@@ -29,11 +29,10 @@ SLICE_BYTES = 64 << 10
 ELEMENTS = SLICES * SLICE_BYTES // 4
 # Slices of that size, two of which have room in staging.
 FEW_SLICES = {"FAIRRING_SLICE_SIZE": str(SLICE_BYTES), "FAIRRING_TOTAL_MEMORY": str(4 * SLICE_BYTES)}
-NCCL = {"FAIRRING_CUDA_RAILS": "nccl"}
 # One slice for each call, and no place in staging twice: so each call makes as many waits as the last one.
-ONE_SLICE = {**NCCL, "FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": "64MiB"}
+ONE_SLICE = {"FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": "64MiB"}
 # One slice for each call, and one has room: each call but the first waits for the place of the one before.
-NARROW = {**NCCL, "FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": str(2 * SLICES * SLICE_BYTES)}
+NARROW = {"FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": str(2 * SLICES * SLICE_BYTES)}
 
 RATES = ["200mbit", "25mbit"]  # of links; the second where a busy machine's devices are as slow as the first
 LONG_SLICES = {"FAIRRING_SLICE_SIZE": "4MiB", "FAIRRING_TOTAL_MEMORY": "16MiB"}
@@ -131,7 +130,6 @@ def test_nothing_is_wrong_where_nothing_is_left_out(result: Result, variables: M
     ("result", "left_out", "variables"),
     [
         # All-reduces.
-        (_reduced, "stream_wait_event:_core:0:1", FEW_SLICES),  # chains wait for the caller and for a place
         (_reduced, "stream_wait_event:libc10_cuda:0:1", FEW_SLICES),  # the caller's stream waits for the chains
         (_reduced, "wait_value:_core:0:3", FEW_SLICES),  # gates: for a place in pinned staging,
         (_reduced, "wait_value:_core:1:3", FEW_SLICES),  # for what has to be summed,
@@ -151,13 +149,11 @@ def test_nothing_is_wrong_where_nothing_is_left_out(result: Result, variables: M
         (_gathered, "wait_value:_core:1:2", FEW_SLICES),
         (_gathered, "write_value_order:_core:0:2", FEW_SLICES),
         (_gathered, "write_value_order:_core:1:2", FEW_SLICES),
-        # Rails by NCCL have no gates.
-        (_reduced, "stream_wait_event:_core:0:3", ONE_SLICE),  # chains wait for the caller,
-        (_told, "stream_wait_event:_core:1:3", ONE_SLICE),  # the telling stream for the chains,
-        (_reduced, "stream_wait_event:_core:2:3", ONE_SLICE),  # and so does the stream on which calls end
-        (_reduced, "stream_wait_event:libc10_cuda:0:1", ONE_SLICE),
-        (_told, "write_value_order:_core:0:1", ONE_SLICE),  # the telling stream's word
-        (_reduced, "stream_wait_event:_core:0:4", NARROW),  # a chain waits for whoever had its place
+        # Calls of one slice.
+        (_reduced, "stream_wait_event:_core:0:2", ONE_SLICE),  # chains wait for the caller,
+        (_reduced, "stream_wait_event:_core:1:2", ONE_SLICE),  # and the stream on which calls end for them
+        (_told, "write_value_order:_core:2:3", ONE_SLICE),  # the host knows of a call's end when that has come
+        (_reduced, "stream_wait_event:_core:0:3", NARROW),  # a chain waits for whoever had its place
     ],
 )
 def test_what_is_left_out_is_noticed(result: Result, left_out: str, variables: Mapping[str, str]) -> None:

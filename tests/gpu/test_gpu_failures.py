@@ -124,7 +124,6 @@ def _results_of_a_broken_call(rank: int, kind: str, dtype: torch.dtype) -> bool:
     return bool(parameter.cpu().isnan().all())  # what a program would save
 
 
-@pytest.mark.parametrize("rails", ["pinned", pytest.param("nccl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("layout", "kind", "dtype"),
     [
@@ -134,8 +133,8 @@ def _results_of_a_broken_call(rank: int, kind: str, dtype: torch.dtype) -> bool:
         ("2x2", "all_gather", torch.float32),
     ],
 )
-def test_floats_of_a_broken_call_are_nan(layout: str, kind: str, dtype: torch.dtype, rails: str) -> None:
-    ranks = start(layout, timeout_seconds=60, environment={"FAIRRING_CUDA_RAILS": rails})
+def test_floats_of_a_broken_call_are_nan(layout: str, kind: str, dtype: torch.dtype) -> None:
+    ranks = start(layout, timeout_seconds=60)
     begun = ranks.start(_results_of_a_broken_call, kind, dtype)
     assert all(ranks.finish(begun[:-1]))
     ranks.kill()
@@ -155,10 +154,7 @@ def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
 
 
 def _die_while_a_graph_is_held(rank: int, done: str) -> str:
-    """A graph holds the communicator of the way down. Rank 1 dies while rank 0 makes the first call on the way up.
-
-    That call finds NCCL waiting for memory, and so for the device, which waits for rank 1.
-    """
+    """A graph holds the communicator of the NCCL that serves the group. Rank 1 dies while rank 0 is in a call."""
     part = torch.empty(ELEMENTS, device="cuda")
     whole = torch.ones(2 * ELEMENTS, device="cuda")
     dist.reduce_scatter_tensor(part, whole)
@@ -175,7 +171,7 @@ def _die_while_a_graph_is_held(rank: int, done: str) -> str:
     try:
         dist.reduce_scatter_tensor(part, whole)
         store.set(done, "yes")
-        for _ in range(2):  # whether the first only enqueues, or waits
+        for _ in range(2):  # the first only enqueues
             dist.all_gather_into_tensor(whole, part)
             torch.cuda.synchronize()
     except (RuntimeError, dist.DistBackendError) as raised:
@@ -185,9 +181,8 @@ def _die_while_a_graph_is_held(rank: int, done: str) -> str:
     return error
 
 
-@pytest.mark.parametrize("rails", ["pinned", "nccl"])
-def test_a_peer_that_dies_while_a_graph_holds_communicators_is_an_error(rails: str) -> None:
-    ranks = start("2x1", timeout_seconds=60, environment={"FAIRRING_CUDA_RAILS": rails})
+def test_a_peer_that_dies_while_a_graph_holds_nccls_communicator_is_an_error() -> None:
+    ranks = start("2x1", timeout_seconds=60)
     begun = ranks.start(_die_while_a_graph_is_held, "called")
     (text,) = ranks.finish([rank for rank in begun if rank == 0])
     assert "rank 1" in text, text

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.gpu
 
 STAGING = 512 << 10
 SMALL_SLICES = {"FAIRRING_SLICE_SIZE": "64KiB", "FAIRRING_TOTAL_MEMORY": str(STAGING)}
-RAILS = ("pinned", "nccl")
 COMMUNICATOR = 64 << 10  # bytes that emulated NCCL takes for each
 ELEMENTS = 8 * 3 * 3001  # a block for each rank of any layout; several slices
 Hashes = dict[str, str]
@@ -80,7 +79,7 @@ def _trained(rank: int) -> Hashes:
 
 
 def _moved(rank: int) -> None:
-    """What is NCCL's for either rails, beside the same calls on the CPU."""
+    """What is NCCL's, beside the same calls on the CPU."""
     results = []
     for device in ("cpu", "cuda"):
         ranks = dist.get_world_size()
@@ -132,16 +131,11 @@ def _all(rank: int) -> tuple[Hashes, bool]:
 
 
 @pytest.mark.parametrize("layout", ["2x4", "4x2", "3+1+2"])
-def test_every_call_has_the_same_bits_on_all_ranks_by_either_rails(layout: str) -> None:
-    bits = []
-    for rails in RAILS:
-        ranks = start(layout, environment={**SMALL_SLICES, "FAIRRING_CUDA_RAILS": rails})
-        taken = ranks.run(_communicators)
-        if emulated_devices.ARE_HERE:
-            assert taken == [2 * (LAYOUTS[layout].count(name) > 1) + 2 * (rails == "nccl") for name in LAYOUTS[layout]]
-        for hashes, was_carried_by_the_loop in ranks.run(_all):
-            bits.append(hashes)
-            assert was_carried_by_the_loop == (rails == "pinned")
-        assert ranks.close() == [0] * ranks.size
-    for hashes in bits:
-        assert hashes == bits[0]
+def test_every_call_has_the_same_bits_on_all_ranks(layout: str) -> None:
+    ranks = start(layout, environment=SMALL_SLICES)
+    taken = ranks.run(_communicators)
+    if emulated_devices.ARE_HERE:
+        assert taken == [2 * (LAYOUTS[layout].count(name) > 1) for name in LAYOUTS[layout]]
+    seen = ranks.run(_all)
+    assert seen == [(seen[0][0], True)] * ranks.size
+    assert ranks.close() == [0] * ranks.size

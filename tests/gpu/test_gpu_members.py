@@ -20,7 +20,6 @@ from fairring.traffic import traffic
 pytestmark = pytest.mark.gpu
 
 c10d: Any = dist.distributed_c10d
-RAILS = [pytest.param({}, id="pinned rails"), pytest.param({"FAIRRING_CUDA_RAILS": "nccl"}, id="rails by NCCL")]
 LAYOUT = "2+1+1"  # level 0 on the first machine; without the last rank machines are still unequal
 ELEMENTS = emulated_devices.fewer(4 << 20) + 5  # several slices
 GARBAGE = "was under way: its tensors may hold garbage where its result belongs"
@@ -105,9 +104,8 @@ def _check_errors(texts: Sequence[str], victim: int) -> None:
     assert GARBAGE not in later, later
 
 
-@pytest.mark.parametrize("rails", RAILS)
-def test_survivors_of_a_machine_shrink_and_go_on(rails: dict[str, str]) -> None:
-    ranks = start(LAYOUT, environment=rails)
+def test_survivors_of_a_machine_shrink_and_go_on() -> None:
+    ranks = start(LAYOUT)
     ranks.run(_first_calls)
     survivors = [0, 1, 2]
     ranks.run(_begin_calls, on=survivors)
@@ -159,10 +157,9 @@ def _meet(_rank: int) -> None:
     dist.all_reduce(torch.ones(1))
 
 
-@pytest.mark.parametrize("rails", RAILS)
-def test_a_rank_that_dies_before_its_first_call_on_devices_keeps_nobody_in_nccl(rails: dict[str, str]) -> None:
-    """Rank 1's machine waits for it in NCCL, or the whole group does."""
-    ranks = start(LAYOUT, environment=rails)
+def test_a_rank_that_dies_before_its_first_call_on_devices_keeps_nobody_in_nccl() -> None:
+    """Rank 1's machine waits for it in NCCL."""
+    ranks = start(LAYOUT)
     ranks.run(_meet)
     waiting = ranks.start(_reduce_until_a_death, on=[0])
     _kill(ranks, 1)
@@ -190,8 +187,8 @@ def _join(_rank: int, uuid: int, handles: list[str]) -> tuple[int, int]:
 class Crew:
     """Ranks that are given members by the test: no store has a part in it."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.ranks = machines(LAYOUT, environment=environment)
+    def __init__(self) -> None:
+        self.ranks = machines(LAYOUT)
         self.ranks.run(_begin, 60.0)
         self._uuid = 0
 
@@ -209,11 +206,11 @@ class Crew:
         assert found == [(crew.index(member), len(crew)) for member in on]
 
 
-@pytest.fixture(params=RAILS)
-def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+@pytest.fixture
+def crew() -> Iterator[Crew]:
     if not hasattr(c10d, "_reconfigure"):
         pytest.skip("of a later PyTorch: before 2.15 there is no reconfigure")
-    crew = Crew(request.param)
+    crew = Crew()
     yield crew
     crew.ranks.kill()
 
