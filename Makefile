@@ -10,9 +10,9 @@
 #   make test-wheel   that wheel beside each of its torches, in clean virtual environments; not in make test-all
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make emulated-cuda   CUDA devices that do not exist, for fairring lab --emulated-gpus
-#   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/cuda.md
+#   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/development.md
 #   make cover-cuda  which lines of the CUDA sources those tests reach
-#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/cuda.md; make carry: what to take along;
+#   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/development.md; make carry: what to take along;
 #                  RUN="sums and 2x1": tests of tests/gpu by name
 #   make test-pytorch, make test-pytorch-ddp  PyTorch's own tests of process groups, on BACKEND
 #   make test-libraries  third-party programs on gloo and fairring; not in make test-all, for it fetches them

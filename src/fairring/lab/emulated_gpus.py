@@ -1,4 +1,4 @@
-"""CUDA devices that do not exist, for the ranks of a lab: docs/cuda.md says what they are and what they can't show.
+"""CUDA devices that do not exist, for the ranks of a lab: see docs/development.md.
 
 They are libraries that a checkout of Fairring's sources builds. Preloaded, they take the place of CUDA's and NCCL's own
 under torch's unchanged CUDA build. Standard library only.
