@@ -193,6 +193,11 @@ def test_where_the_program_of_a_rank_stands_is_told_of() -> None:
     )
 
 
+def test_who_has_the_calls_on_cuda_tensors_is_told_of_once() -> None:
+    way = "reductions and all-gathers of CUDA tensors are NCCL's as a whole: the trial did not show Fairring faster"
+    assert explain([replace(one, device_way=way) for one in Job().traces()]).splitlines().count(way) == 1
+
+
 def test_a_group_that_not_all_have_made_is_told_of() -> None:
     one = replace(Job().traces()[1], calls={}, steps=(), absent=(0, 5), hosts=("",) * 6)
     assert "rank 0, 5 has not made the group, for which rank 1 waits" in told(one)

@@ -35,6 +35,7 @@ def written(rank: int, group: str = "0", world: int = 4, **other: Any) -> dict[s
             "bytes_by_level": {"0": 7, "1": 8},
             "processor": {"ran_ns": 10**9, "waited_ns": 10**8},
             "error": "",
+            "device_way": "",
             "seen": [{"by": rank, "rank": peer, "calls": 2, "last": "all_reduce", "silent_ns": 5 * 10**9}],
             "missing": [peer],
             "messages": [{"peer": peer, "sends": True, "tag": 7, "since_ns": 10**9}],

@@ -130,6 +130,7 @@ class Membership {
   std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);
   // The first answer of any rank that is not empty, with the rank that gives it.
   std::string firstReason(const std::string& question, const std::string& mine, std::chrono::milliseconds timeout);
+  void noteDeviceWay(const std::string& words) const;  // as Group has it; nothing before the first use
   void endUnfinished();            // as Group has it
   void giveUp();                   // ends the wait for ranks, if there is one
   void abort(const Error& error);  // ends all calls, those to come too

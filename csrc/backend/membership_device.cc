@@ -115,6 +115,10 @@ std::string Membership::firstReason(const std::string& question, const std::stri
   return {};
 }
 
+void Membership::noteDeviceWay(const std::string& words) const {
+  if (const std::shared_ptr<Group> group = groupIfMade()) group->noteDeviceWay(words);
+}
+
 std::shared_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,
                                                     std::chrono::milliseconds timeout) {
   if (tried_) return std::exchange(tried_, nullptr);

@@ -254,6 +254,7 @@ void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::
     words = concat("reductions and all-gathers of CUDA tensors are ", wayOf(membership, way.whyNccls, timeout));
     if (!way.figures.empty()) words += concat("; by a trial, NCCL's time to Fairring's: ", way.figures);
     tellOnce(membership, way.whyNccls, words);
+    membership.noteDeviceWay(words);
   }
   if (!way.whyNccls.empty()) inFlight().use(false);
   const std::lock_guard lock(mutex_);

@@ -236,6 +236,11 @@ std::shared_ptr<Accelerator> Group::accelerator() {
   return chain_->sharedAccelerator();
 }
 
+void Group::noteDeviceWay(std::string words) {
+  threads_.slices.loop().post(
+      [member = member_, words = std::move(words)]() mutable { member->noteDeviceWay(std::move(words)); });
+}
+
 void Group::unequip() {
   const std::lock_guard lock(order_);
   if (chain_) dropChain();

@@ -58,6 +58,8 @@ class Group {
   // all of it back: the calls are not for this group, for a rank that can't.
   std::string equip(int device, std::chrono::milliseconds timeout);
   void unequip();
+  // Who has such calls, and why, in words: for the trace.
+  void noteDeviceWay(std::string words);
   // Of a group that is equipped: for a trial, and for another group, which may go on with it once this one has ended.
   std::shared_ptr<Accelerator> accelerator();
   // Messages between two ranks; no other rank need have come to the group. They have no timers: a caller that waits for

@@ -404,6 +404,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),
                      processor.waited - std::min(processor.waited, atFirst_.waited)};
   if (error_) facts.error = error_.text();
+  facts.deviceWay = deviceWay_;
   facts.sightings = peerProgress_.sightings();
   if (oldestCall() != nullptr) facts.missing = missing();
   if (messages_) facts.messages = messages_->waits();

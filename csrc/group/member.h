@@ -67,6 +67,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   TrafficByLevel traffic() const;
   using Seen = std::pair<TraceFacts, TraceRecords>;
   Seen trace(std::size_t calls) const;  // of so many last ones
+  void noteDeviceWay(std::string words) { deviceWay_ = std::move(words); }
 
   void onControl(int peer, ControlMessage message) override;
   void onControlEnded(int peer, const Error& error) override;
@@ -153,6 +154,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::shared_ptr<DeviceExchange> device_;  // where there are calls on a device
   std::function<void()> abortDevice_;
   std::function<void()> deviceIsIdle_;  // called when it is
+  std::string deviceWay_;               // for the trace
   bool open_ = false;
 
   std::vector<Late> late_;  // until the inquiry has an answer

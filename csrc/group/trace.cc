@@ -198,7 +198,8 @@ std::string otherData(const TraceFacts& facts) {
                 ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
                 ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes,
                 R"(},"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
-                "},\"error\":", quoted(facts.error), stuckData(facts), "}");
+                "},\"error\":", quoted(facts.error), ",\"device_way\":", quoted(facts.deviceWay), stuckData(facts),
+                "}");
 }
 
 }  // namespace

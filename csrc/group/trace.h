@@ -43,6 +43,7 @@ struct TraceFacts {
   std::map<int, std::int64_t> clockLeads;  // as PeerProgress has them
   ProcessorTime processor;                 // since the group was made, of threads that still run
   std::string error;                       // of the group; empty: none
+  std::string deviceWay;                   // who has the calls on CUDA tensors, and why; empty: nobody has asked
 
   // The rest tells about a job that is stuck.
   std::vector<PeerProgress::Sighting> sightings;

@@ -72,6 +72,14 @@ TEST(Trace, TellsOfLargeMessages) {
   EXPECT_TRUE(shows(trace, "\"name\":\"to rank 1\""));
 }
 
+TEST(Trace, SaysWhoHasTheCallsOnADevice) {
+  Job job({"a", "b"});
+  job.joinAll();
+  EXPECT_TRUE(shows(job.nodes[0]->group->trace(kAllCalls), R"("device_way":"")"));
+  job.nodes[0]->group->noteDeviceWay("NCCL's, by a \"trial\"");
+  EXPECT_TRUE(shows(job.nodes[0]->group->trace(kAllCalls), R"("device_way":"NCCL's, by a \"trial\"")"));
+}
+
 TEST(Trace, QuotesWhatUsersNamed) {
   const CallRecord call{.number = 1, .text = "a \"call\"\n", .made = 1'000'001};
   TraceFacts facts;

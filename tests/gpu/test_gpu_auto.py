@@ -71,7 +71,7 @@ def _second_group(_rank: int) -> tuple[str, str, int]:
     groups: list[Any] = [dist.group.WORLD, group]
     backends = [one._get_backend(torch.device("cuda")) for one in groups]
     first, second = (_core.device_way(backend) or "" for backend in backends)
-    assert fairring.why(group).endswith(f"{second}\n")
+    assert fairring.why(group).endswith(f"\n{second}")
     return first, second, int(tensor[-1].item())
 
 
@@ -128,7 +128,7 @@ def _first_call(_rank: int) -> tuple[str, list[str], float]:
     assert nccl.ncclEmulatedConfig(b"_core") == b"", "no communicator"
     way = _core.device_way(dist.group.WORLD._get_backend(torch.device("cuda")))  # type: ignore[union-attr]
     assert way is not None
-    assert fairring.why().endswith(f"{way}\n")
+    assert fairring.why().endswith(f"\n{way}")
     return way, [line for line in lines if "fairring" in line], total
 
 

@@ -105,6 +105,7 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         ran=_seconds(processor["ran_ns"], NANO),
         queued=_seconds(processor["waited_ns"], NANO),
         error=_text(other["error"]),
+        device_way=_text(other["device_way"]),
         calls={call.number: call for call in calls},
         steps=tuple(_steps(slices)),
         sends=tuple(_send(event) for event in sends),

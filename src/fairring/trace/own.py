@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ from fairring.trace.words import explain
 
 
 def explain_own(group: dist.ProcessGroup | None, last: int | None) -> str:
-    """The answer of fairring.why(), with a line on who has the calls on CUDA tensors, if there were any."""
-    way = _core.device_way(_backend_of(group))
+    """The answer of fairring.why(); the last line says who has the calls on CUDA tensors, if there were any."""
+    way = _core.device_way(_backend_of(group)) or ""
     try:
-        explained = explain([parse(_text(group, last + 1 if last else sys.maxsize))], last)
+        mine = parse(_text(group, last + 1 if last else sys.maxsize))
+        return explain([replace(mine, device_way=way)], last)
     except (TraceError, ValueError) as error:
-        if way is None:
+        if not way:
             raise ValueError(str(error)) from error
-        explained = str(error)  # all calls so far may be NCCL's, which are not recorded
-    return explained if way is None else f"{explained.rstrip()}\n{way}\n"
+        return f"{error}\n{way}"  # all calls so far may be NCCL's, which are not recorded
 
 
 def save_own(directory: Path, group: dist.ProcessGroup | None) -> Path:

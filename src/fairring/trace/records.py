@@ -136,6 +136,7 @@ class RankTrace:
     messages: tuple[MessageWait, ...] = ()
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
+    device_way: str = ""  # who has the calls on CUDA tensors, and why
 
     def who(self, rank: int) -> str:
         """A rank for people, with its host if that is known."""

@@ -24,7 +24,12 @@ def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
         if not lines:
             raise
         lines.append(str(error))
-    return "\n".join(lines)
+    return "\n".join([*lines, *_device_way(ranks)])
+
+
+def _device_way(ranks: Sequence[RankTrace]) -> list[str]:
+    """Who has the calls on CUDA tensors, on which all ranks agree; nothing where none has asked."""
+    return [one.device_way for one in ranks if one.device_way][:1]
 
 
 def explain_job(groups: Mapping[str, Sequence[RankTrace]], name: str | None, last: int | None = None) -> str:
