@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -122,7 +123,8 @@ class Membership {
   // goes on with its accelerator, if it is told to, once the trial has passed on all ranks.
   std::unique_ptr<Membership> trial(std::chrono::milliseconds timeout) const;
   void adopt(std::shared_ptr<Accelerator> tried) { tried_ = std::move(tried); }
-  // The answer of each rank, when all have answered; every question is asked once. Throws Failure.
+  // The answer of each rank, when all have answered. Throws Failure, of kind Usage if it was answered before: the old
+  // answers would be taken for the new ones.
   std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
                                         std::chrono::milliseconds timeout);
   // What each rank's devices lack, as firstReason() has it; fills in the other facts of the devices. Only now is the
@@ -203,8 +205,9 @@ class Membership {
   // A connection of its own, made while all is well: to make one to a store that has gone takes the store's timeout.
   c10::intrusive_ptr<c10d::Store> ownStore_;
   std::condition_variable aborting_;
-  bool missed_ = false;      // a rank was waited for in vain
-  std::vector<int> absent_;  // ranks that are waited for, as the last look at the store had it
+  bool missed_ = false;             // a rank was waited for in vain
+  std::vector<int> absent_;         // ranks that are waited for, as the last look at the store had it
+  std::set<std::string> answered_;  // questions to all ranks
 };
 
 }  // namespace fairring

@@ -72,6 +72,12 @@ std::string Membership::deviceKey(const std::string& what) const {
 
 std::vector<std::string> Membership::answersOfAll(const std::string& question, const std::string& mine,
                                                   std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    check(!answered_.contains(question), ErrorKind::Usage, "rank ", options_.rank, " of group ", options_.name,
+          ": the question \"", question, "\" was answered before, and the store still holds the answers: a fault in ",
+          "Fairring, which must give each question of a group a name of its own");
+  }
   std::vector<std::string> keys;
   keys.reserve(static_cast<std::size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) keys.push_back(deviceKey(concat(question, "/", rank)));
@@ -80,6 +86,8 @@ std::vector<std::string> Membership::answersOfAll(const std::string& question, c
     store->set(keys.at(static_cast<std::size_t>(options_.rank)), kAnswer + mine);
     std::vector<std::string> answers;
     for (const auto& value : store->multiGet(keys)) answers.emplace_back(value.begin() + 1, value.end());
+    const std::lock_guard lock(mutex_);
+    answered_.insert(question);
     return answers;
   } catch (const std::exception& e) {
     const std::shared_ptr<Group> group = groupIfMade();
