@@ -145,7 +145,7 @@ void Pipeline::run() {
 
 // The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
 bool Pipeline::cutNext(Queue& queue) {
-  if (!open_ || queue.uncut.empty() || !queue.uncut.front()->sized) return false;
+  if (queue.uncut.empty() || !queue.uncut.front()->sized) return false;
   if (!hasMark(queue)) return waitsForStaging(queue);
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
@@ -163,11 +163,12 @@ bool Pipeline::cutNext(Queue& queue) {
   pending->cut = pending->cutBytes == pending->bytes;
   if (pending->cut) pending->packing = Packing({});  // its slices have their portions
   pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
-  return begin(queue, pending, slice);
+  begin(queue, pending, slice);
+  return true;
 }
 
-// A slice that has its place. False if something has failed in it.
-bool Pipeline::begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice) {
+// A slice that has its place.
+void Pipeline::begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice) {
   assert(slice->id == queue.next);
   ++queue.next.sequence;
   if (pending->cut) queue.uncut.pop_front();
@@ -176,13 +177,12 @@ bool Pipeline::begin(Queue& queue, const std::shared_ptr<Pending>& pending, cons
   queue.inFlight.emplace(slice->id, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
   due_.push_back(slice->id);
   admit(slice);
-  return open_;
 }
 
 void Pipeline::admit(const std::shared_ptr<Slice>& slice) {
   if (slice->id.queue == SliceQueue::Device) return device_->admit(slice);
   levels_.machine->admit(slice);
-  if (levels_.rails != nullptr && open_) levels_.rails->admit(slice);
+  if (levels_.rails != nullptr) levels_.rails->admit(slice);
 }
 
 Exchange& Pipeline::exchangeOf(SliceQueue queue, const Step& step) const {
@@ -322,16 +322,14 @@ std::set<std::uint64_t> Pipeline::untouched() const {
   return numbers;
 }
 
-void Pipeline::halt() {
-  open_ = false;
-  for (Queue& queue : queues_) queue.inFlight.clear();
-  notBegun_.clear();
-  due_.clear();
-}
-
 void Pipeline::fail(const Error& error) {
   halt();
-  for (Queue& queue : queues_) queue.uncut.clear();
+  for (Queue& queue : queues_) {
+    queue.inFlight.clear();
+    queue.uncut.clear();
+  }
+  notBegun_.clear();
+  due_.clear();
   while (!calls_.empty()) {
     const std::shared_ptr<Pending> pending = calls_.front();
     if (pending->call.done) pending->call.done(error);  // the last part of a call has it

@@ -65,9 +65,9 @@ class Pipeline {
   // Its place in staging, of so many bytes, has been chosen.
   void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
   void open();  // from now on slices move; before, calls only queue
-  // The exchanges have been stopped: nothing moves any more. Calls go on queueing until fail() ends them.
-  void halt();
-  void fail(const Error& error);
+  // No further step begins, and calls only queue, until fail() ends them.
+  void halt() { open_ = false; }
+  void fail(const Error& error);  // the exchanges have been stopped
 
   bool hasCalls(SliceQueue queue) const;
   bool isAtRest() const;  // no call, no slice, and no staging taken
@@ -148,7 +148,7 @@ class Pipeline {
   void run();
   bool cutNext(Queue& queue);
   bool takeNext();
-  bool begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice);
+  void begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
   static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;

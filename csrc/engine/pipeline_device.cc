@@ -26,7 +26,7 @@ void Pipeline::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, boo
 // The next slice that has been cut by its caller, if its place is free.
 bool Pipeline::takeNext() {
   Queue& queue = queueOf(SliceQueue::Device);
-  if (!open_ || queue.uncut.empty() || queue.uncut.front()->placed.empty()) return false;
+  if (queue.uncut.empty() || queue.uncut.front()->placed.empty()) return false;
   if (!hasMark(queue)) return waitsForStaging(queue);
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const auto [slice, bytes] = pending->placed.front();
@@ -34,7 +34,8 @@ bool Pipeline::takeNext() {
   recordStaging(queue, *slice, bytes);
   pending->placed.pop_front();
   pending->cut = pending->isComplete && pending->placed.empty();
-  return begin(queue, pending, slice);
+  begin(queue, pending, slice);
+  return true;
 }
 
 }  // namespace fairring

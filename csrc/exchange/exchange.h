@@ -1,6 +1,6 @@
 // An exchange carries out the steps of one or more levels for slices in flight: one interface for shared memory,
-// channels, and (later) NCCL. On the loop only. Failures do not come back through a step: they end the whole group,
-// through its Troubles.
+// channels, and devices. On the loop only. Failures do not come back through a step: they end the whole group, through
+// its Troubles.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace fairring {
 
-// How an exchange ends its group. Each callback stops the exchange before it returns.
+// How an exchange ends its group. It goes on meanwhile, with all but what the trouble is about: none of these may stop
+// the exchange, or anything else that may be in a call. The group posts that to its loop.
 struct Troubles {
   std::function<void(const Error&)> failed;
   std::function<void(int peer)> differs;  // the peer has made different calls than this rank
@@ -39,7 +40,8 @@ class Exchange {
   bool needs(int peer) const;  // any slice
   // This peer has left in good order: slices that still need something from it fail, now or later.
   virtual void leave(int peer) = 0;
-  // Afterwards no memory of any slice is touched, and no event is called.
+  // Afterwards no memory of any slice is touched, and no event is called. Not from within any call of an exchange, a
+  // channel or the pipeline, and nothing is asked of the exchange afterwards.
   virtual void stop() = 0;
 };
 

@@ -58,7 +58,7 @@ void PointToPoint::say(int to, const MessageHeader& header) {
 // --- sending
 
 void PointToPoint::send(Sending sending) {
-  assert(loop_.isCurrent() && !stopped_);
+  assert(loop_.isCurrent());
   const int to = sending.to;
   Peer& peer = peers_[to];
   if (peer.gone) return sending.done(peer.gone);
@@ -86,11 +86,10 @@ void PointToPoint::transmit(int to, const MessageHeader& header, Sending sending
 }
 
 void PointToPoint::onSent(int to, std::uint64_t number) {
-  if (stopped_) return;
   const auto node = peers_[to].underWay.extract(number);
   if (node.empty()) return;
   node.mapped()({});
-  if (!stopped_) events_.progress();
+  events_.progress();
 }
 
 std::vector<MessageWait> PointToPoint::waits() const {
@@ -132,7 +131,7 @@ void PointToPoint::onRefusal(int from, const MessageHeader& refusal) {
 // --- receiving
 
 void PointToPoint::receive(Receiving receiving) {
-  assert(loop_.isCurrent() && !stopped_);
+  assert(loop_.isCurrent());
   receiving.since = loop_.eventTime();
   if (receiving.from && !peers_[*receiving.from].gone) events_.reach(*receiving.from, Reach::Receive);
   std::list<EnvelopeRef>& waiting = unexpected_[receiving.label];
@@ -177,9 +176,8 @@ PointToPoint::EnvelopeRef PointToPoint::open(int from, const MessageHeader& head
 }
 
 void PointToPoint::matchInOrder(Peer& peer) {
-  while (!stopped_) {
-    const auto next = peer.envelopes.find(peer.next);
-    if (next == peer.envelopes.end()) return;
+  for (auto next = peer.envelopes.find(peer.next); next != peer.envelopes.end();
+       next = peer.envelopes.find(peer.next)) {
     ++peer.next;
     match(EnvelopeRef(next->second));
   }
@@ -228,10 +226,9 @@ void PointToPoint::onHere(const EnvelopeRef& envelope) {
   Peer& peer = peers_[envelope->from];
   ++peer.came;
   matchInOrder(peer);
-  if (!stopped_ && envelope->eager && (envelope->receive || envelope->isRefused) &&
-      peer.envelopes.contains(envelope->number))
+  if (envelope->eager && (envelope->receive || envelope->isRefused) && peer.envelopes.contains(envelope->number))
     finish(envelope);
-  if (!stopped_) events_.progress();
+  events_.progress();
 }
 
 // The whole message is here, with or without a receive.
@@ -258,7 +255,6 @@ void PointToPoint::giveCredit(int to) {
 }
 
 std::byte* PointToPoint::place(int from, const MessageHeader& header) {
-  if (stopped_) return nullptr;
   Peer& peer = peers_[from];
   if (header.kind == MessageKind::Data) {
     const auto found = peer.envelopes.find(header.slice);
@@ -275,14 +271,12 @@ std::byte* PointToPoint::place(int from, const MessageHeader& header) {
   const EnvelopeRef envelope = open(from, header);
   if (!envelope) return nullptr;
   matchInOrder(peer);
-  if (stopped_) return nullptr;
   if (envelope->receive) return envelope->receive->data;
   envelope->aside.resize(header.bytes);
   return envelope->aside.data();
 }
 
 void PointToPoint::arrived(int from, const MessageHeader& header) {
-  if (stopped_) return;
   Peer& peer = peers_[from];
   if (header.signature > peer.eagerSent) return violated(from, "gave back more than was sent", header);
   peer.eagerTaken = std::max(peer.eagerTaken, header.signature);
@@ -303,17 +297,14 @@ void PointToPoint::arrived(int from, const MessageHeader& header) {
       if (const auto found = peer.envelopes.find(header.slice);
           found != peer.envelopes.end() && found->second->receive) {
         finish(EnvelopeRef(found->second));
-        if (!stopped_) events_.progress();
-        return;
+        return events_.progress();
       }
       return violated(from, "sent a message that has no place", header);
     default: return;  // a CreditUpdate
   }
 }
 
-void PointToPoint::ended(int peer, const Error& error) {
-  if (!stopped_) events_.channelEnded(peer, error);
-}
+void PointToPoint::ended(int peer, const Error& error) { events_.channelEnded(peer, error); }
 
 // --- the end
 
@@ -331,10 +322,9 @@ bool PointToPoint::waitsFor(int peer) const {
 
 bool PointToPoint::needs(int peer, std::uint64_t messagesSent) const {
   const auto found = peers_.find(peer);
-  if (found == peers_.end()) return !stopped_ && messagesSent > 0;
-  return !stopped_ && (found->second.came < messagesSent || !found->second.underWay.empty() ||
-                       std::ranges::any_of(
-                           found->second.envelopes, [](const auto& one) { return one.second->receive.has_value(); }));
+  if (found == peers_.end()) return messagesSent > 0;
+  return found->second.came < messagesSent || !found->second.underWay.empty() ||
+         std::ranges::any_of(found->second.envelopes, [](const auto& one) { return one.second->receive.has_value(); });
 }
 
 std::uint64_t PointToPoint::sentTo(int peer) const {
@@ -348,7 +338,6 @@ bool PointToPoint::hasLeft(int peer) const {
 }
 
 void PointToPoint::leave(int peer, const Error& error) {
-  if (stopped_) return;
   Peer& gone = peers_[peer];
   if (!gone.gone) gone.gone = error;
   std::vector<std::function<void()>> ends;
@@ -374,7 +363,6 @@ void PointToPoint::leave(int peer, const Error& error) {
 void PointToPoint::lose(int peer, const Error& error) {
   if (Channel* const channel = channelTo(peer)) channel->close();
   leave(peer, error);
-  if (stopped_) return;
   Peer& gone = peers_[peer];
   std::vector<std::function<void()>> ends;
   for (auto& [number, done] : std::exchange(gone.underWay, {}))
@@ -398,7 +386,6 @@ void PointToPoint::forget(const EnvelopeRef& envelope) {
 }
 
 void PointToPoint::fail(const Error& error) {
-  if (std::exchange(stopped_, true)) return;
   closeChannels();
   const auto peers = std::exchange(peers_, {});
   const auto posted = std::exchange(posted_, {});

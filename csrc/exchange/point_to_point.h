@@ -10,7 +10,8 @@
 //
 // All of this is separate from slices, on channels of its own. The channels deliver in any order; a sender numbers its
 // messages, and the receiver matches them by these numbers.
-// On the loop only. Calls end by `done`, which may make further calls; its captures are destroyed right after the call.
+// On the loop only. Calls end by `done`, which may make further calls, but not fail(); its captures are destroyed right
+// after the call.
 #pragma once
 
 #include <atomic>
@@ -83,8 +84,9 @@ class PointToPoint final : public MessageReceiver {
     // Before each call that sends something to this peer, which has not left, or expects something from it.
     std::function<void(int peer, Reach)> reach;
     std::function<void(int peer, const Error&)> channelEnded;  // as MessageReceiver has it
-    std::function<void(const Error&)> failed;                  // a peer has broken the protocol
-    std::function<void()> progress;                            // the answer of needs() may have changed
+    // A peer has broken the protocol. fail() may follow, but not from within this.
+    std::function<void(const Error&)> failed;
+    std::function<void()> progress;  // the answer of needs() may have changed
   };
 
   PointToPoint(Loop& loop, int rank, Events events, PointToPointLimits limits = {});
@@ -108,7 +110,8 @@ class PointToPoint final : public MessageReceiver {
   void leave(int peer, const Error& error);
   // The same, and ends the peer's channel: messages on their way are lost.
   void lose(int peer, const Error& error);
-  void fail(const Error& error);  // ends all channels and calls; later ones are refused
+  // Ends all channels and calls. From the top of the loop only, and nothing is asked of this afterwards.
+  void fail(const Error& error);
 
   std::byte* place(int peer, const MessageHeader& header) override;
   void arrived(int peer, const MessageHeader& header) override;
@@ -172,7 +175,6 @@ class PointToPoint final : public MessageReceiver {
   const int rank_;
   const Events events_;
   const PointToPointLimits limits_;
-  bool stopped_ = false;
   std::map<int, Peer> peers_;
   std::map<Label, std::list<Receiving>> posted_;        // in order
   std::map<Label, std::list<EnvelopeRef>> unexpected_;  // in the order in which they can be received

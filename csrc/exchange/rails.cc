@@ -22,20 +22,13 @@ bool isFreeFromTheStart(const Plan& plan, std::size_t step) {
 Rails::Rails(Loop& loop, int rank, Troubles troubles, EagerLimits limits)
     : loop_(loop), rank_(rank), troubles_(std::move(troubles)), limits_(limits), unexpected_(limits) {}
 
-Rails::~Rails() {
-  close();
-  loop_.dropWork(this);
-}
+Rails::~Rails() { stop(); }
 
 void Rails::stop() {
-  stopped_ = true;
+  for (const auto& [peer, channel] : channels_) channel->close();
   loop_.dropWork(this);
   steps_.clear();
   earlyGrants_.clear();
-}
-
-void Rails::close() {
-  for (const auto& [peer, channel] : channels_) channel->close();
 }
 
 bool Rails::isLinked() const {
@@ -54,10 +47,10 @@ bool Rails::isAtRest() const {
 }
 
 void Rails::admit(const std::shared_ptr<Slice>& slice) {
-  assert(loop_.isCurrent() && !stopped_ && !isAdmitted(slice->id));
+  assert(loop_.isCurrent() && !isAdmitted(slice->id));
   const auto [queue, sequence] = slice->id;
   admitted_[queue] = sequence + 1;
-  for (std::size_t step = 0; step < slice->plan->size() && !stopped_; ++step) {
+  for (std::size_t step = 0; step < slice->plan->size(); ++step) {
     if ((*slice->plan)[step].level == 0) continue;
     const Key key{slice->id, step};
     InFlight state;
@@ -74,12 +67,10 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     for (const auto& [peer, header] : early.mapped()) onGrant(peer, header);
   }
   for (auto& [peer, neighbour] : neighbours_) {
-    if (neighbour.asked.erase(slice->id) == 0 || stopped_ || neighbour.told[queue] >= admitted_[queue]) continue;
+    if (neighbour.asked.erase(slice->id) == 0 || neighbour.told[queue] >= admitted_[queue]) continue;
     say(MessageKind::CreditUpdate, peer, slice->id, slice->signature);
   }
-  for (const int peer : std::set<int>(left_)) {
-    if (!stopped_) leave(peer);
-  }
+  for (const int peer : left_) failIfNeeded(peer);
 }
 
 // The memory of this step is free for arrivals: large messages are granted, small ones may be there already.
@@ -110,7 +101,7 @@ void Rails::say(MessageKind kind, int peer, SliceId slice, std::uint64_t signatu
 }
 
 void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
-  assert(loop_.isCurrent() && !stopped_);
+  assert(loop_.isCurrent());
   const Key key{slice->id, step};
   InFlight& state = steps_.at(key);
   state.events = std::move(events);
@@ -206,7 +197,6 @@ void Rails::recordArrival(int peer, const Transfer& transfer, InFlight& state) {
 }
 
 void Rails::onReleased(int peer, const Key& key) {
-  if (stopped_) return;
   InFlight& state = steps_.at(key);
   if (auto sent = state.sends.extract(peer)) {
     sent.mapped().ready = timeBy(recorder_, sent.mapped().bytes);
@@ -249,7 +239,7 @@ void Rails::becomeReady(const Key& key) {
   state.record.ready = timeBy(recorder_);
   const auto ready = std::move(state.events.ready);
   ready();
-  if (!stopped_) finishIfReleased(key);
+  finishIfReleased(key);
 }
 
 void Rails::finishIfReleased(const Key& key) {
@@ -313,6 +303,10 @@ bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
 
 void Rails::leave(int peer) {
   left_.insert(peer);
+  failIfNeeded(peer);
+}
+
+void Rails::failIfNeeded(int peer) const {
   if (needs(peer)) troubles_.left(peer);
 }
 

@@ -47,8 +47,7 @@ class Rails final : public Exchange, public MessageReceiver {
   using Exchange::needs;
   bool needs(int peer, const Watermarks& slicesBelow) const override;
   void leave(int peer) override;
-  void stop() override;
-  void close();                        // the channels, once stopped; what they have counted stays
+  void stop() override;                // and closes the channels; what they have counted stays
   bool isLinked() const;               // all channels are open
   Channel* channelTo(int peer) const;  // null: there is none
   const ChannelsByPeer& channels() const { return channels_; }
@@ -116,6 +115,7 @@ class Rails final : public Exchange, public MessageReceiver {
   void finishIfReleased(const Key& key);
   void promisePairedGather(const Key& key);
   Transfer* expected(int peer, const MessageHeader& header);
+  void failIfNeeded(int peer) const;  // a peer that has left
   bool agrees(int peer, const MessageHeader& header, const Slice& slice);
   std::byte* refuse(int peer, const MessageHeader& header);
 
@@ -132,7 +132,6 @@ class Rails final : public Exchange, public MessageReceiver {
   Watermarks admitted_;  // all slices below have been admitted
   std::set<int> left_;
   TrafficByLevel traffic_;
-  bool stopped_ = false;
 };
 
 }  // namespace fairring

@@ -93,7 +93,6 @@ std::byte* Rails::refuse(int peer, const MessageHeader& header) {
 }
 
 std::byte* Rails::place(int peer, const MessageHeader& header) {
-  if (stopped_) return nullptr;
   const Key key = keyOf(header);
   const auto found = steps_.find(key);
   if (found == steps_.end()) {
@@ -118,10 +117,9 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
 }
 
 void Rails::arrived(int peer, const MessageHeader& header) {
-  if (stopped_) return;
   const Key key = keyOf(header);
   heard(peer, key.slice);
-  if (stopped_ || header.kind == MessageKind::CreditUpdate) return;
+  if (header.kind == MessageKind::CreditUpdate) return;
   if (header.kind == MessageKind::Grant) return onGrant(peer, header);
   if (header.kind == MessageKind::CreditRequest) return onCreditRequest(peer, header);
   if (unexpected_.arrived(peer, header)) return adopt(key);
@@ -135,8 +133,6 @@ void Rails::arrived(int peer, const MessageHeader& header) {
   advance(key);
 }
 
-void Rails::ended(int peer, const Error& error) {
-  if (!stopped_) onChannelEnded(peer, error);
-}
+void Rails::ended(int peer, const Error& error) { onChannelEnded(peer, error); }
 
 }  // namespace fairring

@@ -34,7 +34,6 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::stop() {
-  stopped_ = true;
   loop_.dropWork(this);
   for (const auto& [id, state] : slices_) {
     if (state.phase != Phase::Gathered) loop_.addPending(-1);
@@ -48,11 +47,11 @@ void SharedMemory::admit(const std::shared_ptr<Slice>& slice) {
   state.slice = slice;
   slices_.emplace(slice->id, std::move(state));
   loop_.addPending(1);
-  for (const int peer : std::set<int>(left_)) leave(peer);
+  for (const int peer : left_) failIfNeeded(peer);
 }
 
 void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
-  assert(loop_.isCurrent() && !stopped_);
+  assert(loop_.isCurrent());
   InFlight& state = slices_.at(slice->id);
   state.step = step;
   state.events = std::move(events);
@@ -160,7 +159,7 @@ void SharedMemory::raiseAndRelease(InFlight& state, Phase phase) {
   const auto released = std::move(state.events.released);
   recordEnd(state);
   raise(state, phase);
-  if (!stopped_) released();  // the image stays in use until the all-gather is released
+  released();  // the image stays in use until the all-gather is released
 }
 
 // Before any peer is told, because then the next step may begin.
@@ -215,12 +214,11 @@ void SharedMemory::advance(SliceId id) {
     return;
   }
   if (state.phase == Phase::Gathering) {
-    if (gatherWhatIsThere(state) || stopped_ || state.copies > 0 || !state.ungathered.empty()) return;
+    if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
     signal(&ProgressFlags::Line::finished, id);
     loop_.addPending(-1);
     recordEnd(state);
     raise(state, Phase::Gathered);
-    if (stopped_) return;
   }
   if (state.phase == Phase::Gathered && flags_.haveAll(&ProgressFlags::Line::finished, id)) {
     const auto released = std::move(state.events.released);
@@ -237,7 +235,7 @@ bool SharedMemory::gatherWhatIsThere(InFlight& state) {
       state.ungathered, [&](int rank) { return !flags_.has(rank, &ProgressFlags::Line::summed, slice.id); });
   std::vector<Copy> copies;
   for (const int rank : there) {
-    if (rank != rank_ && !readMark(rank, state)) return true;  // the slice is gone, with all others
+    if (rank != rank_ && !readMark(rank, state)) return true;  // the slice goes, with all others
     gatherFrom(rank, state, copies);
   }
   if (!there.empty()) state.record.heard = timeBy(recorder_);
@@ -265,14 +263,12 @@ void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>
 }
 
 void SharedMemory::advanceAll() {
-  for (auto next = slices_.begin(); next != slices_.end();) {  // one that advances may end others, or admit some
+  for (auto next = slices_.begin(); next != slices_.end();) {  // one that advances may end, and admit others
     const SliceId id = next->first;
     advance(id);
     next = slices_.upper_bound(id);
   }
-  for (const int peer : std::set<int>(left_)) {
-    if (!stopped_) leave(peer);
-  }
+  for (const int peer : left_) failIfNeeded(peer);
 }
 
 }  // namespace fairring

@@ -88,6 +88,7 @@ class SharedMemory final : public Exchange {
   void advanceAll();
   bool readFlags(InFlight& state);
   bool readMark(int rank, InFlight& state);
+  void failIfNeeded(int peer) const;  // a peer that has left
   static void enter(InFlight& state, Phase phase);
   static void raise(InFlight& state, Phase phase);
   void raiseAndRelease(InFlight& state, Phase phase);
@@ -102,7 +103,6 @@ class SharedMemory final : public Exchange {
   Traffic traffic_;
   Recorder* recorder_ = nullptr;  // null if there is none
   bool signalled_ = false;        // in this turn, and no peer was woken for it
-  bool stopped_ = false;
 };
 
 }  // namespace fairring

@@ -88,6 +88,17 @@ Member::Member(Threads threads, std::shared_ptr<GroupEndpoint> endpoint, GroupSe
       inquiry_(loop_, waysToAsk()),
       failureDetector_(loop_, neighbours_, diagnostics_, rank_, waysToAct()) {}
 
+// An exchange that is in trouble is in a call, and others may be: none of them is stopped before that is over. While a
+// peer explains in what its calls differ, nothing counts that an exchange finds, because it may follow from that.
+template <class Act>
+auto Member::afterwards(Act act) {
+  return [this, act](const auto& what) {
+    loop_.post([weak = weak_from_this(), act, what] {
+      if (const auto member = weak.lock(); member && !member->differs_) act(what);
+    });
+  };
+}
+
 void Member::open() {
   assert(loop_.isCurrent());
   guarded([this] { makeParts(); });
@@ -119,7 +130,7 @@ void Member::makeParts() {
                      settings_.tuning.heartbeatTimeout},
       Messages::Events{
           [this](int peer, const Error& error) { failureDetector_.on({Kind::MessagesEnded, peer, error}); },
-          [this](const Error& error) { fail(error); }, [this] { acknowledgeLeaves(); }});
+          afterwards([this](const Error& error) { fail(error); }), [this] { acknowledgeLeaves(); }});
   connector_->open();
 }
 
@@ -138,8 +149,10 @@ void Member::link() {
 }
 
 void Member::prepare() {
-  const Troubles troubles{[this](const Error& error) { fail(error); }, [this](int peer) { onDiffers(peer); },
-                          [this](int peer) { failureDetector_.on({FailureDetector::Sign::Kind::Needed, peer}); }};
+  const Troubles troubles{
+      .failed = afterwards([this](const Error& error) { fail(error); }),
+      .differs = afterwards([this](int peer) { onDiffers(peer); }),
+      .left = afterwards([this](int peer) { failureDetector_.on({FailureDetector::Sign::Kind::Needed, peer}); })};
   const std::uint64_t bulk = settings_.tuning.totalMemoryBytes;
   const std::uint64_t express = Pipeline::expressBytesBeside(bulk);
   machine_ = std::make_unique<SharedMemory>(loop_, neighbours_.local(), rank_, bulk + express, troubles);
@@ -320,12 +333,6 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
-void Member::stopExchanges() {
-  if (machine_) machine_->stop();
-  if (rails_) rails_->stop();
-  if (device_) device_->stop();
-}
-
 // Where memory runs out in the midst of it, what is left is ended at the second attempt.
 void Member::fail(const Error& error) {
   assert(loop_.isCurrent());
@@ -350,8 +357,9 @@ void Member::endEverything() {
   const auto seen = isTraced() ? std::make_shared<const Seen>(trace(kAllCalls)) : nullptr;
   // Before any caller hears of it: one that ends its process at once would be taken for the culprit.
   if (control_) tellFailure(control_->peers());
-  stopExchanges();
-  if (rails_) rails_->close();
+  if (machine_) machine_->stop();
+  if (rails_) rails_->stop();
+  if (device_) device_->stop();
   if (messages_) messages_->fail(error_);
   if (pipeline_) {
     // Once: where memory has run out in the midst of it, parts of calls that have written are no longer there.
@@ -472,7 +480,6 @@ std::optional<Value> Member::read(int peer, const std::string& text) {
 // The peer is told what calls were made here; it answers with the error, which says what they were there.
 void Member::onDiffers(int peer) {
   if (error_ || std::exchange(differs_, true)) return;
-  stopExchanges();
   if (pipeline_) pipeline_->halt();
   control_->send(peer, ControlType::CallLog, toText(calls_.told()));
   loop_.at(loop_.now() + kExplanation, [weak = weak_from_this(), peer] {

@@ -106,7 +106,9 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Inquiry::Ways waysToAsk();
   Account account() const;
   void onConcluded(const Inquiry::Findings& findings);
-  void stopExchanges();
+  // Does that in a task of its own, unless a peer explains in what its calls differ by then.
+  template <class Act>
+  auto afterwards(Act act);
   void letDeviceGo();  // after an error
   std::set<int> missing() const;
   // The value that a peer has sent as text. One that can't be read ends the group.

@@ -46,8 +46,9 @@ struct DeviceRank {
   }
 
   Troubles troubles() {
-    return {[this](const Error& error) { fail(error); }, [this](int peer) { differs.insert(peer); },
-            [this](int peer) { fail(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left")); }};
+    const auto failed = [this](const Error& error) { loop.post([this, error] { fail(error); }); };
+    return {failed, [this](int peer) { differs.insert(peer); },
+            [failed](int peer) { failed(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left")); }};
   }
   void onLoop(const Loop::Task& task) {
     loop.post(task);

@@ -38,7 +38,7 @@ class Rank {
                  {[this](int, PointToPoint::Reach) { ++reaches; }, [](int, const Error&) {},
                   [this](const Error& error) {
                     failures.push_back(error);
-                    messages.fail(error);
+                    loop.post([this, error] { messages.fail(error); });
                   },
                   [] {}},
                  limits) {
@@ -317,8 +317,8 @@ TEST_F(PointToPointTest, RandomSchedulesKeepTheOrderOfEachSourceAndTag) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&random](std::size_t count) { return random() % count; };
-    network_ = {};
     ranks_.clear();
+    network_ = {};
     const int ranks = 2 + static_cast<int>(below(3));
     make(ranks, {.eagerBytes = 200, .creditBytes = 300 + below(1'500)});
     std::map<std::pair<int, std::uint32_t>, bool> takesAny;  // by receiver and tag

@@ -58,7 +58,7 @@ struct Pair {
 
   void failed(int rank, const Error& error) {
     errors[rank] = error;
-    ranks[rank]->stop();
+    loop.post([this, rank] { ranks[rank]->stop(); });
   }
 
   std::shared_ptr<Slice> sliceOf(int rank) {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ class MemoryNetwork {
   std::map<std::pair<int, int>, std::deque<Batch>> queues;  // by sender and receiver
   std::map<int, MessageReceiver*> receivers;
   std::map<int, Loop*> loops;
+  std::set<std::pair<int, int>> closed;  // channels, by their rank and its peer
   std::uint64_t bytesSent = 0;
   std::map<int, std::uint64_t> bytesSentBy;
   std::map<int, std::uint64_t> bytesSentTo;
@@ -37,12 +39,14 @@ class MemoryNetwork {
     return pairs;
   }
 
-  // Delivers one batch of that pair, which `choice` selects; false if the receiver refused a message.
+  // Delivers one batch of that pair, which `choice` selects, unless a channel is closed at either end; false if the
+  // receiver refused a message.
   bool deliver(std::pair<int, int> pair, std::size_t choice) {
     std::deque<Batch>& queue = queues.at(pair);
     const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(choice % queue.size());
     Batch batch = std::move(*chosen);
     queue.erase(chosen);
+    if (closed.contains(pair) || closed.contains({pair.second, pair.first})) return true;
     MessageReceiver& receiver = *receivers.at(pair.second);
     for (const Message& message : batch.messages) {
       if (message.header.bytes > 0) {
@@ -52,7 +56,10 @@ class MemoryNetwork {
       }
       receiver.arrived(pair.first, message.header);
     }
-    if (batch.released) loops.at(pair.first)->post(std::move(batch.released));
+    if (!batch.released) return true;
+    loops.at(pair.first)->post([this, pair, released = std::move(batch.released)] {
+      if (!closed.contains(pair)) released();
+    });
     return true;
   }
 };
@@ -71,8 +78,8 @@ class MemoryChannel final : public Channel {
   }
   std::uint64_t bytesSeen() const override { return 0; }
   std::uint64_t sends() const override { return 0; }
-  void close() override {}
-  bool hasEnded() const override { return false; }
+  void close() override { network_.closed.emplace(rank_, peer_); }
+  bool hasEnded() const override { return network_.closed.contains({rank_, peer_}); }
 
  private:
   MemoryNetwork& network_;

@@ -13,11 +13,14 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
       channels(post, settings.rank),
       rank_(settings.rank),
       body_(std::make_shared<const TimedBody>(core, settings.movesBytes)) {
+  const auto failed = [this](const Error& trouble) { loop.post([this, trouble] { fail(trouble); }); };
   const Troubles troubles{
-      [this](const Error& trouble) { fail(trouble); },
-      [this](int peer) { fail(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_)); },
-      [this](int peer) {
-        fail(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left, and rank ", rank_, " has not"));
+      failed,
+      [this, failed](int peer) {
+        failed(makeError(ErrorKind::Mismatch, "rank ", peer, " made other calls than rank ", rank_));
+      },
+      [this, failed](int peer) {
+        failed(makeError(ErrorKind::PeerLeft, "rank ", peer, " has left, and rank ", rank_, " has not"));
       }};
   const Topology& topology = planner.topology();
   const std::vector<int>& local = topology.ranksOf(topology.machineOf(rank_));
@@ -70,7 +73,7 @@ void SimulatedRank::attach(int peer, SimulatedRank& other) {
 }
 
 void SimulatedRank::closeChannels() {
-  rails->close();
+  rails->stop();
   channels.close();
 }
 
@@ -78,7 +81,6 @@ void SimulatedRank::fail(const Error& trouble) {
   if (error) return;
   error = trouble;
   sharedMemory_->stop();
-  rails->stop();
   closeChannels();
   pipeline->fail(error);
   if (failed) failed(error);
