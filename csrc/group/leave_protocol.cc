@@ -1,5 +1,6 @@
 #include "group/leave_protocol.h"
 
+#include <cassert>
 #include <utility>
 
 namespace fairring {
@@ -18,9 +19,16 @@ std::vector<int> LeaveProtocol::answerable(const std::function<bool(int peer, co
   return peers;
 }
 
-void LeaveProtocol::said(const std::set<int>& peers, std::function<void()> left) {
-  awaited_.insert(peers.begin(), peers.end());
+void LeaveProtocol::ask(std::function<void()> left) {
+  assert(stage_ == Stage::Staying);
+  stage_ = Stage::Asked;
   left_ = std::move(left);
+}
+
+void LeaveProtocol::said(const std::set<int>& peers) {
+  assert(stage_ == Stage::Asked);
+  stage_ = Stage::Said;
+  awaited_.insert(peers.begin(), peers.end());
   leaveIfAnswered();
 }
 
@@ -31,11 +39,12 @@ void LeaveProtocol::answered(int peer) {
 
 void LeaveProtocol::giveUp() {
   awaited_.clear();
+  if (stage_ == Stage::Asked) stage_ = Stage::Said;
   leaveIfAnswered();
 }
 
 void LeaveProtocol::leaveIfAnswered() {
-  if (left_ && awaited_.empty()) std::exchange(left_, nullptr)();
+  if (stage_ == Stage::Said && left_ && awaited_.empty()) std::exchange(left_, nullptr)();
 }
 
 }  // namespace fairring

@@ -4,6 +4,7 @@
 // the wire. On the loop only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -33,18 +34,24 @@ class LeaveProtocol {
   // The peers that nothing is needed of any more, each once.
   std::vector<int> answerable(const std::function<bool(int peer, const Completed& completed)>& needs);
 
-  // Our own Leave has gone to these peers; `left` is called when all have answered, at once where there is none.
-  void said(const std::set<int>& peers, std::function<void()> left);
+  // This rank is to leave, as soon as it can say so. `left` is called when all peers have answered its Leave.
+  void ask(std::function<void()> left);
+  void said(const std::set<int>& peers);  // to these; where there is none, all have answered
+  bool isStaying() const { return stage_ == Stage::Staying; }
+  bool isAsked() const { return stage_ == Stage::Asked; }
   bool awaits(int peer) const { return awaited_.contains(peer); }
   void answered(int peer);  // or its connection is gone
-  void giveUp();            // after an error nobody needs anything
+  void giveUp();            // after an error nobody needs anything: this rank has left, if it is to leave
 
  private:
+  enum class Stage : std::uint8_t { Staying, Asked, Said };
+
   void leaveIfAnswered();
 
   std::map<int, Completed> unanswered_;  // leaves of others
   std::set<int> gone_;
   std::set<int> awaited_;
+  Stage stage_ = Stage::Staying;
   std::function<void()> left_;
 };
 

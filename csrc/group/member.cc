@@ -350,7 +350,6 @@ void Member::fail(const Error& error) {
     endEverything();
   }
   leaveProtocol_.giveUp();
-  if (leaving_) leave(std::exchange(leaving_, nullptr));
 }
 
 void Member::endEverything() {

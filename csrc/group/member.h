@@ -165,9 +165,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool hasToldUntouched_ = false;            // which calls had written nothing when the group failed
   std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
-  bool hasSaidLeave_ = false;
-  std::function<void()> leaving_;  // leave() waits for the connections to be there
-  bool differs_ = false;           // from a peer, which has been asked to say in what
+  bool differs_ = false;  // from a peer, which has been asked to say in what
 
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;

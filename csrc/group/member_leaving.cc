@@ -15,7 +15,7 @@ void Member::acknowledgeLeaves() {
   const auto needs = [this](int peer, const Completed& completed) {
     const Watermarks& slicesBelow = completed.slicesBelow;
     // A root can have done its part of a call that this rank has yet to make.
-    const bool isBehind = pipeline_ && !hasSaidLeave_ && !pipeline_->hasBegun(slicesBelow);
+    const bool isBehind = pipeline_ && leaveProtocol_.isStaying() && !pipeline_->hasBegun(slicesBelow);
     return !error_ && (isBehind || (machine_ && machine_->needs(peer, slicesBelow)) ||
                        (rails_ && rails_->needs(peer, slicesBelow)) || messages_->needs(peer, completed.messages));
   };
@@ -40,18 +40,10 @@ void Member::endUnfinished() {
 void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
   endUnfinished();
-  if (!error_ && !canLeave()) {
-    leaving_ = std::move(left);
-    return;
-  }
-  std::set<int> peers;
-  if (!error_) {
-    peers = control_->peers();
-    for (const int peer : peers) sayLeave(peer);
-  }
-  hasSaidLeave_ = true;
+  leaveProtocol_.ask(std::move(left));
+  if (!error_) return leaveIfAsked();
   acknowledgeLeaves();
-  leaveProtocol_.said(peers, std::move(left));
+  leaveProtocol_.giveUp();
 }
 
 void Member::sayLeave(int peer) {
@@ -66,7 +58,11 @@ bool Member::canLeave() const {
 }
 
 void Member::leaveIfAsked() {
-  if (leaving_ && canLeave()) leave(std::exchange(leaving_, nullptr));
+  if (!leaveProtocol_.isAsked() || !canLeave()) return;
+  const std::set<int> peers = control_->peers();
+  for (const int peer : peers) sayLeave(peer);
+  acknowledgeLeaves();
+  leaveProtocol_.said(peers);
 }
 
 void Member::dropParts() {
