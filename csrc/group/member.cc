@@ -94,7 +94,7 @@ template <class Act>
 auto Member::afterwards(Act act) {
   return [this, act](const auto& what) {
     loop_.post([weak = weak_from_this(), act, what] {
-      if (const auto member = weak.lock(); member && !member->differs_) act(what);
+      if (const auto member = weak.lock(); member && member->life_ == Life::Live) act(what);
     });
   };
 }
@@ -102,7 +102,7 @@ auto Member::afterwards(Act act) {
 void Member::open() {
   assert(loop_.isCurrent());
   guarded([this] { makeParts(); });
-  if (!error_) return;
+  if (!hasFailed()) return;
   dropParts();
   endpoint_->close();
 }
@@ -136,7 +136,8 @@ void Member::makeParts() {
 
 // At the first call of all ranks.
 void Member::link() {
-  if (!connector_ || std::exchange(linked_, true)) return;
+  if (!connector_ || linking_ != Linking::None) return;
+  linking_ = Linking::UnderWay;
   guarded([this] { prepare(); });
   // After a failure too: the neighbours learn of it by the connections that they make.
   guarded([this] { linkNeighbours(); });
@@ -212,7 +213,7 @@ void Member::probeListeners() {
 
 void Member::onLinked(AuthenticatedConnection connection) {
   if (connection.purpose == Purpose::Control) probe_->forget(connection.peer);
-  if (error_) {
+  if (hasFailed()) {
     if (connection.purpose != Purpose::Control) return;
     control_->add(connection.peer, std::move(connection.stream));
     return tellFailure({connection.peer});
@@ -223,7 +224,7 @@ void Member::onLinked(AuthenticatedConnection connection) {
     case Purpose::Control:
       control_->add(connection.peer, std::move(connection.stream));
       peerProgress_.met(connection.peer);
-      if (linked_) introduce(connection.peer);
+      if (linking_ != Linking::None) introduce(connection.peer);
       if (leaveProtocol_.awaits(connection.peer)) sayLeave(connection.peer);
   }
   openIfComplete();
@@ -270,7 +271,7 @@ void Member::addLane(AuthenticatedConnection lane) {
 Channel* Member::channelTo(int peer) const { return rails_ ? rails_->channelTo(peer) : nullptr; }
 
 void Member::introduce(int peer) {
-  if (error_) return;
+  if (hasFailed()) return;
   if (neighbours_.isLocal(peer)) {
     control_->send(peer, ControlType::Segment, "", machine_->flags().descriptors());
   } else if (Channel* const channel = channelTo(peer); channel != nullptr && !channel->contact().empty()) {
@@ -279,11 +280,11 @@ void Member::introduce(int peer) {
 }
 
 void Member::openIfComplete() {
-  if (!linked_ || open_ || error_ || differs_ || !connector_->missing().empty() ||
+  if (linking_ != Linking::UnderWay || life_ != Life::Live || !connector_->missing().empty() ||
       !machine_->flags().unattached().empty())
     return;
   if (rails_ && !rails_->isLinked()) return;
-  open_ = true;
+  linking_ = Linking::Complete;
   pipeline_->open();
   leaveIfAsked();
 }
@@ -312,7 +313,7 @@ void Member::ended(std::uint64_t number, const Error& error) {
 
 Error Member::verdict(const CallTable::UnderWay& call, const Error& error) const {
   if (CallTable::isGood(error)) return call.isSettled ? diagnostics_.settled(call.call) : error;
-  return error_ ? Diagnostics::underWay(error, call.call, call.isTouched) : error;
+  return hasFailed() ? Diagnostics::underWay(error, call.call, call.isTouched) : error;
 }
 
 void Member::whenIdle(std::function<void()> idle) {
@@ -322,8 +323,8 @@ void Member::whenIdle(std::function<void()> idle) {
 }
 
 std::set<int> Member::missing() const {
-  if (!linked_) return {};
-  if (!open_) {
+  if (linking_ == Linking::None) return {};
+  if (linking_ == Linking::UnderWay) {
     std::set<int> peers = connector_->missing();
     peers.merge(std::set<int>(machine_->flags().unattached()));
     return peers.empty() ? neighbours_.rails() : peers;  // whose channels are not open yet
@@ -333,14 +334,20 @@ std::set<int> Member::missing() const {
   return peers;
 }
 
+void Member::become(Life next) {
+  assert(next > life_);
+  life_ = next;
+}
+
 // Where memory runs out in the midst of it, what is left is ended at the second attempt.
 void Member::fail(const Error& error) {
   assert(loop_.isCurrent());
-  if (error_) return;
+  if (life_ >= Life::Failed) return;
   {
     const std::lock_guard lock(mutex_);
     error_ = Error(error);  // whole, or not at all where memory runs out
   }
+  become(Life::Failed);
   failureDetector_.close();
   inquiry_.close();
   late_.clear();
@@ -410,7 +417,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   const ProcessorTime processor = ProcessorTime::now();
   facts.processor = {processor.ran - std::min(processor.ran, atFirst_.ran),
                      processor.waited - std::min(processor.waited, atFirst_.waited)};
-  if (error_) facts.error = error_.text();
+  if (hasFailed()) facts.error = error_.text();
   facts.deviceWay = deviceWay_;
   facts.sightings = peerProgress_.sightings();
   if (oldestCall() != nullptr) facts.missing = missing();
@@ -430,17 +437,17 @@ Error Member::error() const {
 void Member::onControl(int peer, ControlMessage message) {
   if (failureDetector_.heard(peer)) probe_->forget(peer);
   const bool isIntroduction = message.type == ControlType::Segment || message.type == ControlType::Contact;
-  if (isIntroduction && !linked_) {
+  if (isIntroduction && linking_ == Linking::None) {
     early_.emplace_back(peer, std::move(message));
     return;
   }
   switch (message.type) {
     case ControlType::Contact:
-      if (Channel* const channel = channelTo(peer); channel != nullptr && !error_)
+      if (Channel* const channel = channelTo(peer); channel != nullptr && !hasFailed())
         guarded([&] { channel->connect(message.text); });
       return;
     case ControlType::Segment:
-      if (!error_) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
+      if (!hasFailed()) guarded([&] { machine_->flags().attach(peer, std::move(message.descriptors)); });
       return openIfComplete();
     case ControlType::Failed:
       if (const auto failed = read<Failed>(peer, message.text)) fail(Error(failed->kind, failed->text, failed->ranks));
@@ -460,10 +467,10 @@ void Member::onControl(int peer, ControlMessage message) {
     case ControlType::LeaveAck: return leaveProtocol_.answered(peer);
     case ControlType::Here: return;
     case ControlType::Question:
-      if (!error_) inquiry_.onQuestion(peer);
+      if (!hasFailed()) inquiry_.onQuestion(peer);
       return;
     case ControlType::Account:
-      if (auto account = read<Account>(peer, message.text); account && !error_)
+      if (auto account = read<Account>(peer, message.text); account && !hasFailed())
         inquiry_.onAccount(peer, std::move(*account));
       return;
   }
@@ -478,7 +485,8 @@ std::optional<Value> Member::read(int peer, const std::string& text) {
 
 // The peer is told what calls were made here; it answers with the error, which says what they were there.
 void Member::onDiffers(int peer) {
-  if (error_ || std::exchange(differs_, true)) return;
+  if (life_ != Life::Live) return;
+  become(Life::Explaining);
   if (pipeline_) pipeline_->halt();
   control_->send(peer, ControlType::CallLog, toText(calls_.told()));
   loop_.at(loop_.now() + kExplanation, [weak = weak_from_this(), peer] {

@@ -5,6 +5,7 @@
 // Group and by its timers.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -75,6 +76,18 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   void onSilent(int peer, std::chrono::milliseconds silence) override;
 
  private:
+  // Goes forward only, and may skip states. A rank that leaves, or has yet to be linked, lives like any other.
+  enum class Life : std::uint8_t {
+    Live,
+    Explaining,  // calls differ from those of a peer, which is asked to say in what; nothing more begins
+    Failed,      // by the first error
+    Closed,
+  };
+  // With the neighbours, from the first call of all ranks on.
+  enum class Linking : std::uint8_t { None, UnderWay, Complete };
+
+  void become(Life next);
+  bool hasFailed() const { return life_ == Life::Failed; }
   bool isTraced() const { return !settings_.tuning.traceDirectory.empty(); }
   void makeParts();  // what a member has from the beginning
   void dropParts();
@@ -106,7 +119,7 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   Inquiry::Ways waysToAsk();
   Account account() const;
   void onConcluded(const Inquiry::Findings& findings);
-  // Does that in a task of its own, unless a peer explains in what its calls differ by then.
+  // Does that in a task of its own, if this is Live by then.
   template <class Act>
   auto afterwards(Act act);
   void letDeviceGo();  // after an error
@@ -148,8 +161,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<Messages> messages_;
-  bool linked_ = false;                                // or about to be: a call of all ranks has been made
-  std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before that
+  Linking linking_ = Linking::None;
+  std::vector<std::pair<int, ControlMessage>> early_;  // what neighbours have said before it began
   std::unique_ptr<SharedMemory> machine_;
   std::unique_ptr<Rails> rails_;  // where there are any
   std::unique_ptr<Pipeline> pipeline_;
@@ -157,7 +170,6 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   std::function<void()> abortDevice_;
   std::function<void()> deviceIsIdle_;  // called when it is
   std::string deviceWay_;               // for the trace
-  bool open_ = false;
 
   std::vector<Late> late_;  // until the inquiry has an answer
   Inquiry inquiry_;
@@ -165,8 +177,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
   bool hasToldUntouched_ = false;            // which calls had written nothing when the group failed
   std::vector<std::function<void()>> idle_;  // called when it is
   LeaveProtocol leaveProtocol_;
-  bool differs_ = false;  // from a peer, which has been asked to say in what
 
+  Life life_ = Life::Live;
   mutable std::mutex mutex_;  // guards error_, which callers read
   Error error_;
 };
@@ -186,7 +198,7 @@ void Member::guarded(const Action& action) {
 template <class Action>
 void Member::attempt(Call& call, std::uint64_t number, const Action& submit) {
   link();
-  if (error_) {
+  if (hasFailed()) {
     calls_.end(number, error_);
     return call.done(error_);
   }
@@ -194,7 +206,7 @@ void Member::attempt(Call& call, std::uint64_t number, const Action& submit) {
     begin(call, number);
     submit();
   });
-  if (error_) ended(number, error_);
+  if (hasFailed()) ended(number, error_);
 }
 
 }  // namespace fairring

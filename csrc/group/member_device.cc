@@ -13,7 +13,7 @@ void Member::guard(std::shared_ptr<DeviceExchange> device, std::function<void()>
   link();
   device_ = std::move(device);
   abortDevice_ = std::move(abortDevice);
-  error_ ? letDeviceGo() : device_->attach(*pipeline_, *rails_);
+  hasFailed() ? letDeviceGo() : device_->attach(*pipeline_, *rails_);
 }
 
 void Member::letDeviceGo() {

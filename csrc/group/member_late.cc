@@ -25,7 +25,7 @@ void Member::onDeadline(const TimedCall& call) {
 
 void Member::onLate(const TimedCall& call, std::optional<int> peer, const std::function<bool()>& isUnderWay) {
   assert(loop_.isCurrent());
-  if (error_ || !control_ || !isUnderWay()) return;
+  if (hasFailed() || !control_ || !isUnderWay()) return;
   late_.push_back({call, peer ? std::set<int>{*peer} : control_->peers(), isUnderWay});
   inquiry_.begin();
 }

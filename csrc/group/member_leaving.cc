@@ -16,14 +16,14 @@ void Member::acknowledgeLeaves() {
     const Watermarks& slicesBelow = completed.slicesBelow;
     // A root can have done its part of a call that this rank has yet to make.
     const bool isBehind = pipeline_ && leaveProtocol_.isStaying() && !pipeline_->hasBegun(slicesBelow);
-    return !error_ && (isBehind || (machine_ && machine_->needs(peer, slicesBelow)) ||
-                       (rails_ && rails_->needs(peer, slicesBelow)) || messages_->needs(peer, completed.messages));
+    return !hasFailed() && (isBehind || (machine_ && machine_->needs(peer, slicesBelow)) ||
+                            (rails_ && rails_->needs(peer, slicesBelow)) || messages_->needs(peer, completed.messages));
   };
   for (const int peer : leaveProtocol_.answerable(needs)) {
     control_->send(peer, ControlType::LeaveAck, "");
-    if (!error_ && machine_) machine_->leave(peer);
-    if (!error_ && rails_) rails_->leave(peer);
-    if (!error_) messages_->leave(peer, left(peer));
+    if (!hasFailed() && machine_) machine_->leave(peer);
+    if (!hasFailed() && rails_) rails_->leave(peer);
+    if (!hasFailed()) messages_->leave(peer, left(peer));
   }
   if (pipeline_ && leaveProtocol_.hasUnanswered()) pipeline_->onNextProgress = [this] { acknowledgeLeaves(); };
 }
@@ -41,7 +41,7 @@ void Member::leave(std::function<void()> left) {
   assert(loop_.isCurrent());
   endUnfinished();
   leaveProtocol_.ask(std::move(left));
-  if (!error_) return leaveIfAsked();
+  if (!hasFailed()) return leaveIfAsked();
   acknowledgeLeaves();
   leaveProtocol_.giveUp();
 }
@@ -54,7 +54,8 @@ void Member::sayLeave(int peer) {
 
 // Messages can have been sent, or received, before the control connection that tells a leave from a death is there.
 bool Member::canLeave() const {
-  return (!linked_ || (open_ && connector_->missing().empty())) && messages_->unreached().empty();
+  return (linking_ == Linking::None || (linking_ == Linking::Complete && connector_->missing().empty())) &&
+         messages_->unreached().empty();
 }
 
 void Member::leaveIfAsked() {
@@ -75,6 +76,7 @@ void Member::dropParts() {
 
 void Member::close() {
   assert(loop_.isCurrent());
+  become(Life::Closed);
   if (messages_) messages_->fail(diagnostics_.unfinished("a message"));
   dropParts();
   if (device_) device_->openForEver();

@@ -7,20 +7,20 @@ namespace fairring {
 
 void Member::send(Sending sending) {
   assert(loop_.isCurrent());
-  error_ ? sending.done(error_) : messages_->send(std::move(sending));
+  hasFailed() ? sending.done(error_) : messages_->send(std::move(sending));
 }
 
 void Member::receive(Receiving receiving) {
   assert(loop_.isCurrent());
-  error_ ? receiving.done(error_, -1) : messages_->receive(std::move(receiving));
+  hasFailed() ? receiving.done(error_, -1) : messages_->receive(std::move(receiving));
 }
 
 bool Member::isNeighbour(int peer) const {
-  return linked_ && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
+  return linking_ != Linking::None && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
 }
 
 void Member::loseMessages(int peer, const Error& error) {
-  if (error_) return;
+  if (hasFailed()) return;
   messages_->lose(peer, error);
   leaveIfAsked();
 }
