@@ -87,7 +87,8 @@ class Channel {
   // Summed over the open connections; none if the network does not count packets.
   virtual Packets packets() const { return {}; }
   // Ends the channel at once. After it returns, no memory of any message is touched any more and nothing is called
-  // back. The channels of one transport that share threads of its own end together.
+  // back. Not from within the receiver's place() or arrived(), nor from `released`. The channels of one transport that
+  // share threads of its own end together.
   virtual void close() = 0;
   virtual bool hasEnded() const = 0;
   // The peer will not come back: a connection that breaks from now on stays broken.

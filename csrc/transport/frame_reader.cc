@@ -25,9 +25,9 @@ Error FrameReader::filled(std::size_t bytes) {
   const std::size_t ofChunk = inChunk_ ? std::min<std::size_t>(bytes, header_.bytes - here_) : 0;
   end_ += bytes - ofChunk;
   if (inChunk_) chunkCame(ofChunk);
-  while (!reassembly_.stopped() && !inChunk_ && !ended_ && end_ - begin_ >= sizeof header_) {
+  while (!inChunk_ && !ended_ && end_ - begin_ >= sizeof header_) {
     if (Error error = onHeader()) return error;
-    if (!inChunk_ || reassembly_.stopped()) continue;
+    if (!inChunk_) continue;
     const std::size_t there = std::min<std::size_t>(end_ - begin_, header_.bytes);
     std::byte* place = reassembly_.place(header_);
     if (place != nullptr && there > 0) std::memcpy(place, buffer_.data() + begin_, there);

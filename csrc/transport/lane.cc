@@ -112,7 +112,7 @@ void Lane::sent(std::size_t bytes) {
 }
 
 void Lane::onReady(std::uint32_t events) {
-  const auto self = shared_from_this();  // the owner may end both in its calls
+  const auto self = shared_from_this();  // the owner may drop it in its calls
   const auto owner = owner_.lock();
   if (!owner) return;
   if ((events & EPOLLOUT) != 0) flush();
@@ -124,7 +124,7 @@ void Lane::onReady(std::uint32_t events) {
 
 void Lane::read(LaneOwner& owner) {
   std::size_t budget = kMostBytesPerTurn;
-  while (budget > 0 && !gone_) {
+  while (budget > 0) {
     std::array<iovec, 2> room = reader_.room();
     msghdr message{};
     message.msg_iov = room.data();
@@ -137,13 +137,12 @@ void Lane::read(LaneOwner& owner) {
     seen_ += bytes;
     budget -= std::min(budget, bytes);
     const Error error = reader_.filled(bytes);
-    if (gone_) return;
     if (error) return owner.onFault(error);
     if (!takeAcknowledgements(owner)) return;
     if (reader_.hasEnded()) return leave(owner, {});
     if (bytes < room[0].iov_len + room[1].iov_len && !stream_.hasUnread()) return;  // that was all
   }
-  if (!gone_) readOn();
+  readOn();
 }
 
 // Reads, in the loop's next turn, bytes that the stream has already taken from the socket.

@@ -46,7 +46,7 @@ bool Reassembly::fits(const Incoming& incoming, const ChunkHeader& header) {
 
 std::byte* Reassembly::place(const ChunkHeader& header) const {
   const auto incoming = incoming_.find(header.number);
-  if (stopped_ || incoming == incoming_.end()) return nullptr;
+  if (incoming == incoming_.end()) return nullptr;
   const auto chunk = incoming->second.chunks.find(header.offset);
   if (chunk == incoming->second.chunks.end() || chunk->second.here) return nullptr;
   return incoming->second.place + header.offset;
@@ -54,7 +54,7 @@ std::byte* Reassembly::place(const ChunkHeader& header) const {
 
 void Reassembly::complete(const ChunkHeader& header) {
   const auto incoming = incoming_.find(header.number);
-  if (stopped_ || incoming == incoming_.end()) return;
+  if (incoming == incoming_.end()) return;
   Range& chunk = incoming->second.chunks.at(header.offset);
   if (chunk.here) return;
   chunk.here = true;

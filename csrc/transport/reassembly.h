@@ -1,7 +1,7 @@
 // The messages from one peer, reassembled from chunks that arrive over any lane and in any order. It asks the receiver
 // for the place of each message once, and tells it once when the message is whole. Chunks that come twice, because a
 // lane broke before their acknowledgement arrived, are recognised and change nothing. Owned by the peer's channel. On
-// the loop only; the receiver may stop() it from any of its calls.
+// the loop only.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,6 @@ class Reassembly {
   // All bytes of a chunk that began have come.
   void complete(const ChunkHeader& header);
 
-  void stop() { stopped_ = true; }  // the receiver is not called any more
-  bool stopped() const { return stopped_; }
-
  private:
   struct Range {
     std::uint32_t bytes;
@@ -51,7 +48,6 @@ class Reassembly {
   std::uint64_t next_ = 0;         // all messages below are whole
   std::set<std::uint64_t> whole_;  // the whole ones above
   std::map<std::uint64_t, Incoming> incoming_;
-  bool stopped_ = false;
 };
 
 }  // namespace fairring

@@ -117,12 +117,9 @@ Lane* TcpChannel::laneForNext() {
   return isIdle || free.seconds <= quickest.seconds + kMostLagSeconds ? free.lane : nullptr;
 }
 
-// Handlers may send, and may end the channel.
+// Handlers may send.
 void TcpChannel::callReleased() {
-  const auto self = shared_from_this();
-  for (const Released& released : sendQueue_.takeReleased()) {
-    if (!closed_) released();
-  }
+  for (const Released& released : sendQueue_.takeReleased()) released();
 }
 
 void TcpChannel::onGone(std::uint32_t index, const Error& error) {
@@ -132,7 +129,6 @@ void TcpChannel::onGone(std::uint32_t index, const Error& error) {
   countGone(lane);
   sendQueue_.takeBack(lane.takeUnacknowledged());
   callReleased();  // its last data may have been acknowledgements
-  if (closed_) return;
   const bool again = relinking_.relink && !peerClosed_ && !peerLeaves_;
   if (!again && lanes_.empty()) return end(peerClosed_ ? Error() : error);
   if (again) {
@@ -171,7 +167,6 @@ void TcpChannel::end(const Error& error) {
 }
 
 void TcpChannel::dropAll() {
-  reassembly_.stop();
   loop_.cancel(patience_);
   for (const auto& [index, lane] : std::exchange(lanes_, {})) {
     lane->drop();

@@ -55,16 +55,12 @@ struct Recorder final : MessageReceiver {
     bytes.assign(header.bytes, std::byte{0xEE});
     return bytes.data();
   }
-  void arrived(int peer, const MessageHeader& header) override {
-    arrivals.push_back({peer, header});
-    if (onArrival) onArrival();
-  }
+  void arrived(int peer, const MessageHeader& header) override { arrivals.push_back({peer, header}); }
   void ended(int peer, const Error& error) override { ends.push_back({peer, error}); }
 
   Bytes& at(int peer, const MessageHeader& header) { return memory[{peer, header.slice, header.rail}]; }
 
   int refused = -1;  // the peer whose messages find no place
-  std::function<void()> onArrival;
   std::vector<AuthenticatedConnection> asked;
   std::vector<AuthenticatedConnection> arrivals;
   std::vector<End> ends;

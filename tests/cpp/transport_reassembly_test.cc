@@ -102,14 +102,5 @@ TEST_F(Messages, HeadersThatNobodyWritesAreFaults) {
   EXPECT_FALSE(faultOf({.message = {.kind = kEnd}}));
 }
 
-TEST_F(Messages, OnceStoppedNobodyIsToldAnything) {
-  EXPECT_FALSE(take(chunk(0, 0)));
-  EXPECT_FALSE(take(chunk(0, kChunk)));
-  reassembly_.stop();
-  EXPECT_EQ(reassembly_.place(chunk(0, 2 * kChunk)), nullptr);
-  reassembly_.complete(chunk(0, 2 * kChunk));
-  EXPECT_TRUE(receiver_.arrivals.empty());
-}
-
 }  // namespace
 }  // namespace fairring
