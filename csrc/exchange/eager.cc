@@ -33,7 +33,7 @@ void EagerCredit::heard(std::uint64_t slice) {
   }
 }
 
-std::byte* UnexpectedMessages::place(int peer, const MessageHeader& header) {
+std::byte* UnexpectedMessages::place(int peer, const SliceHeader& header) {
   if (header.bytes > limits_.messageBytes || bytes_[peer] + header.bytes > mostHeld(limits_)) return nullptr;
   const auto [entry, isNew] = messages_.try_emplace({header.slice, header.step, peer, header.rail});
   if (!isNew) return nullptr;
@@ -42,7 +42,7 @@ std::byte* UnexpectedMessages::place(int peer, const MessageHeader& header) {
   return entry->second.bytes.data();
 }
 
-bool UnexpectedMessages::arrived(int peer, const MessageHeader& header) {
+bool UnexpectedMessages::arrived(int peer, const SliceHeader& header) {
   const auto found = messages_.find({header.slice, header.step, peer, header.rail});
   if (found == messages_.end()) return false;
   found->second.here = true;

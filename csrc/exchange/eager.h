@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/channel.h"
+#include "exchange/slice_header.h"
 
 namespace fairring {
 
@@ -38,7 +38,7 @@ class EagerCredit {  // one peer's, for the slices of one queue, as seen by the 
 class UnexpectedMessages {  // messages that came before their place was free
  public:
   struct Unexpected {
-    MessageHeader header;
+    SliceHeader header;
     std::vector<std::byte> bytes;
     bool here = false;
   };
@@ -46,9 +46,9 @@ class UnexpectedMessages {  // messages that came before their place was free
   explicit UnexpectedMessages(EagerLimits limits) : limits_(limits) {}
 
   // Memory for a message; null if the message is there already, or the peer exceeds its credit.
-  std::byte* place(int peer, const MessageHeader& header);
+  std::byte* place(int peer, const SliceHeader& header);
   // False if the message is none of these.
-  bool arrived(int peer, const MessageHeader& header);
+  bool arrived(int peer, const SliceHeader& header);
   bool empty() const { return messages_.empty(); }
   // Removes and returns the complete messages for a step of a slice (as its headers name it), by peer.
   std::vector<std::pair<int, Unexpected>> take(std::uint64_t slice, std::size_t step);

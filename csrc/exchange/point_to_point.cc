@@ -1,6 +1,7 @@
 #include "exchange/point_to_point.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 #include <utility>
@@ -13,11 +14,6 @@ namespace {
 constexpr std::uint64_t kOverheadBytes = 64;
 
 std::uint64_t charge(std::uint64_t bytes) { return bytes + kOverheadBytes; }
-
-// The use of a header by these messages: `step` is the context, `slice` the message's number, `refused` the tag, `rail`
-// the size of an announced message, or the room of the receive that refuses it, and `signature` the part of the other
-// side's credit that has been given back so far.
-Label labelOf(const MessageHeader& header) { return {.context = header.step, .tag = header.refused}; }
 
 bool isAwaited(const MessageWaiters& waiters) { return waiters && *waiters > 0; }
 
@@ -45,13 +41,13 @@ void PointToPoint::closeChannels() {
   }
 }
 
-MessageHeader PointToPoint::header(Peer& peer, MessageKind kind, const Label& label, std::uint64_t number) {
+PointToPoint::Header PointToPoint::header(Peer& peer, Header::Kind kind, const Label& label, std::uint64_t number) {
   peer.told = peer.taken;
-  return {.kind = kind, .step = label.context, .refused = label.tag, .slice = number, .signature = peer.taken};
+  return {.kind = kind, .context = label.context, .tag = label.tag, .number = number, .taken = peer.taken};
 }
 
-void PointToPoint::say(int to, const MessageHeader& header) {
-  const Message message{.header = header};
+void PointToPoint::say(int to, const Header& header) {
+  const Message message{.header = onWire(header)};
   peers_[to].channel->send({&message, 1}, nullptr);
 }
 
@@ -67,22 +63,22 @@ void PointToPoint::send(Sending sending) {
   const bool isSmall = sending.bytes <= limits_.eagerBytes;
   if (isSmall && peer.eagerSent - peer.eagerTaken + charge(sending.bytes) <= limits_.creditBytes) {
     peer.eagerSent += charge(sending.bytes);
-    const MessageHeader eager = header(peer, MessageKind::Eager, sending.label, number);
+    const Header eager = header(peer, Header::Kind::Eager, sending.label, number);
     return transmit(to, eager, std::move(sending));
   }
-  MessageHeader announcement = header(peer, MessageKind::Announcement, sending.label, number);
-  announcement.rail = sending.bytes;
+  Header announcement = header(peer, Header::Kind::Announcement, sending.label, number);
+  announcement.size = sending.bytes;
   sending.since = loop_.eventTime();
   peer.announced.emplace(number, std::move(sending));
   say(to, announcement);
 }
 
-void PointToPoint::transmit(int to, const MessageHeader& header, Sending sending) {
+void PointToPoint::transmit(int to, const Header& header, Sending sending) {
   Peer& peer = peers_[to];
-  peer.underWay[header.slice] = std::move(sending.done);
-  Message message{.header = header, .data = sending.data};
+  peer.underWay[header.number] = std::move(sending.done);
+  Message message{.header = onWire(header), .data = sending.data};
   message.header.bytes = sending.bytes;
-  peer.channel->send({&message, 1}, [this, to, number = header.slice] { onSent(to, number); });
+  peer.channel->send({&message, 1}, [this, to, number = header.number] { onSent(to, number); });
 }
 
 void PointToPoint::onSent(int to, std::uint64_t number) {
@@ -115,17 +111,17 @@ std::optional<Sending> PointToPoint::takeAnnounced(int from, std::uint64_t numbe
   return std::move(node.mapped());
 }
 
-void PointToPoint::onGrant(int from, const MessageHeader& granted) {
-  auto sending = takeAnnounced(from, granted.slice);
+void PointToPoint::onGrant(int from, const Header& granted) {
+  auto sending = takeAnnounced(from, granted.number);
   if (!sending) return violated(from, "granted memory for a message that does not wait", granted);
-  const MessageHeader data = header(peers_[from], MessageKind::Data, sending->label, granted.slice);
+  const Header data = header(peers_[from], Header::Kind::Data, sending->label, granted.number);
   transmit(from, data, std::move(*sending));
 }
 
-void PointToPoint::onRefusal(int from, const MessageHeader& refusal) {
-  const auto sending = takeAnnounced(from, refusal.slice);
+void PointToPoint::onRefusal(int from, const Header& refusal) {
+  const auto sending = takeAnnounced(from, refusal.number);
   if (!sending) return violated(from, "refused a message that does not wait", refusal);
-  sending->done(tooLong(rank_, from, sending->label, sending->bytes, refusal.rail));
+  sending->done(tooLong(rank_, from, sending->label, sending->bytes, refusal.size));
 }
 
 // --- receiving
@@ -152,11 +148,11 @@ void PointToPoint::receive(Receiving receiving) {
 }
 
 // A message begins to arrive, or is announced: it is known from here on.
-PointToPoint::EnvelopeRef PointToPoint::open(int from, const MessageHeader& header) {
+PointToPoint::EnvelopeRef PointToPoint::open(int from, const Header& header) {
   Peer& peer = peers_[from];
-  const bool eager = header.kind == MessageKind::Eager;
-  const std::uint64_t bytes = eager ? header.bytes : header.rail;
-  if (header.slice < peer.next || peer.envelopes.contains(header.slice)) {
+  const bool eager = header.kind == Header::Kind::Eager;
+  const std::uint64_t bytes = eager ? header.bytes : header.size;
+  if (header.number < peer.next || peer.envelopes.contains(header.number)) {
     violated(from, "sent a second message of one number", header);
     return nullptr;
   }
@@ -167,11 +163,11 @@ PointToPoint::EnvelopeRef PointToPoint::open(int from, const MessageHeader& head
   if (eager) peer.held += charge(bytes);
   auto envelope = std::make_shared<Envelope>();
   envelope->from = from;
-  envelope->number = header.slice;
-  envelope->label = labelOf(header);
+  envelope->number = header.number;
+  envelope->label = {.context = header.context, .tag = header.tag};
   envelope->bytes = bytes;
   envelope->eager = eager;
-  peer.envelopes[header.slice] = envelope;
+  peer.envelopes[header.number] = envelope;
   return envelope;
 }
 
@@ -203,7 +199,7 @@ void PointToPoint::assign(const EnvelopeRef& envelope, Receiving receive) {
   if (envelope->bytes > receive.bytes) return refuse(envelope, receive);
   envelope->receive = std::move(receive);
   if (!envelope->eager) {
-    return say(envelope->from, header(peers_[envelope->from], MessageKind::Grant, envelope->label, envelope->number));
+    return say(envelope->from, header(peers_[envelope->from], Header::Kind::Grant, envelope->label, envelope->number));
   }
   if (envelope->isHere) finish(envelope);
 }
@@ -213,8 +209,8 @@ void PointToPoint::refuse(const EnvelopeRef& envelope, const Receiving& receive)
   const Error error = tooLong(from, rank_, envelope->label, envelope->bytes, receive.bytes);
   envelope->isRefused = true;
   if (!envelope->eager) {
-    MessageHeader refusal = header(peers_[from], MessageKind::Refusal, envelope->label, envelope->number);
-    refusal.rail = receive.bytes;
+    Header refusal = header(peers_[from], Header::Kind::Refusal, envelope->label, envelope->number);
+    refusal.size = receive.bytes;
     say(from, refusal);
   }
   if (envelope->isHere) finish(envelope);
@@ -251,20 +247,21 @@ void PointToPoint::finish(const EnvelopeRef& envelope) {
 void PointToPoint::giveCredit(int to) {
   Peer& peer = peers_[to];
   if (peer.taken - peer.told < limits_.creditBytes / 4) return;
-  say(to, header(peer, MessageKind::CreditUpdate, {}, 0));
+  say(to, header(peer, Header::Kind::CreditUpdate, {}, 0));
 }
 
-std::byte* PointToPoint::place(int from, const MessageHeader& header) {
+std::byte* PointToPoint::place(int from, const MessageHeader& message) {
+  const auto header = std::bit_cast<Header>(message);
   Peer& peer = peers_[from];
-  if (header.kind == MessageKind::Data) {
-    const auto found = peer.envelopes.find(header.slice);
+  if (header.kind == Header::Kind::Data) {
+    const auto found = peer.envelopes.find(header.number);
     const Envelope* const envelope = found == peer.envelopes.end() ? nullptr : found->second.get();
     if (envelope != nullptr && !envelope->eager && envelope->receive && envelope->bytes == header.bytes)
       return envelope->receive->data;
     violated(from, "sent a message that has no place", header);
     return nullptr;
   }
-  if (header.kind != MessageKind::Eager) {
+  if (header.kind != Header::Kind::Eager) {
     violated(from, "sent bytes with what has none", header);
     return nullptr;
   }
@@ -276,32 +273,34 @@ std::byte* PointToPoint::place(int from, const MessageHeader& header) {
   return envelope->aside.data();
 }
 
-void PointToPoint::arrived(int from, const MessageHeader& header) {
+void PointToPoint::arrived(int from, const MessageHeader& message) {
+  const auto header = std::bit_cast<Header>(message);
   Peer& peer = peers_[from];
-  if (header.signature > peer.eagerSent) return violated(from, "gave back more than was sent", header);
-  peer.eagerTaken = std::max(peer.eagerTaken, header.signature);
+  if (header.taken > peer.eagerSent) return violated(from, "gave back more than was sent", header);
+  peer.eagerTaken = std::max(peer.eagerTaken, header.taken);
   switch (header.kind) {
-    case MessageKind::Grant: return onGrant(from, header);
-    case MessageKind::Refusal: return onRefusal(from, header);
-    case MessageKind::Announcement:
+    case Header::Kind::Grant: return onGrant(from, header);
+    case Header::Kind::Refusal: return onRefusal(from, header);
+    case Header::Kind::Announcement:
       if (const EnvelopeRef envelope = open(from, header)) onHere(envelope);
       return;
-    case MessageKind::Eager:
+    case Header::Kind::Eager:
       if (header.bytes == 0) {
         if (const EnvelopeRef envelope = open(from, header)) onHere(envelope);
-      } else if (const auto found = peer.envelopes.find(header.slice); found != peer.envelopes.end()) {
+      } else if (const auto found = peer.envelopes.find(header.number); found != peer.envelopes.end()) {
         onHere(EnvelopeRef(found->second));
       }
       return;
-    case MessageKind::Data:
-      if (const auto found = peer.envelopes.find(header.slice);
+    case Header::Kind::Data:
+      if (const auto found = peer.envelopes.find(header.number);
           found != peer.envelopes.end() && found->second->receive) {
         finish(EnvelopeRef(found->second));
         return events_.progress();
       }
       return violated(from, "sent a message that has no place", header);
-    default: return;  // a CreditUpdate
+    case Header::Kind::CreditUpdate: return;
   }
+  violated(from, "sent a message of no kind of these", header);
 }
 
 void PointToPoint::ended(int peer, const Error& error) { events_.channelEnded(peer, error); }
@@ -402,9 +401,9 @@ void PointToPoint::fail(const Error& error) {
   }
 }
 
-void PointToPoint::violated(int by, const char* how, const MessageHeader& header) {
-  events_.failed(makeError(ErrorKind::Connection, "rank ", by, " ", how, " to rank ", rank_, " (message ", header.slice,
-                           ", tag ", header.refused, ", ", header.bytes, " bytes)")
+void PointToPoint::violated(int by, const char* how, const Header& header) {
+  events_.failed(makeError(ErrorKind::Connection, "rank ", by, " ", how, " to rank ", rank_, " (message ",
+                           header.number, ", tag ", header.tag, ", ", header.bytes, " bytes)")
                      .about({by}));
 }
 

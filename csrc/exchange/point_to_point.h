@@ -28,6 +28,7 @@
 
 #include "base/error.h"
 #include "base/loop.h"
+#include "exchange/point_to_point_header.h"
 #include "transport/channel.h"
 
 namespace fairring {
@@ -118,6 +119,7 @@ class PointToPoint final : public MessageReceiver {
   void ended(int peer, const Error& error) override;
 
  private:
+  using Header = PointToPointHeader;
   struct Envelope {  // a message that has been sent here
     int from = 0;
     std::uint64_t number = 0;
@@ -150,15 +152,15 @@ class PointToPoint final : public MessageReceiver {
     Error gone;
   };
 
-  MessageHeader header(Peer& peer, MessageKind kind, const Label& label, std::uint64_t number);
-  void say(int to, const MessageHeader& header);
-  void transmit(int to, const MessageHeader& header, Sending sending);
+  Header header(Peer& peer, Header::Kind kind, const Label& label, std::uint64_t number);
+  void say(int to, const Header& header);
+  void transmit(int to, const Header& header, Sending sending);
   void onSent(int to, std::uint64_t number);
-  void onGrant(int from, const MessageHeader& header);
-  void onRefusal(int from, const MessageHeader& header);
+  void onGrant(int from, const Header& header);
+  void onRefusal(int from, const Header& header);
   std::optional<Sending> takeAnnounced(int from, std::uint64_t number);
 
-  EnvelopeRef open(int from, const MessageHeader& header);
+  EnvelopeRef open(int from, const Header& header);
   void matchInOrder(Peer& peer);
   void match(const EnvelopeRef& envelope);
   void assign(const EnvelopeRef& envelope, Receiving receive);
@@ -168,7 +170,7 @@ class PointToPoint final : public MessageReceiver {
   void giveCredit(int to);
   void closeChannels();
   void forget(const EnvelopeRef& envelope);  // that no receive has taken
-  void violated(int by, const char* how, const MessageHeader& header);
+  void violated(int by, const char* how, const Header& header);
   Error tooLong(int from, int to, const Label& label, std::uint64_t bytes, std::uint64_t room) const;
 
   Loop& loop_;

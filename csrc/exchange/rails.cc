@@ -68,7 +68,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
   }
   for (auto& [peer, neighbour] : neighbours_) {
     if (neighbour.asked.erase(slice->id) == 0 || neighbour.told[queue] >= admitted_[queue]) continue;
-    say(MessageKind::CreditUpdate, peer, slice->id, slice->signature);
+    say(SliceHeader::Kind::CreditUpdate, peer, slice->id, slice->signature);
   }
   for (const int peer : left_) failIfNeeded(peer);
 }
@@ -79,25 +79,25 @@ void Rails::promise(const Key& key) {
   state.promised = true;
   for (const auto& [peer, bytes] : bytesFrom(state.transfers)) {
     if (bytes <= limits_.messageBytes) continue;
-    const Message message{.header = {.kind = MessageKind::Grant,
-                                     .step = static_cast<std::uint16_t>(key.step),
-                                     .slice = key.slice.onWire(),
-                                     .signature = state.slice->signature}};
-    send(peer, std::span(&message, 1), nullptr);
+    const Message message{.header = onWire(SliceHeader{.kind = SliceHeader::Kind::Grant,
+                                                       .step = static_cast<std::uint16_t>(key.step),
+                                                       .slice = key.slice.onWire(),
+                                                       .signature = state.slice->signature})};
+    send(peer, key.slice, std::span(&message, 1), nullptr);
   }
   adopt(key);
 }
 
-void Rails::send(int peer, std::span<const Message> messages, Channel::Released released) {
-  const auto [queue, sequence] = SliceId::fromWire(messages.front().header.slice);
+void Rails::send(int peer, SliceId slice, std::span<const Message> messages, Channel::Released released) {
+  const auto [queue, sequence] = slice;
   std::uint64_t& told = neighbours_[peer].told[queue];
   told = std::max(told, sequence + 1);
   channels_.at(peer)->send(messages, std::move(released));
 }
 
-void Rails::say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature) {
-  const Message message{.header = {.kind = kind, .slice = slice.onWire(), .signature = signature}};
-  send(peer, std::span(&message, 1), nullptr);
+void Rails::say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature) {
+  const Message message{.header = onWire(SliceHeader{.kind = kind, .slice = slice.onWire(), .signature = signature})};
+  send(peer, slice, std::span(&message, 1), nullptr);
 }
 
 void Rails::start(const std::shared_ptr<Slice>& slice, std::size_t step, Events events) {
@@ -127,7 +127,7 @@ void Rails::offer(const Key& key) {
     }
     neighbours_[peer].held.insert(key);
     if (state.unsent.at(peer) <= limits_.messageBytes)
-      say(MessageKind::CreditRequest, peer, key.slice, state.slice->signature);
+      say(SliceHeader::Kind::CreditRequest, peer, key.slice, state.slice->signature);
   }
   if (state.unsent.empty() && state.unreleased.empty()) promisePairedGather(key);
 }
@@ -154,20 +154,20 @@ void Rails::sendTo(int peer, const Key& key) {
   std::vector<Message> messages;
   for (const Transfer& transfer : state.transfers) {
     if (transfer.peer != peer || transfer.sendBytes == 0) continue;
-    const MessageHeader header{.kind = MessageKind::Data,
-                               .step = static_cast<std::uint16_t>(key.step),
-                               .refused = state.slice->refused,
-                               .slice = key.slice.onWire(),
-                               .rail = transfer.rail,
-                               .bytes = transfer.sendBytes,
-                               .signature = state.slice->signature};
-    messages.push_back({header, transfer.sendFrom, trafficClassOf(key.slice.queue)});
+    const SliceHeader header{.kind = SliceHeader::Kind::Data,
+                             .step = static_cast<std::uint16_t>(key.step),
+                             .refused = state.slice->refused,
+                             .slice = key.slice.onWire(),
+                             .rail = transfer.rail,
+                             .bytes = transfer.sendBytes,
+                             .signature = state.slice->signature};
+    messages.push_back({onWire(header), transfer.sendFrom, trafficClassOf(key.slice.queue)});
     traffic_[(*state.slice->plan)[key.step].level].add(header.bytes);
   }
   state.unsent.erase(peer);
   neighbours_[peer].held.erase(key);
   state.unreleased.insert(peer);
-  send(peer, messages, [this, peer, key] { onReleased(peer, key); });
+  send(peer, key.slice, messages, [this, peer, key] { onReleased(peer, key); });
 }
 
 void Rails::recordSend(int peer, const Key& key, InFlight& state) {
@@ -256,7 +256,7 @@ void Rails::finishIfReleased(const Key& key) {
   released();
 }
 
-bool Rails::agrees(int peer, const MessageHeader& header, const Slice& slice) {
+bool Rails::agrees(int peer, const SliceHeader& header, const Slice& slice) {
   if (header.signature == slice.signature) return true;
   troubles_.differs(peer);
   return false;

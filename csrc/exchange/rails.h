@@ -24,6 +24,7 @@
 #include "exchange/eager.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
+#include "exchange/slice_header.h"
 #include "exchange/traffic.h"
 #include "exchange/transfer.h"
 #include "transport/transport.h"
@@ -91,18 +92,18 @@ class Rails final : public Exchange, public MessageReceiver {
     std::set<Key> held;       // steps whose messages wait for credit, or for a grant
   };
 
-  static Key keyOf(const MessageHeader& header) { return {SliceId::fromWire(header.slice), header.step}; }
+  static Key keyOf(const SliceHeader& header) { return {SliceId::fromWire(header.slice), header.step}; }
   Verb verbOf(const Key& key, const InFlight& state) const { return (*state.slice->plan)[key.step].verb; }
   bool isAdmitted(SliceId slice) const { return slice.sequence < admitted_[slice.queue]; }
   void begin(const Key& key);
   void offer(const Key& key);
   void promise(const Key& key);
   void adopt(const Key& key);
-  void send(int peer, std::span<const Message> messages, Channel::Released released);
-  void say(MessageKind kind, int peer, SliceId slice, std::uint64_t signature);
+  void send(int peer, SliceId slice, std::span<const Message> messages, Channel::Released released);
+  void say(SliceHeader::Kind kind, int peer, SliceId slice, std::uint64_t signature);
   void heard(int peer, SliceId slice);
-  void onGrant(int peer, const MessageHeader& header);
-  void onCreditRequest(int peer, const MessageHeader& header);
+  void onGrant(int peer, const SliceHeader& header);
+  void onCreditRequest(int peer, const SliceHeader& header);
   void tooFarAhead(const char* what, int peer, SliceId slice);
   std::vector<int> inTurn(const std::map<int, std::uint64_t>& byPeer) const;
   bool maySend(int peer, const Key& key);
@@ -114,10 +115,10 @@ class Rails final : public Exchange, public MessageReceiver {
   void becomeReady(const Key& key);
   void finishIfReleased(const Key& key);
   void promisePairedGather(const Key& key);
-  Transfer* expected(int peer, const MessageHeader& header);
+  Transfer* expected(int peer, const SliceHeader& header);
   void failIfNeeded(int peer) const;  // a peer that has left
-  bool agrees(int peer, const MessageHeader& header, const Slice& slice);
-  std::byte* refuse(int peer, const MessageHeader& header);
+  bool agrees(int peer, const SliceHeader& header, const Slice& slice);
+  std::byte* refuse(int peer, const SliceHeader& header);
 
   Loop& loop_;
   const int rank_;
@@ -125,7 +126,7 @@ class Rails final : public Exchange, public MessageReceiver {
   ChannelsByPeer channels_;
   Recorder* recorder_ = nullptr;  // null if there is none
   std::map<Key, InFlight> steps_;
-  std::map<Key, std::map<int, MessageHeader>> earlyGrants_;  // of slices that have no staging here yet
+  std::map<Key, std::map<int, SliceHeader>> earlyGrants_;  // of slices that have no staging here yet
   const EagerLimits limits_;
   UnexpectedMessages unexpected_;
   std::map<int, Neighbour> neighbours_;

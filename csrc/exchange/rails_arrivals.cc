@@ -1,5 +1,6 @@
 // The part of Rails that handles messages and events from the peers.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "exchange/rails.h"
@@ -48,18 +49,18 @@ void Rails::tooFarAhead(const char* what, int peer, SliceId slice) {
                              ", far beyond what its staging can hold"));
 }
 
-void Rails::onCreditRequest(int peer, const MessageHeader& header) {
+void Rails::onCreditRequest(int peer, const SliceHeader& header) {
   Neighbour& there = neighbours_[peer];
   const SliceId slice = SliceId::fromWire(header.slice);
   if (!isAdmitted(slice)) {
     there.asked.insert(slice);
     if (there.asked.size() > kMostEarly) tooFarAhead("asked whether there is memory", peer, slice);
   } else if (there.told[slice.queue] <= slice.sequence) {
-    say(MessageKind::CreditUpdate, peer, slice, header.signature);
+    say(SliceHeader::Kind::CreditUpdate, peer, slice, header.signature);
   }
 }
 
-void Rails::onGrant(int peer, const MessageHeader& header) {
+void Rails::onGrant(int peer, const SliceHeader& header) {
   const Key key = keyOf(header);
   const auto found = steps_.find(key);
   if (found == steps_.end() && isAdmitted(key.slice)) {
@@ -76,7 +77,7 @@ void Rails::onGrant(int peer, const MessageHeader& header) {
   if (state.offered && state.unsent.contains(peer)) sendTo(peer, key);
 }
 
-Transfer* Rails::expected(int peer, const MessageHeader& header) {
+Transfer* Rails::expected(int peer, const SliceHeader& header) {
   const auto found = steps_.find(keyOf(header));
   if (found == steps_.end()) return nullptr;
   std::vector<Transfer>& transfers = found->second.transfers;
@@ -85,14 +86,16 @@ Transfer* Rails::expected(int peer, const MessageHeader& header) {
   return transfer == transfers.end() ? nullptr : &*transfer;
 }
 
-std::byte* Rails::refuse(int peer, const MessageHeader& header) {
+std::byte* Rails::refuse(int peer, const SliceHeader& header) {
   troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_,
                              " has no place for: slice ", header.slice, ", step ", header.step, ", rail ", header.rail,
                              ", ", header.bytes, " bytes"));
   return nullptr;
 }
 
-std::byte* Rails::place(int peer, const MessageHeader& header) {
+std::byte* Rails::place(int peer, const MessageHeader& message) {
+  const auto header = std::bit_cast<SliceHeader>(message);
+  if (header.kind != SliceHeader::Kind::Data) return refuse(peer, header);
   const Key key = keyOf(header);
   const auto found = steps_.find(key);
   if (found == steps_.end()) {
@@ -100,12 +103,12 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
       troubles_.differs(peer);  // the slice is over here, or was never needed
       return nullptr;
     }
-    std::byte* aside = header.kind == MessageKind::Data ? unexpected_.place(peer, header) : nullptr;
+    std::byte* aside = unexpected_.place(peer, header);
     return aside != nullptr ? aside : refuse(peer, header);
   }
   if (!agrees(peer, header, *found->second.slice)) return nullptr;
   Transfer* transfer = expected(peer, header);
-  const bool fits = transfer != nullptr && header.kind == MessageKind::Data && transfer->receiveBytes == header.bytes;
+  const bool fits = transfer != nullptr && transfer->receiveBytes == header.bytes;
   if (!fits || transfer->placed) return refuse(peer, header);
   if (!found->second.promised) {
     std::byte* aside = unexpected_.place(peer, header);
@@ -116,12 +119,17 @@ std::byte* Rails::place(int peer, const MessageHeader& header) {
   return transfer->receiveAt;
 }
 
-void Rails::arrived(int peer, const MessageHeader& header) {
+void Rails::arrived(int peer, const MessageHeader& message) {
+  const auto header = std::bit_cast<SliceHeader>(message);
+  if (!header.isKnown()) {
+    return troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a message of kind ", message.kind,
+                                      ", which slices do not have"));
+  }
   const Key key = keyOf(header);
   heard(peer, key.slice);
-  if (header.kind == MessageKind::CreditUpdate) return;
-  if (header.kind == MessageKind::Grant) return onGrant(peer, header);
-  if (header.kind == MessageKind::CreditRequest) return onCreditRequest(peer, header);
+  if (header.kind == SliceHeader::Kind::CreditUpdate) return;
+  if (header.kind == SliceHeader::Kind::Grant) return onGrant(peer, header);
+  if (header.kind == SliceHeader::Kind::CreditRequest) return onCreditRequest(peer, header);
   if (unexpected_.arrived(peer, header)) return adopt(key);
   Transfer* transfer = expected(peer, header);
   if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it

@@ -8,6 +8,8 @@
 // order. Everything here runs on the loop.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,31 +22,24 @@
 
 namespace fairring {
 
-enum class MessageKind : std::uint16_t {
-  Data = 1,           // bytes of a rail
-  Grant = 2,          // no bytes: the sender of this header has memory ready for all messages of that slice and step
-  CreditRequest = 3,  // no bytes: the sender has this slice, and holds back small messages until the peer has it
-  CreditUpdate = 4,   // no bytes: the sender has this slice; the answer to CreditRequest
-  // Only between two ranks (exchange/point_to_point.h); their bytes follow as Data once they are granted.
-  Eager = 5,         // bytes of a message that was not announced
-  Announcement = 6,  // no bytes: a message waits for a grant
-  Refusal = 7,       // no bytes: an announced message does not fit its receive
-};
-
-inline bool isKnown(MessageKind kind) { return kind >= MessageKind::Data && kind <= MessageKind::Refusal; }
-
-struct MessageHeader {  // 40 bytes on the wire, little endian, in this order
-  MessageKind kind = MessageKind::Data;
-  std::uint16_t step = 0;       // index into the plan
-  std::uint32_t refused = 0;    // a rank that refused the call, plus 1, as far as the sender knows; 0: none
-  std::uint64_t slice = 0;      // the slice of the group (exchange/slice_id.h)
-  std::uint64_t rail = 0;       // first element of the rail, within the slice
-  std::uint64_t bytes = 0;      // number of bytes that follow
-  std::uint64_t signature = 0;  // of the call: ranks that make different calls learn it here
+// A channel reads the kind and the number of bytes. The other fields belong to the protocol above, which has a header
+// of its own with the same layout (exchange/slice_header.h, exchange/point_to_point_header.h).
+struct MessageHeader {     // 40 bytes on the wire, little endian, in this order
+  std::uint16_t kind = 0;  // 0 and 65535 are the channel's own (chunk.h)
+  std::array<std::uint16_t, 3> shortFields{};
+  std::array<std::uint64_t, 2> fields{};
+  std::uint64_t bytes = 0;  // number of bytes that follow
+  std::uint64_t lastField = 0;
 
   bool operator==(const MessageHeader&) const = default;
 };
 static_assert(sizeof(MessageHeader) == 40);
+
+template <class Header>
+MessageHeader onWire(const Header& header) {
+  static_assert(offsetof(Header, kind) == 0 && offsetof(Header, bytes) == offsetof(MessageHeader, bytes));
+  return std::bit_cast<MessageHeader>(header);
+}
 
 struct Message {
   MessageHeader header;

@@ -15,8 +15,8 @@ namespace fairring {
 
 static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory, little endian");
 
-inline constexpr MessageKind kNoMessage{0};  // only the acknowledgement
-inline constexpr MessageKind kEnd{0xFFFF};   // the sender has closed its channel: nothing follows on this lane
+inline constexpr std::uint16_t kNoMessage = 0;  // only the acknowledgement
+inline constexpr std::uint16_t kEnd = 0xFFFF;   // the sender has closed its channel: nothing follows on this lane
 inline constexpr std::uint32_t kMostChunkBytes = 1 << 20;
 // Only a message's last chunk may be shorter. This bounds the chunks that a receiver has to remember of a message.
 inline constexpr std::uint32_t kLeastChunkBytes = 4 << 10;

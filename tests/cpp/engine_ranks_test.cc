@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine_ranks.h"
+#include "exchange/point_to_point_header.h"
 
 namespace fairring {
 namespace {
@@ -185,6 +186,25 @@ TEST(Ranks, DifferentCallsAreAMismatchNotAWrongSum) {
       for (int step = 0; step < 100'000 && !noticed(); ++step) cluster.step(random);
       EXPECT_TRUE(noticed()) << calls.mine << " against " << calls.others;
       for (const auto& rank : cluster.ranks) EXPECT_TRUE(rank->errors.empty()) << rank->errors.front();
+    }
+  }
+}
+
+TEST(Ranks, AMessageOfAKindThatSlicesDoNotHaveIsRefused) {
+  using Kind = PointToPointHeader::Kind;
+  for (const Kind kind : {Kind::Eager, Kind::Announcement, Kind::Refusal, Kind{8}}) {
+    for (const std::uint64_t bytes : {0, 8}) {
+      Cluster cluster(Machines{{1, 1}}, 256 * kKiB, 64 * kKiB);
+      testing::Rank& rank = *cluster.ranks[0];
+      const MessageHeader header = onWire(PointToPointHeader{.kind = kind, .bytes = bytes});
+      rank.onLoop([&] {
+        if (bytes > 0) {
+          EXPECT_EQ(rank.rails->place(1, header), nullptr);
+        } else {
+          rank.rails->arrived(1, header);
+        }
+      });
+      EXPECT_EQ(rank.errors.size(), 1U) << static_cast<int>(kind) << ", " << bytes << " bytes";
     }
   }
 }

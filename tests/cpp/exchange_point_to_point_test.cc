@@ -276,16 +276,19 @@ TEST_F(PointToPointTest, AnErrorEndsAllCallsOnce) {
   }
 }
 
-MessageHeader eager(std::uint64_t number, std::uint64_t bytes) {
-  return {.kind = MessageKind::Eager, .slice = number, .bytes = bytes};
+using Header = PointToPointHeader;
+
+Header eager(std::uint64_t number, std::uint64_t bytes) {
+  return {.kind = Header::Kind::Eager, .number = number, .bytes = bytes};
 }
 
 TEST_F(PointToPointTest, APeerThatBreaksTheRulesIsRefused) {
-  const auto isRefused = [this](const std::vector<MessageHeader>& headers) {
+  const auto isRefused = [this](const std::vector<Header>& headers) {
     ranks_.clear();
     make(2, {.eagerBytes = 1'000, .creditBytes = 2'000});
     rank(1).run([&] {
-      for (const MessageHeader& header : headers) {
+      for (const Header& one : headers) {
+        const MessageHeader header = onWire(one);
         if (header.bytes > 0 && rank(1).messages.place(0, header) == nullptr) return;
         rank(1).messages.arrived(0, header);
       }
@@ -296,11 +299,13 @@ TEST_F(PointToPointTest, APeerThatBreaksTheRulesIsRefused) {
   EXPECT_TRUE(isRefused({eager(0, 900), eager(1, 900), eager(2, 900)})) << "beyond its credit";
   EXPECT_TRUE(isRefused({eager(0, 1'001)})) << "too large to be eager";
   EXPECT_TRUE(isRefused({eager(0, 9), eager(0, 9)})) << "one number twice";
-  EXPECT_TRUE(isRefused({{.kind = MessageKind::Grant}})) << "nothing was announced";
-  EXPECT_TRUE(isRefused({{.kind = MessageKind::Refusal}}));
-  EXPECT_TRUE(isRefused({{.kind = MessageKind::Data, .bytes = 9}})) << "nothing was granted";
-  EXPECT_TRUE(isRefused({{.kind = MessageKind::Data}}));
-  EXPECT_TRUE(isRefused({{.kind = MessageKind::CreditUpdate, .signature = 1}})) << "nothing was sent";
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind::Grant}})) << "nothing was announced";
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind::Refusal}}));
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind::Data, .bytes = 9}})) << "nothing was granted";
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind::Data}}));
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind::CreditUpdate, .taken = 1}})) << "nothing was sent";
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind{3}}})) << "a kind that only slices have";
+  EXPECT_TRUE(isRefused({{.kind = Header::Kind{3}, .bytes = 9}}));
 }
 
 struct Planned {

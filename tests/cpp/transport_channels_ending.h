@@ -122,7 +122,7 @@ TYPED_TEST_P(ChannelsEnding, AClosedRanksOverwrittenMemoryNeverArrives) {
   for (Bytes& bytes : sent) std::ranges::fill(bytes, std::byte{0xFF});
   ASSERT_TRUE(mesh.until([&] { return !mesh.receiver(1).ends.empty(); }));
   for (const Recorder::AuthenticatedConnection& arrival : mesh.receiver(1).arrivals) {
-    const std::uint64_t slice = arrival.header.slice;
+    const std::uint64_t slice = arrival.header.fields[0];
     EXPECT_TRUE(mesh.receiver(1).at(0, arrival.header) == pattern(4 * kMiB, slice)) << "slice " << slice;
   }
 }

@@ -58,7 +58,7 @@ struct Recorder final : MessageReceiver {
   void arrived(int peer, const MessageHeader& header) override { arrivals.push_back({peer, header}); }
   void ended(int peer, const Error& error) override { ends.push_back({peer, error}); }
 
-  Bytes& at(int peer, const MessageHeader& header) { return memory[{peer, header.slice, header.rail}]; }
+  Bytes& at(int peer, const MessageHeader& header) { return memory[{peer, header.fields[0], header.fields[1]}]; }
 
   int refused = -1;  // the peer whose messages find no place
   std::vector<AuthenticatedConnection> asked;
@@ -78,14 +78,13 @@ inline Bytes pattern(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-inline Message dataMessage(std::uint64_t slice, const Bytes& bytes) {
-  return {
-      {.kind = MessageKind::Data, .step = 1, .slice = slice, .rail = 64, .bytes = bytes.size(), .signature = ~slice},
-      bytes.data()};
+inline Message dataMessage(std::uint64_t number, const Bytes& bytes) {
+  return {{.kind = 1, .shortFields = {1}, .fields = {number, 64}, .bytes = bytes.size(), .lastField = ~number},
+          bytes.data()};
 }
 
-inline Message grantMessage(std::uint64_t slice) {
-  return {{.kind = MessageKind::Grant, .step = 2, .slice = slice, .signature = ~slice}, nullptr};
+inline Message grantMessage(std::uint64_t number) {
+  return {{.kind = 2, .shortFields = {2}, .fields = {number}, .lastField = ~number}, nullptr};
 }
 
 class Mesh {

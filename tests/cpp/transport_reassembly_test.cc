@@ -76,7 +76,7 @@ TEST_F(Messages, ChunksThatDoNotFitAreRefused) {
   EXPECT_TRUE(take(chunk(0, kChunk + kChunk / 2)));
   EXPECT_TRUE(take(chunk(0, kChunk, kChunk / 2)));
   ChunkHeader other = chunk(0, 0);
-  other.message.signature = 1;
+  other.message.lastField = 1;
   EXPECT_TRUE(take(other));
   EXPECT_TRUE(take(chunk(Reassembly::kMostAhead + 2, 0)));
   EXPECT_TRUE(receiver_.arrivals.empty());
@@ -90,11 +90,9 @@ TEST_F(Messages, AMessageWithoutAPlaceIsRefused) {
 }
 
 TEST_F(Messages, HeadersThatNobodyWritesAreFaults) {
-  ChunkHeader kind = chunk(0, 0);
-  kind.message.kind = MessageKind{9};
   ChunkHeader acknowledgement{.message = {.kind = kNoMessage}, .bytes = 1};
   for (const ChunkHeader& header :
-       {kind, acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
+       {acknowledgement, chunk(0, 3 * kChunk + 1, 0), chunk(0, 0, 3 * kChunk + 1), chunk(0, 0, 100),
         chunk(0, 3 * kChunk, 0), chunk(0, ~std::uint64_t{0}, kChunk), chunk(0, 0, ~std::uint32_t{0})}) {
     EXPECT_TRUE(faultOf(header));
   }

@@ -20,15 +20,15 @@ struct Waiting {
   std::vector<std::byte> bytes{4 << 20};
 
   void put(TrafficClass trafficClass, std::uint64_t size) {
-    const auto slice = static_cast<std::uint64_t>(trafficClass);  // so that it is seen where it comes out
+    const auto number = static_cast<std::uint64_t>(trafficClass);  // so that it is seen where it comes out
     const Message message{
-        .header = {.slice = slice, .bytes = size}, .data = bytes.data(), .trafficClass = trafficClass};
+        .header = {.kind = 1, .fields = {number}, .bytes = size}, .data = bytes.data(), .trafficClass = trafficClass};
     sendQueue.put(std::span(&message, 1), nullptr);
   }
   // The message of the next chunk: its class and size.
   std::pair<TrafficClass, std::uint64_t> next() {
     const SendQueue::Chunk chunk = sendQueue.take(kChunk);
-    return {static_cast<TrafficClass>(chunk.header.message.slice), chunk.header.message.bytes};
+    return {static_cast<TrafficClass>(chunk.header.message.fields[0]), chunk.header.message.bytes};
   }
 };
 

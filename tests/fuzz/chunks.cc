@@ -23,13 +23,14 @@ constexpr std::uint64_t kMostPlace = 1 << 20;
 class Receiver final : public MessageReceiver {
  public:
   std::byte* place(int, const MessageHeader& header) override {
-    if (header.kind != MessageKind::Data || header.bytes > kMostPlace) return nullptr;
-    return places_.emplace(header.slice, header.bytes)->second.data();
+    if (header.kind != 1 || header.bytes > kMostPlace) return nullptr;
+    return places_.emplace(header.fields[0], header.bytes)->second.data();
   }
   void arrived(int, const MessageHeader& header) override {
     if (header.bytes == 0) return;
-    const auto found = std::ranges::find_if(
-        places_, [&](const auto& place) { return place.first == header.slice && place.second.size() == header.bytes; });
+    const auto found = std::ranges::find_if(places_, [&](const auto& place) {
+      return place.first == header.fields[0] && place.second.size() == header.bytes;
+    });
     if (found == places_.end()) std::abort();
     places_.erase(found);
   }

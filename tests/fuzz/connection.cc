@@ -52,8 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   turn([&, &socket = here] {
     channel = std::make_shared<TcpChannel>(loop, 1, receiver, Relinking(), std::make_shared<SpareMemory>());
     channel->add(0, std::move(socket));
-    const std::array<Message, 2> messages{Message{{.slice = 1, .bytes = 100}, payload.data()},
-                                          Message{{.slice = 2, .bytes = payload.size()}, payload.data()}};
+    const std::array<Message, 2> messages{Message{{.kind = 1, .fields = {1}, .bytes = 100}, payload.data()},
+                                          Message{{.kind = 1, .fields = {2}, .bytes = payload.size()}, payload.data()}};
     channel->send(messages, [] {});
   });
   turn([] {});

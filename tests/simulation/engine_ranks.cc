@@ -1,5 +1,9 @@
 #include "engine_ranks.h"
 
+#include <bit>
+
+#include "exchange/slice_header.h"
+
 namespace fairring::testing {
 
 using simulation::ofSeconds;
@@ -51,8 +55,9 @@ void EngineRanks::watch(int from, int to, std::span<const Message> messages) {
     broken_ = concat("rank ", from, " sends to rank ", to, " without a connection");
   const Pipeline& there = *world_.rank(to).pipeline;
   for (const Message& message : messages) {
-    if (message.header.kind != MessageKind::Data) continue;
-    const SliceId slice = SliceId::fromWire(message.header.slice);
+    const auto header = std::bit_cast<SliceHeader>(message.header);
+    if (header.kind != SliceHeader::Kind::Data) continue;
+    const SliceId slice = SliceId::fromWire(header.slice);
     auto& ahead = ahead_[{from, to, slice.queue}];
     std::erase_if(ahead, [&](const auto& entry) {
       Watermarks below;
