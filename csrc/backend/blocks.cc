@@ -275,11 +275,13 @@ Fallback::WorkPtr FairringBackend::runBlocks(BlocksCall call) {
     coalescing().add(WorkPtr(work));
     return work;
   }
+  std::shared_ptr<CallInParts> parts;
+  if (!call.cells.empty()) parts = std::make_shared<AllToAllCall>(std::move(call.cells), getRank());
   return submit(*membership, work,
                 {.pattern = call.pattern,
                  .root = call.root,
-                 .cells = std::move(call.cells),
                  .blocks = std::move(call.blocks),
+                 .parts = std::move(parts),
                  .scale = call.scale,
                  .timeout = call.timeout,
                  .signature = signature,

@@ -26,6 +26,7 @@
 #include "backend/reconfigurer.h"
 #include "backend/reduction.h"
 #include "backend/work.h"
+#include "engine/all_to_all_call.h"
 #include "group/lineage.h"
 
 namespace fairring {

@@ -11,6 +11,7 @@
 #include "backend/sparse_on_device.h"
 #include "backend/sparse_tensor.h"
 #include "backend/sparse_work.h"
+#include "engine/sparse_call.h"
 
 namespace fairring {
 namespace {
@@ -94,7 +95,7 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   if (!refused) operand.result = [own = work.get()](const auto& keys) { return own->makeResult(keys); };
   return submit(*membership, work,
                 {.operands = {},
-                 .sparse = std::move(operand),
+                 .parts = std::make_shared<SparseCall>(std::move(operand), getRank(), getSize()),
                  .scale = contribution.scale,
                  .timeout = limitOf(options.timeout),
                  .signature = signature,

@@ -12,25 +12,24 @@ namespace fairring {
 DeviceChain::DeviceChain(const Planner& planner, int rank, std::uint64_t stagingBytes,
                          std::shared_ptr<Accelerator> accelerator, Loop& loop)
     : stagingBytes_(stagingBytes),
-      planCache_(planner, rank),
+      slicing_(planner, rank),
       device_(accelerator->device(stagingBytes)),
       rails_(*accelerator, stagingBytes, loop),
       accelerator_(std::move(accelerator)) {}
 
 DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Stream stream) {
   const Event begun = accelerator_->record(stream);
-  const std::uint64_t bytes = tensors.packing.bytes();
-  const PlanCache::CachedPlan chosen = planCache_.of(tensors.pattern, bytes);
+  const CallPart part = slicing_.ofTensors(tensors.pattern, tensors.packing);
   std::map<std::size_t, Event> ends;  // of each stream the last one
   for (std::uint64_t done = 0;;) {
-    const Range stretch{done, std::min(done + chosen.sliceBytes, bytes)};
-    Slice slice = cut(tensors, chosen, stretch);
+    const Range stretch = part.stretchFrom(done);
+    Slice slice = cut(tensors, part, stretch);
     const Place where = place(slice);
     done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
-    rails_.announce(slice, where.end - where.begin, done == bytes);
+    rails_.announce(slice, where.end - where.begin, done == part.bytes);
     begin(slice, where, begun);
-    if (done < bytes) {
+    if (done < part.bytes) {
       ends[streamOf(slice)] = end(slice, where);
       continue;
     }
@@ -47,22 +46,13 @@ void DeviceChain::poisonIfFailed(Accelerator::Stream stream, const Tensors& tens
 }
 
 // The slice as the device has it: a stretch of each row of the tensors' bytes.
-Slice DeviceChain::cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch) {
+Slice DeviceChain::cut(const Tensors& tensors, const CallPart& part, const Range& stretch) {
   Slice slice;
   slice.id = nextSlice_;
   ++nextSlice_.sequence;
   slice.signature = tensors.signature;
   slice.scale = tensors.scale;
-  slice.plan = chosen.plan;
-  if (!isByRank(tensors.pattern)) {
-    slice.layout = planCache_.layoutOf(chosen, slice.id.sequence, stretch.size());
-    slice.portions = tensors.packing.cut(stretch);
-    return slice;
-  }
-  const std::vector<std::uint64_t> sizes = tensors.packing.bytesOfRows(stretch);
-  const Blocks& blocks = planCache_.blocks();
-  slice.layout = planCache_.layoutOfBlocks(sizes);
-  slice.portions = tensors.packing.cut(stretch, blocks.order(), blockOffsets(blocks, sizes));
+  part.cut(slice, stretch);
   return slice;
 }
 

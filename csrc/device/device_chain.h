@@ -23,7 +23,7 @@
 #include "device/accelerator.h"
 #include "device/gated_rails.h"
 #include "engine/packing.h"
-#include "engine/plan_cache.h"
+#include "engine/slicing.h"
 
 namespace fairring {
 
@@ -68,7 +68,7 @@ class DeviceChain {
     Event over;
   };
 
-  Slice cut(const Tensors& tensors, const PlanCache::CachedPlan& chosen, const Range& stretch);
+  Slice cut(const Tensors& tensors, const CallPart& part, const Range& stretch);
   Place place(Slice& slice);
   void begin(const Slice& slice, const Place& place, const Event& begun);
   Event end(const Slice& slice, const Place& place);
@@ -79,7 +79,7 @@ class DeviceChain {
   std::size_t streamOf(const Slice& slice) const { return slice.id.sequence % accelerator_->streams(); }
 
   const std::uint64_t stagingBytes_;
-  PlanCache planCache_;
+  Slicing slicing_;
   const Accelerator::Memory device_;
   GatedRails rails_;
   SliceId nextSlice_{SliceQueue::Device, 0};

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint64_t kUneven = UINT64_MAX;
 
-// A row for each rank, of which every rank sends its own.
-BlockRows gathered(std::vector<std::uint64_t>& words, std::size_t ranks, std::size_t self) {
+// An all-gather of a row for each rank, of which every rank sends its own.
+CallPart gathered(Slicing& slicing, std::vector<std::uint64_t>& words, std::size_t ranks, std::size_t self) {
   const std::size_t each = words.size() / ranks;
   BlockRows rows(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -20,7 +20,7 @@ BlockRows gathered(std::vector<std::uint64_t>& words, std::size_t ranks, std::si
                           .elements = each,
                           .reduction = {.dtype = DType::UInt64}});
   }
-  return rows;
+  return slicing.ofTensors(Pattern::AllGather, Packing::ofBlocks(rows));
 }
 
 }  // namespace
@@ -32,23 +32,29 @@ AllToAllCall::AllToAllCall(std::vector<CellPair> cells, int rank)
   even_[rank_] = isEven ? cells_.front().fromBytes : kUneven;
 }
 
-BlockRows AllToAllCall::evenSizes() { return gathered(even_, cells_.size(), rank_); }
-
-bool AllToAllCall::isEven() const {
-  return !std::ranges::any_of(even_, [](auto bytes) { return bytes == kUneven; });
+std::uint64_t AllToAllCall::mostBytes() const {
+  std::uint64_t bytes = 0;
+  for (const CellPair& pair : cells_) bytes += pair.fromBytes;
+  return bytes;
 }
 
-BlockRows AllToAllCall::sizes() {
+CallPart AllToAllCall::first(Slicing& slicing) { return gathered(slicing, even_, cells_.size(), rank_); }
+
+std::optional<CallPart> AllToAllCall::second(Slicing& slicing) {
+  if (std::ranges::find(even_, kUneven) == even_.end()) return std::nullopt;
   const std::size_t world = cells_.size();
   sizes_.resize(world * world);
   for (std::size_t to = 0; to < world; ++to) sizes_[rank_ * world + to] = cells_[to].fromBytes;
-  return gathered(sizes_, world, rank_);
+  return gathered(slicing, sizes_, world, rank_);
 }
 
-CellSizes AllToAllCall::cellSizes() const { return {static_cast<int>(cells_.size()), isEven() ? even_ : sizes_}; }
+CallPart AllToAllCall::last(Slicing& slicing, Error& refused) {
+  const CellSizes sizes(static_cast<int>(cells_.size()), sizes_.empty() ? even_ : sizes_);
+  if (!refused) refused = unfit(sizes);
+  return slicing.ofCells(sizes, memory(static_cast<bool>(refused)));
+}
 
-Error AllToAllCall::unfit() const {
-  const CellSizes sizes = cellSizes();
+Error AllToAllCall::unfit(const CellSizes& sizes) const {
   for (std::size_t peer = 0; peer < cells_.size(); ++peer) {
     const std::uint64_t bytes = sizes.of(static_cast<int>(peer), static_cast<int>(rank_));
     if (bytes == cells_[peer].toBytes) continue;

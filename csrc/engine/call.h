@@ -4,8 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <span>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -14,6 +13,8 @@
 #include "plan/plan.h"
 
 namespace fairring {
+
+class CallInParts;
 
 // The part of a call that must be equal on all ranks. Shape, strides, async, timeout and factors may differ.
 struct Signature {
@@ -50,28 +51,6 @@ struct Block {
 // A row of blocks, one of each tensor, or such a row for each rank, as the pattern has it. The same sizes on all ranks.
 using BlockRows = std::vector<std::vector<Block>>;
 
-// One cell of an all-to-all: what this rank sends to another one, and where it puts what that one sends. Both stay
-// valid until the call is done. Null: refused.
-struct CellPair {
-  const void* from = nullptr;
-  std::uint64_t fromBytes = 0;
-  void* to = nullptr;
-  std::uint64_t toBytes = 0;
-};
-
-// Some rows of a large tensor; what is not there counts as zeros, but what nobody has stays away.
-struct SparseOperand {
-  std::span<const std::uint64_t> keys;  // of the rows that this rank has; they ascend, and stay until the call is done
-  std::uint64_t keysBelow = 0;          // the tensor's rows; the same on all ranks, as all below
-  const std::byte* values = nullptr;    // the rows, packed; they stay valid until the call is done
-  std::uint64_t rowElements = 0;
-  Reduction reduction;
-  // On the loop: memory for the sums of these rows, valid until the call is done. None where this rank refused.
-  std::function<std::byte*(const std::vector<std::uint64_t>& keys)> result;
-
-  std::uint64_t rowBytes() const { return rowElements * bytesOf(reduction.dtype); }
-};
-
 // How a sum of a single Float32 operand crosses between sites.
 enum class SiteFormat : std::uint8_t { Float32, Bf16 };
 
@@ -79,10 +58,10 @@ struct Call {
   Pattern pattern = Pattern::AllReduce;
   int root = -1;  // where the pattern has one
   // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
-  std::vector<Operand> operands = {};                  // of an all-reduce
-  std::optional<SparseOperand> sparse = std::nullopt;  // likewise, instead of operands
-  std::vector<CellPair> cells = {};                    // of an all-to-all, by rank
-  BlockRows blocks = {};                               // of all others
+  std::vector<Operand> operands = {};  // of an all-reduce
+  BlockRows blocks = {};               // of all others
+  // Instead of both: a call that is made of others.
+  std::shared_ptr<CallInParts> parts = {};
   // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
   SiteFormat betweenSites = SiteFormat::Float32;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "exchange/compressed_body.h"
+#include "engine/call_in_parts.h"
 
 namespace fairring {
 
@@ -25,7 +25,7 @@ Pipeline::Pipeline(const Planner& planner, int rank, const Levels& levels)
     : planner_(planner),
       rank_(rank),
       levels_(levels),
-      plans_(planner, rank),
+      slicing_(planner, rank, levels.bodies),
       queues_{
           Queue{.ring = StagingRing(levels.stagingBytes), .staging = levels.staging, .next = {SliceQueue::HostBulk, 0}},
           Queue{.ring = StagingRing(levels.expressBytes),
@@ -61,23 +61,45 @@ bool Pipeline::isAtRest() const {
 }
 
 void Pipeline::submit(Call call, std::uint64_t signature) {
-  if (call.sparse) return submitSparse(std::move(call), signature);
-  if (call.pattern == Pattern::AllToAll) return submitAllToAll(std::move(call), signature);
-  Packing packing = Packing::of(call);
-  call.blocks = {};  // the packing has them; among thousands of ranks they take megabytes
-  const CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
-  std::shared_ptr<const SliceBody> body = bodyOf(call);
-  enqueue(std::move(call), std::move(packing), signature, chosen)->body = std::move(body);
+  if (call.parts) return submitInParts(std::move(call), signature);
+  CallPart part = slicing_.of(call);
+  call.blocks = {};  // the part has them; among thousands of ranks they take megabytes
+  const SliceQueue queue = queueFor(part);
+  enqueue({.call = std::move(call), .signature = signature, .queue = queue, .part = std::move(part)});
   run();
 }
 
-std::shared_ptr<const SliceBody> Pipeline::bodyOf(const Call& call) const {
-  if (planner_.topology().sites() == 1) return levels_.dense;
-  switch (call.betweenSites) {
-    case SiteFormat::Float32: break;
-    case SiteFormat::Bf16: return std::make_shared<const CompressedBody>(call.residual);
-  }
-  return levels_.dense;
+// All parts but the first are bulk, whatever their size will be.
+void Pipeline::submitInParts(Call call, std::uint64_t signature) {
+  const auto partOf = [&call] { return Call{.signature = call.signature, .refused = call.refused, .done = nullptr}; };
+  CallPart counted = call.parts->first(slicing_);
+  const SliceQueue queue = queueFor(counted);
+  const auto first = enqueue({.call = partOf(), .signature = signature, .queue = queue, .part = std::move(counted)});
+  const auto second = enqueue({.call = partOf(), .signature = signature});
+  const auto third = enqueue({.call = std::move(call), .signature = signature});
+  const auto sizeLast = [this, third](std::uint32_t refused) {
+    if (refused != 0) third->refused = refused;
+    third->part = third->call.parts->last(slicing_, third->call.refused);
+  };
+  first->next = [this, second, third, sizeLast](std::uint32_t refused) {
+    if (auto part = third->call.parts->second(slicing_)) {
+      third->refused = refused;
+      second->part = std::move(*part);
+      return;
+    }
+    drop(second);
+    sizeLast(refused);
+  };
+  second->next = sizeLast;
+  run();
+}
+
+// A part that is not needed.
+void Pipeline::drop(const std::shared_ptr<Pending>& part) {
+  assert(!part->part.cut);
+  calls_.erase(std::ranges::find(calls_, part));
+  auto& uncut = queueOf(part->queue).uncut;
+  uncut.erase(std::ranges::find(uncut, part));
 }
 
 // If this rank refuses to take part: whether the result of another rank misses what this one has.
@@ -98,24 +120,6 @@ bool Pipeline::isHeardRefusing(const Call& call) const {
 
 // If another rank refuses: whether this rank's result misses something.
 bool Pipeline::missesWhatIsRefused(const Call& call) const { return !hasRoot(call.pattern) || !isHeardRefusing(call); }
-
-std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Call call, Packing packing, std::uint64_t signature,
-                                                     const CachedPlan& chosen) {
-  const SliceQueue queue = queueFor(call.pattern, packing, chosen);
-  return enqueue({.call = std::move(call),
-                  .bytes = packing.bytes(),
-                  .packing = std::move(packing),
-                  .signature = signature,
-                  .queue = queue,
-                  .chosen = chosen,
-                  .body = levels_.dense});
-}
-
-// It is bulk, whatever its size will be.
-std::shared_ptr<Pipeline::Pending> Pipeline::enqueueUnsized(Call call, std::uint64_t signature) {
-  return enqueue(
-      {.call = std::move(call), .packing = Packing({}), .signature = signature, .sized = false, .body = levels_.dense});
-}
 
 std::shared_ptr<Pipeline::Pending> Pipeline::enqueue(Pending pending) {
   calls_.push_back(std::make_shared<Pending>(std::move(pending)));
@@ -145,13 +149,13 @@ void Pipeline::run() {
 
 // The next slice of the oldest call that is not cut completely. False when there is none or no memory for it.
 bool Pipeline::cutNext(Queue& queue) {
-  if (queue.uncut.empty() || !queue.uncut.front()->sized) return false;
+  if (queue.uncut.empty() || !queue.uncut.front()->part.cut) return false;
   if (!hasMark(queue)) return waitsForStaging(queue);
   const std::shared_ptr<Pending> pending = queue.uncut.front();
   const std::shared_ptr<Slice> slice = nextSlice(queue, *pending);
   const std::uint64_t bytes = slice->body->stagingBytes(*slice);
   const std::uint64_t ring =
-      pending->queue == SliceQueue::HostExpress ? levels_.expressBytes : pending->chosen.stagingBytes;
+      pending->queue == SliceQueue::HostExpress ? levels_.expressBytes : pending->part.chosen.stagingBytes;
   const auto offset = queue.ring.take(queue.next.sequence, bytes, ring);
   if (!offset) return waitsForStaging(queue);
   recordStaging(queue, *slice, bytes);
@@ -159,10 +163,11 @@ bool Pipeline::cutNext(Queue& queue) {
   slice->stagingOffset = static_cast<std::uint64_t>(slice->image - levels_.staging);
   if (std::byte* const tensor = tensorAsImage(*slice, *pending))
     slice->unusedImage = std::exchange(slice->image, tensor);
-  pending->cutBytes = stretchOf(*pending).end;
-  pending->cut = pending->cutBytes == pending->bytes;
-  if (pending->cut) pending->packing = Packing({});  // its slices have their portions
-  pending->isTouched |= slice->isInTensor() || pending->cells != nullptr;
+  pending->cutBytes = pending->part.stretchFrom(pending->cutBytes).end;
+  pending->isCut = pending->cutBytes == pending->part.bytes;
+  if (pending->isCut) pending->part.cut = nullptr;  // its slices have their portions
+  // An all-to-all's topmost level writes the results, before the last step.
+  pending->isTouched |= slice->isInTensor() || pending->part.pattern == Pattern::AllToAll;
   begin(queue, pending, slice);
   return true;
 }
@@ -171,7 +176,7 @@ bool Pipeline::cutNext(Queue& queue) {
 void Pipeline::begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice) {
   assert(slice->id == queue.next);
   ++queue.next.sequence;
-  if (pending->cut) queue.uncut.pop_front();
+  if (pending->isCut) queue.uncut.pop_front();
   ++pending->unfinished;
   for (const Step& step : *slice->plan) notBegun_[turnOf(slice->id, step)].push_back(slice->id);
   queue.inFlight.emplace(slice->id, InFlight{.slice = slice, .call = pending, .unreleased = slice->plan->size()});
@@ -207,38 +212,20 @@ void Pipeline::recordStaging(Queue& queue, const Slice& slice, std::uint64_t byt
 
 // All of it but its memory.
 std::shared_ptr<Slice> Pipeline::nextSlice(const Queue& queue, const Pending& pending) {
-  const Range stretch = stretchOf(pending);
   auto slice = std::make_shared<Slice>();
   slice->id = queue.next;
   slice->signature = pending.signature;
-  slice->plan = pending.chosen.plan;
-  slice->body = pending.body;
-  if (pending.cells) {
-    slice->body = levels_.ofCells(pending.cells, stretch);
-    slice->layout = plans_.layoutOfCells();
-  } else if (isByRank(pending.call.pattern)) {
-    const std::vector<std::uint64_t> sizes = pending.packing.bytesOfRows(stretch);
-    slice->layout = plans_.layoutOfBlocks(sizes, pending.call.root);
-    slice->portions = pending.packing.cut(stretch, planner_.blocks().order(), blockOffsets(planner_.blocks(), sizes));
-  } else {
-    slice->layout = plans_.layoutOf(pending.chosen, queue.next.sequence, stretch.size(), pending.call.root);
-    slice->portions = pending.packing.cut(stretch);
-  }
   slice->scale = pending.call.scale;
   slice->begin = pending.cutBytes;
+  pending.part.cut(*slice, pending.part.stretchFrom(pending.cutBytes));
   if (pending.call.refused && isHeardRefusing(pending.call)) slice->refuse(static_cast<std::uint32_t>(rank_) + 1);
   return slice;
-}
-
-// The stretch of each row that goes into the next slice.
-Range Pipeline::stretchOf(const Pending& pending) {
-  return {pending.cutBytes, std::min(pending.cutBytes + pending.chosen.sliceBytes, pending.bytes)};
 }
 
 // Null: the slice needs an image of its own. A small call's does not pay, for its end would wait for a round trip.
 std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) const {
   if (!levels_.tensorsMayBeImages || pending.queue == SliceQueue::HostExpress) return nullptr;
-  if (pending.call.pattern != Pattern::AllReduce || slice.body != levels_.dense || slice.portions.size() != 1)
+  if (pending.part.pattern != Pattern::AllReduce || slice.body != slicing_.dense() || slice.portions.size() != 1)
     return nullptr;
   const Portion& portion = slice.portions.front();
   const DType dtype = portion.reduction.dtype;
@@ -303,10 +290,10 @@ void Pipeline::end(const InFlight& slice) {
 }
 
 void Pipeline::finish(const std::shared_ptr<Pending>& call) {
-  if (!call->cut || call->unfinished > 0) return;
+  if (!call->isCut || call->unfinished > 0) return;
   calls_.erase(std::ranges::find(calls_, call));
   const Call& ended = call->call;
-  if (call->learned) return call->learned(call->refused);
+  if (call->next) return call->next(call->refused);
   const bool isMissing = call->refused != 0 && missesWhatIsRefused(ended);
   ended.done(ended.refused || !isMissing ? ended.refused : refusedBy(call->refused - 1, ended));
 }
@@ -330,6 +317,7 @@ void Pipeline::fail(const Error& error) {
   }
   notBegun_.clear();
   due_.clear();
+  placed_.clear();
   while (!calls_.empty()) {
     const std::shared_ptr<Pending> pending = calls_.front();
     if (pending->call.done) pending->call.done(error);  // the last part of a call has it
@@ -338,11 +326,11 @@ void Pipeline::fail(const Error& error) {
 }
 
 // The choice depends only on what is equal on all ranks. Express staging, as bulk staging, holds four slices in flight.
-SliceQueue Pipeline::queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const {
-  const std::uint64_t rows = isByRank(pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
+SliceQueue Pipeline::queueFor(const CallPart& part) const {
+  const std::uint64_t rows = isByRank(part.pattern) ? static_cast<std::uint64_t>(planner_.topology().world()) : 1;
   const bool hasRoom =
-      levels_.expressBytes > 0 && chosen.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
-  return rows * packing.bytes() <= kMostExpressBytes && hasRoom ? SliceQueue::HostExpress : SliceQueue::HostBulk;
+      levels_.expressBytes > 0 && part.chosen.sliceStagingBytes * Planner::kSlicesInFlight <= levels_.expressBytes;
+  return rows * part.bytes <= kMostExpressBytes && hasRoom ? SliceQueue::HostExpress : SliceQueue::HostBulk;
 }
 
 }  // namespace fairring

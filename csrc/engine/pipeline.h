@@ -18,18 +18,13 @@
 #include <vector>
 
 #include "engine/call.h"
-#include "engine/packing.h"
-#include "engine/plan_cache.h"
+#include "engine/slicing.h"
 #include "engine/staging.h"
-#include "exchange/cells.h"
 #include "exchange/exchange.h"
 #include "exchange/recorder.h"
 #include "plan/planner.h"
 
 namespace fairring {
-
-class AllToAllCall;
-class SparseCall;
 
 class Pipeline {
  public:
@@ -44,11 +39,8 @@ class Pipeline {
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
-    // The bodies of dense slices and of an all-to-all's. A simulation has others, which count what their work would
-    // cost.
-    std::shared_ptr<const SliceBody> dense = denseBody();
-    std::function<std::shared_ptr<const SliceBody>(std::shared_ptr<const Cells>, const Range& stretch)> ofCells =
-        bodyOfCells;
+    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
+    SliceBodies bodies = {};
   };
 
   Pipeline(const Planner& planner, int rank, const Levels& levels);
@@ -80,33 +72,25 @@ class Pipeline {
 
  private:
   enum class Phase { Waiting, Running, Finished };
-  using CachedPlan = PlanCache::CachedPlan;
-  struct Placed {  // a slice that its caller has cut, and that waits for its place in staging
-    std::shared_ptr<Slice> slice;
-    std::uint64_t stagingBytes;
-  };
-  struct Pending {  // a call, or a part of a sparse one, until all of its slices are finished
+  struct Pending {  // a call, or one of its parts, until all of its slices are finished
     Call call;
-    std::uint64_t bytes = 0;  // of the longest row, or of an all-to-all's largest cell
-    Packing packing;
-    std::uint64_t signature;
+    std::uint64_t signature = 0;
     SliceQueue queue = SliceQueue::HostBulk;
-    CachedPlan chosen = CachedPlan();
+    // Until its size is known, neither this part nor any behind it can be cut.
+    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
+    CallPart part = {};
     std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
     std::uint32_t refused = 0;   // as Slice has it, of those that are finished
-    bool cut = false;            // completely
+    bool isCut = false;          // completely
     bool isTouched = false;      // something may have been written into its tensors
-    // False for sparse calls and all-to-alls until the part before has told the size. Until then neither this part nor
-    // any behind it can be cut.
-    bool sized = true;
-    std::shared_ptr<const SliceBody> body = denseBody();
-    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
-    std::deque<Placed> placed = {};                // of a call on a device
-    bool isComplete = false;                       // likewise: these are its last ones
-    std::shared_ptr<const Cells> cells = nullptr;  // of an all-to-all, whose slices have bodies of their own
     // Called instead of the call's `done` by all its parts but the last; `refused` as in Slice.
-    std::function<void(std::uint32_t refused)> learned = nullptr;
+    std::function<void(std::uint32_t refused)> next = nullptr;
+  };
+  struct Placed {  // a slice of a device that waits for its place in staging
+    std::shared_ptr<Slice> slice;
+    std::uint64_t stagingBytes;
+    bool last;  // of its call
   };
   struct InFlight {
     std::shared_ptr<Slice> slice;
@@ -133,29 +117,21 @@ class Pipeline {
     auto operator<=>(const Turn&) const = default;
   };
 
-  void submitSparse(Call call, std::uint64_t signature);
-  void submitAllToAll(Call call, std::uint64_t signature);
+  void submitInParts(Call call, std::uint64_t signature);
   bool isHeardRefusing(const Call& call) const;
   bool missesWhatIsRefused(const Call& call) const;
-  std::shared_ptr<const SliceBody> bodyOf(const Call& call) const;
-  std::shared_ptr<Pending> enqueue(Call call, Packing packing, std::uint64_t signature, const CachedPlan& chosen);
-  std::shared_ptr<Pending> enqueueUnsized(Call call, std::uint64_t signature);
   std::shared_ptr<Pending> enqueue(Pending pending);
-  void drop(const std::shared_ptr<Pending>& call);  // not sized
-  void sizeValues(Pending& values, const std::shared_ptr<SparseCall>& sparse);
-  void size(Pending& pending, Operand operand, const PlanChoice& choice);
-  void sizeCells(Pending& pending, const AllToAllCall& exchange);
+  void drop(const std::shared_ptr<Pending>& part);
   void run();
   bool cutNext(Queue& queue);
   bool takeNext();
   void begin(Queue& queue, const std::shared_ptr<Pending>& pending, const std::shared_ptr<Slice>& slice);
   std::shared_ptr<Slice> nextSlice(const Queue& queue, const Pending& pending);
-  static Range stretchOf(const Pending& pending);
   bool hasMark(const Queue& queue) const;
   bool waitsForStaging(Queue& queue) const;
   void recordStaging(Queue& queue, const Slice& slice, std::uint64_t bytes) const;
   Queue& queueOf(SliceQueue queue) { return queues_[static_cast<std::size_t>(queue)]; }
-  SliceQueue queueFor(Pattern pattern, const Packing& packing, const CachedPlan& chosen) const;
+  SliceQueue queueFor(const CallPart& part) const;
   void beginNext(SliceId id);
   void onReady(SliceId id);
   void onReleased(SliceId id);
@@ -171,9 +147,10 @@ class Pipeline {
   const Planner& planner_;
   const int rank_;
   const Levels levels_;
-  PlanCache plans_;
+  Slicing slicing_;
   std::array<Queue, kSliceQueues.size()> queues_;  // as SliceQueue numbers them
   Exchange* device_ = nullptr;
+  std::deque<Placed> placed_;                   // of calls on the device, in order
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn

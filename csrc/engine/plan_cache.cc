@@ -46,11 +46,11 @@ std::shared_ptr<const Layout> PlanCache::layoutOfBlocks(const std::vector<std::u
   if (known != blockLayouts_.end()) return known->second;
   if (blockLayouts_.size() >= kMostLayouts) blockLayouts_.clear();
   return blockLayouts_[key] =
-             std::make_shared<Layout>(withRoot(blocks().layout(planner_.leveled(), rank_, bytesByRank), root));
+             std::make_shared<Layout>(withRoot(planner_.blocks().layout(planner_.leveled(), rank_, bytesByRank), root));
 }
 
 std::shared_ptr<const Layout> PlanCache::layoutOfCells() {
-  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(blocks().counts(planner_.leveled(), rank_));
+  if (!cellLayout_) cellLayout_ = std::make_shared<Layout>(planner_.blocks().counts(planner_.leveled(), rank_));
   return cellLayout_;
 }
 

@@ -36,8 +36,6 @@ class PlanCache {
   std::shared_ptr<const Layout> layoutOfBlocks(const std::vector<std::uint64_t>& bytesByRank, int root = kNoRoot);
   std::shared_ptr<const Layout> layoutOfCells();  // of every slice of an all-to-all
 
-  const Blocks& blocks() const { return planner_.blocks(); }
-
  private:
   static constexpr int kNoRoot = -1;
   using LayoutKey = std::tuple<const Plan*, int, std::uint64_t, std::uint64_t>;

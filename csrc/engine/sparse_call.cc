@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "exchange/sparse_body.h"
 #include "kernels/key_bits.h"
 #include "plan/grain.h"
 
@@ -26,6 +27,26 @@ void copyRow(std::byte* to, const std::byte* from, std::uint64_t bytes) {
   }
 }
 
+// The body of slices whose rows travel as a dense tensor. Each rank lays out its own among zeros when a slice is about
+// to be read.
+class BlockBody final : public DenseBody {
+ public:
+  explicit BlockBody(std::shared_ptr<const SparseCall> sparse) : sparse_(std::move(sparse)) {}
+
+  Job prepare(const Slice& slice) const override {
+    const std::uint64_t end = slice.begin + slice.layout->elements;
+    Pieces pieces;
+    for (std::uint64_t at = slice.begin; at < end; at += kPieceBytes) {
+      const Range bytes{at, std::min(at + kPieceBytes, end)};
+      pieces.emplace_back([sparse = sparse_, bytes] { sparse->layOut(bytes); });
+    }
+    return jobOf(std::move(pieces));
+  }
+
+ private:
+  const std::shared_ptr<const SparseCall> sparse_;
+};
+
 }  // namespace
 
 SparseCall::SparseCall(SparseOperand operand, int rank, int world)
@@ -39,11 +60,24 @@ std::uint64_t SparseCall::keysBesideCount() const {
   return (slotWords_ - 1) * sizeof(std::uint64_t) / space().keyBytes();
 }
 
-Operand SparseCall::counts() {
+CallPart SparseCall::first(Slicing& slicing) {
   std::uint64_t* const slot = &counts_[rank_ * slotWords_];
   *slot = operand_.keys.size();
   if (*slot <= keysBesideCount()) writeOwnKeys(reinterpret_cast<std::byte*>(slot + 1));
-  return {counts_.data(), counts_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
+  const Operand counts{counts_.data(), counts_.size(), {.dtype = DType::UInt64, .op = Op::BitOr}};
+  return slicing.ofTensors(Pattern::AllReduce, Packing({counts}));
+}
+
+std::optional<CallPart> SparseCall::second(Slicing& slicing) {
+  if (hasKeys()) return std::nullopt;
+  const Planner& planner = slicing.planner();
+  Packing packing({keys(planner.keyForm(space(), rowsByRank()))});
+  const PlanChoice choice = planner.choose(packing.bytes(), 1);
+  return slicing.ofTensors(choice, std::move(packing), slicing.dense());
+}
+
+CallPart SparseCall::last(Slicing& slicing, Error&) {
+  return form_ == KeyForm::BitsOfAll ? block(slicing) : rows(slicing);
 }
 
 std::vector<std::uint64_t> SparseCall::rowsByRank() const {
@@ -106,26 +140,30 @@ KeysByRank SparseCall::keysByRank() const {
   return keys;
 }
 
-std::shared_ptr<const SparseRows> SparseCall::rows(const Topology& topology) const {
-  return std::make_shared<const SparseRows>(topology, static_cast<int>(rank_), keysByRank(), operand_.rowBytes(),
-                                            operand_.values);
-}
-
 Operand SparseCall::resultFor(const std::vector<std::uint64_t>& keys) const {
   std::byte* const result = operand_.result ? operand_.result(keys) : nullptr;
   return {result, keys.size() * operand_.rowElements, operand_.reduction};
 }
 
-Operand SparseCall::values(const SparseRows& rows) const { return resultFor(rows.all()); }
+CallPart SparseCall::rows(Slicing& slicing) const {
+  const Planner& planner = slicing.planner();
+  const auto rows = std::make_shared<const SparseRows>(planner.leveled(), static_cast<int>(rank_), keysByRank(),
+                                                       operand_.rowBytes(), operand_.values);
+  Packing packing({resultFor(rows->all())});
+  const PlanChoice choice = planner.chooseSparse(packing.bytes(), rows->most(planner.leveled().levels().back()));
+  return slicing.ofTensors(choice, std::move(packing), std::make_shared<const SparseBody>(rows));
+}
 
-Operand SparseCall::block() {
+CallPart SparseCall::block(Slicing& slicing) {
   const std::vector<std::uint64_t> all = keysIn(keys_);
   KeyBits own(wordsFor(all.size()));
   addPlaces(own, own_, keys_);
   inBlock_ = RowSet(std::move(own), operand_.rowBytes());
   const Operand result = resultFor(all);
   block_ = static_cast<std::byte*>(result.data);
-  return result;
+  Packing packing({result});
+  const PlanChoice choice = slicing.planner().choose(packing.bytes(), 1);
+  return slicing.ofTensors(choice, std::move(packing), std::make_shared<const BlockBody>(shared_from_this()));
 }
 
 void SparseCall::layOut(const Range& blockBytes) const {

@@ -7,18 +7,13 @@ namespace fairring {
 
 std::optional<std::uint64_t> StagingRing::take(std::uint64_t slice, std::uint64_t bytes, std::uint64_t of) {
   assert(rounded(bytes) <= of && of <= bytes_);
-  const std::uint64_t begin = !taken_.empty() && next_ + rounded(bytes) <= of ? next_ : 0;
-  if (!takeAt(slice, begin, bytes)) return std::nullopt;
-  return begin;
-}
-
-bool StagingRing::takeAt(std::uint64_t slice, std::uint64_t begin, std::uint64_t bytes) {
   assert(taken_.empty() || taken_.back().slice < slice);
+  const std::uint64_t begin = !taken_.empty() && next_ + rounded(bytes) <= of ? next_ : 0;
   const std::uint64_t end = begin + rounded(bytes);
-  if (!isFree(begin, end)) return false;
+  if (!isFree(begin, end)) return std::nullopt;
   next_ = end;
   taken_.push_back({slice, begin, end, false});
-  return true;
+  return begin;
 }
 
 // What is taken lies between the oldest piece's begin and the newest piece's end, around the ring's end perhaps.

@@ -25,8 +25,6 @@ class StagingRing {
   // Offset of that much contiguous memory among the first `of` bytes, or nothing while too little is free there.
   // 0 bytes take nothing of the ring.
   std::optional<std::uint64_t> take(std::uint64_t slice, std::uint64_t bytes, std::uint64_t of);
-  // The same for a place that the caller has chosen. False while some of it is taken.
-  bool takeAt(std::uint64_t slice, std::uint64_t begin, std::uint64_t bytes);
   // Any order; memory becomes free when everything taken before it is released too.
   void release(std::uint64_t slice);
   bool empty() const { return taken_.empty(); }

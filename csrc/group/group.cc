@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
+#include "engine/call_in_parts.h"
 #include "group/member.h"
 #include "group/trace.h"
 
@@ -21,12 +22,10 @@ constexpr std::chrono::seconds kLeaveTimeout{30};
 constexpr std::uint64_t kShortBytes = 64 << 10;
 
 bool isShort(const Call& call) {
-  if (call.sparse) return false;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = call.parts ? call.parts->mostBytes() : 0;
   const auto add = [&bytes](const auto& one) { bytes += one.elements * bytesOf(one.reduction.dtype); };
   std::ranges::for_each(call.operands, add);
   for (const auto& blocks : call.blocks) std::ranges::for_each(blocks, add);
-  for (const CellPair& pair : call.cells) bytes += pair.fromBytes;
   return bytes <= kShortBytes;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "engine/all_to_all_call.h"
 #include "engine_ranks.h"
 
 namespace fairring {
@@ -186,12 +187,13 @@ class Calls {
       }
       return;
     }
+    std::vector<CellPair> cells;
     for (int block = 0; block < world_; ++block) {
       const auto place = static_cast<std::size_t>(block);
       if (call.pattern == Pattern::AllToAll) {
         auto& from = held.from.front()[place];
         auto& to = held.to.front()[place];
-        call.cells.push_back({from.data(), from.size() * sizeof(float), to.data(), to.size() * sizeof(float)});
+        cells.push_back({from.data(), from.size() * sizeof(float), to.data(), to.size() * sizeof(float)});
         continue;
       }
       if (call.blocks.empty() || isByRank(call.pattern)) call.blocks.emplace_back();
@@ -202,6 +204,7 @@ class Calls {
                                       .reduction = {.dtype = DType::Float32}});
       }
     }
+    if (!cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(cells), rank);
   }
 
   float expected(int rank, std::size_t call, std::size_t tensor, int block, std::uint64_t element) const {

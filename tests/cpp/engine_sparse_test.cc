@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "engine/sparse_call.h"
 #include "engine_ranks.h"
 
 namespace fairring {
@@ -61,7 +62,8 @@ struct SparseTensor {  // of one rank
   }
 };
 
-void makeCall(testing::Rank& rank, const Rows& rows, const Shape& shape, SparseTensor& tensor, Error refused = {}) {
+void makeCall(Cluster& cluster, std::size_t self, const Rows& rows, const Shape& shape, SparseTensor& tensor,
+              Error refused = {}) {
   SparseOperand operand;
   operand.keysBelow = shape.rows;
   operand.rowElements = shape.elements;
@@ -78,13 +80,15 @@ void makeCall(testing::Rank& rank, const Rows& rows, const Shape& shape, SparseT
       return reinterpret_cast<std::byte*>(tensor.sums.data());
     };
   }
+  testing::Rank& rank = *cluster.ranks[self];
   rank.onLoop([&] {
-    rank.pipeline->submit({.operands = {},
-                           .sparse = std::move(operand),
-                           .signature = {"sparse"},
-                           .refused = std::move(refused),
-                           .done = [&tensor](const Error& error) { tensor.ended = error ? error.text() : ""; }},
-                          1);
+    rank.pipeline->submit(
+        {.operands = {},
+         .parts = std::make_shared<SparseCall>(std::move(operand), static_cast<int>(self), cluster.world()),
+         .signature = {"sparse"},
+         .refused = std::move(refused),
+         .done = [&tensor](const Error& error) { tensor.ended = error ? error.text() : ""; }},
+        1);
   });
 }
 
@@ -102,7 +106,7 @@ void playToTheEnd(Cluster& cluster, const std::vector<SparseTensor>& tensors, st
 
 void expectSums(Cluster& cluster, const std::vector<Rows>& inputs, const Shape& shape, std::mt19937& random) {
   std::vector<SparseTensor> tensors(inputs.size());
-  for (std::size_t r = 0; r < inputs.size(); ++r) makeCall(*cluster.ranks[r], inputs[r], shape, tensors[r]);
+  for (std::size_t r = 0; r < inputs.size(); ++r) makeCall(cluster, r, inputs[r], shape, tensors[r]);
   playToTheEnd(cluster, tensors, random);
   const Rows sums = sumOf(inputs);
   for (std::size_t r = 0; r < tensors.size(); ++r) {
@@ -207,7 +211,7 @@ TEST_P(Sparse, CallsOfAllKindsFollowOneAnother) {
     testing::Rank& rank = *cluster_.ranks[r];
     for (std::size_t call = 0; call < kCalls; ++call) {
       inputs[call].push_back(rowsOf(some(random_() % 300, shape.rows, random_), shape.elements, random_));
-      makeCall(rank, inputs[call][r], shape, sparse[call][r]);
+      makeCall(cluster_, r, inputs[call][r], shape, sparse[call][r]);
       if (call > 0) continue;
       rank.onLoop([&] {
         rank.pipeline->submit({.operands = {{dense[r].data(), dense[r].size(), {.dtype = DType::Float32}}},
@@ -232,7 +236,7 @@ TEST_P(Sparse, ARankThatRefusesEndsItsOwnCallAlone) {
     std::vector<SparseTensor> tensors(world());
     for (std::size_t r = 0; r < world(); ++r) {
       const bool refuses = r == world() - 1;
-      makeCall(*cluster_.ranks[r], refuses ? Rows{} : rowsOf(keys, 5, random_), shape, tensors[r],
+      makeCall(cluster_, r, refuses ? Rows{} : rowsOf(keys, 5, random_), shape, tensors[r],
                refuses ? makeError(ErrorKind::Refused, "a reason") : Error{});
     }
     playToTheEnd(cluster_, tensors, random_);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/all_to_all_call.h"
 #include "group/member.h"
 
 namespace fairring::testing {
@@ -329,6 +330,7 @@ Call Rounds::callOf(const Step& step, int rank, Tensors& tensors) {
   Call call{
       .pattern = step.pattern, .signature = {concat("step of ", step.elements), step.elements + 10}, .done = nullptr};
   if (hasRoot(step.pattern)) call.root = step.root;
+  std::vector<CellPair> cells;
   for (std::size_t block = 0; block < tensors.from.size(); ++block) {
     std::int64_t* const from = tensors.from[block].data();
     std::int64_t* const to = tensors.to[block].data();
@@ -336,7 +338,7 @@ Call Rounds::callOf(const Step& step, int rank, Tensors& tensors) {
     const std::uint64_t bytes = step.elements * sizeof(std::int64_t);
     switch (step.pattern) {
       case Pattern::AllReduce: call.operands.push_back({to, step.elements, reduction}); break;
-      case Pattern::AllToAll: call.cells.push_back({from, bytes, to, bytes}); break;
+      case Pattern::AllToAll: cells.push_back({from, bytes, to, bytes}); break;
       case Pattern::Broadcast:
         call.blocks.push_back({{isRoot ? from : nullptr, isRoot ? nullptr : to, step.elements, reduction}});
         break;
@@ -345,6 +347,7 @@ Call Rounds::callOf(const Step& step, int rank, Tensors& tensors) {
       default: call.blocks.push_back({{from, isOwn ? to : nullptr, step.elements, reduction}}); break;
     }
   }
+  if (!cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(cells), rank);
   return call;
 }
 

@@ -34,20 +34,19 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
     sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
     if (recorder) sharedMemory_->recordIn(*recorder);
   });
-  pipeline = std::make_unique<Pipeline>(planner, rank_,
-                                        Pipeline::Levels{.machine = sharedMemory_.get(),
-                                                         .rails = rails.get(),
-                                                         .mostSlices = SharedMemory::kMostSlices,
-                                                         .staging = sharedMemory_->flags().staging(),
-                                                         .stagingBytes = settings.stagingBytes,
-                                                         .expressBytes = express,
-                                                         .tensorsMayBeImages = local.size() == 1,
-                                                         .recorder = recorder.get(),
-                                                         .dense = body_,
-                                                         .ofCells = [this](auto cells, const auto& of) {
-                                                           return std::make_shared<const TimedCells>(
-                                                               core, std::move(cells), of);
-                                                         }});
+  pipeline = std::make_unique<Pipeline>(
+      planner, rank_,
+      Pipeline::Levels{.machine = sharedMemory_.get(),
+                       .rails = rails.get(),
+                       .mostSlices = SharedMemory::kMostSlices,
+                       .staging = sharedMemory_->flags().staging(),
+                       .stagingBytes = settings.stagingBytes,
+                       .expressBytes = express,
+                       .tensorsMayBeImages = local.size() == 1,
+                       .recorder = recorder.get(),
+                       .bodies = {.dense = body_, .ofCells = [this](auto cells, const auto& of) {
+                                    return std::make_shared<const TimedCells>(core, std::move(cells), of);
+                                  }}});
 }
 
 SimulatedRank::~SimulatedRank() {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/all_to_all_call.h"
+#include "engine/sparse_call.h"
 #include "engine_ranks.h"
 #include "members.h"
 #include "plan/cost_rows.h"
@@ -199,7 +201,9 @@ class Play {
               .done = [this, rank, index](const Error& error) { onDone(rank, index, error); }};
     const bool hasMemory = scripted.refuser != rank;
     if (!hasMemory) call.refused = makeError(ErrorKind::Refused, "rank ", rank, " refused its part: it has no memory");
-    if (isSparse(index)) call.sparse = sparseOperand(rank, index, hasMemory);
+    if (isSparse(index))
+      call.parts = std::make_shared<SparseCall>(sparseOperand(rank, index, hasMemory), rank, script_.world());
+    std::vector<CellPair> cells;
     for (std::size_t block = 0; block < held.from.size() && !isSparse(index); ++block) {
       std::vector<float>& from = held.from[block];
       std::vector<float>& to = held.to[block];
@@ -208,8 +212,8 @@ class Play {
         to = from;
         call.operands.push_back({hasMemory ? to.data() : nullptr, to.size(), reduction});
       } else if (isToAll(index)) {
-        call.cells.push_back({hasMemory ? from.data() : nullptr, from.size() * sizeof(float),
-                              hasMemory ? to.data() : nullptr, to.size() * sizeof(float)});
+        cells.push_back({hasMemory ? from.data() : nullptr, from.size() * sizeof(float),
+                         hasMemory ? to.data() : nullptr, to.size() * sizeof(float)});
       } else {
         const int number = static_cast<int>(block);
         call.blocks.push_back({{.from = hasMemory && reads(rank, index, number) ? from.data() : nullptr,
@@ -218,6 +222,7 @@ class Play {
                                 .reduction = reduction}});
       }
     }
+    if (!cells.empty()) call.parts = std::make_shared<AllToAllCall>(std::move(cells), rank);
     ranks_->submit(rank, std::move(call), index + 1);
   }
 

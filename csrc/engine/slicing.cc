@@ -1,0 +1,74 @@
+#include "engine/slicing.h"
+
+#include <utility>
+
+#include "exchange/compressed_body.h"
+
+namespace fairring {
+
+Slicing::Slicing(const Planner& planner, int rank, SliceBodies bodies)
+    : planner_(planner), rank_(rank), bodies_(std::move(bodies)), plans_(planner, rank) {}
+
+CallPart Slicing::of(const Call& call) {
+  Packing packing = Packing::of(call);
+  const PlanCache::CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
+  return packed(call.pattern, call.root, std::move(packing), chosen, bodyOf(call));
+}
+
+CallPart Slicing::ofTensors(Pattern pattern, Packing packing) {
+  const PlanCache::CachedPlan& chosen = plans_.of(pattern, packing.bytes());
+  return packed(pattern, kNoRoot, std::move(packing), chosen, bodies_.dense);
+}
+
+CallPart Slicing::ofTensors(const PlanChoice& choice, Packing packing, std::shared_ptr<const SliceBody> body) {
+  const PlanCache::CachedPlan chosen = plans_.of(choice, planner_.turns(choice.plan));
+  return packed(Pattern::AllReduce, kNoRoot, std::move(packing), chosen, std::move(body));
+}
+
+CallPart Slicing::packed(Pattern pattern, int root, Packing packing, const PlanCache::CachedPlan& chosen,
+                         std::shared_ptr<const SliceBody> body) {
+  const std::uint64_t bytes = packing.bytes();
+  return {.pattern = pattern,
+          .bytes = bytes,
+          .chosen = chosen,
+          .cut = [this, isByRank = isByRank(pattern), root, packing = std::move(packing), chosen,
+                  body = std::move(body)](Slice& slice, const Range& stretch) {
+            slice.plan = chosen.plan;
+            slice.body = body;
+            if (!isByRank) {
+              slice.layout = plans_.layoutOf(chosen, slice.id.sequence, stretch.size(), root);
+              slice.portions = packing.cut(stretch);
+              return;
+            }
+            const std::vector<std::uint64_t> sizes = packing.bytesOfRows(stretch);
+            const Blocks& blocks = planner_.blocks();
+            slice.layout = plans_.layoutOfBlocks(sizes, root);
+            slice.portions = packing.cut(stretch, blocks.order(), blockOffsets(blocks, sizes));
+          }};
+}
+
+CallPart Slicing::ofCells(CellSizes sizes, CellMemory memory) {
+  const std::uint64_t bytes = sizes.largest();
+  const PlanCache::CachedPlan chosen = plans_.of(planner_.chooseAllToAll(bytes));
+  const auto cells =
+      std::make_shared<const Cells>(planner_.leveled(), planner_.blocks(), rank_, std::move(sizes), std::move(memory));
+  return {.pattern = Pattern::AllToAll,
+          .bytes = bytes,
+          .chosen = chosen,
+          .cut = [this, cells, plan = chosen.plan](Slice& slice, const Range& stretch) {
+            slice.plan = plan;
+            slice.body = bodies_.ofCells(cells, stretch);
+            slice.layout = plans_.layoutOfCells();
+          }};
+}
+
+std::shared_ptr<const SliceBody> Slicing::bodyOf(const Call& call) const {
+  if (planner_.topology().sites() == 1) return bodies_.dense;
+  switch (call.betweenSites) {
+    case SiteFormat::Float32: break;
+    case SiteFormat::Bf16: return std::make_shared<const CompressedBody>(call.residual);
+  }
+  return bodies_.dense;
+}
+
+}  // namespace fairring
