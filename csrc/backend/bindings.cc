@@ -86,8 +86,9 @@ PYBIND11_MODULE(_core, module) {
   };
   module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_nccl"),
              py::call_guard<py::gil_scoped_release>());
-  module.def("all_reduce_as_bf16_between_sites", &FairringBackend::asBf16BetweenSites, py::arg("backend"),
-             py::arg("tensor"), py::arg("residual"), py::arg("op"), py::call_guard<py::gil_scoped_release>());
+  module.def("all_reduce_between_sites", &FairringBackend::allReduceBetweenSites, py::arg("backend"),
+             py::arg("site_format"), py::arg("tensor"), py::arg("residual"), py::arg("op"),
+             py::call_guard<py::gil_scoped_release>());
   module.def("inspect", &fairring::inspect, py::arg("backend"));
   module.def("traffic", &fairring::traffic, py::arg("backend"));
   module.def("trace", &fairring::trace, py::arg("backend"), py::arg("calls"));

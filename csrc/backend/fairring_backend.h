@@ -53,10 +53,11 @@ class FairringBackend : public Fallback {
   // Makes the traced groups write their records of that many last calls. Throws what Group::writeTrace()
   // throws.
   static void writeTraces(std::size_t calls, const std::string& program);
-  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites as bf16.
-  // The rounding errors are kept in the residual, which is like the tensor (engine/call.h).
-  static WorkPtr asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
-                                    const at::Tensor& residual, const c10d::ReduceOp& how);
+  // An all-reduce, by SUM or AVG, of a contiguous tensor of Float32 on the CPU, which crosses between sites in the
+  // format of this name (exchange/site_format.h). The rounding errors are kept in the residual, which is like the
+  // tensor.
+  static WorkPtr allReduceBetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& format,
+                                       const at::Tensor& tensor, const at::Tensor& residual, const c10d::ReduceOp& how);
 
   // alone: where a group of one rank has its NCCL; it has no membership.
   FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone, Origin origin,

@@ -28,8 +28,6 @@ inline constexpr Type kManyReduced = Type::_REDUCE_SCATTER_BASE;
 
 inline constexpr Operation kBroadcast{Type::BROADCAST, "broadcast", "fairring:broadcast"};
 inline constexpr Operation kAllReduce{Type::ALLREDUCE, "all_reduce", "fairring:all_reduce"};
-inline constexpr Operation kAllReduceCompressed{Type::ALLREDUCE, "all_reduce as bf16 between sites",
-                                                "fairring:all_reduce_as_bf16_between_sites"};
 inline constexpr Operation kAllReduceSparse{Type::_ALLREDUCE_SPARSE, "sparse all_reduce", "fairring:sparse_all_reduce"};
 inline constexpr Operation kAllReduceCoalesced{Type::ALLREDUCE_COALESCED, "all_reduce_coalesced",
                                                "fairring:all_reduce"};

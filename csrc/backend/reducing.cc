@@ -8,6 +8,7 @@
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
 #include "backend/sparse_tensor.h"
+#include "exchange/site_format.h"
 
 namespace fairring {
 namespace {
@@ -51,26 +52,28 @@ Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
   return reduceInPlace(op::kAllReduceCoalesced, tensors, options);
 }
 
-Fallback::WorkPtr FairringBackend::asBf16BetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend,
-                                                      const at::Tensor& tensor, const at::Tensor& residual,
-                                                      const c10d::ReduceOp& how) {
+Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_ptr<c10d::Backend>& backend,
+                                                         const std::string& format, const at::Tensor& tensor,
+                                                         const at::Tensor& residual, const c10d::ReduceOp& how) {
+  const SiteFormat* const known = siteFormat(format);
+  TORCH_CHECK_WITH(ValueError, known != nullptr, "there is no format ", format, " between sites");
+  const std::string verb = concat(op::kAllReduce.verb, " as ", format, " between sites");
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  TORCH_CHECK_WITH(ValueError, ours, op::kAllReduceCompressed.verb, " needs a group of Fairring's");
+  TORCH_CHECK_WITH(ValueError, ours, verb, " needs a group of Fairring's");
   for (const at::Tensor& one : {tensor, residual}) {
-    TORCH_CHECK_WITH(ValueError, isOurs({one}) && one.scalar_type() == at::kFloat && one.is_contiguous(),
-                     op::kAllReduceCompressed.verb, " needs contiguous tensors of Float on the CPU, not of ",
-                     one.scalar_type(), " on ", one.device());
+    TORCH_CHECK_WITH(ValueError, isOurs({one}) && one.scalar_type() == at::kFloat && one.is_contiguous(), verb,
+                     " needs contiguous tensors of Float on the CPU, not of ", one.scalar_type(), " on ", one.device());
   }
-  TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), op::kAllReduceCompressed.verb, ": the tensor has ",
-                   tensor.numel(), " elements, the residual ", residual.numel());
+  TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), verb, ": the tensor has ", tensor.numel(),
+                   " elements, the residual ", residual.numel());
   const c10d::ReduceOp::RedOpType kind = how;
-  TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG,
-                   op::kAllReduceCompressed.verb, " knows SUM and AVG alone");
+  TORCH_CHECK_WITH(ValueError, kind == c10d::ReduceOp::SUM || kind == c10d::ReduceOp::AVG, verb,
+                   " knows SUM and AVG alone");
   Reduced one = Reduced::inPlace(tensor);
   one.residual = residual;
-  const Common common{.tensors = {tensor}, .reduction = kind};
-  return ours->reduceAll({op::kAllReduceCompressed, common, how, ours->limitOf(c10d::kUnsetTimeout), false},
-                         {std::move(one)}, {tensor});
+  const Common common{.tensors = {tensor}, .reduction = kind, .siteFormat = known};
+  return ours->reduceAll({op::kAllReduce, common, how, ours->limitOf(c10d::kUnsetTimeout), false}, {std::move(one)},
+                         {tensor});
 }
 
 // An all-reduce of one byte, which ends on no rank before all have made it.
@@ -129,7 +132,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
   return submit(*membership, work,
                 {.operands = operandsOf(*work, contributions),
                  .scale = scaleOf(contributions),
-                 .betweenSites = work->reduced(0).residual.defined() ? SiteFormat::Bf16 : SiteFormat::Float32,
+                 .siteFormat = call.common.siteFormat,
                  .residual = residualOf(work->reduced(0)),
                  .timeout = call.timeout,
                  .signature = signature,

@@ -7,6 +7,7 @@
 
 #include "backend/reduction.h"
 #include "base/error.h"
+#include "exchange/site_format.h"
 
 namespace fairring {
 namespace {
@@ -61,6 +62,7 @@ std::string textOf(const Operation& operation, const Common& common) {
   text.reserve(64);  // enough for most: one allocation
   const auto add = [&text](const auto&... parts) { (appendTo(text, parts), ...); };
   add(operation.verb);
+  if (common.siteFormat != nullptr) add(" as ", common.siteFormat->name, " between sites");
   if (common.reduction) add(" ", name(*common.reduction));
   if (!common.tensors.empty()) {
     const at::Tensor& first = common.tensors.front();
@@ -97,6 +99,7 @@ class Digest {
 std::uint64_t digestOf(const Operation& operation, const Common& common) {
   Digest digest;
   digest.add(operation.verb);
+  if (common.siteFormat != nullptr) digest.add(common.siteFormat->name);
   digest.add(common.reduction ? std::uint64_t{static_cast<unsigned>(*common.reduction)} + 1 : 0U);
   digest.add(common.root ? static_cast<std::uint64_t>(*common.root) + 1 : 0U);
   for (const at::Tensor& tensor : common.tensors) {

@@ -21,6 +21,8 @@ struct Common {
   bool dtypesOnly = false;
   std::optional<std::int64_t> root = std::nullopt;
   std::optional<c10d::ReduceOp::RedOpType> reduction = std::nullopt;
+  // Null: they cross between sites as they are.
+  const SiteFormat* siteFormat = nullptr;
 };
 
 Signature signatureOf(const Operation& operation, const Common& common);

@@ -15,6 +15,7 @@
 namespace fairring {
 
 class CallInParts;
+struct SiteFormat;
 
 // The part of a call that must be equal on all ranks. Shape, strides, async, timeout and factors may differ.
 struct Signature {
@@ -51,9 +52,6 @@ struct Block {
 // A row of blocks, one of each tensor, or such a row for each rank, as the pattern has it. The same sizes on all ranks.
 using BlockRows = std::vector<std::vector<Block>>;
 
-// How a sum of a single Float32 operand crosses between sites.
-enum class SiteFormat : std::uint8_t { Float32, Bf16 };
-
 struct Call {
   Pattern pattern = Pattern::AllReduce;
   int root = -1;  // where the pattern has one
@@ -64,9 +62,10 @@ struct Call {
   std::shared_ptr<CallInParts> parts = {};
   // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
-  SiteFormat betweenSites = SiteFormat::Float32;
-  // Error feedback of a format that rounds: what rounding takes from each element is kept here and added in the next
-  // call with the same residual. Null if the format does not round.
+  // The format in which the sum of a single Float32 operand crosses between sites; null: as it is.
+  const SiteFormat* siteFormat = nullptr;
+  // Error feedback of this format: what rounding takes from each element is kept here and added in the next call with
+  // the same residual.
   float* residual = nullptr;
   std::chrono::milliseconds timeout{0};  // 0: none
   std::uint64_t number = 0;              // in the group's calls; 0: not counted there

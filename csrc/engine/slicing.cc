@@ -63,12 +63,8 @@ CallPart Slicing::ofCells(CellSizes sizes, CellMemory memory) {
 }
 
 std::shared_ptr<const SliceBody> Slicing::bodyOf(const Call& call) const {
-  if (planner_.topology().sites() == 1) return bodies_.dense;
-  switch (call.betweenSites) {
-    case SiteFormat::Float32: break;
-    case SiteFormat::Bf16: return std::make_shared<const CompressedBody>(call.residual);
-  }
-  return bodies_.dense;
+  if (call.siteFormat == nullptr || planner_.topology().sites() == 1) return bodies_.dense;
+  return std::make_shared<const CompressedBody>(*call.siteFormat, call.residual);
 }
 
 }  // namespace fairring

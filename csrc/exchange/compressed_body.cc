@@ -13,7 +13,6 @@ namespace {
 constexpr std::uint64_t kPieceElements = 64 << 10;
 
 float* floatsAt(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
-Bf16* bf16At(std::byte* bytes) { return reinterpret_cast<Bf16*>(bytes); }
 std::uint64_t floatsIn(const Range& range) { return range.size() / sizeof(float); }  // its elements are bytes
 
 // Goes in ascending order, as arrays that share memory require.
@@ -49,57 +48,6 @@ std::vector<std::byte*> sparesOf(const Slice& slice, std::size_t step) {
   return spares;
 }
 
-// Rounded in place, and as bf16 in the scratch area. fresh: a contribution, to which the last residual is added.
-void addKept(Pieces& pieces, const Slice& slice, const Range& range, std::byte* spare, float* lost, bool fresh) {
-  float* const values = floatsAt(slice.at(range));
-  Bf16* const rounded = bf16At(spare);
-  addPieces(pieces, floatsIn(range), [=](std::uint64_t begin, std::uint64_t count) {
-    if (fresh) addLost(values + begin, lost + begin, count);
-    roundToBf16(values + begin, rounded + begin, lost == nullptr ? nullptr : lost + begin, count);
-    widen(rounded + begin, values + begin, count);
-  });
-}
-
-void addSum(Pieces& pieces, const Slice& slice, const Range& range, const std::vector<const Bf16*>& before,
-            const std::vector<const Bf16*>& after) {
-  float* const own = floatsAt(slice.at(range));
-  addPieces(pieces, floatsIn(range), [=](std::uint64_t begin, std::uint64_t count) {
-    const auto from = [begin](std::vector<const Bf16*> contributions) {
-      for (const Bf16*& one : contributions) one += begin;
-      return contributions;
-    };
-    addAround(own + begin, from(before), from(after), count);
-  });
-}
-
-Pieces widening(const std::vector<Transfer>& transfers) {
-  Pieces pieces;
-  for (const Transfer& transfer : transfers) {
-    const std::uint64_t bytes = transfer.receiveBytes;
-    float* const wide = floatsAt(transfer.receiveAt - bytes);
-    const Bf16* const narrow = bf16At(transfer.receiveAt);
-    addPieces(pieces, bytes / sizeof(Bf16),
-              [=](std::uint64_t begin, std::uint64_t count) { widen(narrow + begin, wide + begin, count); });
-  }
-  return pieces;
-}
-
-// Makes the bf16 transfers from those that Float32 would have.
-void halve(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers) {
-  const auto [verb, level, shards] = (*slice.plan)[step];
-  const std::vector<std::byte*> spares = sparesOf(slice, step);
-  auto transfer = transfers.begin();
-  for (std::size_t rail = 0; rail < spares.size(); ++rail) {
-    const std::size_t peers = slice.layout->at(level).rails[rail].owners.size() - 1;
-    for (std::size_t peer = 0; peer < peers; ++peer, ++transfer) {
-      if (verb != Verb::ReduceScatter) transfer->sendFrom = spares[rail];
-      if (verb == Verb::AllGather) transfer->receiveAt += transfer->receiveBytes / 2;
-      transfer->sendBytes /= 2;
-      transfer->receiveBytes /= 2;
-    }
-  }
-}
-
 }  // namespace
 
 float* CompressedBody::lostOf(const Slice& slice, const Range& range) const {
@@ -108,12 +56,28 @@ float* CompressedBody::lostOf(const Slice& slice, const Range& range) const {
 
 std::vector<Transfer> CompressedBody::transfers(const Slice& slice, std::size_t step) const {
   std::vector<Transfer> transfers = DenseBody::transfers(slice, step);
-  if (isBetweenSites(slice, step)) halve(slice, step, transfers);
+  if (isBetweenSites(slice, step)) shrink(slice, step, transfers);
   return transfers;
 }
 
+// Makes the encoded transfers from those that Float32 would have.
+void CompressedBody::shrink(const Slice& slice, std::size_t step, std::vector<Transfer>& transfers) const {
+  const auto [verb, level, shards] = (*slice.plan)[step];
+  const std::vector<std::byte*> spares = sparesOf(slice, step);
+  auto transfer = transfers.begin();
+  for (std::size_t rail = 0; rail < spares.size(); ++rail) {
+    const std::size_t peers = slice.layout->at(level).rails[rail].owners.size() - 1;
+    for (std::size_t peer = 0; peer < peers; ++peer, ++transfer) {
+      if (verb != Verb::ReduceScatter) transfer->sendFrom = spares[rail];
+      if (verb == Verb::AllGather) transfer->receiveAt += transfer->receiveBytes / 2;
+      transfer->sendBytes = format_.bytes(transfer->sendBytes / sizeof(float));
+      transfer->receiveBytes = format_.bytes(transfer->receiveBytes / sizeof(float));
+    }
+  }
+}
+
 Job CompressedBody::beforeSending(const Slice& slice, std::size_t step) const {
-  return isBetweenSites(slice, step) ? jobOf(rounding(slice, step)) : Job();
+  return isBetweenSites(slice, step) ? jobOf(encoding(slice, step)) : Job();
 }
 
 Job CompressedBody::afterReceiving(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
@@ -121,13 +85,38 @@ Job CompressedBody::afterReceiving(const Slice& slice, std::size_t step, const s
   return jobOf(result(slice, step, transfers));
 }
 
-void CompressedBody::addSent(Pieces& pieces, const Slice& slice, const Range& range) const {
+// Decoded in place, and encoded in the scratch area. fresh: a contribution, to which the last residual is added.
+void CompressedBody::addKept(Pieces& pieces, const Slice& slice, const Range& range, std::byte* spare, float* lost,
+                             bool fresh) const {
   float* const values = floatsAt(slice.at(range));
-  Bf16* const rounded = bf16At(slice.at(range));
+  addPieces(pieces, floatsIn(range), [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
+    std::byte* const encoded = spare + format.bytes(begin);
+    if (fresh) addLost(values + begin, lost + begin, count);
+    format.encode(values + begin, encoded, lost == nullptr ? nullptr : lost + begin, count);
+    format.decode(encoded, values + begin, count);
+  });
+}
+
+void CompressedBody::addSent(Pieces& pieces, const Slice& slice, const Range& range) const {
+  std::byte* const place = slice.at(range);
   float* const lost = lostOf(slice, range);
-  addPieces(pieces, floatsIn(range), [=](std::uint64_t begin, std::uint64_t count) {
-    addLost(values + begin, lost + begin, count);
-    roundToBf16(values + begin, rounded + begin, lost + begin, count);
+  addPieces(pieces, floatsIn(range), [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
+    float* const values = floatsAt(place) + begin;
+    addLost(values, lost + begin, count);
+    format.encode(values, place + format.bytes(begin), lost + begin, count);
+  });
+}
+
+void CompressedBody::addSum(Pieces& pieces, const Slice& slice, const Range& range,
+                            const std::vector<const std::byte*>& before,
+                            const std::vector<const std::byte*>& after) const {
+  float* const own = floatsAt(slice.at(range));
+  addPieces(pieces, floatsIn(range), [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
+    const auto from = [offset = format.bytes(begin)](std::vector<const std::byte*> contributions) {
+      for (const std::byte*& one : contributions) one += offset;
+      return contributions;
+    };
+    format.addAround(own + begin, from(before), from(after), count);
   });
 }
 
@@ -138,14 +127,14 @@ void CompressedBody::addResult(Pieces& pieces, const Slice& slice, const Rail& r
   for (const Range& part : {Range{range.begin, shard.begin}, shard, Range{shard.end, range.end}}) {
     if (part.begin >= part.end) continue;
     float* const lost = part == shard ? lostOf(slice, part) : nullptr;
-    addKept(pieces, slice, part, spare + (part.begin - range.begin) / 2, lost, false);
+    addKept(pieces, slice, part, spare + format_.bytes(floatsIn({range.begin, part.begin})), lost, false);
   }
 }
 
-Pieces CompressedBody::rounding(const Slice& slice, std::size_t step) const {
+Pieces CompressedBody::encoding(const Slice& slice, std::size_t step) const {
   const Step& what = (*slice.plan)[step];
   Pieces pieces;
-  if (what.verb == Verb::AllGather) return pieces;  // rounded when it was summed
+  if (what.verb == Verb::AllGather) return pieces;  // encoded when it was summed
   const std::vector<std::byte*> spares = sparesOf(slice, step);
   auto spare = spares.begin();
   for (const Rail& rail : slice.layout->at(what.level).rails) {
@@ -158,19 +147,33 @@ Pieces CompressedBody::rounding(const Slice& slice, std::size_t step) const {
   return pieces;
 }
 
+// Results come in the second halves of their places.
+Pieces CompressedBody::decoding(const Slice& slice, std::size_t step) const {
+  Pieces pieces;
+  for (const Transfer& decoded : DenseBody::transfers(slice, step)) {
+    std::byte* const place = decoded.receiveAt;
+    const std::byte* const encoded = place + decoded.receiveBytes / 2;
+    addPieces(pieces, decoded.receiveBytes / sizeof(float),
+              [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
+                format.decode(encoded + format.bytes(begin), floatsAt(place) + begin, count);
+              });
+  }
+  return pieces;
+}
+
 Pieces CompressedBody::result(const Slice& slice, std::size_t step, const std::vector<Transfer>& transfers) const {
   const Step& what = (*slice.plan)[step];
-  if (what.verb == Verb::AllGather) return widening(transfers);
+  if (what.verb == Verb::AllGather) return decoding(slice, step);
   Pieces pieces;
   const std::vector<std::byte*> spares = sparesOf(slice, step);
   auto spare = spares.begin();
   auto transfer = transfers.begin();
   for (const Rail& rail : slice.layout->at(what.level).rails) {
-    std::vector<const Bf16*> before;
-    std::vector<const Bf16*> after;
+    std::vector<const std::byte*> before;
+    std::vector<const std::byte*> after;
     for (std::size_t owner = 0; owner < rail.owners.size(); ++owner) {
       if (static_cast<int>(owner) == rail.self) continue;
-      (static_cast<int>(owner) < rail.self ? before : after).push_back(bf16At((transfer++)->receiveAt));
+      (static_cast<int>(owner) < rail.self ? before : after).push_back((transfer++)->receiveAt);
     }
     const Range range = reducedRange(what, rail);
     addSum(pieces, slice, range, before, after);

@@ -1,6 +1,6 @@
 // A slice's body says what its steps send, need, and compute. The exchanges move bytes, promise memory and count. They
 // ask the body for everything that depends on the meaning of the bytes: dense tensors (dense_body.h), rows of sparse
-// ones (sparse_body.h), gradients that cross between sites as bf16 (compressed_body.h), cells of an all-to-all
+// ones (sparse_body.h), sums that cross between sites in another format (compressed_body.h), cells of an all-to-all
 // (cells.h). A body is immutable: one may serve all slices of a call, or of all calls. It and its jobs are pure, except
 // for the memory that they point into.
 #pragma once

@@ -59,7 +59,7 @@ def make_backend(
 ) -> FairringBackend:
     """Waits for no other rank; raises RuntimeError where it can't listen."""
 
-def all_reduce_as_bf16_between_sites(backend: Any, tensor: Tensor, residual: Tensor, op: ReduceOp) -> Work:
+def all_reduce_between_sites(backend: Any, site_format: str, tensor: Tensor, residual: Tensor, op: ReduceOp) -> Work:
     """SUM or AVG of contiguous fp32 on the CPU; what rounding takes is kept in residual and added the next time."""
 
 def inspect(backend: Any) -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ def as_bf16(residuals: Residuals, bucket: dist.GradBucket) -> torch.futures.Futu
         return _gradients_of(plain.get_future(), residuals)
     backend = group._get_backend(gradients.device)
     mean = dist.ReduceOp(dist.ReduceOp.AVG)
-    work = _core.all_reduce_as_bf16_between_sites(backend, gradients, residuals.of(bucket), mean)
+    work = _core.all_reduce_between_sites(backend, "bf16", gradients, residuals.of(bucket), mean)
     return _gradients_of(work.get_future(), residuals)
 
 

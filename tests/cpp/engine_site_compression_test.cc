@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine_ranks.h"
+#include "exchange/site_format.h"
 
 namespace fairring {
 namespace {
@@ -48,7 +49,7 @@ void sumTogether(Cluster& cluster, Tensors& tensors, Tensors& residuals, std::mt
     testing::Rank& rank = *cluster.ranks[r];
     rank.onLoop([&] {
       rank.pipeline->submit({.operands = {{tensors[r].data(), tensors[r].size(), {.dtype = DType::Float32}}},
-                             .betweenSites = residuals[r].empty() ? SiteFormat::Float32 : SiteFormat::Bf16,
+                             .siteFormat = residuals[r].empty() ? nullptr : siteFormat("bf16"),
                              .residual = residuals[r].data(),
                              .signature = {},
                              .done =
@@ -140,6 +141,11 @@ TEST(SiteCompression, HalvesTheBytesBetweenSites) {
     return sum;
   };
   EXPECT_EQ(2 * bytes(true), bytes(false));
+}
+
+TEST(SiteCompression, KnowsItsFormatsByName) {
+  EXPECT_EQ(siteFormat("bf16")->name, "bf16");
+  EXPECT_EQ(siteFormat("bf1"), nullptr);
 }
 
 TEST(SiteCompression, ChangesNothingWhereThereIsOneSite) {

@@ -124,7 +124,7 @@ class BetweenSites(Step):
         def start() -> Any:
             backend = member.group._get_backend(tensor.device)
             operation = dist.ReduceOp(self.operation.reduce_op(member.place, "float32"))
-            return _core.all_reduce_as_bf16_between_sites(backend, tensor, residual, operation)
+            return _core.all_reduce_between_sites(backend, "bf16", tensor, residual, operation)
 
         def results() -> list[Result]:
             return [Result(name, flat(tensor), self._expected(member), "reduced", shared=True)]
