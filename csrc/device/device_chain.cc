@@ -27,14 +27,14 @@ DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Str
     const Place where = place(slice);
     done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
-    rails_.announce(slice, where.end - where.begin, done == part.bytes);
+    rails_.announce(slice, {.bytes = where.end - where.begin, .after = after(where), .last = done == part.bytes});
     begin(slice, where, begun);
     if (done < part.bytes) {
-      ends[streamOf(slice)] = end(slice, where);
+      ends[streamOf(slice.id)] = end(slice, where);
       continue;
     }
-    ends.erase(streamOf(slice));
-    const Accelerator::Stream last = accelerator_->stream(streamOf(slice));
+    ends.erase(streamOf(slice.id));
+    const Accelerator::Stream last = accelerator_->stream(streamOf(slice.id));
     for (const auto& [index, over] : ends) accelerator_->wait(last, over);
     poisonIfFailed(last, tensors);
     return end(slice, where);
@@ -66,7 +66,7 @@ DeviceChain::Place DeviceChain::place(Slice& slice) {
 }
 
 void DeviceChain::begin(const Slice& slice, const Place& place, const Event& begun) {
-  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice.id));
   accelerator_->wait(stream, begun);
   awaitPlace(slice, place);
   enter(stream, slice);
@@ -75,10 +75,10 @@ void DeviceChain::begin(const Slice& slice, const Place& place, const Event& beg
 }
 
 DeviceChain::Event DeviceChain::end(const Slice& slice, const Place& place) {
-  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice.id));
   Event over = accelerator_->record(stream);
   rails_.endSlice(*accelerator_, stream, slice);
-  used_.push_back({place, streamOf(slice), over});
+  used_.push_back({place, slice.id, over});
   return over;
 }
 
@@ -92,15 +92,23 @@ void DeviceChain::leave(Accelerator::Stream stream, const Slice& slice) {
   stores ? accelerator_->store(stream, slice) : accelerator_->allGather(stream, slice);
 }
 
+// The number below which all slices have to be released before the place is free. The rails' memory has the same
+// places, and is given back in slice order.
+std::uint64_t DeviceChain::after(const Place& place) const {
+  const auto last =
+      std::ranges::find_if(used_.rbegin(), used_.rend(), [&](const Used& used) { return used.place.meets(place); });
+  return last == used_.rend() ? 0 : last->slice.sequence + 1;
+}
+
 // The events of a stream are complete in order, so of those that had this place the last of each stream is enough.
 void DeviceChain::awaitPlace(const Slice& slice, const Place& place) {
   std::map<std::size_t, Event> before;
   for (const Used& used : used_) {
-    if (used.place.meets(place)) before[used.stream] = used.over;
+    if (used.place.meets(place)) before[streamOf(used.slice)] = used.over;
   }
   std::erase_if(used_, [&](const Used& used) { return used.place.meets(place) && used.place.end <= place.end; });
-  before.erase(streamOf(slice));
-  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice));
+  before.erase(streamOf(slice.id));
+  const Accelerator::Stream stream = accelerator_->stream(streamOf(slice.id));
   for (const auto& [index, over] : before) accelerator_->wait(stream, over);
 }
 

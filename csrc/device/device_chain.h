@@ -64,7 +64,7 @@ class DeviceChain {
   };
   struct Used {
     Place place;
-    std::size_t stream;
+    SliceId slice;
     Event over;
   };
 
@@ -73,10 +73,11 @@ class DeviceChain {
   void begin(const Slice& slice, const Place& place, const Event& begun);
   Event end(const Slice& slice, const Place& place);
   void poisonIfFailed(Accelerator::Stream stream, const Tensors& tensors);
+  std::uint64_t after(const Place& place) const;
   void awaitPlace(const Slice& slice, const Place& place);
   void enter(Accelerator::Stream stream, const Slice& slice);
   void leave(Accelerator::Stream stream, const Slice& slice);
-  std::size_t streamOf(const Slice& slice) const { return slice.id.sequence % accelerator_->streams(); }
+  std::size_t streamOf(SliceId slice) const { return slice.sequence % accelerator_->streams(); }
 
   const std::uint64_t stagingBytes_;
   Slicing slicing_;

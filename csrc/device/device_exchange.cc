@@ -11,8 +11,8 @@ void DeviceExchange::attach(Pipeline& pipeline, Exchange& rails) {
   pipeline.attach(*this);
 }
 
-void DeviceExchange::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last) {
-  if (pipeline_ != nullptr) pipeline_->add(std::move(slice), stagingBytes, last);
+void DeviceExchange::add(std::shared_ptr<Slice> slice, const Pipeline::Placement& placement) {
+  if (pipeline_ != nullptr) pipeline_->add(std::move(slice), placement);
 }
 
 void DeviceExchange::admit(const std::shared_ptr<Slice>& slice) {

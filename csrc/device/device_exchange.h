@@ -25,8 +25,8 @@ class DeviceExchange final : public Exchange {
   DeviceExchange(Gates gates, std::shared_ptr<ToldWords> words) : gates_(gates), words_(std::move(words)) {}
 
   void attach(Pipeline& pipeline, Exchange& rails);  // before the first call
-  // Its place in staging has been chosen; the device may be at its first gate already, or not have begun.
-  void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
+  // The device may be at its first gate already, or not have begun.
+  void add(std::shared_ptr<Slice> slice, const Pipeline::Placement& placement);
   // The device has done all that comes before this step of the slice; past the last: all of it.
   void reached(std::uint64_t sequence, std::size_t step);
   // Stops, and lets the device go on, which poisons the results of calls that have not ended. After the calls' ends:

@@ -49,13 +49,13 @@ GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loo
       pinnedBody_(std::make_shared<const PinnedBody>()) {}
 
 // The slice as the loop has it.
-void GatedRails::announce(const Slice& slice, std::uint64_t stagingBytes, bool last) {
+void GatedRails::announce(const Slice& slice, const Pipeline::Placement& placement) {
   auto pinned = std::make_shared<Slice>(slice);
   for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
   pinned->image = pinnedImage(slice);
   pinned->body = pinnedBody_;
-  loop_.post([exchange = exchange_, pinned = std::move(pinned), stagingBytes, last]() mutable {
-    exchange->add(std::move(pinned), stagingBytes, last);
+  loop_.post([exchange = exchange_, pinned = std::move(pinned), placement]() mutable {
+    exchange->add(std::move(pinned), placement);
   });
 }
 

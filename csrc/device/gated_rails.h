@@ -28,8 +28,8 @@ class GatedRails {
 
   std::shared_ptr<DeviceExchange> exchange() const { return exchange_; }
 
-  // A slice with its place in the device's staging, which takes so many bytes; before anything of it is enqueued.
-  void announce(const Slice& slice, std::uint64_t stagingBytes, bool last);
+  // A slice with its place in the device's staging; before anything of it is enqueued.
+  void announce(const Slice& slice, const Pipeline::Placement& placement);
   // The steps above level 0, behind its reduce-scatter: this rank's shard of the image -> the same, reduced over the
   // machines and divided.
   void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice);

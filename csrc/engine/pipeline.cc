@@ -275,7 +275,7 @@ void Pipeline::onReady(SliceId id) {
 void Pipeline::onReleased(SliceId id) {
   Queue& queue = queueOf(id.queue);
   if (--queue.inFlight.at(id).unreleased > 0) return;
-  queue.ring.release(id.sequence);
+  if (id.queue != SliceQueue::Device) queue.ring.release(id.sequence);
   const auto released = queue.inFlight.extract(id);
   if (released.mapped().slice->isInTensor()) end(released.mapped());
   if (onNextProgress) std::exchange(onNextProgress, nullptr)();

@@ -54,8 +54,13 @@ class Pipeline {
   // carries out all of their steps.
   void attach(Exchange& device) { device_ = &device; }
   void submitOnDevice(Call call);  // whose slices follow, in the order of their numbers
-  // Its place in staging, of so many bytes, has been chosen.
-  void add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last);
+  // The place of such a slice in the device's staging, which its caller has allotted.
+  struct Placement {
+    std::uint64_t bytes;
+    std::uint64_t after;  // the number below which all slices have to be released first: they have had the place before
+    bool last;            // of its call
+  };
+  void add(std::shared_ptr<Slice> slice, const Placement& placement);
   void open();  // from now on slices move; before, calls only queue
   // No further step begins, and calls only queue, until fail() ends them.
   void halt() { open_ = false; }
@@ -86,11 +91,6 @@ class Pipeline {
     bool isTouched = false;      // something may have been written into its tensors
     // Called instead of the call's `done` by all its parts but the last; `refused` as in Slice.
     std::function<void(std::uint32_t refused)> next = nullptr;
-  };
-  struct Placed {  // a slice of a device that waits for its place in staging
-    std::shared_ptr<Slice> slice;
-    std::uint64_t stagingBytes;
-    bool last;  // of its call
   };
   struct InFlight {
     std::shared_ptr<Slice> slice;
@@ -150,7 +150,7 @@ class Pipeline {
   Slicing slicing_;
   std::array<Queue, kSliceQueues.size()> queues_;  // as SliceQueue numbers them
   Exchange* device_ = nullptr;
-  std::deque<Placed> placed_;                   // of calls on the device, in order
+  std::deque<std::pair<std::shared_ptr<Slice>, Placement>> placed_;  // of the device, that wait for their places
   std::deque<std::shared_ptr<Pending>> calls_;  // in order; the first may be finished before its predecessors' releases
   std::map<Turn, std::deque<SliceId>> notBegun_;  // slices that have such a step before them, in order
   std::deque<SliceId> due_;                       // slices whose next step may be the next of its turn

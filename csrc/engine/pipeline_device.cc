@@ -10,9 +10,9 @@ void Pipeline::submitOnDevice(Call call) {
   enqueue({.call = std::move(call), .queue = SliceQueue::Device, .isTouched = true});
 }
 
-void Pipeline::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, bool last) {
+void Pipeline::add(std::shared_ptr<Slice> slice, const Placement& placement) {
   if (queueOf(SliceQueue::Device).uncut.empty()) return;  // the call has failed meanwhile
-  placed_.push_back({std::move(slice), stagingBytes, last});
+  placed_.emplace_back(std::move(slice), placement);
   run();
 }
 
@@ -20,13 +20,13 @@ void Pipeline::add(std::shared_ptr<Slice> slice, std::uint64_t stagingBytes, boo
 bool Pipeline::takeNext() {
   Queue& queue = queueOf(SliceQueue::Device);
   if (placed_.empty()) return false;
-  if (!hasMark(queue)) return waitsForStaging(queue);
-  const auto [slice, bytes, last] = placed_.front();
-  if (!queue.ring.takeAt(slice->id.sequence, slice->stagingOffset, bytes)) return waitsForStaging(queue);
-  recordStaging(queue, *slice, bytes);
+  const auto [slice, placement] = placed_.front();
+  const bool isFree = queue.inFlight.empty() || queue.inFlight.begin()->first.sequence >= placement.after;
+  if (!isFree || !hasMark(queue)) return waitsForStaging(queue);
+  recordStaging(queue, *slice, placement.bytes);
   placed_.pop_front();
   const std::shared_ptr<Pending> pending = queue.uncut.front();
-  pending->isCut = last;
+  pending->isCut = placement.last;
   begin(queue, pending, slice);
   return true;
 }

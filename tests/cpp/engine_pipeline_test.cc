@@ -204,12 +204,12 @@ struct DeviceRig : Rig {
                              .signature = {"call " + std::to_string(call)},
                              .done = [this, call](const Error& error) { done.emplace_back(call, error.text()); }});
   }
-  void add(std::uint64_t offset, bool last) {
+  // after: the slices below it have to be released first.
+  void add(std::uint64_t after, bool last) {
     auto slice = std::make_shared<Slice>();
     slice->id = onDevice(added++);
     slice->plan = plan;
-    slice->stagingOffset = offset;
-    pipeline.add(std::move(slice), kMiB, last);
+    pipeline.add(std::move(slice), {.bytes = kMiB, .after = after, .last = last});
   }
   static SliceId onDevice(std::uint64_t sequence) { return {SliceQueue::Device, sequence}; }
 
@@ -223,11 +223,18 @@ TEST(Pipeline, SlicesOfADeviceAreAdmittedInOrderWhenTheirPlacesAreFree) {
   rig.submitOnDevice();
   rig.add(0, false);
   rig.add(0, false);
-  rig.add(2 * kMiB, true);
-  EXPECT_EQ(rig.device.admitted, std::vector{DeviceRig::onDevice(0)});
+  rig.add(2, false);
+  rig.add(0, true);
+  EXPECT_EQ(rig.device.admitted.size(), 2U);
+  const auto finish = [&rig](std::uint64_t sequence) {
+    rig.device.finish(DeviceRig::onDevice(sequence), 0);
+    rig.device.finish(DeviceRig::onDevice(sequence), 1);
+  };
   rig.device.finish(DeviceRig::onDevice(0), 0);
+  finish(1);
+  EXPECT_EQ(rig.device.admitted.size(), 2U) << "slice 0 has its place still";
   rig.device.finish(DeviceRig::onDevice(0), 1);
-  EXPECT_EQ(rig.device.admitted.size(), 3U);
+  EXPECT_EQ(rig.device.admitted.size(), 4U);
   EXPECT_TRUE(rig.machine.admitted.empty() && rig.rails.admitted.empty());
 }
 
@@ -238,7 +245,7 @@ TEST(Pipeline, ACallOnADeviceIsDoneWhenItsLastSliceIs) {
   rig.device.finish(DeviceRig::onDevice(0), 0);
   rig.device.finish(DeviceRig::onDevice(0), 1);
   EXPECT_TRUE(rig.done.empty()) << "more of its slices may come";
-  rig.add(0, true);
+  rig.add(1, true);
   rig.submitOnDevice();
   rig.device.finish(DeviceRig::onDevice(1), 0);
   rig.device.finish(DeviceRig::onDevice(1), 1);
