@@ -115,7 +115,6 @@ class Membership {
   bool triesDevices() const { return options_.devicesOnTrial; }
   // A call is about to be made on a device, by NCCL or by the engine: later work reads its result, and no host waits.
   void noteCallOnDevice() { hasCallOnDevice_ = true; }
-  bool hasCallOnDevice() const { return hasCallOnDevice_; }
   void noteOwnCallOnDevice() { hasCallOnDevice_ = hasOwnCallOnDevice_ = true; }  // the engine's
   bool hasOwnCallOnDevice() const { return hasOwnCallOnDevice_; }
   std::optional<std::uint64_t> leastOnDevice() const { return options_.leastOnDevice; }

@@ -58,8 +58,7 @@ void Rails::admit(const std::shared_ptr<Slice>& slice) {
     state.transfers = slice->body->transfers(*slice, step);
     state.record = Recorder::recordOf(*slice, step);
     state.unsent = bytesTo(state.transfers);
-    state.missing = static_cast<std::size_t>(
-        std::ranges::count_if(state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0; }));
+    state.missing = static_cast<std::size_t>(std::ranges::count_if(state.transfers, &Transfer::isMissing));
     steps_.emplace(key, std::move(state));
     if (isFreeFromTheStart(*slice->plan, step)) promise(key);
     const auto early = earlyGrants_.extract(key);
@@ -267,7 +266,7 @@ std::set<int> Rails::missing() const {
   for (const auto& [key, state] : steps_) {
     if (!state.started) continue;
     for (const Transfer& transfer : state.transfers) {
-      if (transfer.receiveBytes > 0 && !transfer.here) peers.insert(transfer.peer);
+      if (transfer.isMissing()) peers.insert(transfer.peer);
     }
     if (!state.offered) continue;
     for (const auto& [peer, bytes] : state.unsent) peers.insert(peer);
@@ -281,8 +280,7 @@ std::vector<SliceRecord> Rails::underWay() const {
   for (const auto& [key, state] : steps_) {
     if (!state.started || state.ready) continue;
     SliceRecord record = state.record;
-    const auto late = std::ranges::find_if(
-        state.transfers, [](const Transfer& transfer) { return transfer.receiveBytes > 0 && !transfer.here; });
+    const auto late = std::ranges::find_if(state.transfers, &Transfer::isMissing);
     if (late != state.transfers.end()) record.peer = late->peer;
     if (late == state.transfers.end() && !state.unsent.empty()) record.peer = state.unsent.begin()->first;
     records.push_back(record);
@@ -296,7 +294,7 @@ bool Rails::needs(int peer, const Watermarks& slicesBelow) const {
     if (key.slice.sequence >= slicesBelow[key.slice.queue]) return false;
     return state.unsent.contains(peer) || state.unreleased.contains(peer) ||
            std::ranges::any_of(state.transfers, [peer](const Transfer& transfer) {
-             return transfer.peer == peer && transfer.receiveBytes > 0 && !transfer.here;
+             return transfer.peer == peer && transfer.isMissing();
            });
   });
 }

@@ -16,6 +16,8 @@ struct Transfer {
   bool placed = false;
   bool here = false;
   std::int64_t placedAt = 0;  // as Recorder::now() has it
+
+  bool isMissing() const { return receiveBytes > 0 && !here; }
 };
 
 }  // namespace fairring

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -431,15 +430,6 @@ PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) con
   PlanChoice choice = best(candidates_, elements * elementBytes);
   choice.sliceElements /= elementBytes;
   return choice;
-}
-
-// That keep the links between sites busy while one of them is on its way. In each of its two steps a grant goes one way
-// and the bytes come the other.
-std::uint64_t Planner::slicesOnTheWay(const Candidate& candidate, std::uint64_t sliceBytes) const {
-  if (topology_.sites() == 1) return 0;
-  const double waysSeconds = 4 * settings_.rows[Topology::kSiteLevel].latencySeconds;
-  const double sliceSeconds = levelSeconds(candidate, sliceBytes)[Topology::kSiteLevel].throughput;
-  return static_cast<std::uint64_t>(std::ceil(waysSeconds / sliceSeconds));
 }
 
 // The best of the candidates for so many bytes.

@@ -170,7 +170,6 @@ class Planner {
   // Once rows of so many ranks are united by that.
   Topmost topmost(const std::vector<std::uint64_t>& rowsByRank, const std::function<double(double, double)>& united,
                   const RowSpace& space) const;
-  std::uint64_t slicesOnTheWay(const Candidate& candidate, std::uint64_t sliceBytes) const;
   std::uint64_t leastCutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   std::uint64_t cutsOf(const Candidate& candidate, std::uint64_t bytes) const;
   Sized bestSize(const Candidate& candidate, std::uint64_t bytes) const;
