@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <string>
 
 #include "device_ranks.h"
+#include "exchange/slice_header.h"
 
 namespace fairring::testing {
 namespace {
@@ -88,7 +90,8 @@ void deliverOppositely(DeviceCluster& cluster, int contrary) {
   for (const auto& [pair, queue] : cluster.network.queues) {
     const SliceId wanted{SliceQueue::Device, pair.second == contrary ? 1U : 0U};
     for (std::size_t i = 0; i < queue.size(); ++i) {
-      if (queue[i].messages.front().header.slice != wanted.onWire()) continue;
+      const auto header = std::bit_cast<SliceHeader>(queue[i].messages.front().header);
+      if (header.slice != wanted.onWire()) continue;
       DeviceRank& receiver = *cluster.ranks[static_cast<std::size_t>(pair.second)];
       return receiver.onLoop([&, pair = pair] { cluster.network.deliver(pair, i); });
     }
