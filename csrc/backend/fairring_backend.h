@@ -284,6 +284,7 @@ class FairringBackend : public Fallback {
   std::atomic<std::uint32_t> monitoredBarriers_ = 0;
 
   std::mutex trying_;         // held during the trial, and by nothing that abort() needs
+  std::mutex deciding_;       // likewise, until it is known who has the calls on devices; taken after trying_
   mutable std::mutex mutex_;  // guards all below; never held while anything waits
   std::shared_ptr<Membership> membership_;
   std::optional<StockNccl::Met> alone_;  // none once ended

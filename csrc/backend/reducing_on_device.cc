@@ -239,10 +239,14 @@ c10::Stream FairringBackend::beginning(const MemoryInFlight::Ranges& touched, co
 }
 
 FairringBackend::DeviceWay FairringBackend::deviceWay(Membership& membership, std::chrono::milliseconds timeout) {
-  {
+  const auto decided = [this] {
     const std::lock_guard lock(mutex_);
-    if (deviceWay_) return *deviceWay_;
-  }
+    return deviceWay_;
+  };
+  if (const auto way = decided()) return *way;
+  // To decide is to ask all ranks, once: of threads that make a group's first calls together one asks.
+  const std::lock_guard deciding(deciding_);
+  if (const auto way = decided()) return *way;
   const DeviceWay way = decide(membership, timeout);
   settle(way, membership, timeout);
   return way;
