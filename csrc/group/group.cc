@@ -141,6 +141,11 @@ void Group::submit(Call call, const OnDevice& where) {
     joinAll(where.joined);
     const Error earlier = error();  // which broke the device off under this call
     throw Failure(earlier ? earlier : mine);
+  } catch (const std::exception& exception) {  // no memory; the slices that it has announced would be a later call's
+    abort(makeError(ErrorKind::System, "rank ", settings_.rank,
+                    " could not enqueue a call on its device: ", exception.what()));
+    joinAll(where.joined);
+    throw;
   }
 }
 
