@@ -156,6 +156,7 @@ Group& Membership::group(std::chrono::milliseconds timeout) {
   auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
   const std::lock_guard lock(mutex_);
   if (aborted_) made->abort(aborted_);
+  if (!deviceWay_.empty()) made->noteDeviceWay(deviceWay_);
   group_ = std::move(made);
   return *group_;
 }

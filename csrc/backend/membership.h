@@ -131,10 +131,10 @@ class Membership {
   std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);
   // The first answer of any rank that is not empty, with the rank that gives it.
   std::string firstReason(const std::string& question, const std::string& mine, std::chrono::milliseconds timeout);
-  void noteDeviceWay(const std::string& words) const;  // as Group has it; nothing before the first use
-  void endUnfinished();            // as Group has it
-  void giveUp();                   // ends the wait for ranks, if there is one
-  void abort(const Error& error);  // ends all calls, those to come too
+  void noteDeviceWay(const std::string& words);  // as Group has it; before the first use, for the group that it makes
+  void endUnfinished();                          // as Group has it
+  void giveUp();                                 // ends the wait for ranks, if there is one
+  void abort(const Error& error);                // ends all calls, those to come too
   Error error() const;
   TrafficByLevel traffic() const;  // none before the first use
   // As Group has it. Before the first use it tells only for which ranks this one waits; empty where it does not.
@@ -199,6 +199,7 @@ class Membership {
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Group> group_;
   Error aborted_;
+  std::string deviceWay_;  // as the group is to have it
   bool givenUp_ = false;
   bool announced_ = false;
   // A connection of its own, made while all is well: to make one to a store that has gone takes the store's timeout.

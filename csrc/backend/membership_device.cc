@@ -123,8 +123,10 @@ std::string Membership::firstReason(const std::string& question, const std::stri
   return {};
 }
 
-void Membership::noteDeviceWay(const std::string& words) const {
-  if (const std::shared_ptr<Group> group = groupIfMade()) group->noteDeviceWay(words);
+void Membership::noteDeviceWay(const std::string& words) {
+  const std::lock_guard lock(mutex_);
+  deviceWay_ = words;
+  if (group_) group_->noteDeviceWay(words);
 }
 
 std::shared_ptr<Accelerator> Membership::makeDevice(int device, const std::vector<int>& machineRanks,

@@ -17,14 +17,14 @@ _SHOWN = 3
 
 def explain(ranks: Sequence[RankTrace], last: int | None = None) -> str:
     """The text that says why the group is slow, where its time goes, and what is under way. Raises TraceError."""
-    lines = [*_errors(ranks), *stuck(ranks)]
+    lines, way = [*_errors(ranks), *stuck(ranks)], _device_way(ranks)
     try:
         lines += _slow(blame(ranks, last))
     except TraceError as error:
-        if not lines:
+        if not lines and not way:
             raise
         lines.append(str(error))
-    return "\n".join([*lines, *_device_way(ranks)])
+    return "\n".join([*lines, *way])
 
 
 def _device_way(ranks: Sequence[RankTrace]) -> list[str]:
