@@ -34,7 +34,8 @@ inline bool hasMessage(const ChunkHeader& header) {
   return header.message.kind != kNoMessage && header.message.kind != kEnd;
 }
 
-// An error of kind Connection if no sender of this version writes such a header. Checks nothing else.
+// An error of kind Connection if no sender of this version writes such a header. Checks nothing else: the kinds of
+// messages are their receivers' to check.
 Error faultOf(const ChunkHeader& header);
 
 }  // namespace fairring

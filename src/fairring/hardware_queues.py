@@ -1,6 +1,6 @@
 """The hardware queues of a CUDA device, which the streams of a process share.
 
-A stream that stands at a gate of Fairring's (docs/cuda.md) holds up every other stream in its queue, including the
+A stream that stands at a gate of Fairring's (docs/design.md) holds up every other stream in its queue, including the
 program's. CUDA reads the number of queues when it is first used. On an H200 with 8 of them, the number that CUDA takes
 by itself, gates held up some kernels of the program and all of its copies to the host; with 32, none.
 
