@@ -39,7 +39,7 @@ class LeaveProtocol {
   void said(const std::set<int>& peers);  // to these; where there is none, all have answered
   bool isStaying() const { return stage_ == Stage::Staying; }
   bool isAsked() const { return stage_ == Stage::Asked; }
-  bool awaits(int peer) const { return awaited_.contains(peer); }
+  bool hasSaid() const { return stage_ == Stage::Said; }
   void answered(int peer);  // or its connection is gone
   void giveUp();            // after an error nobody needs anything: this rank has left, if it is to leave
 

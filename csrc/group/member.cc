@@ -225,7 +225,8 @@ void Member::onLinked(AuthenticatedConnection connection) {
       control_->add(connection.peer, std::move(connection.stream));
       peerProgress_.met(connection.peer);
       if (linking_ != Linking::None) introduce(connection.peer);
-      if (leaveProtocol_.awaits(connection.peer)) sayLeave(connection.peer);
+      // A peer whose first message comes now must not take the end of its connection for a death.
+      if (leaveProtocol_.hasSaid()) sayLeave(connection.peer);
   }
   openIfComplete();
   leaveIfAsked();

@@ -88,6 +88,8 @@ class Member final : public ControlReceiver, public std::enable_shared_from_this
 
   void become(Life next);
   bool hasFailed() const { return life_ == Life::Failed; }
+  bool isOver() const { return life_ >= Life::Failed; }
+  Error verdictOnMessages() const;  // of a member that is over
   bool isTraced() const { return !settings_.tuning.traceDirectory.empty(); }
   void makeParts();  // what a member has from the beginning
   void dropParts();

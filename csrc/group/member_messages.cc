@@ -7,13 +7,16 @@ namespace fairring {
 
 void Member::send(Sending sending) {
   assert(loop_.isCurrent());
-  hasFailed() ? sending.done(error_) : messages_->send(std::move(sending));
+  isOver() ? sending.done(verdictOnMessages()) : messages_->send(std::move(sending));
 }
 
 void Member::receive(Receiving receiving) {
   assert(loop_.isCurrent());
-  hasFailed() ? receiving.done(error_, -1) : messages_->receive(std::move(receiving));
+  isOver() ? receiving.done(verdictOnMessages(), -1) : messages_->receive(std::move(receiving));
 }
+
+// A message's end may make another, behind the task that closes this member.
+Error Member::verdictOnMessages() const { return error_ ? error_ : diagnostics_.unfinished("a message"); }
 
 bool Member::isNeighbour(int peer) const {
   return linking_ != Linking::None && (neighbours_.isLocal(peer) || neighbours_.rails().contains(peer));
