@@ -186,6 +186,7 @@ def test_a_tiny_run_of_another_collective(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # four processes import torch and its compiler
 @pytest.mark.parametrize("model", ["ddp", "experts", "fsdp", "hsdp", "tensor"])
 def test_a_tiny_training(model: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
@@ -193,7 +194,7 @@ def test_a_tiny_training(model: str, tmp_path: Path) -> None:
     program = Path(__file__).parent.parent / "benchmarks" / "training_steps.py"
     command = [sys.executable, str(program), model, *shape, "--json", str(file)]
     with lab.Lab(command, machines=[2, 2], rate="none", network="none") as two_machines:
-        result = two_machines.wait(timeout=120)
+        result = two_machines.wait(timeout=300)
     assert result.exit_codes == [0] * 4, result.output
     rows = json.loads(file.read_text())["rows"]
     assert [row["backend"] for row in rows] == [*([ALONE] if model != "tensor" else []), "gloo", "fairring"]
