@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from fairring import _core, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
+from fairring import _core, cuda_calls, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring._modules import DISTRIBUTION
 from fairring.config import Config, ConfigError, CudaHost
 from fairring.trace.live import serve
@@ -121,9 +121,8 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
-        obstacle = _core.why_no_cuda() or nccls.reason(host) or hardware_queues.reason(host)
-        membership.device_obstacle = obstacle
-        if not obstacle:
+        membership.device_obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
+        if not membership.device_obstacle:
             membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
             membership.device_fabric = nccls.fabric(host)
         return

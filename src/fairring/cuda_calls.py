@@ -6,14 +6,19 @@ from fairring import hardware_queues, nccls
 from fairring.config import CudaHost
 
 
-def in_words(host: CudaHost, why_no_cuda: str) -> str:
-    """One sentence, for `fairring check`; empty where FAIRRING_CUDA does not leave it open.
+def obstacle(host: CudaHost, why_no_cuda: str) -> str:
+    """The reason for which this host leaves them to NCCL without a trial; empty: there is none.
 
     why_no_cuda: the reason of the module's build, as _core.why_no_cuda() has it.
     """
+    return why_no_cuda or nccls.reason(host) or hardware_queues.reason(host)
+
+
+def in_words(host: CudaHost, why_no_cuda: str) -> str:
+    """One sentence, for `fairring check`; empty where FAIRRING_CUDA does not leave it open."""
     if host.use != "auto":
         return ""
-    if reason := why_no_cuda or nccls.reason(host) or hardware_queues.reason(host):
+    if reason := obstacle(host, why_no_cuda):
         return f"calls on CUDA tensors are NCCL's: {reason}"
     if fabric := nccls.fabric(host):
         return f"calls on CUDA tensors are NCCL's inside a site, by a faster network: {fabric}"
