@@ -1,5 +1,5 @@
 // The formats in which sums of Float32 may cross between sites, as compressed_body.h uses them. Each is a row of one
-// table: a new format is an encoder, a decoder, and its row. Immutable; any thread.
+// table: a new format is its size, an encoder, a decoder, a sum, and that row. Immutable; any thread.
 #pragma once
 
 #include <cstddef>
