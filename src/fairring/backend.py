@@ -121,8 +121,9 @@ def _describe_devices(membership: _core.MembershipOptions, config: Config) -> No
     """Asks the environment and the system only. The driver is asked at the first call on a CUDA tensor."""
     if config.cuda.use == "auto":  # which no rank can fail by: what one lacks, NCCL does for all
         host = CudaHost.from_environment()
-        membership.device_obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
-        if not membership.device_obstacle:
+        obstacle = cuda_calls.obstacle(host, _core.why_no_cuda())
+        membership.device_obstacle = obstacle
+        if not obstacle:
             membership.device_machine = config.machine or facts.device_machine(config.nccl_host)
             membership.device_fabric = nccls.fabric(host)
         return
