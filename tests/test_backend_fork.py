@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from forked import VARIABLES
-from ranks import Ranks, all_reduce_ones
+from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones
 
 FORKS = """
 import os, sys, torch, torch.distributed as dist, fairring
@@ -49,7 +49,7 @@ def test_a_forked_child_exits_as_python_does(tmp_path: Path, child: str) -> None
     commands = [[sys.executable, "-c", FORKS, str(tmp_path / "store"), str(rank), child] for rank in range(2)]
     parents = [subprocess.Popen(command, env=variables, start_new_session=True) for command in commands]
     try:
-        assert [parent.wait(40) for parent in parents] == [7, 7]
+        assert [parent.wait(TIMEOUT_SECONDS) for parent in parents] == [7, 7]
     finally:
         for parent in parents:
             with contextlib.suppress(ProcessLookupError):
