@@ -51,20 +51,24 @@ DeviceTrial::DeviceTrial(Membership& real, c10d::Backend& nccl, const c10::Devic
                          std::chrono::milliseconds timeout)
     : real_(real), nccl_(nccl), device_(device), leastBytes_(leastBytes), timeout_(timeout) {}
 
+// Of all ranks.
+std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
+  const std::string mine = reasonOf(attempt);
+  return real_.devices().firstReason(question, mine, real_.factsOfAll(timeout_), timeout_);
+}
+
 TrialVerdict DeviceTrial::run(bool& isLasting) {
   isLasting = false;
   GateTrial gates(device_);
   // All ranks wait for this one meanwhile.
-  std::string reason = real_.firstReason(
-      "busy", reasonOf([&] { return gates.awaitEarlierWork(withinTimeout(kTrialMaking, timeout_ / 2)); }), timeout_);
+  std::string reason =
+      firstReason("busy", [&] { return gates.awaitEarlierWork(withinTimeout(kTrialMaking, timeout_ / 2)); });
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   const std::unique_ptr<Membership> trial = real_.trial(timeout_);
   const std::chrono::milliseconds limit = withinTimeout(kTrialMaking, timeout_);
-  reason = real_.firstReason("trial's memory",
-                             reasonOf([&] { return trial->group(limit).equip(device_.index(), timeout_); }), timeout_);
+  reason = firstReason("trial's memory", [&] { return trial->group(limit).equip(device_.index(), timeout_); });
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
-  reason =
-      real_.firstReason("device", reasonOf([&] { return gates.run(*trial->group(limit).accelerator()); }), timeout_);
+  reason = firstReason("device", [&] { return gates.run(*trial->group(limit).accelerator()); });
   isLasting = true;
   if (!reason.empty()) return TrialVerdict::allNccls(reason);
   TrialVerdict verdict = measured(*trial);
@@ -73,7 +77,7 @@ TrialVerdict DeviceTrial::run(bool& isLasting) {
     verdict.figures +=
         concat("; here ", gates.heldBack(), " of ", GateTrial::kSideStreams, " side streams stand behind gates");
   }
-  if (verdict.whyNccls.empty()) real_.adopt(trial->group(limit).accelerator());
+  if (verdict.whyNccls.empty()) real_.devices().adopt(trial->group(limit).accelerator());
   return verdict;
 }
 
@@ -91,7 +95,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     hasFailed_ = hasFailed_ || !mine.reason.empty();
     mine.elapsed =
         static_cast<std::uint64_t>(std::chrono::duration_cast<microseconds>(TrialClock::now() - began).count());
-    const std::vector<std::string> answers = real_.answersOfAll(question, toText(mine), timeout_);
+    const std::vector<std::string> answers = real_.devices().answersOfAll(question, toText(mine), timeout_);
     const std::vector<RankFacts> facts = real_.factsOfAll(timeout_);
     microseconds slowest{0};
     std::vector<TrialFigures> byRank;

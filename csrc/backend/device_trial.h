@@ -15,6 +15,7 @@
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -33,6 +34,7 @@ class DeviceTrial {
   TrialVerdict run(bool& isLasting);
 
  private:
+  std::string firstReason(const std::string& question, const std::function<std::string()>& attempt);
   TrialVerdict measured(Membership& trial);
 
   Membership& real_;

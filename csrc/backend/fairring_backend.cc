@@ -106,8 +106,7 @@ void FairringBackend::endAll(bool failed) {
   for (const auto& group : std::views::reverse(groups)) {
     const auto backend = group.lock();
     if (!backend) continue;
-    const auto membership = backend->membership();
-    if (failed && membership && membership->hasOwnCallOnDevice()) backend->abort();
+    if (failed && backend->hasCallOnDevice()) backend->abort();
     backend->shutdown();
   }
 }
@@ -188,6 +187,16 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
+bool FairringBackend::hasCallOnDevice() const {
+  const std::lock_guard lock(mutex_);
+  return deviceEnd_.has_value();
+}
+
+std::uint64_t FairringBackend::settled(const Membership& membership, std::chrono::milliseconds forThoseUnderWay) {
+  const std::shared_ptr<Group> group = membership.groupIfMade();
+  return group ? group->settle(forThoseUnderWay) : 0;
+}
+
 void FairringBackend::leaveGroup(std::chrono::milliseconds forThoseUnderWay) {
   std::shared_ptr<Membership> membership;
   std::optional<GroupId> id;
@@ -197,7 +206,7 @@ void FairringBackend::leaveGroup(std::chrono::milliseconds forThoseUnderWay) {
     id = groupId_;
   }
   if (!membership && !id) return;  // no members yet
-  const std::uint64_t complete = membership ? membership->settle(forThoseUnderWay) : calls();
+  const std::uint64_t complete = membership ? settled(*membership, forThoseUnderWay) : calls();
   lineage_->leave(id ? *id : membership->id(), complete);
 }
 
@@ -210,7 +219,9 @@ void FairringBackend::beginAs(const GroupId& id) {
 std::pair<std::uint64_t, std::uint64_t> FairringBackend::mark() const {
   refuseUnlessUsable();
   const std::shared_ptr<Membership> membership = this->membership();
-  return {groupsBefore_.load(), membership ? membership->callsMade() : calls()};
+  if (!membership) return {groupsBefore_.load(), calls()};
+  const std::shared_ptr<Group> group = membership->groupIfMade();
+  return {groupsBefore_.load(), group ? group->callsMade() : 0};
 }
 
 void FairringBackend::loseMembers() {
@@ -223,11 +234,11 @@ void FairringBackend::loseMembers() {
     alone_.reset();
     groupId_.reset();
     deviceWay_.reset();
-    deviceWayInWords_.clear();
     deviceEnd_.reset();  // what the last members' calls have enqueued there may take a while
   }
   inFlight().use(mixesCalls());
-  if (ending) ending->endUnfinished();  // before NCCL is broken off, whose calls may stand behind theirs
+  // Before NCCL is broken off, whose calls may stand behind theirs.
+  if (const auto group = ending ? ending->groupIfMade() : nullptr) group->endUnfinished();
   reconfigurer_->retire(std::move(ending), exchangeStock(std::make_shared<StockNccl>(nullptr)));
 }
 
@@ -286,14 +297,15 @@ TransportChoice FairringBackend::transportFor(const std::vector<RankFacts>& fact
 }
 
 std::string FairringBackend::deviceWayInWords() const {
-  const std::lock_guard lock(mutex_);
-  return deviceWayInWords_;
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->deviceWay() : "";
 }
 
 TrafficByLevel FairringBackend::traffic() const {
   if (isForked()) return {};
   const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->traffic() : TrafficByLevel();
+  const std::shared_ptr<Group> group = membership ? membership->groupIfMade() : nullptr;
+  return group ? group->traffic() : TrafficByLevel();
 }
 
 std::string FairringBackend::trace(std::size_t calls) const {

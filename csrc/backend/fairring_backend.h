@@ -262,7 +262,10 @@ class FairringBackend : public Fallback {
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration
   // This rank's part in the group, for the next one to learn. Waits that long for calls under way, and ends them.
+  bool hasCallOnDevice() const;  // of Fairring's
   void leaveGroup(std::chrono::milliseconds forThoseUnderWay);
+  // As Group::settle(); none before the first use.
+  static std::uint64_t settled(const Membership& membership, std::chrono::milliseconds forThoseUnderWay);
   void beginAs(const GroupId& id);  // a group whose members have changed
   // This rank's part in a group of those ranks of this one, which have yet to meet; it has left this one.
   c10::intrusive_ptr<FairringBackend> shrunkTo(const std::vector<int>& ranks, std::chrono::milliseconds limit,
@@ -290,7 +293,6 @@ class FairringBackend : public Fallback {
   std::optional<StockNccl::Met> alone_;  // none once ended
   Origin origin_;
   std::optional<DeviceWay> deviceWay_;
-  std::string deviceWayInWords_;
   std::optional<c10::Stream> deviceEnd_;
   std::optional<std::pair<std::string, c10::weak_intrusive_ptr<c10d::Backend>>> lastSplit_;  // the name it has
   std::optional<GroupId> groupId_;  // set if its members have changed

@@ -1,58 +1,20 @@
 #include "backend/membership.h"
 
-#include <c10/util/Logging.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "backend/openmp_spinning.h"
 #include "backend/refused_connection.h"
+#include "backend/torch_key_value.h"
 
 namespace fairring {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kFirstWait{2};  // between two polls of the store
-constexpr std::chrono::milliseconds kLongestWait{256};
-constexpr std::chrono::seconds kLastWords{5};
 
 // A forked child inherits them.
 Departures& departuresOfProcess() {
   static Departures departures;
   return departures;
-}
-
-// Behind the errors that other ranks have announced, of which the first counts. It waits for no answer, which would
-// never come where the link to the store is cut. A store that can't append keeps the last error.
-void announceIn(c10d::Store& store, const std::string& key, const std::string& text) {
-  const std::string ended = text + Bootstrap::kErrorEnd;
-  const std::vector<std::uint8_t> bytes(ended.begin(), ended.end());
-  store.hasExtendedApi() ? store.append(key, bytes) : store.set(key, bytes);
-}
-
-// Once the other ranks have been told, by another of the completion threads: a store that does not answer is not waited
-// for any longer.
-[[noreturn]] void endProcess(Completion& completion, const std::function<void()>& tell, const std::string& text,
-                             const char* why) {
-  const auto told = std::make_shared<std::promise<void>>();
-  completion.post([told, tell] {
-    tell();
-    told->set_value();
-  });
-  told->get_future().wait_for(kLastWords);
-  std::fprintf(stderr, "fairring: %s; the process ends, as FAIRRING_ON_ERROR=%s\n", text.c_str(), why);
-  std::_Exit(EXIT_FAILURE);
-}
-
-std::string listed(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 16;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
-  return ranks.size() > kShown ? concat(text, " and ", ranks.size() - kShown, " more") : text;
 }
 
 }  // namespace
@@ -69,32 +31,63 @@ MembershipOptions MembershipOptions::ofRanks(const std::vector<int>& ranks, std:
   return options;
 }
 
-Membership::Membership(const c10::intrusive_ptr<c10d::Store>& store, MembershipOptions options, OnFailed onFailed)
-    : store_(store),
-      options_(std::move(options)),
-      runtime_(runtimeFor(options_)),
-      onFailed_(std::move(onFailed)),
-      sharedKeys_(store_) {
-  bootstrap_ = std::make_unique<Bootstrap>(*sharedKeys_, options_, bootstrapSteps(), departuresOfProcess());
-}
+Membership::Membership(const StorePtr& store, MembershipOptions options, OnFailed onFailed)
+    : Membership(store, std::move(options), std::move(onFailed), Roster(), nullptr) {}
 
 Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFailed)
-    : options_(std::move(options)),
+    : Membership(nullptr, std::move(options), std::move(onFailed), std::move(roster), nullptr) {}
+
+Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFailed, Roster roster,
+                       std::shared_ptr<Alarm> hasFailedBeside)
+    : store_(std::move(store)),
+      options_(std::move(options)),
       runtime_(runtimeFor(options_)),
-      onFailed_(std::move(onFailed)),
       rosterFacts_(std::move(roster.facts)),
-      membersStore_(std::make_shared<MembersStore>(rosterFacts_, options_.rank, options_.ports)) {
-  listen(options_.name, roster.secret);
+      membersStore_(store_ ? nullptr : std::make_shared<MembersStore>(rosterFacts_, options_.rank, options_.ports)),
+      notice_(store_, {.always = options_.endsProcess, .withDevice = options_.endsProcessWithDevice},
+              std::move(onFailed)),
+      devices_({.group = options_.name,
+                .rank = options_.rank,
+                .size = options_.size,
+                .store = [this](std::chrono::milliseconds timeout) { return this->store(timeout); },
+                .key = [this](const std::string& name) { return rendezvous_ ? rendezvous_->key(name) : name; },
+                .error =
+                    [this] {
+                      const std::shared_ptr<Group> group = groupIfMade();
+                      return group ? group->error() : Error();
+                    },
+                .ncclLimits = options_.ncclLimits,
+                .hasFailed = hasFailed_,
+                .hasFailedBeside = std::move(hasFailedBeside)}) {
+  if (!store_) {
+    listen(options_.name, roster.secret);
+    return;
+  }
+  TorchKeyValue keys(store_);
+  const auto connect = [this]() -> std::unique_ptr<KeyValue> {
+    const StorePtr own = store_->clone();
+    notice_.keep(own);
+    return std::make_unique<TorchKeyValue>(own);
+  };
+  rendezvous_ = std::make_unique<Rendezvous>(keys, connect, options_, bootstrapSteps(), departuresOfProcess());
 }
 
 Membership::~Membership() {
-  {
-    const std::lock_guard lock(asking_->mutex);
-    asking_->isOpen = false;
-  }
-  if (bootstrap_ && !error() && !missed_) bootstrap_->leave();
+  notice_.close();
+  if (rendezvous_ && !error()) rendezvous_->leave();
   group_.reset();
   stopListening();
+}
+
+std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout) const {
+  MembershipOptions options = options_;
+  options.name += "/trial";
+  options.traceDirectory.clear();
+  options.endsProcess = options.endsProcessWithDevice = false;
+  StorePtr store = c10::make_intrusive<c10d::PrefixStore>("trial", this->store(timeout));
+  const auto onFailed = [](Completion&, bool) {};
+  return std::unique_ptr<Membership>(
+      new Membership(std::move(store), std::move(options), onFailed, Roster(), hasFailed_));
 }
 
 BootstrapSteps Membership::bootstrapSteps() {
@@ -136,87 +129,96 @@ std::shared_ptr<Runtime> Membership::runtimeFor(const MembershipOptions& options
 void Membership::stopListening() { runtime_->acceptor().remove(endpoint_); }
 
 Group& Membership::group(std::chrono::milliseconds timeout) {
-  std::unique_lock making(making_);
-  refuseIfAborted();
-  if (group_) return *group_;
-  meet(making, {timeout, options_.heartbeatTimeout});
-  if (group_) return *group_;
-  tellTransport();
-  GroupSettings settings{.name = options_.name,
-                         .rank = options_.rank,
-                         .tuning = options_,
-                         .transports = transportFor(facts()).transports,
-                         .failed = [this](const Error& error) { announce(error); },
-                         .endsProcess = [this](const Error& error) { return endsProcess(error); },
-                         .makeAccelerator = nullptr,
-                         .offLoop = [this](auto task) { completion().post(std::move(task)); }};
-  equip(settings);
-  leaveOffSpinning(runtime_->threads().vitals.loop(), ranksOfMachine());
-  if (store_) settings.lookForFailure = [this](auto found) { lookForFailure(std::move(found)); };
-  auto made = std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts());
+  const auto made = [this] {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw Failure(aborted_);
+    return group_.get();
+  };
+  if (Group* const group = made()) return *group;
+  const std::vector<RankFacts>& facts = meetWithin(timeout);
+  const std::lock_guard making(making_);
+  if (Group* const group = made()) return *group;
+  std::shared_ptr<Group> group = makeGroup(facts);
   const std::lock_guard lock(mutex_);
-  if (aborted_) made->abort(aborted_);
-  if (!deviceWay_.empty()) made->noteDeviceWay(deviceWay_);
-  group_ = std::move(made);
+  if (aborted_) group->abort(aborted_);
+  if (!deviceWay_.empty()) group->noteDeviceWay(deviceWay_);
+  group_ = std::move(group);
   return *group_;
 }
 
-std::size_t Membership::ranksOfMachine() const {
-  const std::string& machine = facts().at(static_cast<std::size_t>(options_.rank)).place.machine;
+std::shared_ptr<Group> Membership::makeGroup(const std::vector<RankFacts>& facts) {
+  tellTransport(facts);
+  GroupSettings settings{.name = options_.name,
+                         .rank = options_.rank,
+                         .tuning = options_,
+                         .transports = transportFor(facts).transports,
+                         .failed = [this](const Error& error) { announce(error); },
+                         .endsProcess = [this](const Error& error) { return notice_.endsProcess(error); },
+                         .makeAccelerator = [this](int device, const auto& ranks,
+                                                   auto timeout) { return devices_.make(device, ranks, timeout); },
+                         .offLoop = [this](auto task) { completion().post(std::move(task)); }};
+  if (rendezvous_) {
+    settings.lookForFailure = [this](auto found) {
+      notice_.lookForAnothers(rendezvous_->errorKey(), options_, std::move(found));
+    };
+  }
+  leaveOffSpinning(runtime_->threads().vitals.loop(), ranksOfMachine(facts));
+  return std::make_shared<Group>(runtime_->threads(), endpoint_, std::move(settings), facts);
+}
+
+std::size_t Membership::ranksOfMachine(const std::vector<RankFacts>& facts) const {
+  const std::string& machine = facts.at(static_cast<std::size_t>(options_.rank)).place.machine;
   const auto isHere = [&](const RankFacts& rank) { return rank.place.machine == machine; };
-  return static_cast<std::size_t>(std::ranges::count_if(facts(), isHere));
+  return static_cast<std::size_t>(std::ranges::count_if(facts, isHere));
+}
+
+std::shared_ptr<Group> Membership::groupIfMade() const {
+  const std::lock_guard lock(mutex_);
+  return group_;
 }
 
 std::vector<RankFacts> Membership::factsOfAll(std::chrono::milliseconds timeout) {
-  std::unique_lock making(making_);
   refuseIfAborted();
-  meet(making, {timeout, options_.heartbeatTimeout});
-  return facts();
+  return meetWithin(timeout);
 }
 
 Roster Membership::rosterOf(const std::vector<int>& ranks, const std::string& purpose,
                             std::chrono::milliseconds timeout) {
-  std::unique_lock making(making_);
-  if (facts().empty()) refuseIfAborted();
-  meet(making, {timeout, options_.heartbeatTimeout});
+  if (rendezvous_ && !rendezvous_->hasMet()) refuseIfAborted();
+  const std::vector<RankFacts>& facts = meetWithin(timeout);
   const Secret& ancestor = options_.shrunkFrom ? options_.shrunkFrom->secret : endpoint_->secret;
   Roster roster{.facts = {}, .secret = derivedSecret(ancestor, "members", purpose), .ancestor = ancestor};
   for (const int rank : ranks) {
     if (rank == options_.rank) roster.rank = static_cast<int>(roster.facts.size());
-    roster.facts.push_back(facts().at(static_cast<std::size_t>(rank)));
+    roster.facts.push_back(facts.at(static_cast<std::size_t>(rank)));
   }
   return roster;
 }
 
 std::int64_t Membership::generation(std::chrono::milliseconds timeout) {
-  std::unique_lock making(making_);
   refuseIfAborted();
-  meet(making, {timeout, options_.heartbeatTimeout});
-  return bootstrap_ ? bootstrap_->generation() : kOnlyGeneration;
+  meetWithin(timeout);
+  return rendezvous_ ? rendezvous_->generation() : kOnlyGeneration;
 }
 
-c10::intrusive_ptr<c10d::Store> Membership::store(std::chrono::milliseconds timeout) const {
+Membership::StorePtr Membership::store(std::chrono::milliseconds timeout) const {
   return membersStore_ ? membersStore_->get(timeout) : store_;
 }
 
 std::string Membership::meetInBackground(std::chrono::milliseconds timeout) {
-  std::unique_lock making(making_);
   refuseIfAborted();
-  meet(making, {timeout, Clock::duration::max()});
-  return bootstrap_->allMetKey();
+  meet({.timeout = timeout});
+  return rendezvous_->allMetKey();
 }
 
-void Membership::refuseIfAborted() const {
-  const std::lock_guard lock(mutex_);
-  if (aborted_) throw Failure(aborted_);
+const std::vector<RankFacts>& Membership::meetWithin(std::chrono::milliseconds timeout) {
+  return meet({.timeout = timeout, .forDead = options_.heartbeatTimeout});
 }
 
-// Polls instead of waiting in the store: such a wait can't be interrupted, and would not notice a closed generation,
-// nor a rank that has died: its facts are there but its listener is not.
-void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
-  if (!facts().empty()) return;
+const std::vector<RankFacts>& Membership::meet(const Rendezvous::Patience& patience) {
+  if (!rendezvous_) return rosterFacts_;
   try {
-    awaitFacts(making, waiting);
+    return rendezvous_->meet(patience);
   } catch (const c10::DistError& error) {
     throw Failure(makeError(ErrorKind::Connection, "rank ", options_.rank, " of group ", options_.name,
                             " lost the store while it waited for the other ranks (", error.what_without_backtrace(),
@@ -224,144 +226,22 @@ void Membership::meet(std::unique_lock<std::mutex>& making, const Waiting& waiti
   }
 }
 
-// Several threads may wait here, each with its own timeout: between polls they let each other through.
-void Membership::awaitFacts(std::unique_lock<std::mutex>& making, const Waiting& waiting) {
-  const std::chrono::milliseconds timeout = waiting.timeout;
-  // A connection of its own, because a wait on a store blocks all others on that store's connection.
-  const c10::intrusive_ptr<c10d::Store> store = store_->clone();
-  {
-    const std::lock_guard lock(mutex_);
-    ownStore_ = store;
-  }
-  TorchKeyValue keys(store);
-  const auto begin = Clock::now();
-  const auto end = begin + timeout;
-  std::chrono::milliseconds pause = kFirstWait;
-  auto allAlive = begin;               // as far as is known
-  auto naming = begin + kLongestWait;  // of the missing ranks: seldom, because it asks the store much in a large group
-  for (std::int64_t generation = bootstrap_->generation();;) {
-    Bootstrap::Look look = bootstrap_->look(keys);
-    const bool isMissing = look.state == Bootstrap::State::Missing;
-    const auto now = Clock::now();
-    const bool isOver = timeout != c10d::Store::kNoTimeout && now >= end;
-    if (isMissing && (isOver || now >= naming)) {
-      look.ranks = bootstrap_->missing(keys);
-      naming = now + (now - begin);
-    }
-    if (!isMissing || !look.ranks.empty()) note(look.ranks);
-    if (look.state == Bootstrap::State::Met) return;
-    if (look.state == Bootstrap::State::MovedOn) continue;
-    const bool another = std::exchange(generation, bootstrap_->generation()) != generation;
-    if (isMissing || another) allAlive = now;
-    if (now - allAlive >= waiting.forDead) throw Failure(died(look.ranks));
-    if (isOver && !look.ranks.empty()) throw Failure(missedRanks(look.ranks, timeout));
-    making.unlock();
-    pauseUnlessAborted(pause);
-    making.lock();
-    pause = std::min(2 * pause, kLongestWait);
-  }
+void Membership::refuseIfAborted() const {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw Failure(aborted_);
 }
 
-void Membership::note(const std::vector<int>& absent) {
-  const std::lock_guard lock(mutex_);
-  absent_ = absent;
+void Membership::giveUp() {
+  if (!rendezvous_) return;
+  rendezvous_->breakOff(makeError(ErrorKind::Aborted, "rank ", options_.rank, " left group ", options_.name));
 }
+
+GroupId Membership::id() const { return endpoint_->id; }
 
 void Membership::announce(const Error& error) {
   hasFailed_->ring();
   if (membersStore_) membersStore_->breakOff(error);
-  c10::intrusive_ptr<c10d::Store> store;
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(announced_, true)) return;
-    store = ownStore_;
-  }
-  const bool endsProcess = this->endsProcess(error);
-  const char* const why = options_.endsProcess
-                              ? "exit says"
-                              : "auto says after calls on CUDA tensors, whose results nobody waits for on the host: "
-                                "what follows them could be saved; raise lets it go on";
-  // No host waits for calls on a device: later work on it reads their results.
-  if (hasCallOnDevice_ && !endsProcess) {
-    LOG(ERROR) << "fairring: " << error.text() << "; what calls on CUDA tensors return is garbage, if not NaN";
-  }
-  completion().post([store, shared = store_, key = bootstrap_ ? bootstrap_->errorKey() : "", text = error.text(),
-                     onFailed = onFailed_, &completion = completion(), endsProcess, why] {
-    onFailed(completion, endsProcess);
-    const auto tell = [store, shared, key, text] {
-      try {
-        if (shared) announceIn(*(store ? store : shared->clone()), key, text);  // the shared one may be waited on
-        // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the same
-      } catch (const std::exception&) {
-      }
-    };
-    endsProcess ? endProcess(completion, tell, text, why) : tell();
-  });
-}
-
-// Another rank's abort() is no error of its own.
-bool Membership::endsProcess(const Error& error) const {
-  if (error.kind() == ErrorKind::Aborted) return false;
-  return options_.endsProcess || (options_.endsProcessWithDevice && hasCallOnDevice_);
-}
-
-// Looks in the store, where the rank that failed first says why.
-void Membership::lookForFailure(std::function<void(const Error&)> found) {
-  // On a thread that nobody waits for: if the link to the store is cut, the answer never comes, and torch's store has
-  // no question that can be broken off. The loop that the answer goes to is there as long as this membership.
-  std::thread([found = std::move(found), asking = asking_, store = store_, key = bootstrap_->errorKey(),
-               options = BootstrapOptions(options_)] {
-    Error failure;
-    try {
-      TorchKeyValue keys(store->clone());
-      failure = Bootstrap::failureIn(keys, key, options);
-      // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone, and nobody can tell
-    } catch (const std::exception&) {
-    }
-    const std::lock_guard lock(asking->mutex);
-    if (asking->isOpen) found(failure);
-  }).detach();
-}
-
-void Membership::pauseUnlessAborted(std::chrono::milliseconds pause) {
-  std::unique_lock lock(mutex_);
-  aborting_.wait_for(lock, pause, [this] { return aborted_ || givenUp_; });
-  if (aborted_) throw Failure(aborted_);
-  if (givenUp_) throw Failure(makeError(ErrorKind::Aborted, "rank ", options_.rank, " left group ", options_.name));
-}
-
-void Membership::endUnfinished() {
-  if (const std::shared_ptr<Group> group = groupIfMade()) group->endUnfinished();
-}
-
-void Membership::giveUp() {
-  const std::lock_guard lock(mutex_);
-  givenUp_ = true;
-  aborting_.notify_all();
-}
-
-Error Membership::missedRanks(const std::vector<int>& missing, std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
-  missed_ = true;
-  return makeError(ErrorKind::Timeout, "rank ", options_.rank, " of group ", options_.name, ": after ", timeout.count(),
-                   " ms rank(s) ", listed(missing), " of ", options_.size, " had not made the group (generation ",
-                   bootstrap_->generation(), "): did they start, do they live, and can they reach the store?")
-      .about(missing);
-}
-
-Error Membership::died(const std::vector<int>& dead) {
-  const std::lock_guard lock(mutex_);
-  missed_ = true;
-  return makeError(ErrorKind::PeerDied, "rank ", options_.rank, " of group ", options_.name, ": rank(s) ", listed(dead),
-                   " of ", options_.size, " made the group and died before it was used: for ",
-                   options_.heartbeatTimeout.count(), " ms nobody has listened where they did, and they have not come ",
-                   "again (FAIRRING_HEARTBEAT_TIMEOUT says how long to wait for that); look at their own output")
-      .about(dead);
-}
-
-void Membership::expire(TimedCall call, std::optional<int> peer, std::function<bool()> isUnderWay) {
-  const std::lock_guard lock(mutex_);
-  if (group_) group_->expire(std::move(call), peer, std::move(isUnderWay));
+  notice_.tell(error, rendezvous_ ? rendezvous_->errorKey() : "", completion());
 }
 
 void Membership::abort(const Error& error) {
@@ -371,7 +251,7 @@ void Membership::abort(const Error& error) {
     if (!aborted_) aborted_ = error;
     group = group_;
   }
-  aborting_.notify_all();
+  if (rendezvous_) rendezvous_->breakOff(error);
   if (group) {
     group->abort(error);
   } else {
@@ -385,29 +265,15 @@ Error Membership::error() const {
   return group_ ? group_->error() : Error();
 }
 
-std::shared_ptr<Group> Membership::groupIfMade() const {
+void Membership::noteDeviceWay(const std::string& words) {
   const std::lock_guard lock(mutex_);
-  return group_;
+  deviceWay_ = words;
+  if (group_) group_->noteDeviceWay(words);
 }
 
-GroupId Membership::id() {
-  const std::lock_guard making(making_);
-  return endpoint_->id;
-}
-
-std::uint64_t Membership::settle(std::chrono::milliseconds forThoseUnderWay) {
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->settle(forThoseUnderWay) : 0;
-}
-
-std::uint64_t Membership::callsMade() const {
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->callsMade() : 0;
-}
-
-TrafficByLevel Membership::traffic() const {
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->traffic() : TrafficByLevel();
+std::string Membership::deviceWay() const {
+  const std::lock_guard lock(mutex_);
+  return deviceWay_;
 }
 
 std::string Membership::trace(std::size_t calls, const std::string& program) const {
@@ -434,8 +300,7 @@ TraceFacts Membership::factsOfWait() const {
   facts.hosts[static_cast<std::size_t>(options_.rank)] = options_.facts.hostname;
   facts.now = Recorder::now();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::lock_guard lock(mutex_);
-  facts.absent = absent_;
+  if (rendezvous_) facts.absent = rendezvous_->absent();
   return facts;
 }
 

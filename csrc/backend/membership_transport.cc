@@ -37,8 +37,8 @@ TransportChoice Membership::transportFor(const std::vector<RankFacts>& facts) co
 }
 
 // A warning if RDMA is present and not used, and a line at a more verbose level if it is absent.
-void Membership::tellTransport() const {
-  const TransportChoice choice = transportFor(facts());
+void Membership::tellTransport(const std::vector<RankFacts>& facts) const {
+  const TransportChoice choice = transportFor(facts);
   if (choice.rdmaRefused.empty() || options_.rank != 0) return;
   if (choice.rdmaIsThere) {
     TORCH_WARN_ONCE("fairring: TCP between machines, not RDMA: ", choice.rdmaRefused);

@@ -101,7 +101,8 @@ Fallback::WorkPtr FairringBackend::runMessage(MessageCall call) {
   if (peer) signature.text = concat(signature.text, isSent ? " to rank " : " from rank ", call.peer);
   const auto expire = [weak = std::weak_ptr(membership), late = TimedCall{0, signature.text, timeout()},
                        peer](std::function<bool()> isUnderWay) {
-    if (const auto there = weak.lock()) there->expire(late, peer, std::move(isUnderWay));
+    const auto there = weak.lock();
+    if (const auto group = there ? there->groupIfMade() : nullptr) group->expire(late, peer, std::move(isUnderWay));
   };
   const auto work =
       c10::make_intrusive<MessageWork>(labelOf(signature), call.operation, std::move(call.memory), call.tensor,

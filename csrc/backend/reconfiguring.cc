@@ -105,7 +105,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::shrink(const std::vector<std:
     made->meetMembers(limit)->wait();
   } catch (
       const std::exception&) {  // another has died: the next attempt starts from here; ranks that have met go on there
-    if (const auto failed = made->membership()) lineage_->leave(failed->id(), failed->settle(kAtOnce));
+    if (const auto failed = made->membership()) lineage_->leave(failed->id(), settled(*failed, kAtOnce));
     throw;
   }
   return made;

@@ -87,10 +87,10 @@ std::string wayOf(Membership& membership, const std::string& whyNccls, std::chro
 void tellOnce(const Membership& membership, const std::string& whyNccls, const std::string& way) {
   static std::mutex mutex;
   static std::set<std::string> told;
-  if (whyNccls == kOneMachine || !membership.usesDevices()) return;
+  if (whyNccls == kOneMachine || !membership.options().devices) return;
   const std::lock_guard lock(mutex);
   if (!told.insert(way).second) return;
-  if (!membership.triesDevices() && !whyNccls.empty()) {
+  if (!membership.options().devicesOnTrial && !whyNccls.empty()) {
     LOG(WARNING) << "fairring: " << way;
   } else {
     LOG(INFO) << "fairring: " << way;
@@ -115,7 +115,7 @@ std::optional<TrialVerdict> rememberedByAll(Membership& membership, const std::s
     if (const auto found = remembered.find(layout); found != remembered.end()) mine = toText(found->second);
   }
   std::vector<TrialVerdict> verdicts;
-  for (const std::string& one : membership.answersOfAll("remembered", mine, timeout)) {
+  for (const std::string& one : membership.devices().answersOfAll("remembered", mine, timeout)) {
     if (one.empty()) return std::nullopt;
     verdicts.push_back(valueOf<TrialVerdict>(one, ErrorKind::Connection, "a rank remembers of a trial ", shownOf(one)));
   }
@@ -195,7 +195,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     };
     MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
     const c10::Stream after = beginning(touched, callers, end);
-    membership->noteOwnCallOnDevice();
+    membership->noteCallOnDevice();
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(),
                                    .after = rawStream(after),
@@ -218,7 +218,8 @@ FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& 
     return decided;
   }
   Group& group = membership.group(timeout);
-  way.whyNccls = membership.firstReason("memory", group.equip(device.index(), timeout), timeout);
+  const std::string mine = group.equip(device.index(), timeout);
+  way.whyNccls = membership.devices().firstReason("memory", mine, membership.factsOfAll(timeout), timeout);
   way.isEquipped = true;
   if (!way.whyNccls.empty()) group.unequip();
   settle(way, membership, timeout);
@@ -263,7 +264,6 @@ void FairringBackend::settle(const DeviceWay& way, Membership& membership, std::
   if (!way.whyNccls.empty()) inFlight().use(false);
   const std::lock_guard lock(mutex_);
   deviceWay_ = way;
-  deviceWayInWords_ = words;
 }
 
 bool FairringBackend::DeviceWay::takes(Pattern pattern, std::uint64_t bytes) const {
@@ -279,16 +279,19 @@ bool FairringBackend::DeviceWay::takes(Pattern pattern, std::uint64_t bytes) con
 FairringBackend::DeviceWay FairringBackend::decide(Membership& membership, std::chrono::milliseconds timeout) const {
   constexpr std::uint64_t kLeastBytes = 1 << 20;
   constexpr std::uint64_t kLeastBytesBetweenSites = 64 << 10;
-  if (!membership.usesDevices()) return {.whyNccls = "FAIRRING_CUDA is off"};
-  const bool isAuto = membership.triesDevices();
+  if (!membership.options().devices) return {.whyNccls = "FAIRRING_CUDA is off"};
+  const bool isAuto = membership.options().devicesOnTrial;
   std::vector<RankFacts> facts = membership.factsOfAll(timeout);
   if (isOneMachine(facts)) return {.whyNccls = kOneMachine};  // whatever the devices are
   DeviceWay way{.whyNccls = deviceObstacle(facts)};
   if (isAuto && way.whyNccls.empty()) way.whyNccls = fasterByNccl(membership, facts);
-  if (way.whyNccls.empty()) way.whyNccls = membership.askOfDevices(facts, timeout);
+  if (way.whyNccls.empty()) {
+    membership.group(timeout).awaitDevice();
+    way.whyNccls = membership.devices().askOfDevices(facts, timeout);
+  }
   if (way.whyNccls.empty()) way.whyNccls = tooSmallDevice(facts);
   const std::uint64_t least = areInOneSite(facts) ? kLeastBytes : kLeastBytesBetweenSites;
-  way.leastBytes = membership.leastOnDevice().value_or(isAuto ? least : 0);
+  way.leastBytes = membership.options().leastOnDevice.value_or(isAuto ? least : 0);
   way.isOnTrial = isAuto && way.whyNccls.empty();
   return way;
 }

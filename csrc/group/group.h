@@ -79,7 +79,6 @@ class Group {
   void endUnfinished();
   Error error() const;             // the first one, if any
   TrafficByLevel traffic() const;  // so far; waits for the loop
-  // What each machine owns of large all-reduces, in integers that may have any sum; none if all own alike. Likewise.
   // The trace of the last `calls` calls, in the form of trace.h; waits for the loop.
   // program: where the process's main thread stands.
   std::string trace(std::size_t calls, const std::string& program = "") const;

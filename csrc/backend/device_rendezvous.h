@@ -1,0 +1,65 @@
+// How the ranks of a group agree on calls on CUDA tensors, through the group's store and nothing else. They answer each
+// other's questions under "device/<question>/<rank>". The ranks of a machine make their level 0 together: they find
+// each other under "device/<the first of them>/<how many texts there were before>". Nobody waits there, or for NCCL,
+// once the group has failed.
+//
+// Callers, one at a time.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "backend/abortable_store.h"
+#include "base/error.h"
+#include "device/accelerator.h"
+#include "device/nccl_limits.h"
+#include "group/rank_facts.h"
+
+namespace fairring {
+
+class DeviceRendezvous {
+ public:
+  struct Ranks {
+    std::string group;
+    int rank;
+    int size;
+    std::function<c10::intrusive_ptr<c10d::Store>(std::chrono::milliseconds timeout)> store;
+    std::function<std::string(const std::string& name)> key;  // in that store, of this generation
+    std::function<Error()> error;                             // the group's, if it has failed
+    NcclLimits ncclLimits;
+    std::shared_ptr<Alarm> hasFailed;
+    std::shared_ptr<Alarm> hasFailedBeside;  // of a trial: that of the group beside which it is made; else null
+  };
+
+  explicit DeviceRendezvous(Ranks ranks) : ranks_(std::move(ranks)) {}
+
+  // The answer of each rank, when all have answered. Throws Failure, of kind Usage if it was answered before: the old
+  // answers would be taken for the new ones.
+  std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
+                                        std::chrono::milliseconds timeout);
+  // The first answer of any rank that is not empty, with the rank that gives it.
+  std::string firstReason(const std::string& question, const std::string& mine, const std::vector<RankFacts>& facts,
+                          std::chrono::milliseconds timeout);
+  // What each rank's devices lack, as firstReason() has it; fills in the other facts of the devices. Only now is the
+  // driver asked, which a program without calls on a device may not have begun to use.
+  std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);
+  std::shared_ptr<Accelerator> make(int device, const std::vector<int>& machineRanks,
+                                    std::chrono::milliseconds timeout);
+  // The next one that is to be made is this one, which a trial has made.
+  void adopt(std::shared_ptr<Accelerator> tried) { tried_ = std::move(tried); }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store(std::chrono::milliseconds timeout) const;
+
+  const Ranks ranks_;
+  std::set<std::string> answered_;
+  std::shared_ptr<Accelerator> tried_;
+};
+
+}  // namespace fairring
