@@ -255,9 +255,12 @@ std::byte* PointToPoint::place(int from, const MessageHeader& message) {
   Peer& peer = peers_[from];
   if (header.kind == Header::Kind::Data) {
     const auto found = peer.envelopes.find(header.number);
-    const Envelope* const envelope = found == peer.envelopes.end() ? nullptr : found->second.get();
-    if (envelope != nullptr && !envelope->eager && envelope->receive && envelope->bytes == header.bytes)
+    Envelope* const envelope = found == peer.envelopes.end() ? nullptr : found->second.get();
+    if (envelope != nullptr && !envelope->eager && !envelope->isPlaced && envelope->receive &&
+        envelope->bytes == header.bytes) {
+      envelope->isPlaced = true;
       return envelope->receive->data;
+    }
     violated(from, "sent a message that has no place", header);
     return nullptr;
   }
@@ -292,10 +295,13 @@ void PointToPoint::arrived(int from, const MessageHeader& message) {
       }
       return;
     case Header::Kind::Data:
-      if (const auto found = peer.envelopes.find(header.number);
-          found != peer.envelopes.end() && found->second->receive) {
-        finish(EnvelopeRef(found->second));
-        return events_.progress();
+      if (const auto found = peer.envelopes.find(header.number); found != peer.envelopes.end()) {
+        const EnvelopeRef envelope = found->second;
+        const bool isWhole = header.bytes == envelope->bytes && (header.bytes == 0 || envelope->isPlaced);
+        if (!envelope->eager && envelope->receive && isWhole) {
+          finish(envelope);
+          return events_.progress();
+        }
       }
       return violated(from, "sent a message that has no place", header);
     case Header::Kind::CreditUpdate: return;

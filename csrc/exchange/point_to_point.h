@@ -22,8 +22,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -127,6 +125,7 @@ class PointToPoint final : public MessageReceiver {
     std::uint64_t bytes = 0;
     bool eager = false;
     bool isHere = false;           // all of it, or its announcement
+    bool isPlaced = false;         // an announced one: its bytes are coming
     std::vector<std::byte> aside;  // of an eager one without a receive
     std::optional<Receiving> receive;
     bool isRefused = false;  // too long: it is not received any more

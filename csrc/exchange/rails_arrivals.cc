@@ -89,7 +89,8 @@ Transfer* Rails::expected(int peer, const SliceHeader& header) {
 std::byte* Rails::refuse(int peer, const SliceHeader& header) {
   troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a part that rank ", rank_,
                              " has no place for: slice ", header.slice, ", step ", header.step, ", rail ", header.rail,
-                             ", ", header.bytes, " bytes"));
+                             ", ", header.bytes, " bytes")
+                       .about({peer}));
   return nullptr;
 }
 
@@ -123,16 +124,22 @@ void Rails::arrived(int peer, const MessageHeader& message) {
   const auto header = std::bit_cast<SliceHeader>(message);
   if (!header.isKnown()) {
     return troubles_.failed(makeError(ErrorKind::Connection, "rank ", peer, " sent a message of kind ", message.kind,
-                                      ", which slices do not have"));
+                                      ", which slices do not have")
+                                .about({peer}));
   }
   const Key key = keyOf(header);
   heard(peer, key.slice);
   if (header.kind == SliceHeader::Kind::CreditUpdate) return;
   if (header.kind == SliceHeader::Kind::Grant) return onGrant(peer, header);
   if (header.kind == SliceHeader::Kind::CreditRequest) return onCreditRequest(peer, header);
+  // No rank sends a part without bytes. It would end the arrival of the part whose name it has.
+  if (header.bytes == 0) {
+    refuse(peer, header);
+    return;
+  }
   if (unexpected_.arrived(peer, header)) return adopt(key);
   Transfer* transfer = expected(peer, header);
-  if (transfer == nullptr || !transfer->placed || transfer->here) return;  // no bytes: nothing was granted for it
+  if (transfer == nullptr || !transfer->placed || transfer->here) return;  // the slice is over here
   transfer->here = true;
   InFlight& state = steps_.at(key);
   recordArrival(peer, *transfer, state);

@@ -190,6 +190,30 @@ TEST(Ranks, DifferentCallsAreAMismatchNotAWrongSum) {
   }
 }
 
+// A part without bytes would end the arrival of the one whose name it has.
+TEST(Ranks, APartWithoutBytesIsRefused) {
+  for (const bool isAside : {true, false}) {
+    Cluster cluster(Machines{{1, 1}}, 256 * kKiB, 64 * kKiB);
+    std::vector<double> memory(4, 1.0);
+    const auto submit = [&](std::size_t rank) {
+      cluster.ranks[rank]->onLoop([&] {
+        cluster.ranks[rank]->pipeline->submit(
+            {.operands = {{memory.data() + 2 * rank, 2, {}}}, .signature = {}, .done = [](const Error&) {}}, 0);
+      });
+    };
+    submit(1);
+    if (!isAside) submit(0);
+    MessageHeader part = cluster.network.queues.at({1, 0}).front().messages.front().header;
+    testing::Rank& rank = *cluster.ranks[0];
+    rank.onLoop([&] {
+      EXPECT_NE(rank.rails->place(1, part), nullptr);
+      part.bytes = 0;
+      rank.rails->arrived(1, part);
+    });
+    EXPECT_EQ(rank.errors.size(), 1U) << isAside;
+  }
+}
+
 TEST(Ranks, AMessageOfAKindThatSlicesDoNotHaveIsRefused) {
   using Kind = PointToPointHeader::Kind;
   for (const Kind kind : {Kind::Eager, Kind::Announcement, Kind::Refusal, Kind{8}}) {

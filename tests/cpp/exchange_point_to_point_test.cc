@@ -304,8 +304,31 @@ TEST_F(PointToPointTest, APeerThatBreaksTheRulesIsRefused) {
   EXPECT_TRUE(isRefused({{.kind = Header::Kind::Data, .bytes = 9}})) << "nothing was granted";
   EXPECT_TRUE(isRefused({{.kind = Header::Kind::Data}}));
   EXPECT_TRUE(isRefused({{.kind = Header::Kind::CreditUpdate, .taken = 1}})) << "nothing was sent";
+  EXPECT_TRUE(isRefused({eager(0, 9), {.kind = Header::Kind::Data}})) << "an eager message has no second part";
   EXPECT_TRUE(isRefused({{.kind = Header::Kind{3}}})) << "a kind that only slices have";
   EXPECT_TRUE(isRefused({{.kind = Header::Kind{3}, .bytes = 9}}));
+}
+
+// A message that is half here is not ended by another of its number, whose bytes would come into memory that was given
+// back.
+TEST_F(PointToPointTest, APartOfAMessageIsNotTakenForAllOfIt) {
+  const Header all{.kind = Header::Kind::Data, .bytes = 5'000};
+  for (const std::uint64_t bytes : {std::uint64_t{0}, all.bytes}) {
+    ranks_.clear();
+    make(2, {.eagerBytes = 1'000, .creditBytes = 2'000});
+    const auto received = rank(1).receive(0, {}, all.bytes);
+    rank(1).run([&] {
+      rank(1).messages.arrived(0, onWire(Header{.kind = Header::Kind::Announcement, .size = all.bytes}));
+      EXPECT_EQ(rank(1).messages.place(0, onWire(all)), received->room.data());
+      Header second = all;
+      second.bytes = bytes;
+      bytes == 0 ? rank(1).messages.arrived(0, onWire(second)) : (void)rank(1).messages.place(0, onWire(second));
+    });
+    EXPECT_EQ(rank(1).failures.size(), 1U) << bytes << " bytes";
+    rank(1).step();
+    EXPECT_EQ(received->ended.times, 1);
+    EXPECT_TRUE(received->ended.error);
+  }
 }
 
 struct Planned {
