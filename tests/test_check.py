@@ -179,6 +179,7 @@ def test_settings_that_this_machine_cannot_follow_are_found() -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
+        ({}, "a trial decides between NCCL and Fairring"),
         ({"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "a trial decides between NCCL and Fairring"),
         ({"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "CUDA tensors are NCCL's: CUDA's streams share 1 hardware queues"),
         ({"CUDA_DEVICE_MAX_CONNECTIONS": "32", "NCCL_NET_PLUGIN": "x"}, "inside a site, by a faster network: that of"),

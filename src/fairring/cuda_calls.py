@@ -18,7 +18,7 @@ def in_words(host: CudaHost, why_no_cuda: str) -> str:
     """One sentence, for `fairring check`; empty where FAIRRING_CUDA does not leave it open."""
     if host.use != "auto":
         return ""
-    if reason := obstacle(host, why_no_cuda):
+    if reason := obstacle(hardware_queues.after_import(host), why_no_cuda):
         return f"calls on CUDA tensors are NCCL's: {reason}"
     if fabric := nccls.fabric(host):
         return f"calls on CUDA tensors are NCCL's inside a site, by a faster network: {fabric}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 
 from fairring import nccls
 from fairring.config import CudaHost
@@ -29,7 +30,7 @@ def raise_their_number() -> None:
     Not under MPS, where there may not be so many.
     """
     host = CudaHost.from_environment()
-    if not _are_needed(host):
+    if after_import(host) == host:
         return
     import torch
 
@@ -37,6 +38,11 @@ def raise_their_number() -> None:
         return
     os.environ[VARIABLE] = str(MOST)
     _log.info("%s=%d, for FAIRRING_CUDA=%s", VARIABLE, MOST, host.use)
+
+
+def after_import(host: CudaHost) -> CudaHost:
+    """The host as raise_their_number() leaves it where nothing has used CUDA before."""
+    return replace(host, queues=str(MOST)) if _are_needed(host) else host
 
 
 def _are_needed(host: CudaHost) -> bool:
@@ -73,8 +79,8 @@ def reason(host: CudaHost) -> str:
 
 
 def warn_of_few() -> None:
-    number = few(CudaHost.from_environment())
-    if number:
+    host = CudaHost.from_environment()
+    if (number := few(host)) and not host.is_one_machine:
         _log.warning(
             "CUDA's streams share %s hardware queues, so that calls with FAIRRING_CUDA=on hold up the program's own "
             "work: set %s=%d, or leave it unset and import fairring before CUDA is first used",

@@ -27,7 +27,7 @@ class Finding:
 def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]) -> list[Finding]:
     """report: as report.here builds it."""
     return [
-        *_imports(report),
+        *_imports(report, config),
         *_settings(report, config, environment),
         *_gloo(report, config),
         *_names(report["network"]),
@@ -40,7 +40,7 @@ def of(report: Mapping[str, Any], config: Config, environment: Mapping[str, str]
     ]
 
 
-def _imports(report: Mapping[str, Any]) -> Iterator[Finding]:
+def _imports(report: Mapping[str, Any], config: Config) -> Iterator[Finding]:
     torch, module, versions = report["torch"], report["module"], report["versions"]
     if torch["late"]:
         yield Finding(WARN, f"torch can't be judged: its import {torch['error']}", _slowness(report))
@@ -49,6 +49,8 @@ def _imports(report: Mapping[str, Any]) -> Iterator[Finding]:
         newest = versions["built_for_torch"].split(", ")[-1]
         minor = f"=={newest}.*" if newest else ""
         advice = f"run: {versions['executable']} -m pip install 'torch{minor}'"
+        if config.replace and "backend extension: fairring" in torch["error"]:
+            advice = "unset FAIRRING_REPLACE, which needs torch 2.15 or later"
         yield Finding(FAIL, f"torch can't be imported: {torch['error']}", advice)
         return
     yield Finding(PASS, f"torch {torch['version']} can be imported")
