@@ -1,10 +1,12 @@
 """Compiles Fairring's device kernels by NVRTC, which needs neither a CUDA toolkit nor a device, and writes the images
 as a C++ source (device_images.h).
 
-    python csrc/kernels/device_images.py device_images.cc
+    python csrc/kernels/device_images.py --nvrtc
+    python csrc/kernels/device_images.py device_images.cc "$NVRTC"
 
-Takes the oldest NVRTC beside this Python: torch's CUDA wheels bring one, or the wheel nvidia-cuda-nvrtc-cu12. An older
-driver loads what an older NVRTC has made. Where there is none the source has no images, and CMake is told.
+The first command prints the file of the oldest NVRTC beside this Python, or nothing: torch's CUDA wheels bring one, or
+the wheel nvidia-cuda-nvrtc-cu12. An older driver loads what an older NVRTC has made. The second command takes that
+file. Without one the source has no images.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Nvrtc:
     """The library."""
 
     def __init__(self, file: Path) -> None:
+        self.file = file
         self._library = ctypes.CDLL(str(file))
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
@@ -94,7 +97,11 @@ def literal(image: bytes) -> str:
 
 
 def main() -> None:
-    nvrtc = oldest_nvrtc()
+    if sys.argv[1] == "--nvrtc":
+        oldest = oldest_nvrtc()
+        print(oldest.file if oldest else "")
+        return
+    nvrtc = Nvrtc(Path(sys.argv[2])) if sys.argv[2] else None
     bodies, entries = [], []
     if nvrtc is None:
         print("No NVRTC: building without kernels for CUDA devices (pip install 'nvidia-cuda-nvrtc-cu12==12.8.*')")
