@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -147,3 +148,19 @@ def test_callbacks_go_on_where_no_thread_can_be_made() -> None:
     with Ranks(2) as ranks:
         ranks.init()
         ranks.run(_nested_without_threads)
+
+
+def _after_a_block_that_an_exception_ended(_rank: int) -> list[float]:
+    cpu = torch.device("cpu")
+    with contextlib.suppress(ZeroDivisionError), dist._coalescing_manager(device=cpu):
+        raise ZeroDivisionError
+    tensor = torch.ones(3)
+    with dist._coalescing_manager(device=cpu, async_ops=True) as block:
+        dist.all_reduce(tensor)
+    block.wait()
+    values: list[float] = tensor.tolist()
+    return values
+
+
+def test_a_coalescing_block_that_an_exception_ended_holds_up_no_other(pair: Ranks) -> None:
+    assert pair.run(_after_a_block_that_an_exception_ended) == [[2.0] * 3] * 2

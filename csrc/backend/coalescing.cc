@@ -71,8 +71,8 @@ FuturePtr CoalescedWork::getFuture() {
 }  // namespace
 
 void Coalescing::start() {
+  if (isOpen()) end();
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(ValueError, !calls_, "coalescing has been started already: end it before it is started again");
   calls_.emplace();
 }
 
@@ -83,7 +83,14 @@ void Coalescing::add(const WorkPtr& work) {
 
 void Coalescing::add(const BackendPtr& stock) {
   const std::lock_guard lock(mutex_);
-  if (calls_ && calls_->stocks.insert(stock).second) stock->startCoalescing();
+  if (!calls_ || calls_->stocks.contains(stock) || !stock->supportsCoalescing()) return;
+  stock->startCoalescing();
+  calls_->stocks.insert(stock);
+}
+
+bool Coalescing::isOpen() const {
+  const std::lock_guard lock(mutex_);
+  return calls_.has_value();
 }
 
 bool Coalescing::hasStock() const {

@@ -17,7 +17,8 @@ class Coalescing {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
-  void start();  // throws ValueError if it has been started
+  // Ends an earlier coalescing: torch leaves it open if an exception ends its block.
+  void start();
   // A call of the group's, or a stock backend that will carry one out and coalesces by itself. No effect if no
   // coalescing has been started.
   void add(const WorkPtr& work);
@@ -27,6 +28,8 @@ class Coalescing {
   WorkPtr end();  // null if there were no calls; throws ValueError if it has not been started
 
  private:
+  bool isOpen() const;
+
   struct Calls {
     std::vector<WorkPtr> works;
     std::set<BackendPtr> stocks;
