@@ -14,9 +14,27 @@ constexpr std::chrono::milliseconds kLongestPause{64};
 }  // namespace
 
 void Alarm::ring() {
-  const std::lock_guard lock(mutex_);
-  rings_ = true;
-  rung_.notify_all();
+  std::vector<std::weak_ptr<Alarm>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    rings_ = true;
+    rung_.notify_all();
+    others.swap(others_);
+  }
+  for (const auto& other : others) {
+    if (const auto there = other.lock()) there->ring();
+  }
+}
+
+void Alarm::ringsToo(const std::shared_ptr<Alarm>& other) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!rings_) {
+      others_.emplace_back(other);
+      return;
+    }
+  }
+  other->ring();
 }
 
 bool Alarm::rings() const {

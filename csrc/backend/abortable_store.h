@@ -1,6 +1,6 @@
 // The job's store for stock NCCL, with waits that end when the group fails: NCCL waits there for rank 0's part, up to
 // its timeout, and can't be interrupted. So a wait polls, at growing intervals, as it does where ranks meet
-// (membership.h): short waits of the store's own would each end in a warning of c10d's.
+// (group/rendezvous.h): short waits of the store's own would each end in a warning of c10d's.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,7 @@ namespace fairring {
 class Alarm {
  public:
   void ring();
+  void ringsToo(const std::shared_ptr<Alarm>& other);  // with this one; at once if this one rings
   bool rings() const;
   bool ringsWithin(std::chrono::milliseconds time) const;
 
@@ -23,6 +24,7 @@ class Alarm {
   mutable std::mutex mutex_;
   mutable std::condition_variable rung_;
   bool rings_ = false;
+  std::vector<std::weak_ptr<Alarm>> others_;
 };
 
 class AbortableStore : public c10d::Store {

@@ -104,8 +104,7 @@ std::shared_ptr<Accelerator> DeviceRendezvous::make(int device, const std::vecto
                                 self == machineRanks.begin(),
                                 concat("rank ", ranks_.rank, " of group ", ranks_.group, ": the ranks of its machine")),
       .ncclLimits = ranks_.ncclLimits,
-      .isOver = [here = ranks_.hasFailed,
-                 beside = ranks_.hasFailedBeside] { return here->rings() || (beside && beside->rings()); },
+      .isOver = [hasFailed = ranks_.hasFailed] { return hasFailed->rings(); },
       .timeout = timeout,
   });
 }

@@ -34,7 +34,6 @@ class DeviceRendezvous {
     std::function<Error()> error;                             // the group's, if it has failed
     NcclLimits ncclLimits;
     std::shared_ptr<Alarm> hasFailed;
-    std::shared_ptr<Alarm> hasFailedBeside;  // of a trial: that of the group beside which it is made; else null
   };
 
   explicit DeviceRendezvous(Ranks ranks) : ranks_(std::move(ranks)) {}

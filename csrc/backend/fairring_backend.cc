@@ -64,7 +64,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   if (meets && options.size == 1) alone = {store->add("fairring/alone", 1), store};
   std::shared_ptr<Membership> membership;
   if (meets && options.size > 1) {
-    options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout);
+    options.limitHeartbeats(timeout);
     const auto onFailed = [parts](Completion& completion, bool endsProcess) {
       parts.meeting->breakOff();
       // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.

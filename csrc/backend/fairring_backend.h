@@ -261,8 +261,8 @@ class FairringBackend : public Fallback {
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration
+  bool hasCallOnDevice() const;                                              // of Fairring's
   // This rank's part in the group, for the next one to learn. Waits that long for calls under way, and ends them.
-  bool hasCallOnDevice() const;  // of Fairring's
   void leaveGroup(std::chrono::milliseconds forThoseUnderWay);
   // As Group::settle(); none before the first use.
   static std::uint64_t settled(const Membership& membership, std::chrono::milliseconds forThoseUnderWay);

@@ -98,14 +98,12 @@ py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t c
 }
 
 py::object deviceWay(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  const std::string words = ours ? ours->deviceWayInWords() : "";
-  return words.empty() ? py::object(py::none()) : py::cast(words);
+  const auto words = askWithoutGil(backend, [](FairringBackend& ours) { return ours.deviceWayInWords(); });
+  return words.value_or("").empty() ? py::object(py::none()) : py::cast(*words);
 }
 
 py::object firstError(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  const Error error = ours ? ours->firstError() : Error();
+  const Error error = askWithoutGil(backend, [](FairringBackend& ours) { return ours.firstError(); }).value_or(Error());
   if (error) ShownErrors::all().add(error);
   return error ? py::cast(error.text()) : py::none();
 }
@@ -116,8 +114,8 @@ py::object shownError(const std::string& text) {
 }
 
 py::object mark(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  return ours ? py::cast(ours->mark()) : py::none();
+  const auto mark = askWithoutGil(backend, [](FairringBackend& ours) { return ours.mark(); });
+  return mark ? py::cast(*mark) : py::none();
 }
 
 py::object lastComplete(const c10::intrusive_ptr<c10d::Backend>& backend) {

@@ -85,7 +85,8 @@ MembersStore::StorePtr MembersStore::get(std::chrono::milliseconds timeout) {
   std::uint16_t port = kNone;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [this] { return port_ || broken_; });
+    const auto isOver = [this] { return port_ || broken_; };
+    timeout == c10d::Store::kNoTimeout ? changed_.wait(lock, isOver) : (void)changed_.wait_for(lock, timeout, isOver);
     if (broken_) throw Failure(broken_);
     if (store_ && port_) return store_;
     check(port_.has_value(), ErrorKind::Timeout, "rank ", rank_, ": the members of the group had not met after ",

@@ -31,14 +31,17 @@ MembershipOptions MembershipOptions::ofRanks(const std::vector<int>& ranks, std:
   return options;
 }
 
+void MembershipOptions::limitHeartbeats(std::chrono::milliseconds timeout) {
+  if (timeout.count() > 0) heartbeatTimeout = std::min(heartbeatTimeout, timeout);
+}
+
 Membership::Membership(const StorePtr& store, MembershipOptions options, OnFailed onFailed)
-    : Membership(store, std::move(options), std::move(onFailed), Roster(), nullptr) {}
+    : Membership(store, std::move(options), std::move(onFailed), Roster()) {}
 
 Membership::Membership(Roster roster, MembershipOptions options, OnFailed onFailed)
-    : Membership(nullptr, std::move(options), std::move(onFailed), std::move(roster), nullptr) {}
+    : Membership(nullptr, std::move(options), std::move(onFailed), std::move(roster)) {}
 
-Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFailed, Roster roster,
-                       std::shared_ptr<Alarm> hasFailedBeside)
+Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFailed, Roster roster)
     : store_(std::move(store)),
       options_(std::move(options)),
       runtime_(runtimeFor(options_)),
@@ -57,8 +60,7 @@ Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFai
                       return group ? group->error() : Error();
                     },
                 .ncclLimits = options_.ncclLimits,
-                .hasFailed = hasFailed_,
-                .hasFailedBeside = std::move(hasFailedBeside)}) {
+                .hasFailed = hasFailed_}) {
   if (!store_) {
     listen(options_.name, roster.secret);
     return;
@@ -84,10 +86,10 @@ std::unique_ptr<Membership> Membership::trial(std::chrono::milliseconds timeout)
   options.name += "/trial";
   options.traceDirectory.clear();
   options.endsProcess = options.endsProcessWithDevice = false;
-  StorePtr store = c10::make_intrusive<c10d::PrefixStore>("trial", this->store(timeout));
-  const auto onFailed = [](Completion&, bool) {};
-  return std::unique_ptr<Membership>(
-      new Membership(std::move(store), std::move(options), onFailed, Roster(), hasFailed_));
+  auto trial = std::make_unique<Membership>(c10::make_intrusive<c10d::PrefixStore>("trial", store(timeout)),
+                                            std::move(options), [](Completion&, bool) {});
+  hasFailed_->ringsToo(trial->hasFailed_);
+  return trial;
 }
 
 BootstrapSteps Membership::bootstrapSteps() {

@@ -9,7 +9,6 @@
 // Any thread; waits without the GIL (the callers release it).
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -60,6 +59,7 @@ struct MembershipOptions : BootstrapOptions, GroupTuning {
   };
   std::optional<Ancestor> shrunkFrom;
 
+  void limitHeartbeats(std::chrono::milliseconds timeout);  // to that of the group; 0: it has none
   // The options of a group of these ranks of this one, this rank among them, in that order.
   MembershipOptions ofRanks(const std::vector<int>& ranks, std::string groupName) const;
 };
@@ -121,8 +121,7 @@ class Membership {
   std::weak_ptr<Runtime> runtime() const { return runtime_; }
 
  private:
-  Membership(StorePtr store, MembershipOptions options, OnFailed onFailed, Roster roster,
-             std::shared_ptr<Alarm> hasFailedBeside);
+  Membership(StorePtr store, MembershipOptions options, OnFailed onFailed, Roster roster);
   BootstrapSteps bootstrapSteps();
   void listen(const std::string& name, const Secret& secret);
   bool wasRefused(int rank) const;  // by TLS, on either side

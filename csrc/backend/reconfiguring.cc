@@ -29,7 +29,7 @@ std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, Membership
   if (roster.facts.size() == 1) return nullptr;
   options.rank = roster.rank;
   options.size = static_cast<int>(roster.facts.size());
-  options.heartbeatTimeout = std::min(options.heartbeatTimeout, timeout());
+  options.limitHeartbeats(timeout());
   if (limit > std::chrono::milliseconds(0)) options.connectTimeout = limit + kAfterTheTimer;
   return std::make_shared<Membership>(
       std::move(roster), std::move(options),

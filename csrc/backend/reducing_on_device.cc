@@ -318,9 +318,13 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
       verdict = DeviceTrial(membership, *nccl(), device, way.leastBytes, timeout).run(isLasting);
       if (isLasting) rememberTrial(layout, *verdict);
     }
-  } catch (const Failure& failure) {
+  } catch (const std::exception& exception) {
     // The ranks no longer know of each other how far they are, so no later call can begin where this one ended.
-    membership.abort(failure.error());
+    const auto* failure = dynamic_cast<const Failure*>(&exception);
+    membership.abort(failure != nullptr
+                         ? failure->error()
+                         : makeError(ErrorKind::System, "rank ", getRank(),
+                                     " could not try Fairring's calls on CUDA tensors: ", exception.what()));
     throw;
   }
   way.whyNccls = verdict->whyNccls;

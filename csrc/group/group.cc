@@ -48,7 +48,8 @@ Group::~Group() {
     if (over.wait_for(settings_.endsDeviceWithin) == std::future_status::timeout) {
       abort(makeError(ErrorKind::Aborted, "rank ", settings_.rank, " ended group ", settings_.name,
                       ", and its calls on CUDA tensors had not ended ", settings_.endsDeviceWithin.count(),
-                      " s later; synchronize the device before destroy_process_group() if they take longer"));
+                      " s later; synchronize the device before destroy_process_group() if they take longer")
+                .about({settings_.rank}));
     }
     over.wait();
   }
@@ -143,7 +144,8 @@ void Group::submit(Call call, const OnDevice& where) {
     throw Failure(earlier ? earlier : mine);
   } catch (const std::exception& exception) {  // no memory; the slices that it has announced would be a later call's
     abort(makeError(ErrorKind::System, "rank ", settings_.rank,
-                    " could not enqueue a call on its device: ", exception.what()));
+                    " could not enqueue a call on its device: ", exception.what())
+              .about({settings_.rank}));
     joinAll(where.joined);
     throw;
   }
@@ -231,6 +233,11 @@ std::string Group::equip(int device, std::chrono::milliseconds timeout) {
     abort(mine);
     const Error earlier = error();  // which broke the device off under this call
     throw Failure(earlier ? earlier : mine);
+  } catch (const std::exception& exception) {
+    abort(makeError(ErrorKind::System, "rank ", settings_.rank, " of group ", settings_.name,
+                    " could not prepare its device for calls: ", exception.what())
+              .about({settings_.rank}));
+    throw;
   }
 }
 

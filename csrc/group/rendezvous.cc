@@ -41,7 +41,7 @@ const std::vector<RankFacts>& Rendezvous::meet(const Patience& patience) {
     Bootstrap::Look look = bootstrap_.look(*store);
     const bool isMissing = look.state == Bootstrap::State::Missing;
     const auto now = Clock::now();
-    const bool isOver = patience.timeout.count() > 0 && now >= begin + patience.timeout;
+    const bool isOver = patience.timeout.count() != 0 && now >= begin + patience.timeout;
     if (isMissing && (isOver || now >= naming)) {
       look.ranks = bootstrap_.missing(*store);
       naming = now + (now - begin);
