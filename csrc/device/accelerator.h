@@ -14,10 +14,10 @@
 // Threads: what enqueues is called by callers, one at a time for each accelerator (their group's order), in program
 // order: that is the order of launches. abort() may come from any thread but the loop.
 // All of it throws Failure; one that has thrown has enqueued nothing that the host will be told of.
-// One accelerator serves one group on one rank and one device. Whatever is loaded or connected lazily (kernels, the
-// communicators of level 0) is there before its constructor returns: loading may wait for the device to be idle, and
-// a shut gate keeps it busy. Its destructor waits for all that was enqueued: no gate may be shut then, and no chain
-// may be enqueued any more.
+// One accelerator serves one group on one rank and one device; a trial's goes on to the group that it was made for.
+// Whatever is loaded or connected lazily (kernels, the communicators of level 0) is there before its constructor
+// returns: loading may wait for the device to be idle, and a shut gate keeps it busy. Its destructor waits for all that
+// was enqueued: no gate may be shut then, and no chain may be enqueued any more.
 #pragma once
 
 #include <cstddef>

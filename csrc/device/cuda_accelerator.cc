@@ -1,7 +1,6 @@
 #include "device/cuda_accelerator.h"
 
 #include <cassert>
-#include <utility>
 #include <vector>
 
 #include "base/cuda_error.h"

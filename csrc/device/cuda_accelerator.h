@@ -2,7 +2,6 @@
 // Threads as in accelerator.h.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>

@@ -32,7 +32,7 @@ void DeviceExchange::start(const std::shared_ptr<Slice>& slice, std::size_t step
   await(sequence, step + 1, [this, sequence, isLast, events = std::move(events)] {
     if (isLast) slices_.erase(sequence);
     events.ready();
-    if (pipeline_ != nullptr) events.released();
+    events.released();
   });
 }
 

@@ -19,7 +19,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "device/nccl_communicator.h"
 #include "exchange/exchange.h"

@@ -7,7 +7,6 @@
 // names the call, this rank, and what NCCL says.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>

@@ -25,8 +25,7 @@ bool ToldWords::look(std::size_t index) {
   bool found = false;
   std::deque<Awaited>& queue = awaited_[index];
   const auto hasCome = [&] {
-    return !stopped_ && !queue.empty() &&
-           std::atomic_ref(*word(index)).load(std::memory_order_acquire) >= queue.front().value;
+    return !queue.empty() && std::atomic_ref(*word(index)).load(std::memory_order_acquire) >= queue.front().value;
   };
   while (hasCome()) {
     const Awaited next = std::move(queue.front());

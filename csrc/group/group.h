@@ -37,7 +37,7 @@ class Group {
   // device as long as the settings say, and breaks them off then.
   ~Group();
 
-  // `waited`: the caller goes on to wait for it on this thread, by waitFor(); where it can, it serves the loop itself.
+  // `waited`: the caller goes on to wait for it on this thread, and serves the loop meanwhile where it can.
   void submit(Call call, bool waited = false);
   // The same for tensors of a device, of an all-reduce, or of a reduce-scatter or all-gather whose blocks stand as
   // device/accelerator.h has them, behind what `after` holds so far. `joined` holds on until the result is there,

@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "exchange/slice_id.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <string>
 
 #include "base/error.h"
 #include "kernels/device_arguments.h"

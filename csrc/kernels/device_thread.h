@@ -6,7 +6,6 @@
 // no other thread reads it, so the output may be one of the inputs.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/device_arguments.h"

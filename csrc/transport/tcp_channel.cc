@@ -1,6 +1,5 @@
 #include "transport/tcp_channel.h"
 
-#include <algorithm>
 #include <cassert>
 #include <limits>
 #include <utility>

@@ -146,20 +146,17 @@ void TensorPipeChannel::onBatch(const tensorpipe::Error& error, const tensorpipe
   if (!places) return;
   pipe_->read(std::move(*places), context().onLoop([this, headers](const auto& failure) { onRead(headers, failure); }));
   awaitBatch();
-  const auto open = context().isOpen();
   for (const MessageHeader& header : headers) {
-    if (*open && header.bytes == 0) receiver_.arrived(peer_, header);
+    if (header.bytes == 0) receiver_.arrived(peer_, header);
   }
 }
 
-// Nothing if the pipe has ended meanwhile.
+// Nothing if the receiver has refused one: the pipe has ended.
 std::optional<tensorpipe::Allocation> TensorPipeChannel::placesFor(const Headers& headers) {
-  const auto open = context().isOpen();
   tensorpipe::Allocation places;
   for (const MessageHeader& header : headers) {
     if (header.bytes == 0) continue;
     std::byte* const place = receiver_.place(peer_, header);
-    if (!*open) return std::nullopt;
     if (place == nullptr) {
       end(makeError(ErrorKind::Connection, "refused a part of ", header.bytes, " bytes from rank ", peer_));
       return std::nullopt;
@@ -173,9 +170,8 @@ std::optional<tensorpipe::Allocation> TensorPipeChannel::placesFor(const Headers
 void TensorPipeChannel::onRead(const Headers& headers, const tensorpipe::Error& error) {
   if (!pipe_) return;
   if (error) return end(errorOf(peer_, error));
-  const auto open = context().isOpen();
   for (const MessageHeader& header : headers) {
-    if (!*open || header.bytes == 0) continue;
+    if (header.bytes == 0) continue;
     seen_ += header.bytes;
     receiver_.arrived(peer_, header);
   }

@@ -31,7 +31,7 @@ class TensorPipeContext {
   // Ends all channels and waits until TensorPipe's threads have released all memory. Quick: they wait for nothing.
   void close();
 
-  // False once closed. A caller that calls out of here and then goes on keeps a copy, which outlives the original.
+  // False once closed. A callback keeps a copy, which outlives this object.
   std::shared_ptr<const bool> isOpen() const { return open_; }
 
   // A TensorPipe callback that runs `then` on the loop, unless the context is closed by that time.

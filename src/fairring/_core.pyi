@@ -71,9 +71,6 @@ def traffic(backend: Any) -> dict[int, dict[str, int]] | None:
     The sends are those in which the messages went out, several in one. None: not ours.
     """
 
-def shares(backend: Any) -> list[float] | None:
-    """Of each machine, in order, what part of large all-reduces it owns; [] where shards are equal. None: not ours."""
-
 def trace(backend: Any, calls: int) -> str | None:
     """Of so many of this rank's last calls, in Chrome's trace event format.
 

@@ -18,7 +18,7 @@ namespace {
 using simulation::ofSeconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstLook{2};  // at the store; backend/membership.h drives it likewise
+constexpr milliseconds kFirstLook{2};  // at the store; group/rendezvous.h looks likewise
 constexpr milliseconds kLongestLook{256};
 constexpr std::chrono::seconds kMeeting{20};  // that a rank waits for the others
 constexpr std::chrono::seconds kForDead{5};   // that it waits for one that nobody hears any more
@@ -137,7 +137,7 @@ RankFacts Members::listen(Self& self, std::int64_t generation, const Secret& sec
   return processes_.factsOf(self.rank, *self.acceptor);
 }
 
-// As backend/membership.h drives it.
+// As group/rendezvous.h looks for ranks.
 void Members::meet(Self& self, Time pause) {
   Bootstrap::Look look{};
   try {

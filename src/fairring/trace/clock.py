@@ -47,12 +47,6 @@ def offsets(ranks: Sequence[RankTrace]) -> dict[int, Offset]:
     return found
 
 
-def on_one_clock(ranks: Sequence[RankTrace]) -> list[RankTrace]:
-    """The same traces, with all times on the first rank's clock."""
-    moves = offsets(ranks)
-    return [one.shifted(moves[one.rank].seconds) for one in ranks]
-
-
 def _between(here: RankTrace, there: RankTrace) -> Offset | None:
     """The offset that turns the times of `there` into those of `here`."""
     if here.machines[here.rank] == here.machines[there.rank]:
