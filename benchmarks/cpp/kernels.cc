@@ -1,8 +1,8 @@
-// The speed of reduce() for every operation and dtype, beside memcpy in the same loop.
+// The speed of reduce() for every operation and dtype, beside memcpy in the same loop, and of quantizing.
 //
-// Two inputs, one output, all apart. bytes_per_second counts what is read and written, three times the size of an
-// input; memcpy's twice. of_memcpy is the ratio of the two. Times are those of the thread's processor, so that other
-// programs on the machine count little; the memory they use still does.
+// In reduce(), two inputs, one output, all apart. bytes_per_second counts what is read and written, three times the
+// size of an input; memcpy's twice. of_memcpy is the ratio of the two. Times are those of the thread's processor, so
+// that other programs on the machine count little; the memory they use still does.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/loops.h"
+#include "kernels/quantized.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -63,6 +64,44 @@ void measure(benchmark::State& state, const Row& row, DType dtype, std::size_t b
   state.counters["of_memcpy"] = (3 / reducing) / (2 / copying);
 }
 
+// bytes_per_second counts those of fp32. Encoding keeps the errors.
+void measureQuantizing(benchmark::State& state, Quantization kind, bool encodes, std::size_t bytes) {
+  const std::size_t elements = bytes / sizeof(float);
+  std::vector<float> values(elements);
+  for (std::size_t i = 0; i < elements; ++i) values[i] = static_cast<float>(i % 1009) - 500;
+  std::vector<float> lost(elements);
+  std::vector<std::byte> encoded(quantizedBytes(kind, elements));
+  quantize(kind, values.data(), encoded.data(), lost.data(), elements);
+  for ([[maybe_unused]] auto iteration : state) {
+    const double begin = processorSeconds();
+    if (encodes) {
+      quantize(kind, values.data(), encoded.data(), lost.data(), elements);
+    } else {
+      dequantize(kind, encoded.data(), values.data(), elements);
+    }
+    benchmark::ClobberMemory();
+    state.SetIterationTime(processorSeconds() - begin);
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes * static_cast<std::size_t>(state.iterations())));
+}
+
+void registerQuantizing() {
+  for (const std::size_t bytes : kSizes) {
+    for (const Quantization kind : {Quantization::Int8, Quantization::Int4}) {
+      for (const bool encodes : {true, false}) {
+        const std::string title = std::string(encodes ? "QUANTIZE/" : "DEQUANTIZE/") +
+                                  (kind == Quantization::Int8 ? "Int8/" : "Int4/") + std::to_string(bytes >> 10) +
+                                  "KiB";
+        benchmark::RegisterBenchmark(
+            title.c_str(),
+            [kind, encodes, bytes](benchmark::State& state) { measureQuantizing(state, kind, encodes, bytes); })
+            ->UseManualTime()
+            ->MinTime(0.05);
+      }
+    }
+  }
+}
+
 void registerAll() {
   for (const std::size_t bytes : kSizes) {
     for (const Row& row : kRows) {
@@ -86,6 +125,7 @@ int main(int argumentCount, char** arguments) {
   if (benchmark::ReportUnrecognizedArguments(argumentCount, arguments)) return 1;
   benchmark::AddCustomContext("instruction set", fairring::runnableIsas().back().name);
   fairring::registerAll();
+  fairring::registerQuantizing();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -1,11 +1,14 @@
-// The reducing loops, compiled once per instruction set from reduce_isa.cc, and the choice of those that this processor
-// can run. Only for kernels/ and its tests; all other code calls reduce(). Pure: any thread, no state.
+// The loops that are compiled once per instruction set, from reduce_isa.cc and quantized_isa.cc, and the choice of
+// those that this processor can run. Only for kernels/ and its tests; all other code calls reduce(), quantize() and
+// dequantize(). Pure: any thread, no state. The loops use the floating-point control register as they find it. All
+// instruction sets give the same bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "kernels/quantized.h"
 #include "kernels/reduce.h"
 
 namespace fairring {
@@ -18,20 +21,40 @@ struct LoopArguments {
   std::size_t elements = 0;
 };
 
-// Reduces as reduce() does, with the floating-point control register as it finds it. All give the same bits.
-using Loops = void (*)(const LoopArguments&);
+struct QuantizeArguments {
+  Quantization kind = Quantization::Int8;
+  const float* values = nullptr;
+  std::byte* encoded = nullptr;
+  float* lost = nullptr;
+  std::size_t elements = 0;
+};
+
+struct DequantizeArguments {
+  Quantization kind = Quantization::Int8;
+  const std::byte* encoded = nullptr;
+  float* values = nullptr;
+  std::size_t elements = 0;
+};
 
 // NOLINTBEGIN(readability-identifier-naming): the suffix is the name that the build gives the instruction set
 void reduceWith_baseline(const LoopArguments& arguments);
+void quantizeWith_baseline(const QuantizeArguments& arguments);
+void dequantizeWith_baseline(const DequantizeArguments& arguments);
 #if defined(__x86_64__)  // the build also compiles these there
 void reduceWith_avx2(const LoopArguments& arguments);
+void quantizeWith_avx2(const QuantizeArguments& arguments);
+void dequantizeWith_avx2(const DequantizeArguments& arguments);
 void reduceWith_avx512(const LoopArguments& arguments);
+void quantizeWith_avx512(const QuantizeArguments& arguments);
+void dequantizeWith_avx512(const DequantizeArguments& arguments);
 #endif
 // NOLINTEND(readability-identifier-naming)
 
 struct Isa {
   const char* name;
-  Loops loops;
+  void (*reduce)(const LoopArguments&);
+  void (*quantize)(const QuantizeArguments&);
+  void (*dequantize)(const DequantizeArguments&);
 };
 
 std::vector<Isa> runnableIsas();  // compiled in, and this processor has it; the best one last

@@ -59,7 +59,7 @@ bool isDefined(Op op, DType dtype) {
 }
 
 std::vector<Isa> runnableIsas() {
-  std::vector<Isa> isas{{"baseline", reduceWith_baseline}};
+  std::vector<Isa> isas{{"baseline", reduceWith_baseline, quantizeWith_baseline, dequantizeWith_baseline}};
 #if defined(__x86_64__)
   // The features that x86-64-v3 and -v4 let the compiler use. The checks include that the system saves the registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
@@ -68,15 +68,15 @@ std::vector<Isa> runnableIsas() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  if (avx2) isas.push_back({"avx2", reduceWith_avx2});
-  if (avx512) isas.push_back({"avx512", reduceWith_avx512});
+  if (avx2) isas.push_back({"avx2", reduceWith_avx2, quantizeWith_avx2, dequantizeWith_avx2});
+  if (avx512) isas.push_back({"avx512", reduceWith_avx512, quantizeWith_avx512, dequantizeWith_avx512});
 #endif
   return isas;
 }
 
 void reduce(const Reduction& reduction, void* out, std::span<const Input> inputs, std::size_t elements) {
   assert(!inputs.empty() && isDefined(reduction.op, reduction.dtype) && reduction.divisor != 0);
-  static const Loops best = runnableIsas().back().loops;
+  static const auto best = runnableIsas().back().reduce;
   const StandardFloatingPoint standard;
   best({reduction, out, inputs.data(), inputs.size(), elements});
 }

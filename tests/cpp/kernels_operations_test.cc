@@ -85,7 +85,7 @@ void expectAsInReference(const Reduction& reduction, std::size_t inputs, std::si
   const auto isNan = [&](std::uint64_t one) { return isFloat(dtype) && reference::formatOf(dtype).isNan(one); };
   for (const Isa& isa : runnableIsas()) {
     Elements out(dtype, size);
-    isa.loops({reduction, out.data(), sources.data(), inputs, size});
+    isa.reduce({reduction, out.data(), sources.data(), inputs, size});
     for (std::size_t i = 0; i < size; ++i) {
       if (isNan(out.get(i)) && isNan(expected.get(i))) continue;
       ASSERT_EQ(out.get(i), expected.get(i)) << isa.name << ", " << inputs << " inputs of " << size << ", element " << i

@@ -87,7 +87,7 @@ TEST_P(ReduceSixteenBits, ReturnsEveryBitPatternOfOneInputUnchanged) {
         const std::size_t size = std::min(count, kPatterns - first);
         Elements out(GetParam(), size);
         const Input input{static_cast<unsigned char*>(in.data()) + 2 * first};
-        isa.loops({{.dtype = GetParam()}, out.data(), &input, 1, size});
+        isa.reduce({{.dtype = GetParam()}, out.data(), &input, 1, size});
         for (std::size_t i = 0; i < size; ++i) {
           const std::uint64_t bits = first + i;
           if ((bits & 0x7fff) > infinity) {
