@@ -56,7 +56,7 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
                                                          const std::string& format, const at::Tensor& tensor,
                                                          const at::Tensor& residual, const c10d::ReduceOp& how) {
   const SiteFormat* const known = siteFormat(format);
-  TORCH_CHECK_WITH(ValueError, known != nullptr, "there is no format ", format, " between sites");
+  TORCH_CHECK_WITH(ValueError, known != nullptr, unknownSiteFormat(format));
   const std::string verb = concat(op::kAllReduce.verb, " as ", format, " between sites");
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   TORCH_CHECK_WITH(ValueError, ours, verb, " needs a group of Fairring's");

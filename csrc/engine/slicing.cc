@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "exchange/compressed_body.h"
+#include "plan/coarse_cuts.h"
 
 namespace fairring {
 
@@ -12,7 +13,18 @@ Slicing::Slicing(const Planner& planner, int rank, SliceBodies bodies)
 CallPart Slicing::of(const Call& call) {
   Packing packing = Packing::of(call);
   const PlanCache::CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
-  return packed(call.pattern, call.root, std::move(packing), chosen, bodyOf(call));
+  CallPart part = packed(call.pattern, call.root, std::move(packing), chosen, bodyOf(call));
+  if (call.siteFormat == nullptr || planner_.topology().sites() == 1) return part;
+  // Cut between the format's blocks alone, by every plan, so that they are the same by every plan.
+  const std::uint64_t together = call.siteFormat->grainsTogether();
+  part.chosen.sliceBytes =
+      std::max(part.chosen.sliceBytes / together / kGrainBytes, std::uint64_t{1}) * together * kGrainBytes;
+  part.cut = [this, chosen = part.chosen, together, cut = std::move(part.cut)](Slice& slice, const Range& stretch) {
+    cut(slice, stretch);
+    const auto units = plans_.layoutOf(chosen, slice.id.sequence, ceilOf(stretch.size(), together));
+    slice.layout = std::make_shared<const Layout>(inBytes(*units, together, stretch.size()));
+  };
+  return part;
 }
 
 CallPart Slicing::ofTensors(Pattern pattern, Packing packing) {

@@ -1,9 +1,12 @@
 #include "exchange/compressed_body.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "exchange/transfers.h"
 #include "kernels/bf16.h"
+#include "kernels/reduce.h"
 #include "plan/topology.h"
 
 namespace fairring {
@@ -11,6 +14,7 @@ namespace fairring {
 namespace {
 
 constexpr std::uint64_t kPieceElements = 64 << 10;
+constexpr std::uint64_t kSummedElements = 1024;  // decoded at a time, so that they stay in the first cache
 
 float* floatsAt(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 std::uint64_t floatsIn(const Range& range) { return range.size() / sizeof(float); }  // its elements are bytes
@@ -21,6 +25,27 @@ void addPieces(Pieces& pieces, std::uint64_t elements, const Work& work) {
   for (std::uint64_t begin = 0; begin < elements; begin += kPieceElements) {
     const std::uint64_t count = std::min(kPieceElements, elements - begin);
     pieces.emplace_back([work, begin, count] { work(begin, count); });
+  }
+}
+
+// own[i] = before[0][i] + ... + own[i] + after[0][i] + ..., in fp32 and in this order.
+void addAround(const SiteFormat& format, float* own, std::span<const std::byte* const> before,
+               std::span<const std::byte* const> after, std::uint64_t elements) {
+  std::vector<float> decoded((before.size() + after.size()) * kSummedElements);
+  for (std::uint64_t begin = 0; begin < elements; begin += kSummedElements) {
+    const std::uint64_t count = std::min(kSummedElements, elements - begin);
+    std::vector<Input> inputs;
+    float* next = decoded.data();
+    const auto decode = [&](std::span<const std::byte* const> contributions) {
+      for (const std::byte* const one : contributions) {
+        format.decode(one + format.bytes(begin), next, count);
+        inputs.push_back({std::exchange(next, next + kSummedElements)});
+      }
+    };
+    decode(before);
+    inputs.push_back({own + begin});
+    decode(after);
+    reduce({.dtype = DType::Float32}, own + begin, inputs, count);
   }
 }
 
@@ -69,9 +94,10 @@ void CompressedBody::shrink(const Slice& slice, std::size_t step, std::vector<Tr
     const std::size_t peers = slice.layout->at(level).rails[rail].owners.size() - 1;
     for (std::size_t peer = 0; peer < peers; ++peer, ++transfer) {
       if (verb != Verb::ReduceScatter) transfer->sendFrom = spares[rail];
-      if (verb == Verb::AllGather) transfer->receiveAt += transfer->receiveBytes / 2;
       transfer->sendBytes = format_.bytes(transfer->sendBytes / sizeof(float));
-      transfer->receiveBytes = format_.bytes(transfer->receiveBytes / sizeof(float));
+      const std::uint64_t place = transfer->receiveBytes;
+      transfer->receiveBytes = format_.bytes(place / sizeof(float));
+      if (verb == Verb::AllGather) transfer->receiveAt += place - transfer->receiveBytes;
     }
   }
 }
@@ -116,7 +142,7 @@ void CompressedBody::addSum(Pieces& pieces, const Slice& slice, const Range& ran
       for (const std::byte*& one : contributions) one += offset;
       return contributions;
     };
-    format.addAround(own + begin, from(before), from(after), count);
+    addAround(format, own + begin, from(before), from(after), count);
   });
 }
 
@@ -147,16 +173,16 @@ Pieces CompressedBody::encoding(const Slice& slice, std::size_t step) const {
   return pieces;
 }
 
-// Results come in the second halves of their places.
+// Results come in the last bytes of their places.
 Pieces CompressedBody::decoding(const Slice& slice, std::size_t step) const {
   Pieces pieces;
   for (const Transfer& decoded : DenseBody::transfers(slice, step)) {
     std::byte* const place = decoded.receiveAt;
-    const std::byte* const encoded = place + decoded.receiveBytes / 2;
-    addPieces(pieces, decoded.receiveBytes / sizeof(float),
-              [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
-                format.decode(encoded + format.bytes(begin), floatsAt(place) + begin, count);
-              });
+    const std::uint64_t elements = decoded.receiveBytes / sizeof(float);
+    const std::byte* const encoded = place + decoded.receiveBytes - format_.bytes(elements);
+    addPieces(pieces, elements, [=, &format = format_](std::uint64_t begin, std::uint64_t count) {
+      format.decode(encoded + format.bytes(begin), floatsAt(place) + begin, count);
+    });
   }
   return pieces;
 }

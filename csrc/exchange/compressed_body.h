@@ -4,10 +4,11 @@
 //   contribution  a site's sum plus its residual of the last time, encoded; this rank's own contribution, too
 //   result        the contributions added in fp32, in the owners' order, and encoded; the owner keeps the residual
 //
-// So all ranks have the same bits, by every plan. It needs no more memory than a slice of Float32. A shard that is sent
-// and not kept is encoded in place, into the first half of its range; the same shard of the result arrives in the
-// second half. Arriving data takes the first half of the area that it would need as Float32. The second half of a
-// rail's first area is scratch memory, from which this rank's own shard (in an all-reduce the whole rail) is sent.
+// So all ranks have the same bits, by every plan. It needs no more memory than a slice of Float32 that is cut on the
+// same grain. A shard that is sent and not kept is encoded in place, into the first bytes of its range; the same shard
+// of the result arrives in the last bytes. Arriving data takes the first half, at most, of the area that it would need
+// as Float32. The second half of a rail's first area is scratch memory, from which this rank's own shard (in an
+// all-reduce the whole rail) is sent.
 #pragma once
 
 #include "exchange/dense_body.h"

@@ -2,41 +2,55 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
+#include "base/error.h"
 #include "kernels/bf16.h"
+#include "kernels/quantized.h"
+#include "plan/coarse_cuts.h"
 
 namespace fairring {
 
 namespace {
 
-Bf16* bf16At(std::byte* encoded) { return reinterpret_cast<Bf16*>(encoded); }
-const Bf16* bf16At(const std::byte* encoded) { return reinterpret_cast<const Bf16*>(encoded); }
-
-std::vector<const Bf16*> bf16At(std::span<const std::byte* const> encoded) {
-  std::vector<const Bf16*> arrays;
-  arrays.reserve(encoded.size());
-  for (const std::byte* const one : encoded) arrays.push_back(bf16At(one));
-  return arrays;
+template <Quantization kKind>
+constexpr SiteFormat quantized(std::string_view name) {
+  return {.name = name,
+          .blockElements = kQuantizedBlock,
+          .bytes = [](std::uint64_t elements) -> std::uint64_t { return quantizedBytes(kKind, elements); },
+          .encode = [](const float* values, std::byte* encoded, float* lost,
+                       std::size_t elements) { quantize(kKind, values, encoded, lost, elements); },
+          .decode = [](const std::byte* encoded, float* values,
+                       std::size_t elements) { dequantize(kKind, encoded, values, elements); }};
 }
 
 constexpr std::array kSiteFormats{
     SiteFormat{
         .name = "bf16",
+        .blockElements = 1,
         .bytes = [](std::uint64_t elements) { return elements * sizeof(Bf16); },
         .encode = [](const float* values, std::byte* encoded, float* lost,
-                     std::size_t elements) { roundToBf16(values, bf16At(encoded), lost, elements); },
+                     std::size_t elements) { roundToBf16(values, reinterpret_cast<Bf16*>(encoded), lost, elements); },
         .decode = [](const std::byte* encoded, float* values,
-                     std::size_t elements) { widen(bf16At(encoded), values, elements); },
-        .addAround = [](float* own, std::span<const std::byte* const> before, std::span<const std::byte* const> after,
-                        std::size_t elements) { fairring::addAround(own, bf16At(before), bf16At(after), elements); }},
+                     std::size_t elements) { widen(reinterpret_cast<const Bf16*>(encoded), values, elements); }},
+    quantized<Quantization::Int8>("int8"),
+    quantized<Quantization::Int4>("int4"),
 };
+
+static_assert(std::ranges::all_of(kSiteFormats, [](const SiteFormat& format) {
+  return format.grainsTogether() <= kMostGrainsTogether;
+}));
 
 }  // namespace
 
 const SiteFormat* siteFormat(std::string_view name) {
   const auto* const found = std::ranges::find(kSiteFormats, name, &SiteFormat::name);
   return found == kSiteFormats.end() ? nullptr : found;
+}
+
+std::string unknownSiteFormat(std::string_view name) {
+  std::string names;
+  for (const SiteFormat& format : kSiteFormats) names += concat(names.empty() ? "" : ", ", format.name);
+  return concat("there is no format ", name, " between sites, but ", names);
 }
 
 }  // namespace fairring

@@ -32,10 +32,6 @@ float finiteOr0(float value) {
   return __builtin_bit_cast(float, between_sites::select(isFinite, bits, 0));
 }
 
-void addBlock(float* sum, const Bf16* more, std::size_t elements) {
-  for (std::size_t i = 0; i < elements; ++i) sum[i] += Brain::widen(more[i]);
-}
-
 }  // namespace
 
 void roundToBf16(const float* values, Bf16* rounded, float* lost, std::size_t elements) {
@@ -63,19 +59,6 @@ void widen(const Bf16* narrow, float* wide, std::size_t elements) {
     std::array<Bf16, kBlock> block;
     std::memcpy(block.data(), narrow + begin, count * sizeof(Bf16));
     for (std::size_t i = 0; i < count; ++i) wide[begin + i] = Brain::widen(block[i]);
-  });
-}
-
-void addAround(float* own, std::span<const Bf16* const> before, std::span<const Bf16* const> after,
-               std::size_t elements) {
-  inBlocks(elements, [&](std::size_t begin, std::size_t count) {
-    if (!before.empty()) {
-      std::array<float, kBlock> sum;
-      for (std::size_t i = 0; i < count; ++i) sum[i] = Brain::widen(before.front()[begin + i]);
-      for (const Bf16* more : before.subspan(1)) addBlock(sum.data(), more + begin, count);
-      for (std::size_t i = 0; i < count; ++i) own[begin + i] += sum[i];  // a + b is b + a
-    }
-    for (const Bf16* more : after) addBlock(own + begin, more + begin, count);
   });
 }
 

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace fairring {
 
@@ -19,8 +18,5 @@ void roundToBf16(const float* values, Bf16* rounded, float* lost, std::size_t el
 // values[i] += lost[i]; lost[i] = 0.
 void addLost(float* values, float* lost, std::size_t elements);
 void widen(const Bf16* narrow, float* wide, std::size_t elements);
-// own[i] = before[0][i] + ... + own[i] + after[0][i] + ..., in fp32 and in this order. They share no memory.
-void addAround(float* own, std::span<const Bf16* const> before, std::span<const Bf16* const> after,
-               std::size_t elements);
 
 }  // namespace fairring

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/coarse_cuts.h"
 #include "plan/grain.h"
 #include "plan/partition.h"
 #include "plan/peers.h"
@@ -113,6 +114,14 @@ StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t
   return most;
 }
 
+// Where there are several sites, which is never in groups of machines, any call may cross between them in blocks.
+std::uint64_t worstStaging(const Plan& plan, const std::vector<Load>& loads, bool grouped, std::uint64_t sliceBytes) {
+  const bool crossesSites = !grouped && std::ranges::any_of(loads, [](const Load& load) {
+    return load.levels[Topology::kSiteLevel].owners > 1;
+  });
+  return (crossesSites ? worstStagingOfCoarseCuts : worstStagingBytes)(plan, loads, sliceBytes);
+}
+
 }  // namespace
 
 std::uint64_t equalShardsGrainBytes(const Topology& topology) {
@@ -138,7 +147,8 @@ Planner::Planner(Topology topology, PlannerSettings settings)
   const std::vector<int> levels = leveled().levels();
   if (candidates_.empty()) {
     const std::uint64_t smallest = std::min(kSmallestSliceBytes, settings_.sliceBytes / kGrainBytes * kGrainBytes);
-    const std::uint64_t needed = worstStagingBytes(hierarchicalPlan(levels, false), loadsOf(leveled()), smallest);
+    const std::uint64_t needed =
+        worstStaging(hierarchicalPlan(levels, false), loadsOf(leveled()), topology_.onlyInGroups(), smallest);
     throw Failure(makeError(ErrorKind::Configuration, "FAIRRING_TOTAL_MEMORY=", settings_.totalMemoryBytes,
                             " B holds no slice: on ", topology_.describe(), " the smallest, of ", smallest,
                             " B, needs ", roundUp(needed, kStagingGrainBytes), " B: raise it"));
@@ -288,7 +298,9 @@ std::uint64_t Planner::largestSliceBytes(const Candidate& candidate) const {
     std::uint64_t above = most + 1;
     while (above - fits > 1) {
       const std::uint64_t middle = fits + (above - fits) / 2;
-      (worstStagingBytes(candidate.plan, candidate.loads, middle * kGrainBytes) <= budget ? fits : above) = middle;
+      const std::uint64_t worst =
+          worstStaging(candidate.plan, candidate.loads, candidate.grouped, middle * kGrainBytes);
+      (worst <= budget ? fits : above) = middle;
     }
     const std::uint64_t largest = fits * kGrainBytes;
     const std::uint64_t whole = largest / settings_.sliceGrainBytes * settings_.sliceGrainBytes;
@@ -298,7 +310,7 @@ std::uint64_t Planner::largestSliceBytes(const Candidate& candidate) const {
 }
 
 std::uint64_t Planner::stagingOf(const Candidate& candidate, std::uint64_t sliceBytes) {
-  return roundUp(worstStagingBytes(candidate.plan, candidate.loads, sliceBytes), kStagingGrainBytes);
+  return roundUp(worstStaging(candidate.plan, candidate.loads, candidate.grouped, sliceBytes), kStagingGrainBytes);
 }
 
 // Steps of a level follow one another. With few owners, slices in flight keep different ranks busy: one follows the

@@ -73,28 +73,5 @@ TEST(Bf16, ArraysMayBeMadeInEachOthersPlace) {
   for (std::size_t i = 0; i < kElements; ++i) EXPECT_EQ(memory[i], floatOf(apart[i]));
 }
 
-TEST(Bf16, ContributionsAreAddedInOrder) {
-  std::vector<std::vector<Bf16>> contributions;
-  for (unsigned seed = 0; seed < 4; ++seed) {
-    contributions.emplace_back(kElements);
-    roundToBf16(randomFloats(seed).data(), contributions.back().data(), nullptr, kElements);
-  }
-  for (std::size_t self = 0; self < contributions.size(); ++self) {
-    std::vector<const Bf16*> before;
-    std::vector<const Bf16*> after;
-    for (std::size_t other = 0; other < contributions.size(); ++other) {
-      if (other != self) (other < self ? before : after).push_back(contributions[other].data());
-    }
-    std::vector<float> own(kElements);
-    widen(contributions[self].data(), own.data(), kElements);
-    addAround(own.data(), before, after, kElements);
-    for (std::size_t i = 0; i < kElements; ++i) {
-      float sum = floatOf(contributions[0][i]);
-      for (std::size_t other = 1; other < contributions.size(); ++other) sum += floatOf(contributions[other][i]);
-      ASSERT_EQ(own[i], sum);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace fairring
