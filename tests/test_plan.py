@@ -69,6 +69,17 @@ def test_a_slower_link_takes_longer_and_is_shared_by_the_ranks(capsys: pytest.Ca
     assert at_rate(rows, "1gbit", 4) == [rows[0], (0.1, 0.2, 125e6 / 4, 2.0)]
 
 
+def test_a_format_takes_its_share_of_the_bytes_and_the_time_between_sites(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--machines", "4", "--ranks", "2", "--sites", "2", "--site-rate", "100mbit", "--bytes", "64MiB")
+    whole = plans(capsys, *words)[0]
+    for name, share in (("bf16", 1 / 2), ("int8", 130 / 512), ("int4", 66 / 512)):
+        one = plans(capsys, *words, "--format", name)[0]
+        assert one["levels"][2]["bytes"] == pytest.approx(whole["levels"][2]["bytes"] * share)
+        assert one["seconds"] == pytest.approx(whole["seconds"] * share, rel=0.1)
+    assert cli.main(["plan", *words, "--format", "int5"]) == 1
+    assert "no format int5 between sites, but bf16, int8, int4" in capsys.readouterr().err
+
+
 def test_two_sites_take_one_trip_for_little_and_their_share_for_much(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--machines", "4", "--ranks", "2", "--rate", "1gbit", "--sites", "2", "--site-rate", "100mbit")
     small = plans(capsys, *words, "--site-delay", "20ms", "--bytes", "4KiB")[0]

@@ -108,6 +108,7 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<>())
       .def_readwrite("machines", &PlanQuestion::machines)
       .def_readwrite("sites", &PlanQuestion::sites)
+      .def_readwrite("site_format", &PlanQuestion::siteFormat)
       .def_readwrite("total_memory", &PlanQuestion::totalMemoryBytes)
       .def_readwrite("slice_size", &PlanQuestion::sliceBytes)
       .def_readwrite("rows", &PlanQuestion::rows)

@@ -8,6 +8,7 @@
 
 #include "backend/fairring_backend.h"
 #include "backend/shown_errors.h"
+#include "exchange/site_format.h"
 #include "group/transport_choice.h"
 #include "plan/cost_rows.h"
 #include "transport/rdma_devices.h"
@@ -27,6 +28,15 @@ auto askWithoutGil(const c10::intrusive_ptr<c10d::Backend>& backend, const Asked
   if (!ours) return std::nullopt;
   const py::gil_scoped_release unlocked;
   return asked(*ours);
+}
+
+// Of the bytes of Float32, by what many whole blocks take.
+double shareOf(const std::string& format) {
+  if (format.empty()) return 1;
+  const SiteFormat* const known = siteFormat(format);
+  TORCH_CHECK_WITH(ValueError, known != nullptr, unknownSiteFormat(format));
+  return static_cast<double>(known->bytes(known->blockElements)) /
+         static_cast<double>(known->blockElements * sizeof(float));
 }
 
 }  // namespace
@@ -156,9 +166,14 @@ GroupingFrom groupingOf(const PlanQuestion& question) {
   return question.flat ? GroupingFrom{.groups = kNever, .clusters = kNever, .only = kNever} : GroupingFrom{};
 }
 
+// Plans are chosen by the bytes of the tensor. A format shortens the way between sites by what it leaves out.
 py::list forecast(const PlanQuestion& question) {
-  const Planner planner(Topology(placesOf(question), groupingOf(question)),
-                        {question.totalMemoryBytes, question.sliceBytes, costRowsOf(question.rows)});
+  const Topology topology(placesOf(question), groupingOf(question));
+  std::vector<CostRow> rows = costRowsOf(question.rows);
+  const Planner planner(topology, {question.totalMemoryBytes, question.sliceBytes, rows});
+  const double share = topology.sites() > 1 ? shareOf(question.siteFormat) : 1;
+  if (topology.sites() > 1) rows[Topology::kSiteLevel].bytesPerSecond /= share;
+  const Planner crossing(topology, {question.totalMemoryBytes, question.sliceBytes, rows});
   py::list plans;
   for (const Forecast& one : planner.forecast(question.bytes)) {
     py::list levels;
@@ -167,7 +182,8 @@ py::list forecast(const PlanQuestion& question) {
       py::dict entry;
       entry["level"] = level;
       entry["messages"] = work.messages;
-      entry["bytes"] = work.bytes;
+      const bool isShared = level == Topology::kSiteLevel && topology.sites() > 1;
+      entry["bytes"] = isShared ? static_cast<std::uint64_t>(static_cast<double>(work.bytes) * share) : work.bytes;
       entry["summed_bytes"] = work.summedBytes;
       levels.append(entry);
     }
@@ -176,7 +192,7 @@ py::list forecast(const PlanQuestion& question) {
     plan["slice_bytes"] = one.sliceBytes;
     plan["slices"] = one.slices;
     plan["staging_bytes"] = one.stagingBytes;
-    plan["seconds"] = one.seconds;
+    plan["seconds"] = share == 1 ? one.seconds : crossing.predictSeconds(one.plan, question.bytes, one.sliceBytes);
     plan["levels"] = levels;
     plans.append(plan);
   }

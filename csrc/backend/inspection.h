@@ -56,6 +56,7 @@ struct PlanQuestion {
   std::uint64_t sliceBytes = 0;
   std::vector<RowNumbers> rows;  // by level
   std::uint64_t bytes = 0;       // of the call
+  std::string siteFormat;        // in which it crosses between sites; empty: as it is
   bool flat = false;             // as if machines never stood in groups
 };
 std::vector<Place> placesOf(const PlanQuestion& question);

@@ -120,6 +120,7 @@ class PlanQuestion:
     slice_size: int  # bytes
     rows: list[tuple[float, float, float, float]]  # by level
     bytes: int  # of the call
+    site_format: str  # in which it crosses between sites; empty: as it is
     flat: bool  # as if machines never stood in groups
 
 def forecast(question: PlanQuestion) -> list[dict[str, Any]]:

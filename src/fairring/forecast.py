@@ -26,10 +26,12 @@ def forecast(
     sites: Sequence[str] = (),
     *,
     flat: bool = False,
+    site_format: str = "",
 ) -> list[dict[str, Any]]:
     """Every plan for a call, the best first, as the C++ module describes them.
 
-    machines, sites: of each rank; no sites: all stand in one. flat: as if machines never stood in groups.
+    machines, sites: of each rank; no sites: all stand in one. flat: as if machines never stood in groups. site_format:
+    in which it crosses between sites. Raises ValueError.
     """
     from fairring import _core
 
@@ -37,6 +39,7 @@ def forecast(
     question.machines, question.sites = list(machines), list(sites)
     question.total_memory, question.slice_size = config.total_memory, config.slice_size
     question.rows, question.bytes, question.flat = list(rows), call_bytes, flat
+    question.site_format = site_format
     return _core.forecast(question)
 
 

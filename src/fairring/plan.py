@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sites", default="1", metavar="N", help="of the machines, or the machines of each: 3,1 (default: 1)")
     add("--site-rate", metavar="RATE", help="likewise, of each site's uplink; its ranks share it")
     add("--site-delay", metavar="TIME", help="from site to site, one way, instead of the cost row's latency: 20ms")
+    add(
+        "--format",
+        default="",
+        metavar="NAME",
+        help="in which it crosses between sites: bf16, int8, int4 (default: as it is)",
+    )
     add("--json", action="store_true", help="JSON instead of a table")
 
 
@@ -76,7 +82,7 @@ def predict(arguments: argparse.Namespace, *, flat: bool = False) -> list[dict[s
     if arguments.site_delay:
         rows = [*rows[:-1], (sites.delay, *rows[-1][1:])]
     machines = [str(machine) for machine, count in enumerate(counts) for _ in range(count)]
-    return forecast(config, machines, rows, call_bytes, of_sites, flat=flat)
+    return forecast(config, machines, rows, call_bytes, of_sites, flat=flat, site_format=arguments.format)
 
 
 def _show(plans: Sequence[dict[str, Any]], sites: int) -> None:
