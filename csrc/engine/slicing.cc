@@ -15,7 +15,7 @@ CallPart Slicing::of(const Call& call) {
   const PlanCache::CachedPlan& chosen = plans_.of(call.pattern, packing.bytes());
   CallPart part = packed(call.pattern, call.root, std::move(packing), chosen, bodyOf(call));
   if (call.siteFormat == nullptr || planner_.topology().sites() == 1) return part;
-  // Cut between the format's blocks alone, by every plan, so that they are the same by every plan.
+  // Every plan cuts between the format's blocks alone, so all plans have the same blocks.
   const std::uint64_t together = call.siteFormat->grainsTogether();
   part.chosen.sliceBytes =
       std::max(part.chosen.sliceBytes / together / kGrainBytes, std::uint64_t{1}) * together * kGrainBytes;
