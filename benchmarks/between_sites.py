@@ -106,7 +106,7 @@ def training(steps: int) -> None:
         for kept in (True, False) if form else (True,):
             loss = train(text, form, steps, kept=kept)
             if dist.get_rank() == 0:
-                print(f"{form or 'fp32'}{'' if kept else ' without residuals'}: loss {loss:.4f}", flush=True)
+                print(f"{form or 'fp32'}{'' if kept else ' without residuals'}: loss {loss:.5f}", flush=True)
 
 
 def main() -> None:

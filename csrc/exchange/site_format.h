@@ -13,7 +13,8 @@ namespace fairring {
 
 struct SiteFormat {
   std::string_view name;
-  // So many elements are encoded together. An array is cut between blocks alone, and its parts' sizes add up to its own.
+  // So many elements are encoded together. An array is cut between blocks alone, and its parts' sizes add up to its
+  // own.
   std::uint64_t blockElements;
   // The size of so many elements: at most half of what they take as Float32.
   std::uint64_t (*bytes)(std::uint64_t elements);
