@@ -122,6 +122,19 @@ def test_ddps_log_reads_no_memory_of_a_gloo_that_is_not_there(three: Ranks) -> N
     assert three.run(_backend_in_ddps_log) == [("custom", False)] * 3
 
 
+def _devices_from_the_backend(_rank: int) -> int:
+    world = dist.group.WORLD
+    assert world is not None
+    backend: Any = world._get_backend(CPU)
+    options: Any = dist.ProcessGroupGloo._Options()
+    options._devices = [backend.create_device(interface="lo"), backend.create_default_device(lazy_init=True)]
+    return len(options._devices)
+
+
+def test_the_backend_makes_devices_for_a_gloo_of_the_programs_own(three: Ranks) -> None:
+    assert three.run(_devices_from_the_backend) == [2] * 3
+
+
 def _alone_in_a_barrier(rank: int) -> str:
     group: Any = dist.new_group(backend="gloo", timeout=timedelta(seconds=1))
     if rank:

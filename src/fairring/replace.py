@@ -54,8 +54,14 @@ def is_installed() -> bool:
 
 def _create(options: Any, _backend_options: object) -> Any:
     """The creator that torch calls; options for Gloo have nothing that Fairring reads, and torch's Gloo takes none."""
+    import torch.distributed as dist
+
+    from fairring import _core
     from fairring.backend import make
 
+    # Programs ask their group for devices of Gloo's, to give them to a Gloo that they make themselves.
+    for name in ("create_device", "create_default_device"):
+        setattr(_core.FairringBackend, name, staticmethod(getattr(dist.ProcessGroupGloo, name)))
     config = Config.from_environment()
     # An error after calls on CUDA tensors ends no process, as on Gloo, whose calls are waited for on the host.
     on_error = "raise" if config.on_error == "auto" else config.on_error
