@@ -11,7 +11,6 @@
 #   make failures  what each rank reports when something fails, and after how long: docs/failures.md's table
 #   make emulated-cuda   CUDA devices that do not exist, for fairring lab --emulated-gpus
 #   make test-emulated-cuda  the same code on emulated devices, by torch's CUDA build, where there is no GPU: docs/development.md
-#   make cover-cuda  which lines of the CUDA sources those tests reach
 #   make test-gpu, make bench-gpu  on a machine with a GPU, without a network: docs/development.md; make carry: what to take along;
 #                  RUN="sums and 2x1": tests of tests/gpu by name
 #   make test-pytorch, make test-pytorch-ddp  PyTorch's own tests of process groups, on BACKEND
@@ -59,7 +58,7 @@ SYMBOLIZER := external_symbolizer_path=$(shell command -v addr2line)
 export ASAN_OPTIONS ?= $(SYMBOLIZER)
 export TSAN_OPTIONS ?= $(SYMBOLIZER)
 
-.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe emulated-cuda test-emulated-cuda cover-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels docs browse lint format clean system packages wheel-packages
+.PHONY: demo failures features random-programs test test-rest test-all test-cpp test-sanitized test-threads test-tensorpipe emulated-cuda test-emulated-cuda test-gpu bench-gpu carry test-python test-pytorch test-pytorch-ddp test-slow test-first test-libraries test-rdma fuzz simulate test-oldest-torch test-wheel build wheel bench bench-kernels docs browse lint format clean system packages wheel-packages
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -229,19 +228,6 @@ test-emulated-cuda: build
 	else \
 	  echo "skipped: emulated CUDA devices, for want of what CMake says above"; \
 	fi
-
-# By Clang, whose counters survive the process: tests/emulated_cuda/reached_lines.py. The folder is a root of its own,
-# with the package, because that looks for emulated devices beside itself.
-COVERED := build/coverage/build/torch-$(NEWEST_TORCH)/cmake
-cover-cuda: build
-	@.ci/system-packages llvm
-	@$(BIN)/cmake -S . -B $(COVERED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release \
-	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DCMAKE_CXX_COMPILER="$$(.ci/clang)" \
-	  -DCMAKE_CXX_FLAGS_RELEASE='-O1 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation -Wno-unused-command-line-argument' \
-	  -DFAIRRING_TESTS=ON -DFAIRRING_EMULATED_CUDA=ON $(CMAKE_ARGS)
-	@$(STAGE) "build with counters" $(BIN)/cmake --build $(COVERED) \
-	  --target _core emulated_cuda fairring_cuda_tests fairring_device_tests
-	@$(STAGE) "lines of the CUDA sources" $(BIN)/python tests/emulated_cuda/reached_lines.py $(COVERED) "$$(.ci/clang)"
 
 test-gpu:
 	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(if $(RUN),"$(RUN)")
