@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from failures import chains
 from failures.cases import CASES
 from failures.judge import faults
 from failures.play import Case, Play
@@ -22,22 +21,9 @@ def stage() -> Iterator[Stage]:
     stage.close()
 
 
-CHAINS = [
-    chains.Chain("2x2", "all_reduces", "stop", 0, 0.2),
-    chains.Chain("2x2", "messages", "compute", 3, 0.1),
-    chains.Chain("3x1", "all_to_alls", "cut", 2, 0.2),
-]
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_every_rank_says_what_happened_and_leaves_nothing(stage: Stage, case: Case) -> None:
     before = stage.traces()
     outcomes = Play(stage, case).run()
     assert not faults(case, outcomes), "\n".join(faults(case, outcomes))
     assert not stage.traces() - before
-
-
-@pytest.mark.parametrize("chain", CHAINS, ids=[f"{chain.plant}-in-{chain.calls}" for chain in CHAINS])
-def test_who_waits_is_not_the_culprit(stage: Stage, chain: chains.Chain) -> None:
-    outcomes = Play(stage, chains.case_of(chain)).run()
-    assert not chains.faults(chain, outcomes), "\n".join(chains.faults(chain, outcomes))

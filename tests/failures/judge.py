@@ -9,24 +9,6 @@ from failures.play import Case, Outcome
 
 _KINDS = ("ConfigError", "GroupError", "MismatchError", "RankDiedError", "RankLateError", "RankLeftError")
 _KILLED = -9
-_RANK = r"rank (\d+) \([^)]*\)"
-# The words of errors that blame somebody; the ranks before them are the culprits.
-_BLAMES = (
-    "does not answer",
-    "has given",
-    "has not made",
-    "has not sent",
-    "died",
-    "has not come",
-    "has ended its part",
-)
-_BLAMED = re.compile(rf"((?:{_RANK}(?:, )?)+) (?:{'|'.join(_BLAMES)})|no connection yet with ((?:{_RANK}(?:, )?)+)")
-
-
-def named_in(text: str) -> set[int]:
-    """The ranks that an error blames; empty where it blames nobody."""
-    found = _BLAMED.search(text)
-    return {int(rank) for rank in re.findall(_RANK, found[0])} if found else set()
 
 
 def faults(case: Case, outcomes: Mapping[int, Outcome]) -> list[str]:
