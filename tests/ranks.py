@@ -16,11 +16,9 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,7 +28,6 @@ import torch.distributed as dist
 
 TIMEOUT_SECONDS = int(os.environ.get("RANKS_TIMEOUT_SECONDS", "120"))
 _STACKS_SECONDS = 3  # for a rank to write more of its stacks
-_ATTEND_SECONDS = 0.02  # between two checks of the ranks that have not come back
 
 
 class RankError(AssertionError):
@@ -41,7 +38,7 @@ class RankError(AssertionError):
 class Outcome:
     """The outcome of a function on a rank: its result, or a text that says why there is none."""
 
-    word: str  # ok, wrong (an assertion), error (another exception), hang, died (the process), or left out
+    word: str  # ok, wrong (an assertion), error (another exception), hang, or died (the process)
     text: str = ""
     result: Any = None
 
@@ -101,21 +98,13 @@ class Ranks:
             self._pipes[rank].send((function, arguments))
         return ranks
 
-    def outcomes(self, ranks: list[int], attend: Callable[[list[int]], list[int]] | None = None) -> list[Outcome]:
-        """The outcomes of a call that was begun, in the order of `ranks`. If a rank does not return, all are ended.
-
-        attend: is called again and again with the ranks that have not come back, and returns those that are not to be
-        waited for.
-        """
+    def outcomes(self, ranks: list[int]) -> list[Outcome]:
+        """The outcomes of a call that was begun, in the order of `ranks`. If a rank does not return, all are ended."""
         answers: dict[int, Outcome] = {}
         pipes: dict[Any, int] = {self._pipes[rank]: rank for rank in ranks}
         until = time.monotonic() + self._patience_seconds
         while pipes and (left := until - time.monotonic()) > 0:
-            if attend is not None:
-                for rank in attend(list(pipes.values())):
-                    answers[rank] = Outcome("left out")
-                    del pipes[self._pipes[rank]]
-            for pipe in wait(pipes, left if attend is None else min(left, _ATTEND_SECONDS)):
+            for pipe in wait(pipes, left):
                 rank = pipes.pop(pipe)
                 answers[rank] = self._heard(rank)
                 if answers[rank].word != "ok" and self._grace_seconds is not None:
@@ -149,12 +138,6 @@ class Ranks:
         while stacks.poll(_STACKS_SECONDS) and (more := os.read(stacks.fileno(), 1 << 16)):
             text += more
         return text.decode(errors="replace")
-
-    def is_stopped(self, rank: int) -> bool:
-        """Whether a signal has stopped the rank's process."""
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended, the second one between open and read
-            return Path(f"/proc/{self._processes[rank].pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-        return False
 
     def signal(self, rank: int, signum: int) -> None:
         os.kill(self._processes[rank].pid or 0, signum)

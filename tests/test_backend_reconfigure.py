@@ -6,9 +6,11 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +18,12 @@ import torch
 import torch.distributed as dist
 from failures import holdings
 from failures.holdings import Holdings
-from ranks import Ranks, all_reduce_ones
+from lab_programs import needs_namespaces
+from ranks import TIMEOUT_SECONDS, Ranks, all_reduce_ones
 
-from fairring import _core
+from fairring import _core, lab
 from fairring.backend import create
+from fairring.lab import namespaces
 from fairring.members import LastComplete, Mark, last_complete, mark
 
 if not hasattr(dist.distributed_c10d, "_reconfigure"):
@@ -374,3 +378,40 @@ def test_what_a_rank_holds_does_not_grow_with_reconfigurations() -> None:
         assert after.beyond(before) == {}
         assert after.memory - before.memory < 8 << 20
     assert ranks.close() == [0] * 3
+
+
+def _enter_machine(rank: int, pids: list[int]) -> None:
+    """pids: of a process on each machine of the lab. This process still has one thread."""
+    namespaces.enter_those_of(pids[rank])
+
+
+def _begin_alone(_rank: int) -> str:
+    dist.init_process_group("fairring", store=dist.HashStore(), rank=0, world_size=1, enable_reconfigure=True)
+    return _handle(0)
+
+
+def _failed_connections(pid: int) -> int:
+    """The number of failed connection attempts on the machine on which that process runs."""
+    names, values = (
+        line.split() for line in Path(f"/proc/{pid}/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
+    )
+    return int(values[names.index("AttemptFails")])
+
+
+@needs_namespaces
+@pytest.mark.slow
+def test_members_meet_though_the_network_has_given_one_up_a_moment_before_its_link_is_back() -> None:
+    with lab.Lab(["sleep", "infinity"], [1, 1], "none", network="namespaces") as cluster:
+        ranks = Ranks(2, of_rank=[{"TP_SOCKET_IFNAME": "eth0"}] * 2)
+        ranks.run(_enter_machine, [cluster.pid(machine) for machine in range(2)])
+        handles = ranks.run(_begin_alone)
+        cluster.set_link(0, False)
+        before = _failed_connections(cluster.pid(1))
+        meeting = ranks.start(_join, 1, handles)
+        until = time.monotonic() + TIMEOUT_SECONDS
+        while _failed_connections(cluster.pid(1)) == before:
+            assert time.monotonic() < until, "the kernel has not given the other machine up"
+            time.sleep(0.01)
+        cluster.set_link(0, True)
+        ranks.finish(meeting)
+        ranks.kill()
