@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from lab_programs import TIMEOUT_SECONDS, program
-from ranks import RankError, Ranks, all_reduce_ones, init_group
+from ranks import Ranks, all_reduce_ones, init_group
 from standard_error import standard_error
 
 from fairring import _core, lab
@@ -82,17 +82,6 @@ def _after_destroy(_rank: int) -> None:
 def test_a_destroyed_group_refuses_calls(strangers: Ranks) -> None:
     strangers.init()
     strangers.run(_after_destroy)
-
-
-def test_a_test_can_fail() -> None:
-    ranks = Ranks(1)
-    with pytest.raises(RankError, match="needle"):
-        ranks.run(_raise)
-    ranks.kill()
-
-
-def _raise(_rank: int) -> None:
-    raise ValueError("needle")
 
 
 def test_the_secret_may_come_from_a_file(tmp_path: Path) -> None:

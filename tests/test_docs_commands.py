@@ -196,22 +196,3 @@ def test_every_block_is_played_or_understood(document: Path) -> None:
             compile(text, title or str(document), "exec")
         if language == "sql":
             tables({"traceEvents": []}).execute(text)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "fairring lab --machine-s 2 -- python train.py",
-        "fairring lab --machines 2 -- fairring bench all-reduce --size 4KiB --no-such",
-        "torchrun --nproc-per-node 2 -m fairring check --no-such",
-        "python examples/launchers/train.py --no-such",
-        "python examples/no-such.py",
-        "python -m pip install torch-fairring[no-such]",
-        "pip install -r requirements/no-such.txt",
-        "make no-such",
-        "mpirun -np 4 examples/launchers/mpirun.sh --no-such",
-    ],
-)
-def test_a_wrong_command_is_seen(words: str) -> None:
-    with pytest.raises((SystemExit, AssertionError, OSError)):
-        understand(words.split())
