@@ -11,10 +11,10 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from fairring import by_level, cost_rows
@@ -141,82 +141,6 @@ VARIABLES = (
     Variable("FAIRRING_PORTS", "any", "Ports to listen on, as low-high, for firewalls."),
     Variable("TP_SOCKET_IFNAME", "the way to the store", "Network interfaces, as a list with commas."),
 )
-
-
-@dataclass(frozen=True)
-class Config:
-    """The settings of one rank. Sizes in bytes, times in seconds."""
-
-    total_memory: int = 50 * MIB
-    slice_size: int = 25 * MIB
-    heartbeat_timeout: float = 60.0
-    # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
-    transports: tuple[str, str] = ("auto", "auto")
-    lanes: tuple[int, int] = (1, 1)  # likewise
-    cost_rows: CostRows | None = None
-    machine: str | None = None
-    site: str = ""
-    site_interfaces: tuple[str, ...] = ()  # none: the same as `interfaces`
-    cuda: Cuda = OFF
-    on_error: str = "auto"  # or "raise", "exit"
-    replace: str = ""  # or "gloo"
-    secret_file: Path | None = None
-    tls: bool = False
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_authority: Path | None = None
-    trace: Path | None = None  # a directory
-    ports: tuple[int, int] = (0, 0)  # low and high; zeros: any
-    interfaces: tuple[str, ...] = ()
-    gloo_interfaces: tuple[str, ...] = ()  # GLOO_SOCKET_IFNAME: Gloo's own, taken where `interfaces` are not given
-    nccl_interfaces: str = ""  # NCCL_SOCKET_IFNAME: NCCL's own, likewise, as interfaces.py reads it
-    nccl_host: str | None = None  # NCCL_HOSTID: NCCL's own, the name by which it tells hosts apart
-    master_address: str | None = None  # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell
-    master_port: int = 0
-    lighthouse: tuple[str, int] | None = None  # TORCHFT_LIGHTHOUSE: torchft's own, host and port; replicas share it
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
-        """Reads and checks all variables. Raises ConfigError at the first one that is unknown or can't be used."""
-        variables = os.environ if environment is None else environment
-        _refuse_unknown(variables)
-        values: dict[str, object] = {}
-        for name, (field, parse) in _PARSERS.items():
-            text = variables.get(name, "")
-            if text:
-                values[field] = parse(name, text)
-        config = cls(**values)  # type: ignore[arg-type]
-        config._check_tls()
-        return config
-
-    def _check_tls(self) -> None:
-        files = {
-            "FAIRRING_TLS_CERTIFICATE": self.tls_certificate,
-            "FAIRRING_TLS_KEY": self.tls_key,
-            "FAIRRING_TLS_CA": self.tls_authority,
-        }
-        for name, path in files.items():
-            if path and not self.tls:
-                raise ConfigError(
-                    f"{name}={str(path)!r} without FAIRRING_TLS=on, which has no effect; unset or set both"
-                )
-            if self.tls and not path:
-                raise ConfigError(f"FAIRRING_TLS=on needs {name}; give it a file in PEM")
-        if self.tls and any(transport in TENSORPIPE_TRANSPORTS for transport in self.transports):
-            raise ConfigError(
-                "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe, which has no TLS; give tcp or auto"
-            )
-
-    def agreement(self, version: str) -> str:
-        """The settings that all ranks of a group must share, as text to compare and to read."""
-        transports = [f"tensorpipe:{t}" if t in TENSORPIPE_TRANSPORTS else t for t in self.transports]
-        rows = self.cost_rows.digest() if self.cost_rows else "built-in"
-        return (
-            f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
-            f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
-            f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={self.cuda} "
-            f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
-        )
 
 
 def asked_to_replace() -> str:
@@ -397,31 +321,89 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
-_PARSERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "FAIRRING_TOTAL_MEMORY": ("total_memory", size),
-    "FAIRRING_SLICE_SIZE": ("slice_size", size),
-    "FAIRRING_TRANSPORT": ("transports", _transports),
-    "FAIRRING_LANES": ("lanes", _lanes),
-    "FAIRRING_HEARTBEAT_TIMEOUT": ("heartbeat_timeout", _seconds),
-    "FAIRRING_COST_ROWS": ("cost_rows", _cost_rows),
-    "FAIRRING_CUDA": ("cuda", _cuda),
-    "FAIRRING_ON_ERROR": ("on_error", _either("auto", "raise", "exit")),
-    "FAIRRING_REPLACE": ("replace", _replaced),
-    "FAIRRING_MACHINE": ("machine", _name),
-    "FAIRRING_SITE": ("site", _name),
-    "FAIRRING_SITE_IFNAME": ("site_interfaces", _names),
-    "FAIRRING_SECRET_FILE": ("secret_file", _secret_file),
-    "FAIRRING_TLS": ("tls", _switch),
-    "FAIRRING_TLS_CERTIFICATE": ("tls_certificate", _pem_file),
-    "FAIRRING_TLS_KEY": ("tls_key", _pem_file),
-    "FAIRRING_TLS_CA": ("tls_authority", _pem_file),
-    "FAIRRING_TRACE": ("trace", _directory),
-    "FAIRRING_PORTS": ("ports", _ports),
-    "TP_SOCKET_IFNAME": ("interfaces", _names),
-    "GLOO_SOCKET_IFNAME": ("gloo_interfaces", _names),
-    "NCCL_SOCKET_IFNAME": ("nccl_interfaces", _text),
-    "NCCL_HOSTID": ("nccl_host", _name),
-    "MASTER_ADDR": ("master_address", _text),
-    "MASTER_PORT": ("master_port", _port),
-    "TORCHFT_LIGHTHOUSE": ("lighthouse", _host_and_port),
-}
+def _of(variable: str, parse: Callable[[str, str], object]) -> dict[str, Any]:
+    """What a field is read from."""
+    return {"variable": variable, "parse": parse}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of one rank. Sizes in bytes, times in seconds."""
+
+    total_memory: int = field(default=50 * MIB, metadata=_of("FAIRRING_TOTAL_MEMORY", size))
+    slice_size: int = field(default=25 * MIB, metadata=_of("FAIRRING_SLICE_SIZE", size))
+    heartbeat_timeout: float = field(default=60.0, metadata=_of("FAIRRING_HEARTBEAT_TIMEOUT", _seconds))
+    # For the rails, and between sites. Also "tcp" (connections of our own), or TensorPipe's "uv", "shm", "ibv".
+    transports: tuple[str, str] = field(default=("auto", "auto"), metadata=_of("FAIRRING_TRANSPORT", _transports))
+    lanes: tuple[int, int] = field(default=(1, 1), metadata=_of("FAIRRING_LANES", _lanes))  # likewise
+    cost_rows: CostRows | None = field(default=None, metadata=_of("FAIRRING_COST_ROWS", _cost_rows))
+    machine: str | None = field(default=None, metadata=_of("FAIRRING_MACHINE", _name))
+    site: str = field(default="", metadata=_of("FAIRRING_SITE", _name))
+    # None: the same as `interfaces`.
+    site_interfaces: tuple[str, ...] = field(default=(), metadata=_of("FAIRRING_SITE_IFNAME", _names))
+    cuda: Cuda = field(default=OFF, metadata=_of("FAIRRING_CUDA", _cuda))
+    # Or "raise", "exit".
+    on_error: str = field(default="auto", metadata=_of("FAIRRING_ON_ERROR", _either("auto", "raise", "exit")))
+    replace: str = field(default="", metadata=_of("FAIRRING_REPLACE", _replaced))  # or "gloo"
+    secret_file: Path | None = field(default=None, metadata=_of("FAIRRING_SECRET_FILE", _secret_file))
+    tls: bool = field(default=False, metadata=_of("FAIRRING_TLS", _switch))
+    tls_certificate: Path | None = field(default=None, metadata=_of("FAIRRING_TLS_CERTIFICATE", _pem_file))
+    tls_key: Path | None = field(default=None, metadata=_of("FAIRRING_TLS_KEY", _pem_file))
+    tls_authority: Path | None = field(default=None, metadata=_of("FAIRRING_TLS_CA", _pem_file))
+    trace: Path | None = field(default=None, metadata=_of("FAIRRING_TRACE", _directory))  # a directory
+    ports: tuple[int, int] = field(default=(0, 0), metadata=_of("FAIRRING_PORTS", _ports))  # low and high; zeros: any
+    interfaces: tuple[str, ...] = field(default=(), metadata=_of("TP_SOCKET_IFNAME", _names))
+    # Gloo's own, taken where `interfaces` are not given.
+    gloo_interfaces: tuple[str, ...] = field(default=(), metadata=_of("GLOO_SOCKET_IFNAME", _names))
+    # NCCL's own, likewise, as interfaces.py reads it.
+    nccl_interfaces: str = field(default="", metadata=_of("NCCL_SOCKET_IFNAME", _text))
+    # NCCL's own, the name by which it tells hosts apart.
+    nccl_host: str | None = field(default=None, metadata=_of("NCCL_HOSTID", _name))
+    # MASTER_ADDR and MASTER_PORT: torch's own, if the store does not tell.
+    master_address: str | None = field(default=None, metadata=_of("MASTER_ADDR", _text))
+    master_port: int = field(default=0, metadata=_of("MASTER_PORT", _port))
+    # Torchft's own, host and port; replicas share it.
+    lighthouse: tuple[str, int] | None = field(default=None, metadata=_of("TORCHFT_LIGHTHOUSE", _host_and_port))
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
+        """Reads and checks all variables. Raises ConfigError at the first one that is unknown or can't be used."""
+        variables = os.environ if environment is None else environment
+        _refuse_unknown(variables)
+        values: dict[str, object] = {}
+        for one in fields(cls):
+            name, parse = one.metadata["variable"], one.metadata["parse"]
+            if text := variables.get(name, ""):
+                values[one.name] = parse(name, text)
+        config = cls(**values)  # type: ignore[arg-type]
+        config._check_tls()
+        return config
+
+    def _check_tls(self) -> None:
+        files = {
+            "FAIRRING_TLS_CERTIFICATE": self.tls_certificate,
+            "FAIRRING_TLS_KEY": self.tls_key,
+            "FAIRRING_TLS_CA": self.tls_authority,
+        }
+        for name, path in files.items():
+            if path and not self.tls:
+                raise ConfigError(
+                    f"{name}={str(path)!r} without FAIRRING_TLS=on, which has no effect; unset or set both"
+                )
+            if self.tls and not path:
+                raise ConfigError(f"FAIRRING_TLS=on needs {name}; give it a file in PEM")
+        if self.tls and any(transport in TENSORPIPE_TRANSPORTS for transport in self.transports):
+            raise ConfigError(
+                "FAIRRING_TLS=on can't be had with FAIRRING_TRANSPORT=tensorpipe, which has no TLS; give tcp or auto"
+            )
+
+    def agreement(self, version: str) -> str:
+        """The settings that all ranks of a group must share, as text to compare and to read."""
+        transports = [f"tensorpipe:{t}" if t in TENSORPIPE_TRANSPORTS else t for t in self.transports]
+        rows = self.cost_rows.digest() if self.cost_rows else "built-in"
+        return (
+            f"FAIRRING_TOTAL_MEMORY={self.total_memory} FAIRRING_SLICE_SIZE={self.slice_size} "
+            f"FAIRRING_TRANSPORT={by_level.describe(transports)} FAIRRING_LANES={by_level.describe(self.lanes)} "
+            f"FAIRRING_TLS={'on' if self.tls else 'off'} FAIRRING_CUDA={self.cuda} "
+            f"FAIRRING_HEARTBEAT_TIMEOUT={self.heartbeat_timeout:g} FAIRRING_COST_ROWS={rows} version={version}"
+        )
