@@ -58,21 +58,6 @@ def test_a_rank_may_begin_with_receives_from_anyone(fresh: Ranks) -> None:
     assert fresh.run(_from_anyone, on=[0, 2, 3])[1] == [0, 3]
 
 
-def _batch(rank: int) -> float:
-    output = torch.zeros(1)
-    exchange = [
-        dist.P2POp(dist.irecv, output, (rank - 1) % FOUR),
-        dist.P2POp(dist.isend, torch.tensor([float(rank)]), (rank + 1) % FOUR),
-    ]
-    for work in dist.batch_isend_irecv(exchange):
-        work.wait()
-    return output.item()
-
-
-def test_a_batch_may_be_the_first_call(fresh: Ranks) -> None:
-    assert fresh.run(_batch) == [3.0, 0.0, 1.0, 2.0]
-
-
 def _make_and_destroy(rank: int, size: int, port: int, rounds: int) -> None:
     for number in range(rounds):
         store = dist.PrefixStore(str(number), dist.TCPStore("127.0.0.1", port, is_master=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -179,25 +178,6 @@ def test_a_receive_from_a_rank_that_makes_no_call_ends_with_the_groups_timeout()
     for text in texts:
         assert "Timed out: recv of 2 Float32 from rank 1" in text
         assert "rank 1 (" in text
-
-
-def _meet(rank: int, other: int) -> int:
-    tensor = torch.zeros(1)
-    dist.send(tensor, other) if rank < other else dist.recv(tensor, other)
-    return os.getpid()
-
-
-@pytest.mark.parametrize(("machines", "dead"), [("aaa", 0), ("abc", 1)])
-def test_a_rank_that_dies_is_named_by_who_waits_for_its_message(machines: str, dead: int) -> None:
-    """The third rank has made no call."""
-    alive = 1 - dead
-    with _job(machines) as ranks:
-        pids = [ranks.start(_meet, 1, on=[0]), ranks.start(_meet, 0, on=[1])]
-        pid = [ranks.finish(started)[0] for started in pids][dead]
-        waiting = ranks.start(_receive_in_vain, dead, on=[alive])
-        os.kill(pid, signal.SIGKILL)
-        (text,) = ranks.finish(waiting)
-    assert f"rank {dead} (" in text
 
 
 def _exit(_rank: int) -> None:
