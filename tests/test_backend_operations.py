@@ -1,8 +1,10 @@
-"""The operations of all_reduce at the edges of torch: complex, lazy views, factors, undefined operations."""
+"""Reductions at the edges of torch: lazy views, undefined operations, wrong calls.
+
+random_programs plays every form with every operation and dtype that it has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,31 +69,6 @@ def test_of_several_tensors_none_is_sent_when_one_is_not_defined(pair: Ranks) ->
     pair.run(_coalesced_with_one_undefined)
 
 
-def _complex(rank: int, dtype: torch.dtype, reduce: Callable[[torch.Tensor, str], None]) -> None:
-    size = dist.get_world_size()
-    for name, factor in (("SUM", 1.0), ("AVG", 1.0 / size), ("PREMUL_SUM", 2.0)):
-        tensor = torch.tensor([1 + 2j, -4j, 0.5]).to(dtype) * (rank + 1) * size
-        reduce(tensor, name)
-        total = sum(range(size + 1)) * size * factor
-        assert torch.equal(tensor, (torch.tensor([1 + 2j, -4j, 0.5]) * total).to(dtype)), (name, tensor)
-
-
-def _by_python(tensor: torch.Tensor, name: str) -> None:
-    dist.all_reduce(tensor, op=_operation(name))
-
-
-def _by_cpp(tensor: torch.Tensor, name: str) -> None:
-    _from_cpp([tensor], name)
-
-
-@pytest.mark.parametrize("reduce", [_by_python, _by_cpp])
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
-def test_complex_tensors_are_reduced_as_their_parts(
-    pair: Ranks, dtype: torch.dtype, reduce: Callable[[torch.Tensor, str], None]
-) -> None:
-    pair.run(_complex, dtype, reduce)
-
-
 def _lazy_views(rank: int) -> None:
     """Tensors that stand for the conjugate or the negative of their memory, on one rank only.
 
@@ -115,20 +92,6 @@ def test_conjugated_and_negated_views_are_reduced_by_value(pair: Ranks) -> None:
     pair.run(_lazy_views)
 
 
-def _factors(rank: int, dtype: torch.dtype, as_tensor: bool) -> None:
-    factors = [0.5, -3.0, 1.0, 2.0]
-    factor = torch.tensor([factors[rank]]) if as_tensor else factors[rank]
-    tensor = torch.arange(5).to(dtype)
-    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(factor))
-    assert torch.equal(tensor, (torch.arange(5) * sum(factors[: dist.get_world_size()])).to(dtype)), tensor
-
-
-@pytest.mark.parametrize("as_tensor", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_every_rank_has_a_factor_of_its_own(three: Ranks, dtype: torch.dtype, as_tensor: bool) -> None:
-    three.run(_factors, dtype, as_tensor)
-
-
 def _large_halves(_rank: int) -> None:
     tensor = torch.full((3,), 60000.0, dtype=torch.float16)
     dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(0.5))
@@ -137,18 +100,6 @@ def _large_halves(_rank: int) -> None:
 
 def test_factors_come_before_the_sum_so_that_large_halves_stay_finite(pair: Ranks) -> None:
     pair.run(_large_halves)
-
-
-def _truths(_rank: int, name: str) -> list[int]:
-    bytes_of_a_bool = torch.tensor([0, 1, 2, 255], dtype=torch.uint8)
-    tensor = bytes_of_a_bool.view(torch.bool).clone()
-    dist.all_reduce(tensor, op=_operation(name))
-    return tensor.view(torch.uint8).tolist()
-
-
-@pytest.mark.parametrize("name", ["SUM", "PRODUCT", "MIN", "MAX", *BITS])
-def test_the_result_of_bools_is_nothing_but_0_and_1(three: Ranks, name: str) -> None:
-    assert three.run(_truths, name) == [[0, 1, 1, 1]] * 3
 
 
 def _overlapping(_rank: int) -> None:
@@ -197,3 +148,35 @@ def _complex_ddp(rank: int) -> None:
 
 def test_ddp_averages_complex_gradients(pair: Ranks) -> None:
     pair.run(_complex_ddp)
+
+
+def _in_place(rank: int) -> None:
+    size = dist.get_world_size()
+    whole = torch.arange(4.0 * size)
+    output = whole.chunk(size)[rank]
+    dist.reduce_scatter_tensor(output, whole)
+    expected = torch.arange(4.0 * size)
+    expected.chunk(size)[rank].mul_(size)
+    assert torch.equal(whole, expected)
+
+
+def test_the_output_may_be_a_part_of_the_input(three: Ranks) -> None:
+    three.run(_in_place)
+
+
+def _wrong_scatters(_rank: int) -> None:
+    with pytest.raises(ValueError, match=r"reduce_scatter_tensor: the input's 7 elements .* 3 ranks"):
+        dist.reduce_scatter_tensor(torch.empty(2), torch.ones(7))
+    with pytest.raises(ValueError, match="reduce_scatter_tensor: the output has 3 elements"):
+        dist.reduce_scatter_tensor(torch.empty(3), torch.ones(6))
+    with pytest.raises(ValueError, match="reduce_scatter: expected are one output and 3 inputs, given are 1 and 2"):
+        dist.reduce_scatter(torch.empty(3), [torch.ones(3)] * 2)
+    with pytest.raises(RuntimeError, match=r"^reduce_scatter_tensor with BAND is not defined for tensors of Float"):
+        dist.reduce_scatter_tensor(torch.empty(2), torch.ones(6), op=dist.ReduceOp.BAND)
+    with pytest.raises(RuntimeError, match=r"^reduce with AVG is not defined for tensors of Bool"):
+        dist.reduce(torch.ones(3, dtype=torch.bool), dst=0, op=dist.ReduceOp.AVG)
+    dist.barrier()  # nothing was sent: the group goes on
+
+
+def test_a_wrong_call_is_an_error_that_names_it(three: Ranks) -> None:
+    three.run(_wrong_scatters)

@@ -7,40 +7,6 @@ import torch
 import torch.distributed as dist
 from ranks import Ranks
 
-DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8]
-SHAPES = {"vectors": ((50,), (3,)), "scalars": ((50,), ()), "two sparse": ((7, 9), (2, 5)), "empty rows": ((9,), (0,))}
-
-
-def _random(rank: int, seed: int, dtype: torch.dtype, sparse: tuple[int, ...], dense: tuple[int, ...]) -> torch.Tensor:
-    """A few entries, some twice, of small integers: sums are exact in every dtype. Some ranks have none."""
-    numbers = torch.Generator().manual_seed(1000 * seed + rank)
-    entries = int(torch.randint(0, 12, (), generator=numbers)) * int(torch.randint(0, 4, (), generator=numbers))
-    indices = torch.stack([torch.randint(0, size, (entries,), generator=numbers) for size in sparse])
-    values = torch.randint(-3, 4, (entries, *dense), generator=numbers).to(dtype)
-    return torch.sparse_coo_tensor(indices, values, (*sparse, *dense))
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.float64).to_dense()
-
-
-def _check_random(rank: int, dtype: torch.dtype, name: str) -> None:
-    for seed in range(25):
-        tensors = [_random(other, seed, dtype, *SHAPES[name]) for other in range(dist.get_world_size())]
-        tensor = tensors[rank].clone()
-        dist.all_reduce(tensor)
-        assert tensor.is_coalesced()
-        assert tensor.dtype == dtype
-        assert torch.equal(_dense(tensor), torch.stack([_dense(one) for one in tensors]).sum(0)), f"seed {seed}"
-        rows = sorted({tuple(row) for one in tensors for row in one._indices().t().tolist()})
-        assert tensor.indices().t().tolist() == [list(row) for row in rows], f"seed {seed}"
-
-
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_sum_is_that_of_the_dense_tensors(three: Ranks, dtype: torch.dtype, name: str) -> None:
-    three.run(_check_random, dtype, name)
-
 
 def _check_average(rank: int) -> None:
     size = dist.get_world_size()

@@ -29,12 +29,6 @@ def test_results_are_exact_on_every_layout(machines: list[int], order: str) -> N
     assert run(forked_program("exactness"), machines, SMALL_SLICES, order=order) == [f"cases {cases} wrong 0\n"] * world
 
 
-@pytest.mark.parametrize("machines", [[2, 2], [3, 1]], ids=str)
-def test_tensors_of_one_call_share_slices_and_have_the_bits_that_each_has_alone(machines: list[int]) -> None:
-    for settings in (SMALL_SLICES, {}):
-        assert run(forked_program("coalesced"), machines, settings) == ["cases 54 wrong 0\n"] * sum(machines)
-
-
 @pytest.mark.parametrize("machines", [[2], [3, 1]], ids=str)
 def test_a_tensor_that_a_rank_refuses_ends_its_own_call_alone(machines: list[int]) -> None:
     assert run(forked_program("refused"), machines, SMALL_SLICES) == ["99 of 100\n"] * sum(machines)
@@ -50,13 +44,6 @@ def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None
     ]
     hashes = {line for env, network in variants for line in run(forked_program("bits"), machines, env, network=network)}
     assert len(hashes) == 1
-
-
-@pytest.mark.parametrize(("machines", "groups"), [([2, 2], 1), ([3, 1], 1), ([1, 1, 1], 1), ([1] * 8, 2)], ids=str)
-def test_floats_are_rounded_once_per_level_in_the_promised_order(machines: list[int], groups: int) -> None:
-    layout = ",".join(str(ranks) for ranks in machines)
-    command = forked_program("rounding", layout, str(groups))
-    assert run(command, machines, SMALL_SLICES) == ["cases 12 wrong 0\n"] * sum(machines)
 
 
 # Rows by which eight machines take these plans for calls of a slice and less.
@@ -92,11 +79,6 @@ def test_eight_machines_sum_exactly_by_every_kind_of_plan(
 def test_eight_machines_have_the_same_bits_by_every_kind_of_plan(tmp_path: Path) -> None:
     hashes = {line for plan in FORCING for line in run(forked_program("bits"), [1] * 8, forcing(plan, tmp_path))}
     assert len(hashes) == 1
-
-
-def test_a_hundred_runs_with_ranks_held_up_at_random_give_the_same_bits() -> None:
-    (said,) = set(run(forked_program("repeats"), [2, 1], SMALL_SLICES))
-    assert said.startswith("runs 100 results 1 ")
 
 
 @pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="there are RDMA devices here")

@@ -62,11 +62,6 @@ def test_the_bits_are_the_same_for_every_plan_and_transport(tmp_path: Path) -> N
     assert len(hashes) == 1
 
 
-def test_floats_are_rounded_once_per_level_in_the_promised_order() -> None:
-    said = run(forked_program("rounding", "2,1,2,1", "2"), [2, 1, 2, 1], SMALL_SLICES, sites="2")
-    assert said == ["cases 12 wrong 0\n"] * 6
-
-
 @pytest.mark.parametrize(("sites", "count"), [("2", 2), ("2,1,1", 3)])
 def test_each_site_sends_no_more_than_it_must_over_the_slow_link(sites: str, count: int) -> None:
     size = 8 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch.distributed._functional_collectives as functional
 from torch import Tensor
 
 from random_programs.steps import Call, Drawing, Functional, Member, Result, Shape, Step, Tensors, untouched
-from random_programs.values import OPERATIONS, Operation, flat, raw
+from random_programs.values import MOVED, OPERATIONS, REDUCED, Operation, defined, flat, raw
 from random_programs.world import KIB
 
 
@@ -81,10 +81,29 @@ class Exchange(Step):
     @staticmethod
     def draw(drawing: Drawing) -> Exchange:
         draw, group = drawing.draw, drawing.group()
-        form, size = draw.choice([*_FORMS, *_MORE_OFTEN]), drawing.size(group)
+        form = draw.choice([*_FORMS, *_MORE_OFTEN])
         names = [name for name in OPERATIONS if name != "PREMUL_SUM" or "functional" not in form]
         operation = drawing.operation(group, of=names)
         tensors = drawing.reduced(operation, shape=()) if "reduce" in form else drawing.moved(shape=())
+        return Exchange._drawn(drawing, group, form, operation, tensors)
+
+    @staticmethod
+    def draw_each(drawing: Drawing) -> Iterator[Exchange]:
+        """Every form, with every dtype that it moves, or every operation and dtype that it reduces."""
+        for form in _FORMS:
+            if "reduce" not in form:
+                for dtype in MOVED:
+                    moved = drawing.moved(shape=(), dtype=dtype)
+                    yield Exchange._drawn(drawing, 0, form, Operation("SUM"), moved)
+                continue
+            for name in [name for name in OPERATIONS if name != "PREMUL_SUM" or "functional" not in form]:
+                for dtype in [dtype for dtype in REDUCED if defined(name, dtype)]:
+                    operation = drawing.operation(0, of=[name])
+                    yield Exchange._drawn(drawing, 0, form, operation, drawing.reduced(operation, 0, dtype, ()))
+
+    @staticmethod
+    def _drawn(drawing: Drawing, group: int, form: str, operation: Operation, tensors: Tensors) -> Exchange:
+        draw, size = drawing.draw, drawing.size(group)
         if "functional" in form and tensors.dtype.startswith("float8"):
             form = form.replace("functional", "split" if "to_all" in form else "concatenated")
         if form in ("all_to_all split", "all_to_all functional"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,27 @@ class AllReduce(Step):
         alike = first.dtype if "coalesced" in form or operation.on_tensor else None
         more = [drawing.reduced(operation, slot, alike) for slot in range(1, draw.choice((1, 1, 2, 5, 9)))]
         return AllReduce(drawing.number, group, form, draw.randrange(drawing.size(group)), operation, (first, *more))
+
+    @staticmethod
+    def draw_each(drawing: Drawing) -> Iterator[AllReduce]:
+        """Every operation and dtype, as an all_reduce, as a reduce, and past torch's own view of complex numbers; and
+        every operation on several tensors.
+        """
+        for form in ("one", "reduce", "functional"):
+            for name in [name for name in OPERATIONS if name != "PREMUL_SUM" or form != "functional"]:
+                for dtype in [dtype for dtype in REDUCED if defined(name, dtype)]:
+                    yield AllReduce._drawn(drawing, form, name, [dtype])
+        for name in OPERATIONS:
+            dtypes = [dtype for dtype in REDUCED if defined(name, dtype)]
+            yield AllReduce._drawn(drawing, "coalesced", name, dtypes[:1] * 9)
+            yield AllReduce._drawn(drawing, "manager", name, dtypes if name != "PREMUL_SUM" else dtypes[:1] * 9)
+
+    @staticmethod
+    def _drawn(drawing: Drawing, form: str, name: str, dtypes: list[str]) -> AllReduce:
+        operation = drawing.operation(0, of=[name])
+        tensors = [drawing.reduced(operation, slot, dtype) for slot, dtype in enumerate(dtypes)]
+        root = drawing.draw.randrange(drawing.size(0))
+        return AllReduce(drawing.number, 0, form, root, operation, tuple(tensors))
 
     def calls(self, member: Member) -> list[Call]:
         if self.form in ("one", "reduce", "functional"):

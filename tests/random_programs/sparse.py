@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from torch import Tensor
 from random_programs.steps import Call, Drawing, Member, Result, Step, Tensors
 from random_programs.values import FLAVOURS, FLOATS, INTEGERS, SUMS, Operation, flat
 from random_programs.world import KIB
+
+
+def _kinds(operation: Operation) -> tuple[str, ...]:
+    return ("float32", *FLOATS, *(INTEGERS[:5] if operation.name != "PREMUL_SUM" else ()))
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,23 @@ class SparseAllReduce(Step):
 
     @staticmethod
     def draw(drawing: Drawing) -> SparseAllReduce:
-        draw, group = drawing.draw, drawing.group()
+        group = drawing.group()
         operation = drawing.operation(group, of=SUMS)
-        kinds = ("float32", *FLOATS, *INTEGERS[:5]) if operation.name != "PREMUL_SUM" else FLOATS
+        return SparseAllReduce._drawn(drawing, group, operation, drawing.draw.choice(_kinds(operation)))
+
+    @staticmethod
+    def draw_each(drawing: Drawing) -> Iterator[SparseAllReduce]:
+        """Every operation and dtype."""
+        for operation in (drawing.operation(0, of=[name]) for name in SUMS):
+            for dtype in _kinds(operation)[1:]:
+                yield SparseAllReduce._drawn(drawing, 0, operation, dtype)
+
+    @staticmethod
+    def _drawn(drawing: Drawing, group: int, operation: Operation, dtype: str) -> SparseAllReduce:
+        draw = drawing.draw
         dimensions = draw.choice((1, 1, 1, 2, 3))
         side = draw.choice((1, 2, 10, 47, int(3000 ** (1 / dimensions)), int(60_000 ** (1 / dimensions))))
         dense = draw.choice(((), (), (1,), (3,), (4, 2), (64,)))
-        dtype = draw.choice(kinds)
         row_bytes = getattr(torch, dtype).itemsize * math.prod(dense)
         most = max(1, drawing.elements(row_bytes, 128 * KIB))
         counts = [draw.choice((0, most, draw.randint(0, most))) for _ in range(drawing.size(group))]

@@ -143,10 +143,14 @@ class Step:
 
 
 class Drawing:
-    """Draws steps one after the other. groups: those that there are by then, 0 the default one."""
+    """Draws steps one after the other. groups: those that there are by then, 0 the default one.
 
-    def __init__(self, draw: random.Random, world: World) -> None:
+    most_bytes: of a tensor.
+    """
+
+    def __init__(self, draw: random.Random, world: World, most_bytes: int = 2 * MIB) -> None:
         self.draw, self.world = draw, world
+        self._most_bytes = most_bytes
         self.groups: dict[int, list[int]] = {0: list(range(world.size))}
         self.number = 0
         self.made = 0  # groups, the default one not counted
@@ -186,8 +190,10 @@ class Drawing:
         shape = self.shape(kind) if shape is None else shape
         return Tensors(self.number, slot, kind, shape, self.draw.choice(FLAVOURS), self.draw.choice(LAYOUTS))
 
-    def moved(self, slot: int = 0, shape: Shape | None = None, most_bytes: int = 256 * KIB) -> Tensors:
-        kind = self.draw.choice(MOVED)
+    def moved(
+        self, slot: int = 0, shape: Shape | None = None, most_bytes: int = 256 * KIB, dtype: str | None = None
+    ) -> Tensors:
+        kind = dtype or self.draw.choice(MOVED)
         shape = self.shape(kind, most_bytes) if shape is None else shape
         flavour = "small" if kind == "bool" else "bytes"
         return Tensors(self.number, slot, kind, shape, flavour, self.draw.choice(LAYOUTS))
@@ -198,7 +204,7 @@ class Drawing:
     def elements(self, item_bytes: int, most_bytes: int) -> int:
         """Few or many, and often just at a border: of grains, of slices, of what goes at once, of express calls."""
         draw, size = self.draw, self.world.size
-        most_bytes = min(most_bytes, *(500 * each for each in self._slice_bytes))
+        most_bytes = min(most_bytes, self._most_bytes, *(500 * each for each in self._slice_bytes))
         if self._large_left <= 0:
             most_bytes = min(most_bytes, 256 * KIB)
         kind = draw.random()
