@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import emulated_devices
 import torch
+import torch.distributed as dist
 from ranks import TIMEOUT_SECONDS, Ranks
 from versions import LETS_FORKS_USE_CUDA
 
-from fairring import hardware_queues
+from fairring import _core, hardware_queues
 
 LAYOUTS = {  # each rank's machine
     "1x2": ["a", "a"],
@@ -80,3 +82,10 @@ def _take_device(rank: int) -> None:
 
 def _has_loop(_rank: int) -> bool:
     return any(thread.read_text().strip() == _LOOP for thread in Path("/proc/self/task").glob("*/comm"))
+
+
+def carried(group: Any = None) -> int:
+    """Bytes that this rank has sent so far over the rails of the group, or of the default one."""
+    of: Any = group or dist.group.WORLD
+    backend = of._get_backend(torch.device("cuda"))
+    return sum(one["bytes"] for level, one in (_core.traffic(backend) or {}).items() if level > 0)

@@ -17,7 +17,7 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import machines, start
+from gpu_machines import carried, machines, start
 from ranks import TIMEOUT_SECONDS, init_group
 from standard_error import show_infos, standard_error
 
@@ -36,12 +36,6 @@ TOO_SLOW = {"EMULATED_CUDA_GATES_LATE_US": "200000"}
 LOCKED = {"EMULATED_CUDA_DRIVER_LOCK": "1"}  # while a thread waits in the driver, it calls no functions
 
 
-def _carried() -> int:
-    """Bytes that this rank has sent over the rails so far."""
-    backend = dist.group.WORLD._get_backend(torch.device("cuda"))  # type: ignore[union-attr]
-    return sum(one["bytes"] for level, one in (_core.traffic(backend) or {}).items() if level > 0)
-
-
 def _nothing() -> None: ...
 
 
@@ -55,11 +49,11 @@ def _calls(rank: int, prepare: Callable[[], None] = _nothing) -> tuple[list[bool
         torch.cuda.synchronize()
         dist.barrier(device_ids=None)
         for elements in (SMALL, LARGE, SMALL, LARGE):
-            before = _carried()
+            before = carried()
             tensor = torch.full((elements,), rank + 1.0, device="cuda")
             dist.all_reduce(tensor)
             assert torch.equal(tensor, torch.full_like(tensor, ranks * (ranks + 1) / 2))
-            were_ours.append(_carried() > before)
+            were_ours.append(carried() > before)
     return were_ours, [line.strip() for line in lines if WAY in line]
 
 
@@ -206,7 +200,7 @@ def _call_while_busy(rank: int, errors: Path) -> tuple[bool, float]:
         ctypes.CDLL("libcudart.so.13").cudaLaunchHostFunc(stream, work, None)
     dist.all_reduce(tensor)
     torch.cuda.synchronize()
-    return _carried() > LARGE, tensor[-1].item()  # more than the trial's verdicts
+    return carried() > LARGE, tensor[-1].item()  # more than the trial's verdicts
 
 
 @emulated_devices.only_there

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import start
+from gpu_machines import carried, start
 from ranks import Ranks
-
-from fairring.traffic import traffic
 
 pytestmark = pytest.mark.gpu
 
@@ -42,10 +39,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Ranks]:
     assert ranks.close() == [0] * ranks.size
 
 
-def _sent() -> int:
-    return sum(moved.bytes for level, moved in traffic().items() if level != "machine")
-
-
 def _values(rank: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
     """Values of few bits, so that sums, products and averages of four are exact in every dtype."""
     return ((torch.arange(elements, device="cuda") * 7 + rank * rank) % 3 + 1).to(dtype)
@@ -54,13 +47,13 @@ def _values(rank: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
 def _scatter(rank: int, name: str, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in SIZES:
-        before = _sent()
+        before = carried()
         inputs = [_values(other, elements * ranks, dtype).mul(ranks if name == "AVG" else 1) for other in range(ranks)]
         output = torch.full((elements,), 9, device="cuda").to(dtype)
         dist.reduce_scatter_tensor(output, inputs[rank], op=getattr(dist.ReduceOp, name))
         block = torch.stack([one.double() for one in inputs])[:, rank * elements : (rank + 1) * elements]
         assert torch.equal(output.double(), REDUCE[name](block).to(dtype).double()), f"{name} of {elements} {dtype}"
-        assert (_sent() > before) == (elements > 0 and name != "MAX"), "who served it?"
+        assert (carried() > before) == (elements > 0 and name != "MAX"), "who served it?"
 
 
 @pytest.mark.parametrize(("name", "dtype"), REDUCED)
@@ -72,13 +65,13 @@ def _gather(rank: int, dtype: torch.dtype) -> None:
     ranks = dist.get_world_size()
     for elements in SIZES:
         for in_place in (False, True):
-            before = _sent()
+            before = carried()
             output = torch.zeros(elements * ranks, device="cuda").to(dtype)
             mine = output[rank * elements : (rank + 1) * elements] if in_place else torch.empty_like(output[:elements])
             mine.copy_(_values(rank, elements, dtype))
             dist.all_gather_into_tensor(output, mine)
             assert torch.equal(output, torch.cat([_values(other, elements, dtype) for other in range(ranks)]))
-            assert (_sent() > before) == (elements > 0), "who served it?"
+            assert (carried() > before) == (elements > 0), "who served it?"
 
 
 @pytest.mark.parametrize("dtype", GATHERED, ids=str)
@@ -140,7 +133,7 @@ def test_streams_and_groups_come_before_and_after(cluster: Ranks) -> None:
 
 def _left_to_nccl(rank: int) -> None:
     ranks = dist.get_world_size()
-    before = _sent()
+    before = carried()
     lists = [torch.empty(5, device="cuda") for _ in range(ranks)]
     dist.all_gather(lists, torch.full((5,), float(rank), device="cuda"))
     assert [one[0].item() for one in lists] == list(range(ranks))
@@ -153,7 +146,7 @@ def _left_to_nccl(rank: int) -> None:
     assert torch.equal(output, torch.arange(ranks, device="cuda").repeat_interleave(4).float())
     with pytest.raises((ValueError, RuntimeError)):
         dist.all_gather_into_tensor(torch.empty(ranks * 4 + 1, device="cuda"), part)
-    assert _sent() == before
+    assert carried() == before
 
 
 def test_lists_and_captured_calls_are_nccls(cluster: Ranks) -> None:
@@ -180,32 +173,3 @@ def test_sums_have_the_bits_of_cpu_tensors(layout: str) -> None:
     ranks = start(layout, environment=SMALL)
     assert ranks.run(_bits, "cuda") == ranks.run(_bits, "cpu")
     assert ranks.close() == [0] * ranks.size
-
-
-def _call(_rank: int) -> None:
-    dist.reduce_scatter_tensor(
-        torch.empty(1 << 20, device="cuda"), torch.ones(dist.get_world_size() << 20, device="cuda")
-    )
-    torch.cuda.synchronize()
-
-
-def _error(rank: int) -> str:
-    if rank == 1:
-        os._exit(3)
-    output = torch.empty(dist.get_world_size() << 20, device="cuda")
-    try:
-        for _ in range(2):
-            dist.all_gather_into_tensor(output, torch.ones(1 << 20, device="cuda"))
-            torch.cuda.synchronize()
-    except (RuntimeError, dist.DistBackendError) as error:
-        return str(error)
-    return ""
-
-
-def test_a_peer_that_dies_while_a_call_is_in_flight_is_an_error_that_names_it() -> None:
-    ranks = start("2x1", timeout_seconds=60)
-    ranks.run(_call)
-    begun = ranks.start(_error)
-    (text,) = ranks.finish([rank for rank in begun if rank == 0])
-    assert "rank 1" in text, text
-    ranks.kill()

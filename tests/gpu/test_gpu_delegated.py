@@ -216,22 +216,6 @@ def test_the_current_stream_can_be_blocked_until_a_call_is_over(two_gpu_machines
     two_gpu_machines.run(_blocked_stream, how)
 
 
-def _with_options(_rank: int) -> None:
-    options = dist.ProcessGroupNCCL.Options()
-    options.is_high_priority_stream = True
-    options.config.max_ctas = 4
-    group: Any = dist.new_group(pg_options=options)
-    tensor = torch.ones(1000, device="cuda")
-    dist.broadcast(tensor, 0, group=group)
-    dist.all_reduce(tensor, group=group)
-    assert torch.equal(tensor, torch.full_like(tensor, float(dist.get_world_size())))
-    dist.destroy_process_group(group)
-
-
-def test_groups_take_options_of_nccl(two_gpu_machines: Ranks) -> None:
-    two_gpu_machines.run(_with_options)
-
-
 def _allocate(rank: int) -> bool:
     device = torch.device("cuda", torch.cuda.current_device())
     world: Any = dist.group.WORLD

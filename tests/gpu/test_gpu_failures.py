@@ -144,15 +144,6 @@ def _call_late(rank: int) -> str:
     return _error_of_a_call() if rank == 0 else ""
 
 
-@pytest.mark.slow  # the next waits as long, and looks further
-def test_a_peer_that_does_not_come_is_an_error_after_the_timeout() -> None:
-    ranks = start("2x1", timeout_seconds=10)
-    ranks.run(_all_reduce)
-    text = ranks.run(_call_late)[0]
-    assert text
-    ranks.kill()
-
-
 def _die_while_a_graph_is_held(rank: int, done: str) -> str:
     """A graph holds the communicator of the NCCL that serves the group. Rank 1 dies while rank 0 is in a call."""
     part = torch.empty(ELEMENTS, device="cuda")

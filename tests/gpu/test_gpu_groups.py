@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import LAYOUTS, start
+from gpu_machines import LAYOUTS, carried, start
 from ranks import Ranks
 from versions import can_split
-
-from fairring import _core
 
 pytestmark = pytest.mark.gpu
 
@@ -28,12 +26,6 @@ def four() -> Iterator[Ranks]:
     ranks = start(LAYOUT, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "32"})
     yield ranks
     assert ranks.close() == [0] * ranks.size
-
-
-def _carried(group: Any) -> int:
-    """Bytes that this rank has sent over the group's rails."""
-    moved = _core.traffic(group._get_backend(torch.device("cuda"))) or {}
-    return sum(one["bytes"] for level, one in moved.items() if level > 0)
 
 
 def _begin(group: Any, turn: int) -> tuple[list[Any], list[torch.Tensor], list[torch.Tensor]]:
@@ -79,7 +71,7 @@ def _make(rank: int, how: str) -> None:
     mine = [group for group, part in zip(made, PARTS, strict=True) if rank in part]
     _use([world, *mine])
     for group in [world, *mine]:
-        assert (_carried(group) > 0) == _is_on_several_machines(group), dist.get_process_group_ranks(group)
+        assert (carried(group) > 0) == _is_on_several_machines(group), dist.get_process_group_ranks(group)
     for group in mine:
         dist.destroy_process_group(group)
     _use([world])
@@ -128,7 +120,7 @@ def _call_from_threads(rank: int, of: str) -> None:
         members = dist.get_process_group_ranks(group)
         for turn, tensor in enumerate(tensors):
             assert torch.equal(tensor, torch.full_like(tensor, 2.0 * sum(member + turn for member in members)))
-        assert _carried(group) > 0
+        assert carried(group) > 0
         dist.destroy_process_group(group)
 
 

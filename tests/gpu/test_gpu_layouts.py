@@ -9,11 +9,9 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import LAYOUTS, start
+from gpu_machines import LAYOUTS, carried, start
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from fairring.traffic import traffic
 
 pytestmark = pytest.mark.gpu
 
@@ -125,9 +123,9 @@ def _communicators(_rank: int) -> int:
 
 def _all(rank: int) -> tuple[Hashes, bool]:
     hashes = {**_reduced(rank), **_trained(rank)}
-    carried = sum(each.bytes for level, each in traffic().items() if level != "machine")
+    has_carried = carried() > 0
     _moved(rank)
-    return hashes, carried > 0
+    return hashes, has_carried
 
 
 @pytest.mark.parametrize("layout", ["2x4", "4x2", "3+1+2"])

@@ -9,10 +9,8 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import start
+from gpu_machines import carried, start
 from ranks import Ranks
-
-from fairring import _core
 
 pytestmark = pytest.mark.gpu
 
@@ -21,13 +19,6 @@ ELEMENTS = emulated_devices.fewer(11_200_000)  # 2.7 slices, so that the streams
 
 def _world() -> int:
     return dist.get_world_size()
-
-
-def carried() -> int:
-    """Bytes that this rank has sent over the default group's rails."""
-    world: Any = dist.group.WORLD
-    moved = _core.traffic(world._get_backend(torch.device("cuda"))) or {}
-    return sum(one["bytes"] for level, one in moved.items() if level > 0)
 
 
 def _sum_on_each_device(rank: int) -> None:

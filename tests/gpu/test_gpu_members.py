@@ -11,11 +11,10 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import machines, start
+from gpu_machines import carried, machines, start
 from ranks import Ranks
 
 from fairring import members
-from fairring.traffic import traffic
 
 pytestmark = pytest.mark.gpu
 
@@ -30,10 +29,6 @@ def _noise(rank: int) -> torch.Tensor:
     return torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(rank)) * 1000
 
 
-def _carried() -> int:
-    return sum(each.bytes for level, each in traffic().items() if level != "machine")
-
-
 def _use(_rank: int) -> None:
     """Fairring's calls and NCCL's, each to the bits of the same call on the CPU."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -42,14 +37,14 @@ def _use(_rank: int) -> None:
     for tensor in (here, there):
         dist.all_reduce(tensor)
     assert torch.equal(there.cpu(), here)
-    before = _carried()
+    before = carried()
     parts = [torch.empty(spare // size, device=one.device) for one in (here, there)]
     wholes = [torch.empty(spare, device=one.device) for one in (here, there)]
     for whole, part, tensor in zip(wholes, parts, (here, there), strict=True):
         dist.reduce_scatter_tensor(part, tensor[:spare])
         dist.all_gather_into_tensor(whole, part)
     assert torch.equal(wholes[1].cpu(), wholes[0])
-    assert size < 3 or _carried() > before
+    assert size < 3 or carried() > before
     dist.broadcast(there, size - 1)  # NCCL's
     other = torch.full_like(there, float(rank))
     dist.all_reduce(other, op=dist.ReduceOp.MAX)

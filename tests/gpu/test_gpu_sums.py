@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
+from gpu_machines import carried
 from ranks import Ranks
-
-from fairring import _core
 
 pytestmark = pytest.mark.gpu
 
@@ -59,20 +56,13 @@ def test_sums_and_averages_of_floats(gpu_cluster: Ranks, name: str, dtype: torch
     gpu_cluster.run(_check, name, dtype)
 
 
-def _between_machines() -> int:
-    """The bytes that our rails have carried."""
-    world: Any = dist.group.WORLD
-    levels = _core.traffic(world._get_backend(torch.device("cuda"))) or {}
-    return sum(one["bytes"] for level, one in levels.items() if level > 0)
-
-
 def _railed(_rank: int, name: str, dtype: torch.dtype) -> int:
     """The bytes that our rails carry for a call, whose result is right."""
-    before, tensor = _between_machines(), torch.full((300,), 2, device="cuda").to(dtype)
+    before, tensor = carried(), torch.full((300,), 2, device="cuda").to(dtype)
     dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
     stack = torch.full((dist.get_world_size(), 300), 2.0)
     assert torch.equal(tensor.cpu().double(), REDUCE[name](stack).double())
-    return _between_machines() - before
+    return carried() - before
 
 
 def test_other_operations_and_dtypes_are_nccls(two_gpu_machines: Ranks) -> None:
@@ -144,22 +134,6 @@ def test_all_ranks_get_the_same_bits_in_every_run(gpu_cluster: Ranks) -> None:
     first = gpu_cluster.run(_bits_of_noise)
     assert all(one == first[0] for one in first)
     assert gpu_cluster.run(_bits_of_noise) == first
-
-
-def _mixed(rank: int) -> None:
-    works, tensors = [], []
-    for turn in range(6):
-        tensor = torch.full((1 << (10 + turn),), float(rank + turn), device="cuda" if turn % 2 else "cpu")
-        works.append(dist.all_reduce(tensor, async_op=True))
-        tensors.append(tensor)
-    for turn, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
-        work.wait()
-        ranks = dist.get_world_size()
-        assert torch.equal(tensor, torch.full_like(tensor, sum(other + turn for other in range(ranks))))
-
-
-def test_tensors_of_the_host_and_of_the_device_share_a_group(gpu_cluster: Ranks) -> None:
-    gpu_cluster.run(_mixed)
 
 
 def _several_buckets(rank: int) -> None:
