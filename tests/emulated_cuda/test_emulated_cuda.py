@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from nccl_launches import differences, launches, noted_in
 from ranks import RankError, Ranks
 from torch import nn
 
@@ -258,55 +255,6 @@ def test_calls_of_nccl_that_do_not_match_are_named(tmp_path: Path) -> None:
         ranks.run(_reduce_other_sizes)
     ranks.kill()
     assert "NCCL: calls that do not match: " in _errors(tmp_path)
-
-
-def _reduce_in_two_groups(rank: int, crossed: bool) -> None:
-    groups: list[Any] = [dist.new_group(), dist.new_group()]
-    for group in groups:
-        dist.all_reduce(torch.ones(10, device="cuda"), group=group)
-    torch.cuda.synchronize()
-    works: list[Any] = [
-        dist.all_reduce(torch.ones(10, device="cuda"), group=group, async_op=True)
-        for group in (reversed(groups) if crossed and rank == 1 else groups)
-    ]
-    for work in works:
-        work.wait()
-    torch.cuda.synchronize()
-
-
-@pytest.mark.parametrize("crossed", [False, True])
-def test_the_order_of_nccls_launches_is_written_down(crossed: bool, tmp_path: Path) -> None:
-    ranks = _started(2, **noted_in(tmp_path), EMULATED_CUDA_ALLOCATIONS_WAIT="0")
-    ranks.init("nccl")
-    ranks.run(_reduce_in_two_groups, crossed)
-    ranks.kill()
-    launched = launches(tmp_path)
-    assert [len(set(one)) for one in launched] == [2, 2]
-    assert differences(launched) == (["files 0 and 1 differ at launch 2"] if crossed else [])
-
-
-def _abort_beside_a_graph(_rank: int) -> bool:
-    """Whether the abort had ended while a graph still held the communicator."""
-    tensor = torch.ones(10, device="cuda")
-    dist.all_reduce(tensor)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        dist.all_reduce(tensor)
-    abort = threading.Thread(target=dist.distributed_c10d._abort_process_group)
-    abort.start()
-    abort.join(0.5)
-    had_ended = not abort.is_alive()
-    graph.reset()
-    abort.join()
-    return had_ended
-
-
-def test_nccl_breaks_off_no_communicator_that_a_graph_holds() -> None:
-    ranks = _started(2)
-    ranks.init("nccl")
-    assert ranks.run(_abort_beside_a_graph) == [False, False]
-    assert ranks.close() == [0, 0]
 
 
 def _destroy(_rank: int) -> None:

@@ -1,8 +1,7 @@
-"""Each order that the product makes on a device, left out by the emulator in turn: somebody sees garbage then."""
+"""Calls on devices that are late at random are right, and one order of the product's that is left out is seen there."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,11 +10,7 @@ import emulated_devices
 import pytest
 import torch
 import torch.distributed as dist
-from forked_programs import forked_program
 from gpu_machines import start
-from lab_programs import TIMEOUT_SECONDS, needs_namespaces
-
-from fairring import lab
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,10 +28,6 @@ FEW_SLICES = {"FAIRRING_SLICE_SIZE": str(SLICE_BYTES), "FAIRRING_TOTAL_MEMORY": 
 ONE_SLICE = {"FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": "64MiB"}
 # One slice for each call, and one has room: each call but the first waits for the place of the one before.
 NARROW = {"FAIRRING_SLICE_SIZE": "1MiB", "FAIRRING_TOTAL_MEMORY": str(2 * SLICES * SLICE_BYTES)}
-
-RATES = ["200mbit", "25mbit"]  # of links; the second where a busy machine's devices are as slow as the first
-LONG_SLICES = {"FAIRRING_SLICE_SIZE": "4MiB", "FAIRRING_TOTAL_MEMORY": "16MiB"}
-BLOCK = 3_000_000  # elements: nine slices
 
 Result = Callable[[int, int], tuple[torch.Tensor, float]]  # of a rank in a turn: what it saw, and the right number
 
@@ -129,55 +120,13 @@ def test_nothing_is_wrong_where_nothing_is_left_out(result: Result, variables: M
 @pytest.mark.parametrize(
     ("result", "left_out", "variables"),
     [
-        # All-reduces.
         (_reduced, "stream_wait_event:libc10_cuda:0:1", FEW_SLICES),  # the caller's stream waits for the chains
-        (_reduced, "wait_value:_core:0:3", FEW_SLICES),  # gates: for a place in pinned staging,
-        (_reduced, "wait_value:_core:1:3", FEW_SLICES),  # for what has to be summed,
-        (_reduced, "wait_value:_core:2:3", FEW_SLICES),  # and for what was summed elsewhere
-        (_reduced, "write_value_order:_core:0:3", FEW_SLICES),  # the loop sends what has been copied out,
-        (_reduced, "write_value_order:_core:1:3", FEW_SLICES),  # and what has been summed;
-        (_reduced, "write_value_order:_core:2:3", FEW_SLICES),  # it gives a place away that nobody needs any more
-        # Reduce-scatters and all-gathers, the halves of the chain. The last test leaves out their gate for a place in
-        # pinned staging.
-        (_scattered, "stream_wait_event:_core:0:1", FEW_SLICES),
-        (_scattered, "stream_wait_event:libc10_cuda:0:1", FEW_SLICES),
-        (_scattered, "wait_value:_core:1:2", FEW_SLICES),
-        (_scattered, "write_value_order:_core:0:2", FEW_SLICES),
-        (_scattered, "write_value_order:_core:1:2", FEW_SLICES),
-        (_gathered, "stream_wait_event:_core:0:1", FEW_SLICES),
-        (_gathered, "stream_wait_event:libc10_cuda:0:1", FEW_SLICES),
-        (_gathered, "wait_value:_core:1:2", FEW_SLICES),
-        (_gathered, "write_value_order:_core:0:2", FEW_SLICES),
-        (_gathered, "write_value_order:_core:1:2", FEW_SLICES),
-        # Calls of one slice.
-        (_reduced, "stream_wait_event:_core:0:2", ONE_SLICE),  # chains wait for the caller,
-        (_reduced, "stream_wait_event:_core:1:2", ONE_SLICE),  # and the stream on which calls end for them
+        (_reduced, "wait_value:_core:1:3", FEW_SLICES),  # a gate, for what has to be summed
+        (_scattered, "stream_wait_event:_core:0:1", FEW_SLICES),  # chains wait for the caller
+        (_gathered, "write_value_order:_core:0:2", FEW_SLICES),  # the loop sends what has been copied out
         (_told, "write_value_order:_core:2:3", ONE_SLICE),  # the host knows of a call's end when that has come
-        (_reduced, "stream_wait_event:_core:0:3", NARROW),  # a chain waits for whoever had its place
     ],
 )
 def test_what_is_left_out_is_noticed(result: Result, left_out: str, variables: Mapping[str, str]) -> None:
+    """So the test above can fail. tests/cpp leaves out every wait, gate and word of a chain, on a simulated device."""
     assert any(_play(result, left_out, late_us, variables) > 0 for late_us in LATE_US)
-
-
-def _wrong_kinds(left_out: str, rate: str) -> set[str]:
-    """The kinds of calls that were wrong on machines of two ranks and of one.
-
-    One of these sends more than it receives. Its device is through with a slice while the bytes have still to go.
-    """
-    environment = {"FAIRRING_CUDA": "on", **LONG_SLICES, "EMULATED_CUDA_OMIT": left_out}
-    command = forked_program("blocks_on_cuda", str(BLOCK))
-    with lab.Lab(command, [2, 1], rate, network="namespaces", env=environment, emulated_gpus=2) as running:
-        result = running.wait(4 * TIMEOUT_SECONDS)
-    assert result.exit_codes == [0] * 3, result.output
-    return {kind for text in result.stdout for kind, wrong in json.loads(text).items() if wrong > 0}
-
-
-@needs_namespaces
-def test_a_place_in_pinned_staging_is_kept_until_its_bytes_have_gone() -> None:
-    assert _wrong_kinds("", RATES[0]) == set()
-    seen: set[str] = set()
-    for rate in RATES:
-        if len(seen) < 2:
-            seen |= _wrong_kinds("wait_value:_core:0:2", rate)
-    assert seen == {"reduce-scatter", "all-gather"}
