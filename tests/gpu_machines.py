@@ -27,7 +27,7 @@ LAYOUTS = {  # each rank's machine
     "2x4": ["a"] * 4 + ["b"] * 4,
     "4x2": ["a", "a", "b", "b", "c", "c", "d", "d"],
     "2+1+1": ["a", "a", "b", "c"],
-    "3+1+2": ["a", "a", "a", "b", "c", "c"],
+    "3+1+2 in turn": ["a", "b", "c", "a", "c", "a"],
 }
 _LOOP = "fairring loop"
 # On emulated devices, which end the process where the loop calls CUDA.

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "cuda_device.h"
+#include "device/level_zero_copies.h"
 #include "plan/blocks.h"
 #include "plan/topology.h"
 
@@ -113,6 +114,23 @@ TEST_F(CudaAccelerators, CarryBlocksBetweenUsersMemoryAndTheImage) {
 }
 
 TEST_F(CudaAccelerators, AreEndedByAnAbortWithoutHavingDoneAnything) { accelerator().abort(); }
+
+TEST(LevelZeroCopies, JoinPiecesOfOneTensorAlone) {
+  constexpr std::size_t kPieces = 4;
+  constexpr std::size_t kApart = 64;
+  std::vector<std::byte> from(kPieces * kApart);
+  std::vector<std::byte> to(kPieces * kApart);
+  const auto calls = [&](bool isOneTensor) {
+    std::vector<CopiedPiece> pieces;
+    for (std::size_t k = 0; k < kPieces; ++k) {
+      const auto tensor = static_cast<std::uint32_t>(isOneTensor ? 0 : k);
+      pieces.push_back({to.data() + k * kApart, from.data() + k * kApart, kApart / 2, tensor});
+    }
+    return LevelZeroCopies(pieces).calls();
+  };
+  EXPECT_EQ(calls(true), 1);
+  EXPECT_EQ(calls(false), kPieces);
+}
 
 }  // namespace
 }  // namespace fairring

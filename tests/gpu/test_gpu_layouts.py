@@ -1,4 +1,4 @@
-"""DDP and every collective on machines of four devices, on four machines, and on machines of three, one and two."""
+"""DDP and every collective on machines of four devices, on four machines, and on three of unequal ranks in turn."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _all(rank: int) -> tuple[Hashes, bool]:
     return hashes, has_carried
 
 
-@pytest.mark.parametrize("layout", ["2x4", "4x2", "3+1+2"])
+@pytest.mark.parametrize("layout", ["2x4", "4x2", "3+1+2 in turn"])
 def test_every_call_has_the_same_bits_on_all_ranks(layout: str) -> None:
     ranks = start(layout, environment=SMALL_SLICES)
     taken = ranks.run(_communicators)
