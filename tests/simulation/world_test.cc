@@ -137,14 +137,6 @@ TEST(SimulatedMembers, TheirCallsHaveTheBitsThatTheEnginesHave) {
   EXPECT_EQ(whole.bits, engine.bits);
 }
 
-TEST(SimulatedMembers, TheSameScriptTakesTheSameCourse) {
-  const Script script = members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 3, 0, 12'000, 0}});
-  const Verdict once = play(script);
-  const Verdict again = play(script);
-  EXPECT_EQ(once.events, again.events);
-  EXPECT_EQ(once.seconds, again.seconds);
-}
-
 TEST(SimulatedMembers, ADeathAtAnyTimeIsBlamedOnWhoDied) {
   for (const std::int64_t at : {4'000, 8'000, 12'000}) {
     const Verdict verdict = play(members({{Pattern::AllReduce, -1, 60'000}}, {{Fault::Kind::Kill, 2, 0, at, 0}}));
@@ -302,36 +294,6 @@ TEST(SimulatedRounds, WhoHasFailedBeforeItWasHeardIsNotSaidToLive) {
   endsWithErrors(
       "seed=7000802 machines=1,1,1,1,1,1 staging=512 slice=32 eager=4 credit=12 copied=512 heartbeat=200 grouped=1 "
       "rounds=5 shrinks=1 calls=all-reduce:0 faults=pause:3:0:1654:800000:1,kill:4:0:2296:0:3,kill:5:0:4046:0:4");
-}
-
-TEST(Simulation, AScriptIsReadAsItWasWritten) {
-  for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const std::string text = testing::drawn(seed).text();
-    const auto script = testing::parsed(text);
-    ASSERT_TRUE(script) << text;
-    EXPECT_EQ(script->text(), text);
-  }
-  EXPECT_FALSE(testing::parsed("seed=1 machines=2 calls=tea:2"));
-  EXPECT_FALSE(testing::parsed("calls=all-reduce:2"));
-}
-
-TEST(Simulation, AFailingScriptIsShortenedToWhatMakesItFail) {
-  Script script = twoByTwo({{Pattern::AllReduce, -1, 1'000}, {Pattern::Broadcast, 0, 40}, {Pattern::AllReduce, -1, 9}},
-                           {{Fault::Kind::Pause, 0, 0, 1'000, 500}, {Fault::Kind::Slow, 1, 0, 100, 9}});
-  script.waits = true;
-  const Script shorter = testing::shrunk(script, [](const Script& one) {
-    Verdict verdict;
-    const bool pauses =
-        std::ranges::any_of(one.faults, [](const Fault& fault) { return fault.kind == Fault::Kind::Pause; });
-    const bool isLarge = std::ranges::any_of(one.calls, [](const ScriptedCall& call) { return call.elements >= 100; });
-    if (pauses && isLarge) verdict.broken = "it hangs, with " + std::to_string(one.calls.size()) + " calls";
-    if (!pauses) verdict.broken = "it breaks in another way";
-    return verdict;
-  });
-  EXPECT_EQ(shorter.text(),
-            "seed=1 machines=1 interleaved=0 sites=1 staging=512 slice=16 eager=4 credit=8 copied=0 waits=0 lanes=0 "
-            "heartbeat=0 "
-            "calls=all-reduce:125 faults=pause:0:0:1000:500");
 }
 
 // What must cross each machine's link, and no more. The second of two calls is looked at.
