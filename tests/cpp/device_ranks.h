@@ -181,42 +181,37 @@ class DeviceCluster {
   std::vector<std::unique_ptr<DeviceRank>> ranks;  // end before their machines
 };
 
-// A program on each rank's device, which has memory for two calls: it computes an input, has it reduced, and uses the
+// A program on each rank's device, which has memory for two calls: it computes inputs, makes a call, and uses the
 // result when it needs the memory again.
 class DeviceProgram {
  public:
-  DeviceProgram(DeviceCluster& cluster, std::vector<std::uint64_t> sizes)
-      : cluster_(cluster), sizes_(std::move(sizes)) {
-    const std::uint64_t largest = *std::ranges::max_element(sizes_);
-    results_.resize(cluster.world(), std::vector<std::vector<float>>(sizes_.size()));
-    ends_.resize(cluster.world(), std::vector<Accelerator::Event>(sizes_.size()));
+  struct Made {  // by all ranks: an all-reduce, a reduce-scatter or an all-gather
+    Pattern pattern = Pattern::AllReduce;
+    std::vector<std::uint64_t> elements;  // of each tensor, or of each tensor's blocks
+    bool inPlace = false;                 // of an all-gather: the input is this rank's block of the output
+  };
+
+  DeviceProgram(DeviceCluster& cluster, std::vector<Made> calls) : cluster_(cluster), calls_(std::move(calls)) {
+    std::uint64_t most = 0;
+    for (const Made& call : calls_) most = std::max(most, floatsOf(call));
+    results_.resize(cluster.world(), std::vector<std::vector<float>>(calls_.size()));
+    ends_.resize(cluster.world(), std::vector<Accelerator::Event>(calls_.size()));
     made_.resize(cluster.world(), 0);
-    for (std::size_t r = 0; r < cluster.world(); ++r) {
-      memory_.push_back({std::vector<float>(largest, 1e9F), std::vector<float>(largest, 1e9F)});
-    }
+    memory_.resize(cluster.world());
+    for (auto& memories : memory_) memories.fill(std::vector<float>(most, kUntouched));
   }
+  // All-reduces of one tensor each.
+  DeviceProgram(DeviceCluster& cluster, const std::vector<std::uint64_t>& sizes)
+      : DeviceProgram(cluster, allReducesOf(sizes)) {}
 
-  static float input(std::size_t rank, std::size_t call, std::size_t i) {
-    return static_cast<float>((rank * 7 + call * 3 + i * 5) % 64) - 31.0F;
-  }
-  float expected(std::size_t call, std::size_t i) const {
-    float sum = 0;
-    for (std::size_t r = 0; r < cluster_.world(); ++r) sum += input(r, call, i);
-    return sum;
-  }
-
-  bool hasMore(std::size_t rank) const { return made_[rank] < sizes_.size(); }
+  bool hasMore(std::size_t rank) const { return made_[rank] < calls_.size(); }
   // Everything that the rank's program enqueues for its next call.
   void makeNext(std::size_t rank) {
     const std::size_t call = made_[rank]++;
     if (call >= kMemories) use(rank, call - kMemories);
     DeviceRank& self = *cluster_.ranks[rank];
-    std::vector<float>& tensor = memory_[rank][call % kMemories];
-    const std::uint64_t elements = sizes_[call];
-    self.device->compute(self.device->callers(), [&tensor, elements, rank, call] {
-      for (std::size_t i = 0; i < elements; ++i) tensor[i] = input(rank, call, i);
-    });
-    ends_[rank][call] = self.call({.data = tensor.data(), .elements = elements, .reduction = {}}, call);
+    self.device->compute(self.device->callers(), [this, rank, call] { fillInputs(rank, call); });
+    ends_[rank][call] = self.call(engineCall(rank, call), call);
     if (hasMore(rank)) return;
     for (std::size_t last = call + 1 - std::min(kMemories, call + 1); last <= call; ++last) use(rank, last);
   }
@@ -227,8 +222,7 @@ class DeviceProgram {
   }
   // Makes calls at random times, while the world goes on.
   void makeAtRandom() {
-    std::size_t left = cluster_.world() * sizes_.size();
-    while (left > 0) {
+    for (std::size_t left = cluster_.world() * calls_.size(); left > 0;) {
       const std::size_t rank = cluster_.random() % cluster_.world();
       if (!hasMore(rank) || cluster_.random() % 64 != 0) {
         cluster_.step();
@@ -243,9 +237,11 @@ class DeviceProgram {
   std::size_t wrong() const {
     std::size_t wrong = 0;
     for (std::size_t r = 0; r < cluster_.world(); ++r) {
-      for (std::size_t c = 0; c < sizes_.size(); ++c) {
-        if (results_[r][c].size() != sizes_[c]) wrong += sizes_[c] + 1;
-        for (std::size_t i = 0; i < results_[r][c].size(); ++i) wrong += results_[r][c][i] == expected(c, i) ? 0 : 1;
+      for (std::size_t c = 0; c < calls_.size(); ++c) {
+        const std::vector<float> expected = resultOf(r, c);
+        if (results_[r][c].size() != expected.size()) wrong += 1 + expected.size();
+        for (std::size_t i = 0; i < std::min(expected.size(), results_[r][c].size()); ++i)
+          wrong += results_[r][c][i] == expected[i] ? 0 : 1;
       }
     }
     return wrong;
@@ -253,19 +249,112 @@ class DeviceProgram {
 
  private:
   static constexpr std::size_t kMemories = 2;
+  static constexpr float kUntouched = 1e9F;
+
+  struct Places {  // in a rank's memory
+    std::uint64_t whole;
+    std::uint64_t part;
+    std::uint64_t elements;
+  };
+
+  static std::vector<Made> allReducesOf(const std::vector<std::uint64_t>& sizes) {
+    std::vector<Made> calls;
+    for (const std::uint64_t elements : sizes) calls.push_back({.elements = {elements}});
+    return calls;
+  }
+  static float valueOf(std::size_t rank, std::size_t call, std::size_t tensor, std::size_t block, std::uint64_t i) {
+    return static_cast<float>((rank * 31 + call * 17 + tensor * 7 + block * 3 + i * 5) % 64) - 31.0F;
+  }
+
+  bool gathers(std::size_t call) const { return calls_[call].pattern == Pattern::AllGather; }
+  // Of the whole of a tensor. An all-reduce's is one.
+  std::size_t blocksOf(const Made& call) const { return call.pattern == Pattern::AllReduce ? 1 : cluster_.world(); }
+  // Each tensor has the whole, of all blocks, followed by a part of the size of one block.
+  std::uint64_t floatsOf(const Made& call) const {
+    std::uint64_t floats = 0;
+    for (const std::uint64_t elements : call.elements) floats += (blocksOf(call) + 1) * elements;
+    return floats;
+  }
+  std::vector<Places> placesIn(std::size_t rank, std::size_t call) const {
+    std::vector<Places> places;
+    std::uint64_t at = 0;
+    const std::size_t blocks = blocksOf(calls_[call]);
+    for (const std::uint64_t elements : calls_[call].elements) {
+      const std::uint64_t part = calls_[call].inPlace ? at + rank * elements : at + blocks * elements;
+      places.push_back({at, part, elements});
+      at += (blocks + 1) * elements;
+    }
+    return places;
+  }
+  std::vector<float>& memoryOf(std::size_t rank, std::size_t call) { return memory_[rank][call % kMemories]; }
+
+  void fillInputs(std::size_t rank, std::size_t call) {
+    std::vector<float>& memory = memoryOf(rank, call);
+    const auto places = placesIn(rank, call);
+    for (std::size_t t = 0; t < places.size(); ++t) {
+      const auto& [whole, part, elements] = places[t];
+      for (std::uint64_t i = 0; i < elements; ++i) {
+        if (gathers(call)) memory[part + i] = valueOf(rank, call, t, rank, i);
+        for (std::size_t block = 0; block < blocksOf(calls_[call]) && !gathers(call); ++block)
+          memory[whole + block * elements + i] = valueOf(rank, call, t, block, i);
+      }
+    }
+  }
+
+  Call engineCall(std::size_t rank, std::size_t call) {
+    float* const memory = memoryOf(rank, call).data();
+    Call made{.pattern = calls_[call].pattern, .signature = {}, .done = nullptr};
+    const bool isWhole = made.pattern == Pattern::AllReduce;
+    if (!isWhole) made.blocks.resize(cluster_.world());
+    for (const auto& [whole, part, elements] : placesIn(rank, call)) {
+      if (isWhole) made.operands.push_back({memory + whole, elements, {}});
+      for (std::size_t block = 0; block < made.blocks.size(); ++block) {
+        float* const there = memory + whole + block * elements;
+        float* const mine = block == rank ? memory + part : nullptr;
+        made.blocks[block].push_back({.from = gathers(call) ? mine : there,
+                                      .to = gathers(call) ? there : mine,
+                                      .elements = elements,
+                                      .reduction = {}});
+      }
+    }
+    return made;
+  }
+
+  // All tensors' results, end to end.
+  std::vector<float> resultOf(std::size_t rank, std::size_t call) const {
+    std::vector<float> result;
+    const bool isPart = calls_[call].pattern == Pattern::ReduceScatter;
+    for (std::size_t t = 0; t < calls_[call].elements.size(); ++t) {
+      for (std::size_t block = 0; block < blocksOf(calls_[call]); ++block) {
+        if (isPart && block != rank) continue;
+        for (std::uint64_t i = 0; i < calls_[call].elements[t]; ++i) {
+          float sum = 0;
+          for (std::size_t from = 0; from < cluster_.world(); ++from)
+            sum += gathers(call) && from != block ? 0 : valueOf(from, call, t, block, i);
+          result.push_back(sum);
+        }
+      }
+    }
+    return result;
+  }
 
   void use(std::size_t rank, std::size_t call) {
     SimulatedAccelerator& device = *cluster_.ranks[rank]->device;
     device.wait(device.callers(), ends_[rank][call]);
     device.compute(device.callers(), [this, rank, call] {
-      std::vector<float>& tensor = memory_[rank][call % kMemories];
-      results_[rank][call].assign(tensor.begin(), tensor.begin() + static_cast<std::ptrdiff_t>(sizes_[call]));
-      std::ranges::fill(tensor, 1e9F);
+      std::vector<float>& memory = memoryOf(rank, call);
+      const bool isPart = calls_[call].pattern == Pattern::ReduceScatter;
+      for (const auto& [whole, part, elements] : placesIn(rank, call)) {
+        const auto from = memory.begin() + static_cast<std::ptrdiff_t>(isPart ? part : whole);
+        const std::uint64_t count = isPart ? elements : elements * blocksOf(calls_[call]);
+        results_[rank][call].insert(results_[rank][call].end(), from, from + static_cast<std::ptrdiff_t>(count));
+      }
+      std::ranges::fill(memory, kUntouched);
     });
   }
 
   DeviceCluster& cluster_;
-  const std::vector<std::uint64_t> sizes_;
+  const std::vector<Made> calls_;
   std::vector<std::size_t> made_;                                  // calls, by rank
   std::vector<std::array<std::vector<float>, kMemories>> memory_;  // by rank
   std::vector<std::vector<Accelerator::Event>> ends_;              // by rank and call
