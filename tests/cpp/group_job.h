@@ -54,7 +54,6 @@ class Job {
                            .rank = static_cast<int>(rank),
                            .tuning = {.totalMemoryBytes = 1 << 20,
                                       .sliceBytes = 256 << 10,
-                                      .grouping = grouping,
                                       .heartbeatTimeout = heartbeatTimeout,
                                       .connectTimeout = connectTimeout},
                            .transports = {},
@@ -79,7 +78,6 @@ class Job {
 
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<RankFacts> facts;
-  GroupingFrom grouping;
   milliseconds heartbeatTimeout = kLong;
   milliseconds connectTimeout = kLong;
   LookForFailure lookForFailure;

@@ -118,22 +118,6 @@ TEST(Group, ACallThatIsNotMadeElsewhereTimesOutAndNamesTheRank) {
   EXPECT_EQ(causeIn(second.get()), causeIn(text)) << "the first error travels to the neighbours";
 }
 
-TEST(Group, ARankThatHasMadeFewerCallsIsNamedThoughItIsNoNeighbour) {
-  Job job({"a", "a", "b", "b"});
-  job.heartbeatTimeout = milliseconds(400);
-  job.joinAll();
-  allReduceEverywhere(job, 100);
-  std::vector<std::vector<float>> tensors(3, std::vector<float>(100));
-  std::vector<std::future<std::string>> done;
-  for (std::size_t r = 0; r < 3; ++r) done.push_back(job.allReduce(r, tensors[r], milliseconds(2'000)));
-  for (auto& one : done) {
-    const std::string text = one.get();
-    EXPECT_NE(text.find("rank 3 (host-of-b) has not made this call (number 2): its last was call 1, all_reduce of 100"),
-              std::string::npos)
-        << text;
-  }
-}
-
 std::ptrdiff_t openSockets() {
   return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& entry) {
     std::error_code gone;  // the descriptor of this very look
@@ -161,77 +145,6 @@ TEST(Group, Of66MachinesConnectsARankTo15OthersByOneLaneAndOneControlConnection)
   EXPECT_EQ(openSockets() - before, 66 * 15 * 2);
 }
 
-const std::vector<std::string> kEightMachines{"a", "b", "c", "d", "e", "f", "g", "h"};
-
-// Pairs, pairs of pairs, and two of these. So a rank has three neighbours, as corners of a cube have, and ranks 0 and 7
-// are three ways apart.
-void joinAsACube(Job& job) {
-  job.grouping = {.groups = 4, .clusters = 8, .only = 4};
-  job.heartbeatTimeout = milliseconds(1'000);
-  job.joinAll();
-  allReduceEverywhere(job, 100);
-}
-
-TEST(Group, InGroupsOfMachinesARankThatHasMadeFewerCallsIsNamedByTheFurthest) {
-  Job job(kEightMachines);
-  joinAsACube(job);
-  std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
-  std::vector<std::future<std::string>> done;
-  for (std::size_t r = 0; r < 7; ++r)
-    done.push_back(job.allReduce(r, tensors[r], milliseconds(r == 0 ? 5'000 : 60'000)));
-  for (auto& one : done) {
-    const std::string text = one.get();
-    EXPECT_NE(text.find("rank 0 (host-of-a): Timed out"), std::string::npos) << text;
-    EXPECT_NE(text.find("rank 7 (host-of-h) has not made this call (number 2): its last was call 1, all_reduce of 100"),
-              std::string::npos)
-        << text;
-  }
-}
-
-// Makes a node like a stopped process: its threads do nothing any more, and its connections stay open.
-class Stopped {
- public:
-  explicit Stopped(Node& node) {
-    for (LoopThread* thread : {&node.loop, &node.vitals}) thread->loop().post([goOn = goOn_] { goOn.wait(); });
-  }
-  ~Stopped() { end_.set_value(); }
-
- private:
-  std::promise<void> end_;
-  std::shared_future<void> goOn_ = end_.get_future();
-};
-
-TEST(Group, ARankThatShowsNoSignOfLifeIsNamedOnAllRanks) {
-  for (const auto& machines : {std::vector<std::string>{"a", "a", "b", "b"}, {"a", "a"}, {"a", "b"}}) {
-    Job job(machines);
-    job.heartbeatTimeout = milliseconds(300);
-    job.joinAll();
-    allReduceEverywhere(job, 100);
-    const Stopped stopped(*job.nodes.back());
-    std::vector<std::vector<float>> tensors(machines.size() - 1, std::vector<float>(100));
-    const std::string last = concat("rank ", machines.size() - 1, " (host-of-", machines.back(), ")");
-    for (std::size_t r = 0; r < tensors.size(); ++r) {
-      const std::string text = job.allReduce(r, tensors[r]).get();
-      EXPECT_NE(text.find(last + " has given rank"), std::string::npos) << text;
-      EXPECT_NE(text.find("no sign of life for"), std::string::npos) << text;
-    }
-  }
-}
-
-TEST(Group, InGroupsOfMachinesARankThatShowsNoSignOfLifeIsNamedToTheFurthest) {
-  Job job(kEightMachines);
-  joinAsACube(job);
-  const Stopped stopped(*job.nodes.back());
-  std::vector<std::vector<float>> tensors(7, std::vector<float>(100));
-  std::vector<std::future<std::string>> done;
-  for (std::size_t r = 0; r < 7; ++r) done.push_back(job.allReduce(r, tensors[r]));
-  for (auto& one : done) {
-    const std::string text = one.get();
-    EXPECT_NE(text.find("rank 7 (host-of-h) has given rank"), std::string::npos) << text;
-    EXPECT_EQ(text.find("has given rank 0"), std::string::npos) << "they are not connected: " << text;
-  }
-}
-
 TEST(Group, ABusyLoopIsNoDeadRank) {
   Job job({"a", "b"});
   job.heartbeatTimeout = milliseconds(100);
@@ -251,22 +164,6 @@ TEST(Group, ABusyLoopIsNoDeadRank) {
   goOn.set_value();
   EXPECT_EQ(first.get(), "");
   EXPECT_EQ(second.get(), "");
-}
-
-TEST(Group, DifferentCallsAreNamedFromBothSides) {
-  for (const auto& machines : {std::vector<std::string>{"a", "a"}, {"a", "b"}}) {
-    Job job(machines);
-    job.joinAll();
-    allReduceEverywhere(job, 100);
-    std::vector<float> small(10);
-    std::vector<float> large(300'000);
-    auto first = job.allReduce(0, small);
-    auto second = job.allReduce(1, large);
-    const std::string one = first.get();
-    EXPECT_EQ(causeIn(one), causeIn(second.get()));
-    EXPECT_NE(one.find("call 2 was all_reduce of 10 on rank 0, but all_reduce of 300000 on rank 1"), std::string::npos)
-        << one;
-  }
 }
 
 TEST(Group, AnErrorStaysAndIsToldOnce) {
