@@ -19,6 +19,8 @@
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
 #include "backend/signature.h"
+#include "base/cuda_error.h"
+#include "base/cuda_stream.h"
 #include "base/fields.h"
 
 namespace fairring {
@@ -196,6 +198,8 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
     const c10::Stream after = beginning(touched, callers, end);
     membership->noteCallOnDevice();
+    const CurrentDevice current(device.index());  // for all that is enqueued
+    const CaptureUnheeded unheeded;
     membership->group(call.timeout)
         .submit(std::move(*made), {.device = device.index(),
                                    .after = rawStream(after),

@@ -5,6 +5,8 @@
 namespace fairring {
 namespace {
 
+thread_local int deviceInScope = -1;  // the device of the innermost CurrentDevice; -1: there is none
+
 bool isInUse(int device) {
   const auto stateOf = driverCall<int, unsigned*, int*>("cuDevicePrimaryCtxGetState", 7000);
   unsigned flags = 0;
@@ -25,23 +27,28 @@ void checkCuda(cudaError_t result, const char* call, int device) {
   throw Failure(cudaFailure(result, call, device));
 }
 
-CurrentDevice::CurrentDevice(int device) {
-  int before = -1;
-  checkCuda(cudaGetDevice(&before), "cudaGetDevice", device);
-  checkCuda(cudaSetDevice(device), "cudaSetDevice", device);
-  if (before != device) before_ = before;
+CurrentDevice::CurrentDevice(int device) : outer_(deviceInScope) {
+  if (deviceInScope != device) makeCurrent(device);
 }
 
-CurrentDevice::CurrentDevice(int device, std::nothrow_t) noexcept {
-  int before = -1;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) {
-    cudaGetLastError();  // it has been seen
-  } else if (before != device) {
-    before_ = before;
+CurrentDevice::CurrentDevice(int device, std::nothrow_t) noexcept : outer_(deviceInScope) {
+  try {
+    if (deviceInScope != device) makeCurrent(device);
+  } catch (const Failure&) {
+    return;
   }
 }
 
+void CurrentDevice::makeCurrent(int device) {
+  int before = -1;
+  checkCuda(cudaGetDevice(&before), "cudaGetDevice", device);
+  checkCuda(cudaSetDevice(device), "cudaSetDevice", device);
+  deviceInScope = device;
+  if (before != device) before_ = before;
+}
+
 CurrentDevice::~CurrentDevice() {
+  deviceInScope = outer_;
   if (before_ >= 0 && isInUse(before_)) cudaSetDevice(before_);
 }
 

@@ -18,7 +18,8 @@ void checkCuda(cudaError_t result, const char* call, int device);
 
 // Makes the device's context current too, which calls of the driver need: a thread that has not called CUDA has the
 // first device without it. Restores the previous device, unless the process does not use it: making it current would
-// begin to use it.
+// begin to use it. Within the scope of another one of the same device it calls nothing, so whoever makes many calls
+// makes one around them.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);                  // throws Failure
@@ -28,6 +29,9 @@ class CurrentDevice {
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
+  void makeCurrent(int device);
+
+  int outer_ = -1;   // the device of the scope around this one; -1: there is none
   int before_ = -1;  // the device to restore; -1: it was this device
 };
 

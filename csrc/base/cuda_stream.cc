@@ -9,6 +9,8 @@
 namespace fairring {
 namespace {
 
+thread_local int unheededScopes = 0;  // scopes of CaptureUnheeded
+
 constexpr int kCanWaitForWordsOf64Bits = 122;  // attribute of a device
 constexpr unsigned kWaitForAtLeast = 0;        // flags of cuStreamWaitValue64
 constexpr unsigned kWriteInOrder = 0;          // and of cuStreamWriteValue64
@@ -27,6 +29,14 @@ void callAndDrop(void* function) {
 }
 
 }  // namespace
+
+CaptureUnheeded::CaptureUnheeded() {
+  if (unheededScopes++ == 0) cudaThreadExchangeStreamCaptureMode(&mode_);
+}
+
+CaptureUnheeded::~CaptureUnheeded() {
+  if (--unheededScopes == 0) cudaThreadExchangeStreamCaptureMode(&mode_);
+}
 
 CudaStream::CudaStream(int device) : device_(device) {
   const CurrentDevice current(device);

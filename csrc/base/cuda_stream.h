@@ -2,7 +2,8 @@
 // Any thread; a failure is thrown as a Failure that names the call and the device.
 //
 // While another thread captures a graph in the global mode, CUDA forbids this thread all calls that may synchronise.
-// The capture has nothing to do with the work here: CaptureUnheeded lifts the restriction for a scope.
+// The capture has nothing to do with the work here: CaptureUnheeded lifts the restriction for a scope, and calls
+// nothing within another such scope.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ namespace fairring {
 
 class CaptureUnheeded {
  public:
-  CaptureUnheeded() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~CaptureUnheeded() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  CaptureUnheeded();
+  ~CaptureUnheeded();
   CaptureUnheeded(const CaptureUnheeded&) = delete;
   CaptureUnheeded& operator=(const CaptureUnheeded&) = delete;
 
