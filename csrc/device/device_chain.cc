@@ -27,7 +27,8 @@ DeviceChain::Event DeviceChain::enqueue(const Tensors& tensors, Accelerator::Str
     const Place where = place(slice);
     done = stretch.end;
     // First: once the device is full, enqueuing waits for it, and that for the gates.
-    rails_.announce(slice, {.bytes = where.end - where.begin, .after = after(where), .last = done == part.bytes});
+    rails_.announce(slice, {.bytes = where.end - where.begin, .after = after(where), .last = done == part.bytes},
+                    accelerator_->stream(streamOf(slice.id)));
     begin(slice, where, begun);
     if (done < part.bytes) {
       ends[streamOf(slice.id)] = end(slice, where);
@@ -77,7 +78,7 @@ void DeviceChain::begin(const Slice& slice, const Place& place, const Event& beg
 DeviceChain::Event DeviceChain::end(const Slice& slice, const Place& place) {
   const Accelerator::Stream stream = accelerator_->stream(streamOf(slice.id));
   Event over = accelerator_->record(stream);
-  rails_.endSlice(*accelerator_, stream, slice);
+  rails_.endSlice(*accelerator_, stream);
   used_.push_back({place, slice.id, over});
   return over;
 }

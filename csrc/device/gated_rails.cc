@@ -1,6 +1,7 @@
 #include "device/gated_rails.h"
 
 #include <utility>
+#include <vector>
 
 #include "exchange/dense_body.h"
 #include "exchange/transfers.h"
@@ -30,6 +31,19 @@ std::vector<Range> broughtToRails(const Slice& slice) {
 // it.
 bool isForDevice(const Plan& plan, std::size_t step) { return reduces(plan[step].verb) || plan[step + 1].level == 0; }
 
+// Whether the device sums what a step on the rails brings, and the next one sends the sum.
+bool goesOutAfter(const Plan& plan, std::size_t step) { return reduces(plan[step].verb) && plan[step + 1].level > 0; }
+
+// The steps before which the device tells that what they need is there; the last one is the slice's end.
+std::vector<std::size_t> toldSteps(const Plan& plan) {
+  std::vector<std::size_t> steps{1};
+  for (std::size_t step = 1; step + 1 < plan.size(); ++step) {
+    if (goesOutAfter(plan, step)) steps.push_back(step + 1);
+  }
+  steps.push_back(plan.size());
+  return steps;
+}
+
 std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
   const Step& what = (*slice.plan)[step];
   std::vector<Range> ranges;
@@ -48,14 +62,22 @@ GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loo
       exchange_(std::make_shared<DeviceExchange>(gates_, tells_.words())),
       pinnedBody_(std::make_shared<const PinnedBody>()) {}
 
-// The slice as the loop has it.
-void GatedRails::announce(const Slice& slice, const Pipeline::Placement& placement) {
+// The slice as the loop has it, with all that its stream will tell.
+void GatedRails::announce(const Slice& slice, const Pipeline::Placement& placement, Accelerator::Stream stream) {
   auto pinned = std::make_shared<Slice>(slice);
   for (Portion& portion : pinned->portions) portion.from = portion.to = nullptr;
   pinned->image = pinnedImage(slice);
   pinned->body = pinnedBody_;
-  loop_.post([exchange = exchange_, pinned = std::move(pinned), placement]() mutable {
+  std::vector<Tells::Expected> expected;
+  for (const std::size_t step : toldSteps(*slice.plan)) {
+    expected.push_back(tells_.expect(stream, [weak = std::weak_ptr(exchange_), sequence = slice.id.sequence, step] {
+      if (const auto exchange = weak.lock()) exchange->reached(sequence, step);
+    }));
+  }
+  loop_.post([exchange = exchange_, words = tells_.words(), pinned = std::move(pinned), placement,
+              expected = std::move(expected)]() mutable {
     exchange->add(std::move(pinned), placement);
+    for (auto& [index, value, reached] : expected) words->await(index, value, std::move(reached));
   });
 }
 
@@ -63,13 +85,11 @@ void GatedRails::enqueue(Accelerator& accelerator, Accelerator::Stream stream, c
   const At at{accelerator, stream};
   await(at, slice, 0);
   for (const Range& range : broughtToRails(slice)) copyOut(at, slice, range);
-  tell(at, slice, 1);
+  tells_.tell(accelerator, stream);
   for (std::size_t step = 1; step + 1 < slice.plan->size(); ++step) enqueueStep(at, slice, step);
 }
 
-void GatedRails::endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice) {
-  tell({accelerator, stream}, slice, slice.plan->size());
-}
+void GatedRails::endSlice(Accelerator& accelerator, Accelerator::Stream stream) { tells_.tell(accelerator, stream); }
 
 // What the loop has brought in this step is summed, and goes out again, or to the user.
 void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step) {
@@ -83,9 +103,9 @@ void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step)
   const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
   copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
   sum(at, slice, step);
-  if (plan[step + 1].level == 0) return;
+  if (!goesOutAfter(plan, step)) return;
   for (const Range& range : reducedIn(slice, step)) copyOut(at, slice, range);
-  tell(at, slice, step + 1);
+  tells_.tell(at.accelerator, at.stream);
 }
 
 // What a reducing step has brought, by the device.
@@ -106,12 +126,6 @@ void GatedRails::copyIn(const At& at, const Slice& slice, std::uint64_t offset, 
 
 void GatedRails::await(const At& at, const Slice& slice, std::size_t gate) const {
   at.accelerator.gate(at.stream, gates_.word(slice.id.sequence, gate), Gates::opened(slice.id.sequence));
-}
-
-void GatedRails::tell(const At& at, const Slice& slice, std::size_t step) {
-  tells_.tell(at.accelerator, at.stream, [weak = std::weak_ptr(exchange_), sequence = slice.id.sequence, step] {
-    if (const auto exchange = weak.lock()) exchange->reached(sequence, step);
-  });
 }
 
 }  // namespace fairring

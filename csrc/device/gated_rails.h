@@ -28,12 +28,13 @@ class GatedRails {
 
   std::shared_ptr<DeviceExchange> exchange() const { return exchange_; }
 
-  // A slice with its place in the device's staging; before anything of it is enqueued.
-  void announce(const Slice& slice, const Pipeline::Placement& placement);
+  // A slice with its place in the device's staging, and the stream that is to have it; before anything of it is
+  // enqueued.
+  void announce(const Slice& slice, const Pipeline::Placement& placement, Accelerator::Stream stream);
   // The steps above level 0, behind its reduce-scatter: this rank's shard of the image -> the same, reduced over the
   // machines and divided.
   void enqueue(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice);
-  void endSlice(Accelerator& accelerator, Accelerator::Stream stream, const Slice& slice);
+  void endSlice(Accelerator& accelerator, Accelerator::Stream stream);
 
  private:
   struct At {  // where of a device the slice stands
@@ -45,7 +46,6 @@ class GatedRails {
   void copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const;
   static void sum(const At& at, const Slice& slice, std::size_t step);
   void await(const At& at, const Slice& slice, std::size_t gate) const;
-  void tell(const At& at, const Slice& slice, std::size_t step);
   std::byte* pinnedImage(const Slice& slice) const { return pinned_.get() + slice.stagingOffset; }
 
   Loop& loop_;

@@ -7,22 +7,27 @@
 namespace fairring {
 
 Tells::Tells(Accelerator& accelerator, Loop& loop)
-    : loop_(loop),
-      memory_(accelerator.pinned(accelerator.streams() * ToldWords::kDistance * sizeof(Accelerator::Word))),
+    : memory_(accelerator.pinned(accelerator.streams() * ToldWords::kDistance * sizeof(Accelerator::Word))),
       words_(std::make_shared<ToldWords>(loop, reinterpret_cast<Accelerator::Word*>(memory_.get()),
                                          accelerator.streams())) {
   for (std::size_t i = 0; i < accelerator.streams(); ++i) streams_.push_back({accelerator.stream(i)});
 }
 
-void Tells::tell(Accelerator& accelerator, Accelerator::Stream stream, std::function<void()> reached) {
+Tells::Telling& Tells::of(Accelerator::Stream stream) {
   const auto found = std::ranges::find(streams_, stream, &Telling::stream);
   assert(found != streams_.end());
-  const auto index = static_cast<std::size_t>(found - streams_.begin());
-  const Accelerator::Word value = ++found->told;
-  accelerator.write(stream, words_->word(index), value);
-  loop_.post([words = words_, index, value, reached = std::move(reached)]() mutable {
-    words->await(index, value, std::move(reached));
-  });
+  return *found;
+}
+
+Tells::Expected Tells::expect(Accelerator::Stream stream, std::function<void()> reached) {
+  Telling& one = of(stream);
+  return {static_cast<std::size_t>(&one - streams_.data()), ++one.expected, std::move(reached)};
+}
+
+void Tells::tell(Accelerator& accelerator, Accelerator::Stream stream) {
+  Telling& one = of(stream);
+  assert(one.told < one.expected);
+  accelerator.write(stream, words_->word(static_cast<std::size_t>(&one - streams_.data())), ++one.told);
 }
 
 }  // namespace fairring
