@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "call_counts.h"
+
 namespace emulated {
 namespace {
 
@@ -19,6 +21,7 @@ int before = 0;
 }  // namespace
 
 bool isToFail(const char* call, const void* caller) {
+  countCall(call, caller);
   if (!isAsked) return false;
   Dl_info from;
   const std::lock_guard lock(mutex);

@@ -5,7 +5,7 @@
 
 namespace emulated {
 
-// Whether this call of that name is to fail; caller: an address in its code.
+// Whether this call of that name is to fail; caller: an address in its code. Counts it besides (call_counts.h).
 EMULATED_API bool isToFail(const char* call, const void* caller);
 
 }  // namespace emulated

@@ -112,14 +112,16 @@ def test_calls_are_nccls_where_one_rank_or_all_are_slow(
 
 
 def _first_call(_rank: int) -> tuple[str, list[str], float]:
-    """What is said of the group's calls, what is logged, and the sum; nothing of Fairring's is made."""
+    """What is said of the group's calls, what is logged, and the sum; Fairring calls neither CUDA nor NCCL."""
+    runtime = ctypes.CDLL("libcudart.so.13")
+    runtime.cudaEmulatedCounts.restype = ctypes.c_char_p
+    runtime.cudaEmulatedCount()
     with standard_error(info=True) as lines:
         tensor = torch.ones(LARGE, device="cuda")
         dist.all_reduce(tensor)
         total = tensor[-1].item()
-    nccl = ctypes.CDLL("libnccl.so.2")
-    nccl.ncclEmulatedConfig.restype = ctypes.c_char_p
-    assert nccl.ncclEmulatedConfig(b"_core") == b"", "no communicator"
+    assert runtime.cudaEmulatedCounts(b"_core") == b""
+    assert runtime.cudaEmulatedCounts(b"torch") != b""
     way = _core.device_way(dist.group.WORLD._get_backend(torch.device("cuda")))  # type: ignore[union-attr]
     assert way is not None
     assert fairring.why().endswith(f"\n{way}")
@@ -216,11 +218,20 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
 
 
 @emulated_devices.only_there
-def test_what_one_host_has_against_it_leaves_all_calls_to_nccl_without_a_trial() -> None:
-    ranks = start("2x1", environment=AUTO, of_last={"NCCL_NET_PLUGIN": "aws-ofi"})
+@pytest.mark.parametrize(
+    ("of_last", "words"),
+    [
+        ({"NCCL_NET_PLUGIN": "aws-ofi"}, "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+    ],
+)
+def test_what_one_host_has_against_it_leaves_all_calls_to_nccl_without_a_trial(
+    of_last: dict[str, str], words: str
+) -> None:
+    ranks = start("2x1", environment=AUTO, of_last=of_last)
     for way, lines, total in ranks.run(_first_call):
         assert "rank 1 (" in way
-        assert "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi" in way
+        assert words in way
         assert ["[I" in line for line in lines] == [True]
         assert total == 2.0
     assert ranks.close() == [0, 0]
