@@ -232,9 +232,9 @@ test-emulated-cuda: build
 test-gpu:
 	@GPU_PYTHON=$(GPU_PYTHON) tests/gpu/run $(if $(RUN),"$(RUN)")
 
-# BENCH takes its options: BENCH='--layouts 2x1 --json rows.json'
+# DRY_RUN=1: on emulated devices, after make emulated-cuda.
 bench-gpu:
-	@GPU_PYTHON=$(GPU_PYTHON) benchmarks/gpu $(BENCH)
+	@GPU_PYTHON=$(GPU_PYTHON) benchmarks/gpu
 
 carry: .venv/.torch
 	@.ci/carry $(BIN)/python

@@ -24,7 +24,6 @@ import torch.distributed as dist
 from sparse_rows import Table, Touched, bounds, touched
 
 from fairring.bench import launch
-from fairring.bench.contestants import STOCK
 from fairring.bench.job import Job
 from fairring.bench.measure import Work
 from fairring.bench.memory import Footprint
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--densities", default=densities, metavar="LIST", help=text + densities.replace("%", "%%") + ")")
     add("--indices", default=",".join(INDICES), metavar="LIST", help="how rows are drawn (default: %(default)s)")
     add("--forms", default=",".join(FORMS), metavar="LIST", help="of the tensors (default: %(default)s)")
-    launch.add_options(parser, f"{STOCK},fairring", rounds=(10, 1))
+    launch.add_options(parser, "stock,fairring", rounds=(10, 1))
 
 
 def read(arguments: argparse.Namespace) -> None:
@@ -87,6 +86,8 @@ def heats(arguments: Namespace, job: Job, left_out: list[str], racers: Sequence[
             entrants = []
             for form, racer in ((form, racer) for form in arguments.forms for racer in racers):
                 why = obstacle(needed(racer, form, rows), job)
+                if form == SPARSE and racer.contestant.backend == "nccl":
+                    why = "is none that NCCL reduces"
                 if why:
                     left_out.append(f"{name}: {racer.contestant.name}, {form} {why}")
                 else:
@@ -112,7 +113,7 @@ def needed(racer: Racer, form: str, rows: Touched) -> int:
     most, result = max(map(len, rows.of_rank)), len(rows.union)
     if form == DENSE:
         return rows.rows * row_bytes + STAGING_BYTES
-    if racer.contestant.backend == STOCK:  # gathers every rank's rows, and adds them up one rank after another
+    if racer.contestant.backend == "gloo":  # gathers every rank's rows, and adds them up one rank after another
         return (3 * len(rows.of_rank) * most + 2 * result) * row_bytes
     return 2 * (most + result) * row_bytes + STAGING_BYTES
 

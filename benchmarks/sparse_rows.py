@@ -37,7 +37,7 @@ def touched(rows: int, count: int, distribution: str, rank: int) -> Tensor:
 
     zipf: row i is i+1 times rarer than row 0, as in a table of words that stand by frequency.
     """
-    draw = torch.Generator().manual_seed(rank + 1)
+    draw = torch.Generator(torch.get_default_device()).manual_seed(rank + 1)
     if distribution == UNIFORM:
         order: Tensor = torch.randperm(rows, generator=draw)
     else:  # sorted by log weight + Gumbel noise, rows are in the order of a weighted draw without replacement

@@ -33,7 +33,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 from fairring.bench import launch
-from fairring.bench.contestants import ALONE, STOCK, Contestant
+from fairring.bench.contestants import ALONE, Contestant
 from fairring.bench.job import Job
 from fairring.bench.measure import Work
 from fairring.bench.race import Go, Heat, Racer, Runner
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "of one rank and step: sequences of 64 bytes in ddp, thousands of tokens in experts (default: %(default)s)"
     add("--batch", type=int, default=2, metavar="N", help=text)
     add("--bucket-mib", type=float, default=25, metavar="N", help="bucket_cap_mb of ddp (default: %(default)s)")
-    launch.add_options(parser, f"{STOCK},fairring", rounds=(20, 3))
+    launch.add_options(parser, "stock,fairring", rounds=(20, 3))
 
 
 def read(arguments: argparse.Namespace) -> None:
@@ -76,7 +76,7 @@ def read(arguments: argparse.Namespace) -> None:
     if arguments.width % 64:
         raise ValueError(f"--width {arguments.width}: a multiple of 64, the width of an attention head")
     if arguments.subcommand != TENSOR:  # which no rank can compute alone
-        arguments.contestants.insert(0, Contestant(ALONE, STOCK))
+        arguments.contestants.insert(0, Contestant(ALONE, arguments.stock))
 
 
 def work(arguments: Namespace, job: Job) -> Work:
@@ -100,14 +100,14 @@ def _trained(arguments: Namespace, job: Job, racer: Racer) -> Trained:
 
 def _prepared(trained: Trained, alone: bool, losses: dict[int, float]) -> Callable[[int], Go]:
     def prepare(turn: int) -> Go:
-        found: list[float] = []
+        found: list[Tensor] = []
 
         def wrong() -> int:
             differ = trained.replica is not None and different_ranks(trained.replica)
-            loss = losses.setdefault(turn, found[0])
-            return int(differ or abs(found[0] - loss) > TOLERANCE * abs(loss))
+            loss = losses.setdefault(turn, found[0].item())
+            return int(differ or abs(found[0].item() - loss) > TOLERANCE * abs(loss))
 
-        return Go(lambda: found.append(trained.step(turn).item()), None if alone else wrong)
+        return Go(lambda: found.append(trained.step(turn)), None if alone else wrong)
 
     return prepare
 
@@ -135,7 +135,7 @@ def ddp(arguments: Namespace, job: Job, racer: Racer) -> Trained:
     optimizer = torch.optim.SGD(replica.parameters(), lr=1e-3)
 
     def step(turn: int) -> Tensor:
-        generator = torch.Generator().manual_seed(turn * job.place.world + job.place.rank)
+        generator = torch.Generator(arguments.device).manual_seed(turn * job.place.world + job.place.rank)
         text = torch.randint(BYTE_VALUES, (arguments.batch, CONTEXT + 1), generator=generator)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(replica(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
@@ -148,7 +148,7 @@ def ddp(arguments: Namespace, job: Job, racer: Racer) -> Trained:
 
 def _done(gradients: Tensor) -> torch.futures.Future[Tensor]:
     """The result of a DDP communication hook that leaves every rank its own gradients."""
-    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[gradients.device] * gradients.is_cuda)
     done.set_result(gradients)
     return done
 
@@ -162,18 +162,18 @@ def different_ranks(replica: nn.Module) -> bool:
 
 
 def fsdp(arguments: Namespace, job: Job, racer: Racer) -> Trained:
-    mesh = DeviceMesh.from_group(_alone(job, racer) if is_alone(racer) else racer.group, "cpu")
+    mesh = DeviceMesh.from_group(_alone(job, racer) if is_alone(racer) else racer.group, arguments.device)
     return _descent(arguments, _sharded(_layers(arguments), mesh))
 
 
 def hsdp(arguments: Namespace, job: Job, racer: Racer) -> Trained:
     if is_alone(racer):
         return fsdp(arguments, job, racer)
-    return _descent(arguments, _sharded(_layers(arguments), _by_machine(job, racer, ("replicate", "shard"))))
+    return _descent(arguments, _sharded(_layers(arguments), _by_machine(arguments, job, racer, ("replicate", "shard"))))
 
 
 def tensor(arguments: Namespace, job: Job, racer: Racer) -> Trained:
-    mesh, model = _by_machine(job, racer, ("data", "tensor")), _layers(arguments)
+    mesh, model = _by_machine(arguments, job, racer, ("data", "tensor")), _layers(arguments)
     halves = [ColwiseParallel(), RowwiseParallel()]
     parallelize_module(model, mesh["tensor"], {str(layer): halves[layer % 2] for layer in range(arguments.layers)})
     return _descent(arguments, _sharded(model, mesh["data"]))
@@ -183,7 +183,7 @@ def experts(arguments: Namespace, job: Job, racer: Racer) -> Trained:
     """As many tokens for each expert: the arithmetic is the same on all ranks, and alone."""
     group = _alone(job, racer) if is_alone(racer) else racer.group
     size, expert = dist.get_world_size(group), nn.Linear(arguments.width, arguments.width)
-    count, fixed = TOKENS * arguments.batch // size, torch.Generator().manual_seed(1)
+    count, fixed = TOKENS * arguments.batch // size, torch.Generator(arguments.device).manual_seed(1)
     tokens = torch.randn(count * size, arguments.width, generator=fixed, requires_grad=True)
 
     def step(_: int) -> Tensor:
@@ -207,14 +207,14 @@ def _alone(job: Job, racer: Racer) -> Any:
     return racer.of_some(job.place.rank, [[rank] for rank in range(job.place.world)])
 
 
-def _by_machine(job: Job, racer: Racer, names: tuple[str, str]) -> DeviceMesh:
+def _by_machine(arguments: Namespace, job: Job, racer: Racer, names: tuple[str, str]) -> DeviceMesh:
     """Machines by the ranks of each. Raises ValueError if these are not as many on all."""
     if len(set(job.ranks_of("machine"))) > 1:
         raise ValueError(f"{job.describe()}: this model needs as many on each")
     machines = {place.machine: [p.rank for p in job.places if p.machine == place.machine] for place in job.places}
     rows = list(machines.values())
     groups = [racer.of_some(job.place.rank, ranks) for ranks in (list(zip(*rows, strict=True)), rows)]
-    return DeviceMesh.from_group(groups, "cpu", mesh=torch.tensor(rows), mesh_dim_names=names)
+    return DeviceMesh.from_group(groups, arguments.device, mesh=torch.tensor(rows), mesh_dim_names=names)
 
 
 def _layers(arguments: Namespace) -> nn.Sequential:
@@ -229,7 +229,7 @@ def _sharded(model: nn.Sequential, mesh: DeviceMesh) -> nn.Module:
 
 def _descent(arguments: Namespace, model: nn.Module) -> Trained:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    batch = torch.randn(arguments.batch, arguments.width, generator=torch.Generator().manual_seed(1))
+    batch = torch.randn(arguments.batch, arguments.width, generator=torch.Generator(arguments.device).manual_seed(1))
 
     def step(_: int) -> Tensor:
         loss: Tensor = model(batch).square().mean()

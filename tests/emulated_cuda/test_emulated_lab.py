@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import emulated_devices
@@ -25,6 +27,20 @@ def test_a_script_trains_on_two_machines_of_two_devices() -> None:
     assert {words[1] for words in said} == {"2"}
     assert len({words[2] for words in said}) == 1, "the ranks' parameters differ"
     assert "fairring's: NCCL inside machines, tcp between them" in result.stderr[0]
+
+
+def test_the_benchmark_measures_calls_on_devices(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    options = ["--device", "cuda", "--sizes", "1MiB", "--iterations", "1", "--warmup", "1", "--json", str(file)]
+    command = [sys.executable, "-m", "fairring", "bench", "all-reduce", *options]
+    with lab.Lab(command, [1, 1], rate="none", env={"FAIRRING_CUDA": "on"}, emulated_gpus=1) as running:
+        result = running.wait(4 * TIMEOUT_SECONDS)
+    assert result.exit_codes == [0, 0], result.output
+    nccl, ours, fake = json.loads(file.read_text())["rows"]
+    assert [row["backend"] for row in (nccl, ours, fake)] == ["nccl", "fairring", "fake"]
+    assert (nccl["wrong"], ours["wrong"], nccl["vs_stock"]) == (0, 0, 1.0)
+    assert ours["levels"]["rail"]["bytes"] == ours["least_bytes"]["rail"] == 1 << 20
+    assert all(0 < row["host"] <= row["median"] for row in (nccl, ours))
 
 
 def _saved_after_a_death(folder: Path, on_error: dict[str, str]) -> tuple[lab.LabResult, Path]:

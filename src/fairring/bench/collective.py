@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fairring.bench import launch
 from fairring.bench.collectives import ALL_REDUCE, BARRIER, COLLECTIVES, SEND_RECV
-from fairring.bench.contestants import FLOOR, STOCK
+from fairring.bench.contestants import FLOOR
 from fairring.bench.sizes import size_list, size_range
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--iterations", type=int, metavar="N", help="timed ones (default: 50 up to 1 MiB, 20 up to 32 MiB, else 5)")
     add("--warmup", type=int, metavar="N", help="untimed ones before (default: 5, 2, 1)")
     add("--check", action=argparse.BooleanOptionalAction, default=True, help="every element of every result (default)")
-    launch.add_options(parser, f"{STOCK},fairring,{FLOOR}", rounds=None)
+    launch.add_options(parser, f"stock,fairring,{FLOOR}", rounds=None)
 
 
 def read(arguments: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fairring.config import PREFIX, Config
 
-STOCK = "gloo"
+STOCK = {"cpu": "gloo", "cuda": "nccl"}  # torch's own, by the kind of device that has the tensors
 FLOOR = "fake"
 ALONE = "no exchange"  # a training step without one: a row beside those of contestants
 

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
+
+from fairring import register
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -72,11 +75,16 @@ class Job:
 
 
 @contextmanager
-def joined() -> Iterator[Job]:
-    """Raises ValueError if this rank is the only one, PlacementError if this process is no rank."""
+def joined(device: str) -> Iterator[Job]:
+    """device: the kind that has the tensors; from now on torch makes them there.
+
+    Raises ValueError if this rank is the only one or has no such device, PlacementError if this process is no rank.
+    """
     place = Placement.from_environment()
     if place.world < 2:
         raise ValueError("WORLD_SIZE=1: a collective of one rank moves nothing; start 2 or more")
+    if device == "cuda":
+        take_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo", rank=place.rank, world_size=place.world)
     try:
         places: list[Placement] = [place] * place.world
@@ -84,3 +92,17 @@ def joined() -> Iterator[Job]:
         yield Job(place, places)
     finally:
         dist.destroy_process_group()
+
+
+def take_device(local_rank: int) -> None:
+    """Ranks of a machine take its GPUs in turn."""
+    if not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch sees no CUDA device here")
+    register()  # first: it asks CUDA for as many hardware queues as Fairring needs
+    torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    torch.set_default_device("cuda")
+
+
+def is_on_gpu() -> bool:
+    """Whether calls return before their results are there."""
+    return torch.get_default_device().type == "cuda"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from fairring.bench.contestants import FLOOR, parse_contestants
+from fairring.bench.contestants import FLOOR, STOCK, parse_contestants
 from fairring.extra import OF_LABS, OF_OBJECTS, require
 from fairring.subcommands import MOST
 
@@ -25,10 +26,13 @@ HOW = (
 
 
 def add_options(parser: argparse.ArgumentParser, backends: str, rounds: tuple[int, int] | None) -> None:
-    """rounds: timed, and of warm-up, by default; None: the benchmark has options of its own for them."""
+    """backends: by default; stock is torch's own for the device. rounds: timed, and of warm-up, by default; None: the
+    benchmark has options of its own for them.
+    """
     add = parser.add_argument
-    text = f"in the order of their turns; fairring[lanes=2] sets FAIRRING_LANES for that one (default: {backends})"
+    text = f"by turns; fairring[lanes=2] sets FAIRRING_LANES for that one; stock is gloo or nccl (default: {backends})"
     add("--backends", default=backends, metavar="LIST", help=text)
+    add("--device", choices=STOCK, default="cpu", help="that has the tensors (default: cpu)")
     if rounds:
         timed, warm_up = rounds
         add("--iterations", type=int, default=timed, metavar="N", help="timed rounds (default: %(default)s)")
@@ -89,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     try:
         refuse_less(arguments, iterations=1, warmup=0)
-        arguments.contestants = parse_contestants(arguments.backends)
+        arguments.stock = STOCK[arguments.device]
+        arguments.contestants = parse_contestants(re.sub(r"\bstock\b", arguments.stock, arguments.backends))
         arguments.module.read(arguments)
         _refuse_unwritable(arguments.json)
     except ValueError as error:

@@ -17,7 +17,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fairring.bench.job import Job, joined
+import torch
+
+from fairring.bench.job import Job, is_on_gpu, joined
 from fairring.bench.link import measure_link
 from fairring.bench.memory import copy_seconds
 from fairring.bench.race import Heat, Racer, race
@@ -46,7 +48,7 @@ class Work:
 
 def measure(arguments: Namespace) -> int:
     """Called by all ranks of a job. Returns the exit code: 1 if an element of any result was wrong."""
-    with joined() as job:
+    with joined(arguments.device) as job:
         facts = _conditions(job)
         before = _links(job)
         work: Work = arguments.module.work(arguments, job)
@@ -61,7 +63,7 @@ def measure(arguments: Namespace) -> int:
         rows: list[Row] = []
         for heat, samples in zip(heats, measured, strict=True):
             limit = least_seconds(heat.amounts.least, speeds)
-            if heat.copied_bytes and not speeds["rail"]:
+            if heat.copied_bytes and not speeds["rail"] and not is_on_gpu():
                 limit = copy_seconds(heat.copied_bytes, heat.rounds)
             found = make_rows(samples, heat.amounts, limit, job.place.world, names)
             rows += [{work.key: heat.name, **row} for row in found]
@@ -89,6 +91,7 @@ def _conditions(job: Job) -> dict[str, Any]:
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load": list(os.getloadavg()),
+        "gpu": torch.cuda.get_device_name() if is_on_gpu() else None,
         "congestion_control": CONGESTION.read_text().strip() if CONGESTION.exists() else None,
     }
     return {
@@ -106,10 +109,11 @@ def _heading(facts: dict[str, Any], title: str) -> list[str]:
     """The lines above the tables."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     first = facts["machines"][0]
+    gpu = f", {first['gpu']}" if first["gpu"] else ""
     settings = " ".join(f"{name}={value}" for name, value in facts["settings"].items()) or "default settings"
     return [
         f"{facts['layout']}; {settings}",
-        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}), load {first['load'][0]:.1f}, "
+        f"{versions}; {first['cores']} cores on rank 0's machine ({first['cpu']}{gpu}), load {first['load'][0]:.1f}, "
         f"TCP by {first['congestion_control']}",
         f"{title}; {'; '.join(_speeds(facts)) or 'no network between'}",
         *(f"left out: {text}" for text in facts.get("left_out", ())),

@@ -41,17 +41,22 @@ def resident() -> Resident:
 
 
 class Footprint:
-    """Memory of one contestant. peak: the most bytes at any time; shared: the shared part of `kept`."""
+    """Memory of one contestant. peak: the most bytes at any time; shared: the shared part of `kept`. device_peak: the
+    most that torch took of a GPU beyond what it had before."""
 
     def __init__(self) -> None:
-        self.peak = self.shared = self._kept = 0
+        self.peak = self.shared = self.device_peak = self._kept = 0
 
     @contextmanager
     def watch(self) -> Iterator[None]:
         CLEAR_REFS.write_text(RESET_PEAK)
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
+        on_device = torch.cuda.memory_allocated()
         before = resident()
         yield
         after = resident()
+        self.device_peak = max(self.device_peak, torch.cuda.max_memory_allocated() - on_device)
         self.peak = max(self.peak, self._kept + max(after.peak, after.now) - before.now)
         self._kept += after.now - before.now
         self.shared += after.shared - before.shared

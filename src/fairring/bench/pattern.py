@@ -80,7 +80,7 @@ class Pattern:
 
 def _row(period: Tensor, tensor: Tensor) -> Tensor:
     """The period, as often as the tensor needs it, or REPEATS times."""
-    return period.repeat(min(REPEATS, tensor.numel() // len(period) + 1))
+    return period.to(tensor.device).repeat(min(REPEATS, tensor.numel() // len(period) + 1))
 
 
 def _repeat(period: Tensor, tensor: Tensor) -> None:

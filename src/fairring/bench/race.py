@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from fairring.bench.contestants import Contestant, make_group
-from fairring.bench.job import Job
+from fairring.bench.job import Job, is_on_gpu
 from fairring.bench.memory import Footprint
 from fairring.bench.rows import Amounts, Levels, Sample
 
@@ -47,7 +47,7 @@ class Racer:
 
         total: dict[int, dict[str, int]] = {}
         for group in self._own:
-            for level, counts in (_core.traffic(group._get_backend(torch.device("cpu"))) or {}).items():
+            for level, counts in (_core.traffic(group._get_backend(torch.get_default_device())) or {}).items():
                 sums = total.setdefault(level, dict.fromkeys(COUNTED, 0))
                 total[level] = {name: sums[name] + counts[name] for name in COUNTED}
         return total
@@ -104,16 +104,19 @@ def race(heat: Heat, job: Job) -> list[Sample]:
         for runner, sample in zip(runners, samples, strict=True):
             go = runner.prepare(turn)
             with runner.memory.watch():
-                seconds, cpu_seconds = timed(runner.racer.group, go.call)
+                seconds, cpu_seconds, host_seconds = timed(runner.racer.group, go.call)
             if go.wrong is not None:
                 sample.wrong = (sample.wrong or 0) + go.wrong()
             if turn >= heat.warm_up:
                 sample.seconds.append(seconds / heat.in_a_row)
                 sample.cpu_seconds.append(cpu_seconds / heat.in_a_row)
+                if is_on_gpu():
+                    sample.host_seconds.append(host_seconds / heat.in_a_row)
     for runner, sample in zip(runners, samples, strict=True):
         go = runner.prepare(0)
         sample.traffic = counted(runner.racer, go.part or go.call)
         sample.peak_bytes, sample.shared_bytes = runner.memory.peak, runner.memory.shared
+        sample.device_peak_bytes = runner.memory.device_peak
         combine(sample, job)
     if job.is_first:
         texts = [f"{one.contestant.name} {one.form}".rstrip() + f" {one.median * 1e3:.3f} ms" for one in samples]
@@ -121,19 +124,28 @@ def race(heat: Heat, job: Job) -> list[Sample]:
     return samples
 
 
-def timed(group: Any, go: Callable[[], object]) -> tuple[float, float]:
-    """The seconds that a go takes on this rank, and its processor time for all of it.
+def timed(group: Any, go: Callable[[], object]) -> tuple[float, float, float]:
+    """The seconds that a go takes on this rank, its processor time for all of it, and the seconds until it returns.
 
-    That time includes a barrier of the default group, in which this rank may still be serving its peers.
+    Processor time includes a barrier of the default group, in which this rank may still be serving its peers. On a GPU
+    a go has ended when its results are there.
     """
     dist.barrier()
     # Ranks leave a barrier of the default group apart from each other; a small call of the same group lines them up.
     dist.all_reduce(torch.zeros(8), group=group)
+    await_device()
     cpu_begin, begin = time.process_time(), time.perf_counter()
     go()
+    host_seconds = time.perf_counter() - begin
+    await_device()
     seconds = time.perf_counter() - begin
     dist.barrier()
-    return seconds, time.process_time() - cpu_begin
+    return seconds, time.process_time() - cpu_begin, host_seconds
+
+
+def await_device() -> None:
+    if is_on_gpu():
+        torch.cuda.synchronize()
 
 
 def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
@@ -156,11 +168,13 @@ def combine(sample: Sample, job: Job) -> None:
     of_all = [sample] * job.place.world
     dist.all_gather_object(of_all, sample)
     sample.seconds = [max(times) for times in zip(*(one.seconds for one in of_all), strict=True)]
+    sample.host_seconds = [max(times) for times in zip(*(one.host_seconds for one in of_all), strict=True)]
     sample.cpu_seconds = [sum(times) for times in zip(*(one.cpu_seconds for one in of_all), strict=True)]
     if sample.wrong is not None:
         sample.wrong = sum(one.wrong or 0 for one in of_all)
     sample.peak_bytes = max(one.peak_bytes for one in of_all)
     sample.shared_bytes = max(one.shared_bytes for one in of_all)
+    sample.device_peak_bytes = max(one.device_peak_bytes for one in of_all)
     sample.traffic = busiest([one.traffic for one in of_all], job)
 
 

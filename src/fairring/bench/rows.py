@@ -22,19 +22,22 @@ Row = dict[str, Any]
 class Sample:
     """The measurements of one contestant in one heat, before any arithmetic.
 
-    seconds: of the slowest rank, one per timed round. cpu_seconds: of all ranks. wrong: elements over all rounds and
+    seconds: of the slowest rank, one per timed round. host_seconds: until its calls returned. cpu_seconds: of all
+    ranks. wrong: elements over all rounds and
     ranks; None: not checked. traffic: of the busiest in one go, by level; None if nothing counts it. peak_bytes,
-    shared_bytes: the most that any rank needed since the contestant was made.
+    shared_bytes, device_peak_bytes: the most that any rank needed since the contestant was made.
     """
 
     contestant: Contestant
     form: str = ""  # of the tensors, where contestants have several
     seconds: list[float] = field(default_factory=list)
+    host_seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     wrong: int | None = None
     traffic: Levels | None = None
     peak_bytes: int = 0
     shared_bytes: int = 0
+    device_peak_bytes: int = 0
 
     @property
     def median(self) -> float:
@@ -95,6 +98,7 @@ def make_rows(
             "median": one.median,
             "deviation": median_deviation(one.seconds),
             "p99": percentile(one.seconds, 99),
+            "host": percentile(one.host_seconds, 50) if one.host_seconds else None,
             **_bandwidths(one, amounts, limit),
             **_beside(one, samples),
             "wrong": one.wrong,
@@ -104,6 +108,7 @@ def make_rows(
             "least_bytes": amounts.least,
             "peak_bytes": one.peak_bytes,
             "shared_bytes": one.shared_bytes,
+            "device_peak_bytes": one.device_peak_bytes or None,
         }
         for one in samples
     ]
@@ -133,7 +138,7 @@ def _beside(one: Sample, samples: Sequence[Sample]) -> Row:
 
     exchange: the median of the rounds' differences to that.
     """
-    stock = _named(samples, STOCK)
+    stock = next((one for one in samples if one.contestant.name in STOCK.values()), None)
     mine, stocks = _exchange(one, samples), _exchange(stock, samples)
     exchange = percentile(mine, 50) if mine else None
     other = next((other for other in samples if other.contestant == one.contestant and other.form != one.form), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairring import table
-from fairring.bench.contestants import FLOOR
+from fairring.bench.contestants import FLOOR, STOCK
 from fairring.bench.rows import Row
 
 MISSING = "-"
@@ -55,13 +55,14 @@ TIMES: list[Column] = [
     figure("median\nms", "median", ".3f", 1e3),
     figure("± MAD\nms", "deviation", ".3f", 1e3),
     figure("p99\nms", "p99", ".3f", 1e3),
+    figure("host\nms", "host", ".3f", 1e3),
     figure("algbw\nMB/s", "algorithm_bandwidth", ".4g", 1e-6),
     figure("busbw\nMB/s", "bus_bandwidth", ".4g", 1e-6),
     figure("of_limit", "of_limit", ".3f"),
-    ratio("vs gloo", "vs_stock"),
+    ratio("vs stock", "vs_stock"),
     figure("exchange\nms", "exchange", ".3f", 1e3),
     figure("± MAD\nms", "exchange_deviation", ".3f", 1e3),
-    ratio("exchange\nvs gloo", "exchange_vs_stock"),
+    ratio("exchange\nvs stock", "exchange_vs_stock"),
     ratio("vs other\nform", "vs_other_form"),
     figure("#wrong", "wrong", ".0f"),
 ]
@@ -70,6 +71,7 @@ COSTS: list[Column] = [
     figure("CPU\ns/GB", "cpu_seconds_per_gb", ".3g"),
     figure("memory\nMiB", "peak_bytes", ".1f", 1 / (1 << 20)),
     figure("of it shared\nMiB", "shared_bytes", ".1f", 1 / (1 << 20)),
+    figure("device memory\nMiB", "device_peak_bytes", ".1f", 1 / (1 << 20)),
 ]
 
 
@@ -80,7 +82,9 @@ def show(key: str, rows: Sequence[Row]) -> None:
     levels = list(dict.fromkeys(level for row in rows for level in row["levels"] or ()))
     moved = [column for level in levels for column in (_moved(level), _of_least(level))]
     keys: list[Column] = [(key, lambda row: row[key]), *KEYS]
-    table.show(make_table(keys, TIMES, rows), "Time of the slowest rank")
+    stock = next((row["backend"] for row in rows if row["backend"] in STOCK.values()), "")
+    times = [(head.replace("stock", stock), cell) for head, cell in TIMES]
+    table.show(make_table(keys, times, rows), "Time of the slowest rank")
     table.show(make_table(keys, [*moved, *COSTS], rows), "Cost of one go: busiest rank, machine, site; CPU of all")
     if any(row["backend"] == FLOOR for row in rows):
         print(f"\n{FLOOR} does nothing: its time is PyTorch's own part of every call.")
