@@ -183,7 +183,7 @@ test-cpp: build/asan/build.ninja
 # c10d's border, which has no C++ tests: the module by Clang, and the Python tests of the backend with it. torch has no
 # sanitizer, so Python preloads it, and nobody looks for what torch leaks.
 SANITIZED := build/asan-module
-SANITIZED_TESTS := $(patsubst %,tests/test_backend_%.py,works messages groups hooks failing states) tests/test_tls.py
+SANITIZED_TESTS := $(patsubst %,tests/groups/test_backend_%.py,works messages groups hooks failing states) tests/groups/test_tls.py
 test-sanitized: build
 	@.ci/system-packages clang
 	@$(BIN)/cmake -S . -B $(SANITIZED)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
@@ -273,14 +273,14 @@ test-pytorch-ddp: build
 
 # README's section Install, carried out in a fresh clone with an environment of its own, and then the commands of README,
 # docs and examples in what that leaves.
-READERS := tests/test_docs_examples.py tests/test_examples.py
+READERS := tests/docs/test_docs_examples.py tests/docs/test_examples.py
 test-first: .venv/.torch
 	@$(STAGE) "README's install, in a fresh clone" .ci/first-steps $(BIN)/python
 	FIRST_STEPS=$(CURDIR)/build/first-steps $(PYTEST) $(READERS)
 
 # Skipped, with the reason, where qemu can't be installed.
 test-rdma: build
-	@$(STAGE) "rails over RDMA, in $(VMS) virtual machine(s)" env VMS=$(VMS) $(BIN)/pytest -m rdma -s tests/test_rdma.py
+	@$(STAGE) "rails over RDMA, in $(VMS) virtual machine(s)" env VMS=$(VMS) $(BIN)/pytest -m rdma -s tests/groups/test_rdma.py
 
 # A virtual environment on top of .venv: it sees what is installed there, this package and torch among it.
 .venv-libraries/.libraries: requirements/libraries.txt .venv/.installed

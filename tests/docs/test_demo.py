@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 pytest.importorskip("matplotlib", reason="the demo draws a plot: pip install 'torch-fairring[plot]'")
 import demo

@@ -12,10 +12,10 @@ import pytest
 from fairring import cli, config
 from fairring.bench.command import BENCHMARKS
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
 import gain
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 README = REPOSITORY / "README.md"
 CONFIGURATION = DOCS / "configuration.md"

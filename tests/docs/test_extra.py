@@ -43,6 +43,6 @@ def test_the_help_and_a_check_of_one_machine_need_no_package() -> None:
 
 
 def test_the_errors_give_pip_the_name_of_this_package() -> None:
-    project = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'name = "{DISTRIBUTION}"' in project
     assert importlib.metadata.version(DISTRIBUTION)

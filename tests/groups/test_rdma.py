@@ -18,7 +18,7 @@ from rdma.cases import CASES, LARGE_BYTES, OVER_RDMA, RANKS, TIMEOUT, Case
 
 pytestmark = [pytest.mark.rdma, pytest.mark.timeout(1200)]
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 MACHINES = int(os.environ.get("VMS") or 2)
 LIMIT_SECONDS = 900.0
 TCP_SHARE = 0.05  # of the gradients' bytes: what the store, heartbeats and the handshakes may take

@@ -191,7 +191,7 @@ def test_a_tiny_run_of_another_collective(tmp_path: Path) -> None:
 def test_a_tiny_training(model: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     shape = ["--width", "64", "--layers", "2", "--iterations", "2", "--warmup", "1", "--bucket-mib", "0.1"]
-    program = Path(__file__).parent.parent / "benchmarks" / "training_steps.py"
+    program = Path(__file__).parents[2] / "benchmarks" / "training_steps.py"
     command = [sys.executable, str(program), model, *shape, "--json", str(file)]
     with lab.Lab(command, machines=[2, 2], rate="none", network="none") as two_machines:
         result = two_machines.wait(timeout=300)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 SETUP = """
 import importlib.metadata, os, runpy, setuptools, sys
 sys.argv = ["setup.py", "--version"]

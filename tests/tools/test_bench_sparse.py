@@ -12,7 +12,7 @@ import torch
 from fairring import lab
 from fairring.bench.job import Placement
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import sparse_gradients
 from sparse_rows import (
     DISTRIBUTIONS,
