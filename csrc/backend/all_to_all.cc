@@ -28,9 +28,10 @@ std::vector<std::uint64_t> splitInBytes(const std::vector<std::int64_t>& rows, c
 
 Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes,
                                                  Sizes& inputSizes, const c10d::AllToAllOptions& options) {
-  if (!areOnCpu({output, input})) return Fallback::alltoall_base(output, input, outputSizes, inputSizes, options);
+  if (!delegation().serves(Tensors{output, input}))
+    return Fallback::alltoall_base(output, input, outputSizes, inputSizes, options);
   const char* verb = op::kAllToAllSingle.verb;
-  requireDense(verb, {output, input});
+  delegation().requireDense(verb, {output, input});
   requireSameDTypes(verb, {output}, {input});
   const std::vector<std::uint64_t> toBytes = splitInBytes(outputSizes, output, getSize());
   const std::vector<std::uint64_t> fromBytes = splitInBytes(inputSizes, input, getSize());
@@ -50,10 +51,11 @@ Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor&
 }
 
 Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  if (!areOnCpu(inputs) || !areOnCpu(outputs)) return Fallback::alltoall(outputs, inputs, options);
+  if (!delegation().serves(inputs) || !delegation().serves(outputs))
+    return Fallback::alltoall(outputs, inputs, options);
   const char* verb = op::kAllToAll.verb;
-  requireDense(verb, outputs);
-  requireDense(verb, inputs);
+  delegation().requireDense(verb, outputs);
+  delegation().requireDense(verb, inputs);
   requireCount(verb, "outputs", outputs.size(), static_cast<std::size_t>(getSize()));
   requireCount(verb, "inputs", inputs.size(), static_cast<std::size_t>(getSize()));
   requireSameDTypes(verb, outputs, inputs);

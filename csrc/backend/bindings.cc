@@ -81,7 +81,8 @@ PYBIND11_MODULE(_core, module) {
       });
   const auto make = [](const FairringBackend::StorePtr& store, const MembershipOptions& options,
                        std::chrono::milliseconds timeout, FairringBackend::MakeNccl makeNccl) {
-    auto shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));
+    std::shared_ptr<const FairringBackend::MakeNccl> shared;
+    if (makeNccl) shared = std::make_shared<const FairringBackend::MakeNccl>(std::move(makeNccl));
     return FairringBackend::make(store, {options, std::move(shared)}, timeout);
   };
   module.def("make_backend", make, py::arg("store"), py::arg("options"), py::arg("timeout"), py::arg("make_nccl"),

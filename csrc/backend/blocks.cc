@@ -20,8 +20,10 @@ using Tensors = Fallback::Tensors;
 using TensorLists = Fallback::TensorLists;
 
 // A reduce-scatter's result has as many elements as its part of the input, and their dtype.
-void requireFit(const Operation& operation, const at::Tensor& output, const at::Tensor& input, std::int64_t elements) {
-  const bool fits = isOurs({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
+void requireFit(const Delegation& delegation, const Operation& operation, const at::Tensor& output,
+                const at::Tensor& input, std::int64_t elements) {
+  const bool fits =
+      delegation.reduces({output}) && output.scalar_type() == input.scalar_type() && output.numel() == elements;
   TORCH_CHECK_WITH(ValueError, fits, operation.verb, ": the output has ", output.numel(), " elements of ",
                    output.scalar_type(), " on ", output.device(), ", this rank's part of the input has ", elements,
                    " of ", input.scalar_type(), " on ", input.device(), ": they must be the same");
@@ -39,8 +41,9 @@ std::vector<const std::byte*> partsOf(const Tensors& whole, std::uint64_t partBy
 
 Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
-  for (const Tensors& list : inputs) refuseSparse(op::kReduceScatter.verb, list);
-  if (inputs.size() != 1 || !isOurs(inputs.front())) return Fallback::reduce_scatter(outputs, inputs, options);
+  for (const Tensors& list : inputs) delegation().refuseSparse(op::kReduceScatter.verb, list);
+  if (inputs.size() != 1 || !delegation().reduces(inputs.front()))
+    return Fallback::reduce_scatter(outputs, inputs, options);
   const Tensors& parts = inputs.front();
   TORCH_CHECK_WITH(ValueError, outputs.size() == 1 && std::ssize(parts) == getSize(), op::kReduceScatter.verb,
                    ": expected are one output and ", getSize(), " inputs, given are ", outputs.size(), " and ",
@@ -50,15 +53,15 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
                      ": the inputs are of ", parts.front().scalar_type(), " and of ", part.scalar_type());
   }
   const at::Tensor& mine = parts[static_cast<std::size_t>(getRank())];
-  requireFit(op::kReduceScatter, outputs.front(), mine, mine.numel());
+  requireFit(delegation(), op::kReduceScatter, outputs.front(), mine, mine.numel());
   return reduceScattered(op::kReduceScatter, outputs, inputs, options);
 }
 
 Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
   if (WorkPtr work = reduceScatterOnDevice(op::kReduceScatterTensor, {output}, {input}, options)) return work;
-  refuseSparse(op::kReduceScatterTensor.verb, {input});
-  if (!isOurs({input})) return Fallback::_reduce_scatter_base(output, input, options);
+  delegation().refuseSparse(op::kReduceScatterTensor.verb, {input});
+  if (!delegation().reduces({input})) return Fallback::_reduce_scatter_base(output, input, options);
   return reduceScattered(op::kReduceScatterTensor, {output}, {{input}}, options);
 }
 
@@ -66,8 +69,8 @@ Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outp
                                                                    const c10d::ReduceScatterOptions& options) {
   const Operation& operation = op::kReduceScatterTensorCoalesced;
   if (WorkPtr work = reduceScatterOnDevice(operation, outputs, inputs, options)) return work;
-  refuseSparse(operation.verb, inputs);
-  if (!isOurs(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  delegation().refuseSparse(operation.verb, inputs);
+  if (!delegation().reduces(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
   TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
                    inputs.size(), " inputs");
   TensorLists wholes;
@@ -93,7 +96,7 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
       const std::int64_t elements = parts.front().numel() / getSize();
       TORCH_CHECK_WITH(ValueError, elements * getSize() == parts.front().numel(), operation.verb, ": the input's ",
                        parts.front().numel(), " elements can't be divided among ", getSize(), " ranks");
-      requireFit(operation, outputs[i], parts.front(), elements);
+      requireFit(delegation(), operation, outputs[i], parts.front(), elements);
     }
     contributions.push_back(contributionTo(operation, options.reduceOp, outputs[i]));
     for (std::size_t rank = 0; rank < call.blocks.size(); ++rank) {
@@ -115,7 +118,7 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
 
 Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
-  if (!areOnCpu(inputs)) return Fallback::allgather(outputs, inputs, options);
+  if (!delegation().serves(inputs)) return Fallback::allgather(outputs, inputs, options);
   const char* verb = op::kAllGather.verb;
   requireCount(verb, "input", inputs.size(), 1);
   requireCount(verb, "list of outputs", outputs.size(), 1);
@@ -127,13 +130,13 @@ Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inpu
 Fallback::WorkPtr FairringBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
   if (WorkPtr work = allGatherOnDevice(op::kAllGatherIntoTensor, {output}, {input}, options)) return work;
-  if (!areOnCpu({input})) return Fallback::_allgather_base(output, input, options);
+  if (!delegation().serves(input)) return Fallback::_allgather_base(output, input, options);
   return gatherStacked(op::kAllGatherIntoTensor, {output}, {input}, options);
 }
 
 Fallback::WorkPtr FairringBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
-  if (!areOnCpu(inputs)) return Fallback::allgather_coalesced(outputs, inputs, options);
+  if (!delegation().serves(inputs)) return Fallback::allgather_coalesced(outputs, inputs, options);
   return gatherRows(op::kAllGatherCoalesced, outputs, inputs,
                     gatherCall(op::kAllGatherCoalesced, inputs, outputs, options));
 }
@@ -142,7 +145,7 @@ Fallback::WorkPtr FairringBackend::allgather_into_tensor_coalesced(Tensors& outp
                                                                    const c10d::AllgatherOptions& options) {
   const Operation& operation = op::kAllGatherIntoTensorCoalesced;
   if (WorkPtr work = allGatherOnDevice(operation, outputs, inputs, options)) return work;
-  if (!areOnCpu(inputs)) return Fallback::allgather_into_tensor_coalesced(outputs, inputs, options);
+  if (!delegation().serves(inputs)) return Fallback::allgather_into_tensor_coalesced(outputs, inputs, options);
   return gatherStacked(operation, outputs, inputs, options);
 }
 
@@ -150,8 +153,8 @@ Fallback::WorkPtr FairringBackend::allgather_into_tensor_coalesced(Tensors& outp
 Fallback::WorkPtr FairringBackend::gatherStacked(const Operation& operation, const Tensors& outputs,
                                                  const Tensors& inputs, const c10d::AllgatherOptions& options) {
   requireCount(operation.verb, "outputs", outputs.size(), inputs.size());
-  requireDense(operation.verb, outputs);
-  requireDense(operation.verb, inputs);
+  delegation().requireDense(operation.verb, outputs);
+  delegation().requireDense(operation.verb, inputs);
   requireSameDTypes(operation.verb, outputs, inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     requireElements(operation.verb, outputs[i].numel(), inputs[i].numel() * getSize());
@@ -180,10 +183,10 @@ void FairringBackend::standInRows(BlocksCall& call, const Tensors& outputs, cons
 Fallback::WorkPtr FairringBackend::gatherRows(const Operation& operation, const TensorLists& rows,
                                               const Tensors& inputs, BlocksCall call) {
   call.inputs = inputs;
-  requireDense(operation.verb, inputs);
+  delegation().requireDense(operation.verb, inputs);
   requireCount(operation.verb, "outputs, one for each rank", rows.size(), static_cast<std::size_t>(getSize()));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    requireDense(operation.verb, rows[rank]);
+    delegation().requireDense(operation.verb, rows[rank]);
     requireCount(operation.verb, "tensors from each rank", rows[rank].size(), inputs.size());
     requireSameDTypes(operation.verb, rows[rank], inputs);
     for (const at::Tensor& output : rows[rank]) call.blocks[rank].push_back(bytesBlock(output));

@@ -37,7 +37,7 @@ Fallback::WorkPtr FairringBackend::reduceScatterOnDevice(const Operation& operat
                                                          const c10d::ReduceScatterOptions& options) {
   if (!standInBlocks(inputs, outputs, getSize())) return nullptr;
   DeviceCall call{.operation = operation,
-                  .common = {.tensors = inputs, .reduction = options.reduceOp},
+                  .common = {.tensors = inputs, .onDevice = true, .reduction = options.reduceOp},
                   .inputs = inputs,
                   .outputs = outputs,
                   .timeout = limitOf(options.timeout),
@@ -67,7 +67,7 @@ Fallback::WorkPtr FairringBackend::allGatherOnDevice(const Operation& operation,
                                                      const Tensors& inputs, const c10d::AllgatherOptions& options) {
   if (!standInBlocks(outputs, inputs, getSize())) return nullptr;
   DeviceCall call{.operation = operation,
-                  .common = {.tensors = outputs},
+                  .common = {.tensors = outputs, .onDevice = true},
                   .inputs = inputs,
                   .outputs = outputs,
                   .timeout = limitOf(options.timeout),

@@ -30,6 +30,12 @@ void BlocksWork::writeBack() {
   for (const Inbox& output : memory_.outputs) output.deliver();
 }
 
+std::vector<c10::Device> BlocksWork::devices() const {
+  std::vector<at::Tensor> all;
+  for (const auto& list : outputs_) all.insert(all.end(), list.begin(), list.end());
+  return devicesOf(all);
+}
+
 std::vector<at::Tensor> BlocksWork::result() {
   TORCH_CHECK(outputs_.size() <= 1, "this Work has a list of tensors for each rank: take get_future().value()");
   return outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front();

@@ -35,6 +35,7 @@ class BlocksWork : public FairringWork {
   const BlocksMemory& memory() const { return memory_; }
   bool needsCopyBack() const override;
   void writeBack() override;
+  std::vector<c10::Device> devices() const override;
 
  private:
   c10::IValue value() override { return value_; }

@@ -78,7 +78,7 @@ c10::Stream newCudaStream(int device) {
 Accelerator::Stream rawStream(const c10::Stream& stream) { return stream.native_handle(); }
 
 bool isCapturing(const c10::Stream& stream) {
-  if (cudaStreamIsCapturing == nullptr) return false;
+  if (cudaStreamIsCapturing == nullptr || stream.device_type() != c10::kCUDA) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   checkCuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(rawStream(stream)), &status), "cudaStreamIsCapturing",
             stream.device_index());

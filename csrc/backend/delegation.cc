@@ -6,23 +6,32 @@
 
 namespace fairring {
 
-Server serverOfReduction(at::DeviceType device, at::Layout layout) {
-  return device == at::kCPU && layout == at::kStrided ? Server::Fairring : Server::Stock;
+// A tensor of the meta device has no elements.
+bool Delegation::serves(const at::Tensor& tensor) const {
+  return !tensor.is_meta() && !(hasStock_ && tensor.is_cuda());
 }
 
-bool isOurs(const std::vector<at::Tensor>& tensors) {
-  return !tensors.empty() && std::ranges::all_of(tensors, [](const at::Tensor& tensor) {
-    return serverOfReduction(tensor.device().type(), tensor.layout()) == Server::Fairring;
+bool Delegation::serves(const Tensors& tensors) const {
+  return std::ranges::all_of(tensors, [this](const at::Tensor& tensor) { return serves(tensor); });
+}
+
+bool Delegation::reduces(const Tensors& tensors) const {
+  return !tensors.empty() && std::ranges::all_of(tensors, [this](const at::Tensor& tensor) {
+    return serves(tensor) && tensor.layout() == at::kStrided;
   });
 }
 
-bool areOnCpu(const std::vector<at::Tensor>& tensors) {
-  return std::ranges::all_of(tensors, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
+void Delegation::requireDense(const char* call, const Tensors& tensors) const {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK_WITH(ValueError, serves(tensor) && tensor.layout() == at::kStrided, call,
+                     ": expected are dense tensors ", "of devices that Fairring serves; one is ", tensor.layout(),
+                     " on ", tensor.device());
+  }
 }
 
-void refuseSparse(const char* call, const std::vector<at::Tensor>& tensors) {
+void Delegation::refuseSparse(const char* call, const Tensors& tensors) const {
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_WITH(ValueError, !tensor.device().is_cpu() || tensor.layout() == at::kStrided, call,
+    TORCH_CHECK_WITH(ValueError, !serves(tensor) || tensor.layout() == at::kStrided, call,
                      " is not defined for tensors of layout ", tensor.layout(),
                      ": make them dense, or take all_reduce");
   }

@@ -1,21 +1,35 @@
-// Whether Fairring or the stock backend of the tensor's device serves a call. That follows only from the device and the
-// layout, so all ranks answer alike. Pure.
+// Whether Fairring or the stock backend serves a call of one group. That follows from the group and from the devices
+// and layouts of the tensors, which may differ between the ranks only where no stock backend serves any of them. Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <vector>
 
 namespace fairring {
 
-enum class Server : std::uint8_t { Fairring, Stock };
+class Delegation {
+ public:
+  using Tensors = std::vector<at::Tensor>;
 
-// Operations and dtypes make no difference: those that Fairring can't reduce are undefined in the stock backend too.
-Server serverOfReduction(at::DeviceType device, at::Layout layout);
-bool isOurs(const std::vector<at::Tensor>& tensors);    // all of them, of which there are some
-bool areOnCpu(const std::vector<at::Tensor>& tensors);  // all of them
-// Throws c10::ValueError if one on the CPU is sparse: only all-reduces take these. `call`: the user's name of the call.
-void refuseSparse(const char* call, const std::vector<at::Tensor>& tensors);
+  // hasStock: whether the group has a stock backend, which serves the tensors of CUDA devices. Tensors of all other
+  // devices are Fairring's: they go through the host (through_host.h).
+  explicit Delegation(bool hasStock) : hasStock_(hasStock) {}
+
+  bool hasStock() const { return hasStock_; }
+  bool serves(const at::Tensor& tensor) const;  // its device
+  bool serves(const Tensors& tensors) const;    // all of their devices
+  // Whether all, of which there are some, can be reduced: operations and dtypes make no difference, for those that
+  // Fairring can't reduce are undefined in the stock backend too.
+  bool reduces(const Tensors& tensors) const;
+
+  // `call`: the user's name of the call. They throw c10::ValueError: if one is not dense, or not served; if one that is
+  // served is sparse, for only all-reduces take these.
+  void requireDense(const char* call, const Tensors& tensors) const;
+  void refuseSparse(const char* call, const Tensors& tensors) const;
+
+ private:
+  const bool hasStock_;
+};
 
 }  // namespace fairring

@@ -85,6 +85,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
 }
 
 std::shared_ptr<StockNccl> FairringBackend::stockOf(const Origin& origin, std::chrono::milliseconds timeout) {
+  if (!origin.makeNccl) return std::make_shared<StockNccl>(nullptr);
   return std::make_shared<StockNccl>(
       [make = origin.makeNccl, options = origin.options, timeout](std::int64_t generation, StorePtr store) {
         return (*make)(options, timeout, generation, std::move(store));
@@ -132,7 +133,8 @@ void FairringBackend::writeTraces(std::size_t calls, const std::string& program)
 
 FairringBackend::FairringBackend(std::shared_ptr<Membership> membership, std::optional<StockNccl::Met> alone,
                                  Origin origin, std::chrono::milliseconds timeout, Parts parts)
-    : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts), origin.options.standsForGloo),
+    : Fallback(origin.options.rank, origin.options.size, timeout, std::move(parts), origin.options.standsForGloo,
+               Delegation(origin.makeNccl != nullptr)),
       reconfigurer_(origin.options.reconfigurable ? std::make_unique<Reconfigurer>(origin.options) : nullptr),
       membership_(std::move(membership)),
       alone_(std::move(alone)),

@@ -1,7 +1,8 @@
-// The process group backend "fairring": all collectives and messages of CPU tensors (those that reduce in reducing.cc
-// and reducing_sparse.cc, others in blocks.cc, rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc), and, if
-// that is switched on, all-reduces, reduce-scatters and all-gathers of CUDA tensors (reducing_on_device.cc,
-// blocks_on_device.cc). Everything else on CUDA tensors is stock NCCL's (fallback.h).
+// The process group backend "fairring": all collectives and messages, of CPU tensors and, through the host, of devices
+// that no stock backend serves. Those that reduce are in reducing.cc and reducing_sparse.cc, others in blocks.cc,
+// rooted.cc, all_to_all.cc, messages.cc and monitored_barrier.cc. If that is switched on, all-reduces, reduce-scatters
+// and all-gathers of CUDA tensors are here too (reducing_on_device.cc, blocks_on_device.cc). Everything else on CUDA
+// tensors is stock NCCL's, if the group has one (fallback.h).
 //
 // Called by torch on the user's threads, mostly without the GIL. Only the first use of a group, shutdown() and the
 // destructor wait for the network. Calls of one group are numbered in the order in which they are made.
@@ -39,7 +40,7 @@ class FairringBackend : public Fallback {
       const MembershipOptions& options, std::chrono::milliseconds timeout, std::int64_t generation, StorePtr store)>;
   struct Origin {  // inherited by groups that are split from this one
     MembershipOptions options;
-    std::shared_ptr<const MakeNccl> makeNccl;  // null once ended, as in StockNccl
+    std::shared_ptr<const MakeNccl> makeNccl;  // null: no stock backend; and once ended, as in StockNccl
   };
 
   // Makes the backend and remembers it for endAll(). Does not wait for other ranks.

@@ -30,13 +30,15 @@ pid_t thisProcess() {
 
 }  // namespace
 
-Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo)
+Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo,
+                   const Delegation& delegation)
     : Backend(rank, size),
       maker_(thisProcess()),
       meeting_(std::move(parts.meeting)),
       hooks_(std::move(parts.hooks)),
       stock_(std::move(parts.nccl)),
       standsForGloo_(standsForGloo),
+      delegation_(delegation),
       timeout_(timeout) {}
 
 std::shared_ptr<StockNccl> Fallback::stock() const {
@@ -71,9 +73,9 @@ Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& 
                                      const Begin& begin) {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
   const at::Tensor& first = tensors.front();
-  TORCH_CHECK_WITH(ValueError, first.is_cuda(), operation.verb, " is not defined for ", tensors.size(),
-                   " tensor(s) of layout ", first.layout(), " on ", first.device(),
-                   ": Fairring serves dense tensors of the CPU, and NCCL those of CUDA devices");
+  TORCH_CHECK_WITH(ValueError, first.is_cuda() && delegation_.hasStock(), operation.verb, " is not defined for ",
+                   tensors.size(), " tensor(s) of layout ", first.layout(), " on ", first.device(),
+                   ": Fairring serves dense tensors, and NCCL, if the group has it, all those of CUDA devices");
   return delegate([&](Backend& stock) { return beginInOrder(stock, first.device(), std::move(touched), begin); });
 }
 
@@ -230,17 +232,19 @@ void Fallback::setTimeout(std::chrono::milliseconds timeout) {
 
 // torch asks only by the index; the CPU's is -1, or 0 if the user wrote it.
 bool Fallback::supportsTensorAlloc(c10::DeviceIndex device) {
-  const bool there = device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
+  const bool there = delegation_.hasStock() && device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
                      device < c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
   return there && nccl()->supportsTensorAlloc(device);
 }
 
 at::Tensor Fallback::allocateTensor(long size, at::TensorOptions options) {
-  const bool onCuda = options.device().is_cuda();
+  const bool onCuda = delegation_.hasStock() && options.device().is_cuda();
   return onCuda ? nccl()->allocateTensor(size, options) : at::empty({size}, options);
 }
 
-std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() { return nccl()->getMemAllocator(); }
+std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() {
+  return delegation_.hasStock() ? nccl()->getMemAllocator() : Backend::getMemAllocator();
+}
 
 Fallback::BackendPtr Fallback::nccl() {
   const GilReleased withoutLock;

@@ -1,5 +1,5 @@
-// The calls that Fairring does not carry out itself: those on CUDA tensors, which are stock NCCL's. Fairring's own
-// calls override these (fairring_backend.h).
+// The calls that Fairring does not carry out itself: those on CUDA tensors, which are stock NCCL's if the group has
+// one. Fairring's own calls override these (fairring_backend.h).
 //
 // NCCL is made in Python, as torch itself does, so nothing of it is compiled in; the first call that needs it makes it.
 // The user gets its Work (nccl_work.h), because it is bound to the caller's stream. Any thread; NCCL's calls keep the
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backend/coalescing.h"
+#include "backend/delegation.h"
 #include "backend/hooks.h"
 #include "backend/meeting.h"
 #include "backend/memory_in_flight.h"
@@ -44,7 +45,8 @@ class Fallback : public c10d::Backend {
     std::shared_ptr<Hooks> hooks;
   };
 
-  Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo);
+  Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo,
+           const Delegation& delegation);
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -83,7 +85,7 @@ class Fallback : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
   void setSequenceNumberForGroup() override {}  // it begins at 0 on every rank
 
-  // These are NCCL's for CUDA tensors; the first of them makes NCCL's group, as a first call does. The CPU has none.
+  // These are NCCL's for CUDA tensors; the first of them makes NCCL's group, as a first call does. Others have none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
@@ -116,6 +118,7 @@ class Fallback : public c10d::Backend {
   std::chrono::milliseconds limitOf(std::chrono::milliseconds callsOwn) const;
   WorkLabel labelOf(const Signature& signature) const;  // of the call that was counted last
   Coalescing& coalescing() { return coalescing_; }
+  const Delegation& delegation() const { return delegation_; }
   MemoryInFlight& inFlight() { return inFlight_; }
   using BackendPtr = StockNccl::BackendPtr;
   BackendPtr nccl();
@@ -140,6 +143,7 @@ class Fallback : public c10d::Backend {
   std::shared_ptr<StockNccl> stock_;
   std::atomic<bool> hasEnded_{false};
   const bool standsForGloo_;
+  const Delegation delegation_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> isConfigured_{true};

@@ -1,9 +1,10 @@
-// FairringBackend's messages of CPU tensors between two ranks: bytes are sent and received in place if the tensors'
-// memory is plain; others are copied.
+// FairringBackend's messages between two ranks: bytes are sent and received in place if the tensors' memory is plain
+// and the host's; others are copied.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "backend/delegation.h"
 #include "backend/fairring_backend.h"
 #include "backend/gil.h"
 #include "backend/message_work.h"
@@ -18,11 +19,9 @@ using Tensors = Fallback::Tensors;
 constexpr std::uint16_t kUsersContext = 0;
 constexpr int kAnyRank = -1;
 
-bool isOnCpu(const Tensors& tensors) { return !tensors.empty() && tensors.front().is_cpu(); }
-
-void requireMessage(const Operation& operation, const Tensors& tensors) {
+void requireMessage(const Delegation& delegation, const Operation& operation, const Tensors& tensors) {
   requireCount(operation.verb, "tensor", tensors.size(), 1);
-  requireDense(operation.verb, tensors);
+  delegation.requireDense(operation.verb, tensors);
 }
 
 void requirePeer(const Operation& operation, int rank, int size, int peer) {
@@ -30,12 +29,8 @@ void requirePeer(const Operation& operation, int rank, int size, int peer) {
                    " and rank ", peer, ": the other one must be another of the group's ", size, " ranks");
 }
 
-// A message may be shorter than its receive: the rest of the memory stays as it was.
-Inbox inboxFor(const Tensors& tensors) {
-  Inbox inbox(tensors);
-  if (!inbox.isDirect()) inbox.bytes().copy_(bytesOf(tensors));
-  return inbox;
-}
+// A message may be shorter than its receive.
+Inbox inboxFor(const Tensors& tensors) { return Inbox(tensors, Inbox::Rest::Stays); }
 
 using WorkRef = c10::intrusive_ptr<MessageWork>;
 
@@ -66,24 +61,24 @@ Receiving receivingOf(const WorkRef& work, int from, const Label& label, Complet
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int tag) {
-  if (!isOnCpu(tensors)) return Fallback::send(tensors, destination, tag);
-  requireMessage(op::kSend, tensors);
+  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::send(tensors, destination, tag);
+  requireMessage(delegation(), op::kSend, tensors);
   requirePeer(op::kSend, getRank(), getSize(), destination);
   MessageCall call{op::kSend, destination, tag, tensors.front(), {.inputs = {bytesOf(tensors)}, .outputs = {}}};
   return runMessage(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
-  if (!isOnCpu(tensors)) return Fallback::recv(tensors, source, tag);
-  requireMessage(op::kReceive, tensors);
+  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::recv(tensors, source, tag);
+  requireMessage(delegation(), op::kReceive, tensors);
   requirePeer(op::kReceive, getRank(), getSize(), source);
   MessageCall call{op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
   return runMessage(std::move(call));
 }
 
 Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
-  if (!isOnCpu(tensors)) return Fallback::recvAnysource(tensors, tag);
-  requireMessage(op::kReceiveAnySource, tensors);
+  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::recvAnysource(tensors, tag);
+  requireMessage(delegation(), op::kReceiveAnySource, tensors);
   TORCH_CHECK_WITH(ValueError, getSize() > 1, op::kReceiveAnySource.verb, ": the group has no other rank");
   MessageCall call{
       op::kReceiveAnySource, kAnyRank, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};

@@ -30,29 +30,41 @@ std::int64_t byteCount(const std::vector<at::Tensor>& tensors) {
 
 at::Tensor bytesOf(const std::vector<at::Tensor>& tensors) {
   const at::AutoDispatchBelowAutograd noGradient;
-  if (isOneRow(tensors)) return asBytes(tensors.front());
+  if (isOneRow(tensors)) return onHost(asBytes(tensors.front()));
   std::vector<at::Tensor> rows;
   rows.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) rows.push_back(asBytes(tensor.resolve_conj().resolve_neg().contiguous()));
-  return rows.size() == 1 ? rows.front() : at::cat(rows);
+  return onHost(rows.size() == 1 ? rows.front() : at::cat(rows));
 }
 
-Inbox::Inbox(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+Inbox::Inbox(std::vector<at::Tensor> tensors, Rest rest) : tensors_(std::move(tensors)) {
   const at::AutoDispatchBelowAutograd noGradient;
   for (const at::Tensor& tensor : tensors_) at::assert_no_internal_overlap(tensor);
-  const bool isOwn = isOneRow(tensors_);
-  bytes_ = isOwn ? asBytes(tensors_.front()) : at::empty({byteCount(tensors_)}, at::kByte);
-  if (isOwn) tensors_.clear();
+  const at::Tensor& first = tensors_.front();
+  back_ = WayBack::of(first);
+  if (!back_ && isOneRow(tensors_)) {
+    bytes_ = asBytes(first);
+    tensors_.clear();
+  } else if (rest == Rest::Stays) {
+    bytes_ = bytesOf(tensors_);
+  } else {
+    bytes_ = hostMemory({byteCount(tensors_)}, at::kByte, first.device().type());
+  }
 }
 
 void Inbox::deliver() const {
+  if (!back_) return copy();
+  back_->copy([this] { copy(); });
+}
+
+void Inbox::copy() const {
   std::int64_t at = 0;
   for (const at::Tensor& tensor : tensors_) {
     const Writing writing(tensor);
     const auto count = static_cast<std::int64_t>(tensor.nbytes());
     // A separate row is used if necessary: in the bytes, elements may lie at any address.
     const at::Tensor row = isPlain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options());
-    asBytes(row).copy_(bytes_.narrow(0, at, count));
+    asBytes(row).copy_(bytes_.narrow(0, at, count), /*non_blocking=*/true);
     if (!row.is_same(tensor)) tensor.copy_(row);
     at += count;
   }

@@ -1,5 +1,6 @@
-// The user's tensors as rows of bytes, for calls that move elements and don't look at them. So they may be of any dtype
-// and shape, and need not be contiguous. A single contiguous tensor is its own row; anything else is copied.
+// The user's tensors as rows of bytes of the host, for calls that move elements and don't look at them. So they may be
+// of any dtype and shape, and need not be contiguous. A single contiguous tensor of the CPU is its own row; anything
+// else is copied.
 //
 // Pure, except for the tensors' own memory: any thread.
 #pragma once
@@ -9,13 +10,16 @@
 #include <c10/core/InferenceMode.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "backend/through_host.h"
 
 namespace fairring {
 
 std::int64_t byteCount(const std::vector<at::Tensor>& tensors);
 
-// All elements of all of them, in order.
+// All elements of all of them, in order. Throws as onHost() does.
 at::Tensor bytesOf(const std::vector<at::Tensor>& tensors);
 
 // In its scope the tensor may be written, without autograd. Inference mode alone may write an inference tensor, and the
@@ -32,15 +36,21 @@ class Writing {
 // Tensors that are to be written: the receiver writes the bytes first, then calls deliver().
 class Inbox {
  public:
-  // Throws c10::Error if elements of a tensor share memory.
-  explicit Inbox(std::vector<at::Tensor> tensors);
+  // The elements that the receiver does not write: each is written, or they stay as they are.
+  enum class Rest : std::uint8_t { None, Stays };
+
+  // All are on one device. Throws c10::Error if elements of a tensor share memory, and as onHost() does.
+  explicit Inbox(std::vector<at::Tensor> tensors, Rest rest = Rest::None);
 
   const at::Tensor& bytes() const { return bytes_; }
   bool isDirect() const { return tensors_.empty(); }  // the bytes are the tensor's own memory: deliver() has no work
   void deliver() const;
 
  private:
+  void copy() const;
+
   std::vector<at::Tensor> tensors_;
+  std::shared_ptr<const WayBack> back_;  // null: they are on the CPU
   at::Tensor bytes_;
 };
 

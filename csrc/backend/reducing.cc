@@ -36,7 +36,7 @@ Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::Allre
     if (WorkPtr work = reduceOnDevice(op::kAllReduce, tensors, options)) return work;
   }
   if (tensors.size() == 1 && isSparse(tensors.front())) return allReduceSparse(tensors.front(), options);
-  const bool ours = tensors.size() == 1 && isOurs(tensors);
+  const bool ours = tensors.size() == 1 && delegation().reduces(tensors);
   return ours ? reduceInPlace(op::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
 }
 
@@ -48,7 +48,7 @@ Fallback::WorkPtr FairringBackend::allreduce_sparse(Tensors& tensors, const c10d
 Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
   if (WorkPtr work = reduceOnDevice(op::kAllReduceCoalesced, tensors, options)) return work;
-  if (!isOurs(tensors)) return Fallback::allreduce_coalesced(tensors, options);
+  if (!delegation().reduces(tensors)) return Fallback::allreduce_coalesced(tensors, options);
   return reduceInPlace(op::kAllReduceCoalesced, tensors, options);
 }
 
@@ -61,8 +61,10 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
   const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
   TORCH_CHECK_WITH(ValueError, ours, verb, " needs a group of Fairring's");
   for (const at::Tensor& one : {tensor, residual}) {
-    TORCH_CHECK_WITH(ValueError, isOurs({one}) && one.scalar_type() == at::kFloat && one.is_contiguous(), verb,
-                     " needs contiguous tensors of Float on the CPU, not of ", one.scalar_type(), " on ", one.device());
+    const bool fits =
+        one.is_cpu() && one.layout() == at::kStrided && one.scalar_type() == at::kFloat && one.is_contiguous();
+    TORCH_CHECK_WITH(ValueError, fits, verb, " needs contiguous tensors of Float on the CPU, not of ",
+                     one.scalar_type(), " on ", one.device());
   }
   TORCH_CHECK_WITH(ValueError, residual.numel() == tensor.numel(), verb, ": the tensor has ", tensor.numel(),
                    " elements, the residual ", residual.numel());
@@ -78,7 +80,7 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
 
 // An all-reduce of one byte, which ends on no rank before all have made it.
 Fallback::WorkPtr FairringBackend::barrier(const c10d::BarrierOptions& options) {
-  if (options.device && !options.device->is_cpu()) return Fallback::barrier(options);
+  if (options.device && options.device->is_cuda() && delegation().hasStock()) return Fallback::barrier(options);
   return reduceAll({op::kBarrier, {}, c10d::ReduceOp::SUM, limitOf(options.timeout), !options.asyncOp},
                    {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
 }

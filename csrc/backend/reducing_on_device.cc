@@ -132,7 +132,7 @@ Fallback::WorkPtr FairringBackend::reduceOnDevice(const Operation& operation, co
                                                   const c10d::AllreduceOptions& options) {
   if (tensors.empty() || !tensors.front().is_cuda() || !std::ranges::all_of(tensors, isDense)) return nullptr;
   const DeviceCall call{.operation = operation,
-                        .common = {.tensors = tensors, .reduction = options.reduceOp},
+                        .common = {.tensors = tensors, .onDevice = true, .reduction = options.reduceOp},
                         .inputs = tensors,
                         .outputs = tensors,
                         .timeout = limitOf(options.timeout)};
@@ -166,7 +166,7 @@ std::optional<std::vector<Contribution>> FairringBackend::contributionsOnDevice(
 Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
                                                const std::function<std::optional<Call>()>& make) {
   // Nothing would be launched before the end of a group of NCCL's.
-  if (!areOnOneDevice(call.inputs) || coalescing().hasStock()) return nullptr;
+  if (!delegation().hasStock() || !areOnOneDevice(call.inputs) || coalescing().hasStock()) return nullptr;
   const GilReleased withoutLock;
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return nullptr;

@@ -11,6 +11,7 @@
 #include "backend/sparse_on_device.h"
 #include "backend/sparse_tensor.h"
 #include "backend/sparse_work.h"
+#include "backend/through_host.h"
 #include "engine/sparse_call.h"
 
 namespace fairring {
@@ -41,8 +42,8 @@ void refuseCapture(const at::Tensor& tensor) {
                    "make the call outside of the capture, or make the tensor dense");
 }
 
-at::Tensor onHost(const at::Tensor& tensor) {
-  return tensor.is_cpu() ? tensor : mergedOnHost(tensor, SparseStreams::of(tensor.device()).in);
+at::Tensor rowsOnHost(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? tensor : mergedOnHost(tensor, CopyStreams::of(tensor.device()).in);
 }
 
 c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor, LocalRows rows,
@@ -52,7 +53,7 @@ c10::intrusive_ptr<SparseWork> workOf(WorkLabel label, const at::Tensor& tensor,
                                            std::move(runtime));
   }
   return c10::make_intrusive<SparseDeviceWork>(std::move(label), op::kAllReduceSparse, tensor, std::move(rows),
-                                               std::move(runtime), SparseStreams::of(tensor.device()).out);
+                                               std::move(runtime), CopyStreams::of(tensor.device()).out);
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ Fallback::WorkPtr FairringBackend::allReduceSparse(const at::Tensor& tensor, con
   LocalRows rows;
   Error refused;
   try {
-    rows = LocalRows::of(onHost(tensor), contribution.reduction);
+    rows = LocalRows::of(rowsOnHost(tensor), contribution.reduction);
   } catch (const c10::Error& error) {
     if (!membership) throw;
     refused = makeError(ErrorKind::Refused, "rank ", getRank(), " refused its tensor in ", op::kAllReduceSparse.verb,

@@ -17,7 +17,7 @@ namespace op = operation;
 FairringBackend::BlocksCall FairringBackend::rootedCall(const Operation& operation, Pattern pattern, std::int64_t root,
                                                         const Tensors& common, std::chrono::milliseconds timeout,
                                                         bool async) const {
-  requireDense(operation.verb, common);
+  delegation().requireDense(operation.verb, common);
   requireCount(operation.verb, "tensor", common.size(), 1);
   TORCH_CHECK_WITH(ValueError, root >= 0 && root < getSize(), operation.verb, ": the root is rank ", root,
                    ", but the group has ranks 0 to ", getSize() - 1);
@@ -32,7 +32,7 @@ FairringBackend::BlocksCall FairringBackend::rootedCall(const Operation& operati
 }
 
 Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  if (!areOnCpu(tensors)) return Fallback::broadcast(tensors, options);
+  if (!delegation().serves(tensors)) return Fallback::broadcast(tensors, options);
   BlocksCall call =
       rootedCall(op::kBroadcast, Pattern::Broadcast, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.inputs = tensors;
@@ -49,8 +49,8 @@ Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::Broad
 }
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  refuseSparse(op::kReduce.verb, tensors);
-  if (!isOurs(tensors)) return Fallback::reduce(tensors, options);
+  delegation().refuseSparse(op::kReduce.verb, tensors);
+  if (!delegation().reduces(tensors)) return Fallback::reduce(tensors, options);
   BlocksCall call =
       rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.common.reduction = options.reduceOp;
@@ -69,7 +69,7 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
 }
 
 Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  if (!areOnCpu(inputs)) return Fallback::gather(outputs, inputs, options);
+  if (!delegation().serves(inputs)) return Fallback::gather(outputs, inputs, options);
   BlocksCall call =
       rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
@@ -79,7 +79,7 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
   if (isRoot) {
     const Tensors& parts = outputs.front();
     requireCount(op::kGather.verb, "outputs, one for each rank", parts.size(), call.blocks.size());
-    requireDense(op::kGather.verb, parts);
+    delegation().requireDense(op::kGather.verb, parts);
     for (const at::Tensor& part : parts) {
       requireSameDTypes(op::kGather.verb, {part}, inputs);
       requireElements(op::kGather.verb, part.numel(), inputs.front().numel());
@@ -97,14 +97,14 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                       const c10d::GatherOptions& options) {
-  if (!areOnCpu({input})) return Fallback::gather_into_tensor(output, input, options);
+  if (!delegation().serves(input)) return Fallback::gather_into_tensor(output, input, options);
   const Operation& operation = op::kGatherIntoTensor;
   BlocksCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
   call.inputs = {&input, 1};
   call.outputs = {isRoot ? Tensors{output} : Tensors()};
   if (isRoot) {
-    requireDense(operation.verb, {output});
+    delegation().requireDense(operation.verb, {output});
     requireSameDTypes(operation.verb, {output}, {input});
     requireElements(operation.verb, output.numel(), input.numel() * getSize());
   }
@@ -120,7 +120,7 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
 #endif
 
 Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  if (!areOnCpu(outputs)) return Fallback::scatter(outputs, inputs, options);
+  if (!delegation().serves(outputs)) return Fallback::scatter(outputs, inputs, options);
   BlocksCall call =
       rootedCall(op::kScatter, Pattern::Scatter, options.rootRank, outputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
@@ -130,7 +130,7 @@ Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs
     const Tensors& parts = inputs.front();
     call.inputs = parts;
     requireCount(op::kScatter.verb, "inputs, one for each rank", parts.size(), call.blocks.size());
-    requireDense(op::kScatter.verb, parts);
+    delegation().requireDense(op::kScatter.verb, parts);
     for (const at::Tensor& part : parts) {
       requireSameDTypes(op::kScatter.verb, outputs, {part});
       requireElements(op::kScatter.verb, outputs.front().numel(), part.numel());

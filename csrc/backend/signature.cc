@@ -74,7 +74,7 @@ std::string textOf(const Operation& operation, const Common& common) {
     add(nameOf(first.scalar_type()));
     if (!common.dtypesOnly && !areAlike(common.tensors)) add(othersOf(common.tensors));
     if (first.layout() == at::kSparse && !common.dtypesOnly) add(shapeOf(first));
-    if (first.is_cuda()) add(" on CUDA");
+    if (common.onDevice) add(" on CUDA");
   }
   if (common.root) add(", root ", *common.root);
   return text;
@@ -102,9 +102,9 @@ std::uint64_t digestOf(const Operation& operation, const Common& common) {
   if (common.siteFormat != nullptr) digest.add(common.siteFormat->name);
   digest.add(common.reduction ? std::uint64_t{static_cast<unsigned>(*common.reduction)} + 1 : 0U);
   digest.add(common.root ? static_cast<std::uint64_t>(*common.root) + 1 : 0U);
+  digest.add(std::uint64_t{common.onDevice});
   for (const at::Tensor& tensor : common.tensors) {
     digest.add(static_cast<std::uint64_t>(tensor.scalar_type()));
-    digest.add(static_cast<std::uint64_t>(tensor.device().type()));
     if (common.dtypesOnly) break;  // their number may differ as well
     digest.add(static_cast<std::uint64_t>(tensor.numel()));
     if (tensor.layout() == at::kSparse) digest.add(shapeOf(tensor));

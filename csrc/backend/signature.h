@@ -16,9 +16,10 @@
 namespace fairring {
 
 struct Common {
-  // Dtypes, devices and numbers of elements. Without its initializer GCC warns of callers that leave it out.
+  // Dtypes and numbers of elements. Without its initializer GCC warns of callers that leave it out.
   std::vector<at::Tensor> tensors = {};  // NOLINT(readability-redundant-member-init)
   bool dtypesOnly = false;
+  bool onDevice = false;  // of calls that devices exchange; others have no device, for ranks may differ in it
   std::optional<std::int64_t> root = std::nullopt;
   std::optional<c10d::ReduceOp::RedOpType> reduction = std::nullopt;
   // Null: they cross between sites as they are.

@@ -1,6 +1,5 @@
 #include "backend/sparse_on_device.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/aminmax.h>
@@ -10,12 +9,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "backend/cuda_device.h"
 #include "backend/sparse_tensor.h"
+#include "backend/through_host.h"
 
 namespace fairring {
 namespace {
@@ -53,24 +51,12 @@ at::Tensor merged(const at::Tensor& plain) {
 
 // Not there yet: it comes on the current stream.
 at::Tensor pinnedCopy(const at::Tensor& tensor) {
-  const at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type(), /*pin_memory=*/true);
+  const at::Tensor copy = hostMemory(tensor.sizes(), tensor.scalar_type(), tensor.device().type());
   copy.copy_(tensor, /*non_blocking=*/true);
   return copy;
 }
 
 }  // namespace
-
-SparseStreams SparseStreams::of(const c10::Device& device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, SparseStreams> made;
-  const std::lock_guard lock(mutex);
-  const auto known = made.find(device.index());
-  if (known != made.end()) return known->second;
-  const c10::impl::VirtualGuardImpl there(device.type());
-  const SparseStreams streams{there.getStreamFromGlobalPool(device, /*isHighPriority=*/true),
-                              there.getStreamFromGlobalPool(device, /*isHighPriority=*/true)};
-  return made.emplace(device.index(), streams).first->second;
-}
 
 at::Tensor mergedOnHost(const at::Tensor& tensor, const c10::Stream& in) {
   const at::AutoDispatchBelowAutograd noGradient;
@@ -108,12 +94,6 @@ bool SparseDeviceWork::wait(std::chrono::milliseconds timeout) {
   SparseWork::wait(timeout);
   leaveTo(callersStream(out_.device()), tensor());
   return true;
-}
-
-// Its callbacks come after this stream.
-void SparseDeviceWork::complete(c10::ivalue::Future& future) {
-  const c10::StreamGuard onIt(out_);
-  SparseWork::complete(future);
 }
 
 }  // namespace fairring

@@ -1,7 +1,6 @@
 // Sparse tensors of a device. Their rows travel as those of the host do: each is copied to the host once, and the sums
 // are copied back. Any thread.
 //
-// Each direction has a stream of its own, two for each device of the process, so that neither queues behind the other.
 // Memory that torch's allocator gave out on one stream is read on another here: the allocator is told of each such use.
 #pragma once
 
@@ -11,13 +10,6 @@
 #include "backend/sparse_work.h"
 
 namespace fairring {
-
-struct SparseStreams {
-  c10::Stream in;  // to the host
-  c10::Stream out;
-
-  static SparseStreams of(const c10::Device& device);
-};
 
 // The tensor as the caller's stream leaves it, in pinned memory, with duplicate rows merged so that no more than these
 // go to the host: torch's kernels sum them in their order and round once. Rows that are too many for these stay as they
@@ -33,12 +25,9 @@ class SparseDeviceWork final : public SparseWork {
                    std::weak_ptr<Runtime> runtime, const c10::Stream& out);
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void blockCurrentStream() override { synchronize(); }
 
  private:
   void writeBack() override;
-  std::vector<c10::Device> devices() const override { return {out_.device()}; }
-  void complete(c10::ivalue::Future& future) override;
 
   const c10::Stream out_;
   const c10::Stream callers_;  // current when the call was made

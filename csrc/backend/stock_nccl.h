@@ -26,7 +26,7 @@ class StockNccl {
   using Make = std::function<BackendPtr(std::int64_t generation, StorePtr store)>;
   using Meet = std::function<Met()>;  // waits for the ranks
 
-  explicit StockNccl(Make make);  // null: of a group that has no members
+  explicit StockNccl(Make make);  // null: of a group without members, or without NCCL
 
   // `prepare` is called once, with the backend that was made. Throws DistBackendError once the group has ended.
   BackendPtr get(const Meet& meet, const std::function<void(c10d::Backend&)>& prepare);

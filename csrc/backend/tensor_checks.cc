@@ -6,13 +6,6 @@
 
 namespace fairring {
 
-void requireDense(const char* call, const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_WITH(ValueError, tensor.device().is_cpu() && tensor.layout() == at::kStrided, call,
-                     ": expected are dense CPU tensors; one is ", tensor.layout(), " on ", tensor.device());
-  }
-}
-
 void requireSameDTypes(const char* call, const std::vector<at::Tensor>& outputs,
                        const std::vector<at::Tensor>& inputs) {
   for (std::size_t i = 0; i < std::min(outputs.size(), inputs.size()); ++i) {

@@ -11,7 +11,6 @@
 namespace fairring {
 
 // `call`: the user's name of it.
-void requireDense(const char* call, const std::vector<at::Tensor>& tensors);  // and on the CPU
 void requireSameDTypes(const char* call, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
 void requireCount(const char* call, const char* what, std::size_t given, std::size_t expected);
 void requireElements(const char* call, std::int64_t outputs, std::int64_t inputs);

@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <utility>
@@ -23,12 +24,12 @@ Reduced Reduced::inPlace(const at::Tensor& tensor) {
   const at::AutoDispatchBelowAutograd noGradient;
   requireDistinctElements(tensor);
   const bool isPlain = !tensor.is_conj() && !tensor.is_neg() && tensor.is_contiguous();
-  const at::Tensor buffer = isPlain ? tensor : plain(tensor).contiguous();
-  return {buffer, tensor};
+  const at::Tensor buffer = onHost(isPlain ? tensor : plain(tensor).contiguous());
+  return {.buffer = buffer, .result = tensor, .back = WayBack::of(tensor)};
 }
 
 Reduced Reduced::refused(const at::Tensor& like, std::int64_t elements) {
-  return {at::empty({elements}, like.options().device(at::kMeta)), {}, true};
+  return {.buffer = at::empty({elements}, like.options().device(at::kMeta)), .result = {}, .isRefused = true};
 }
 
 FairringWork::FairringWork(WorkLabel label, const Operation& operation, std::span<const at::Tensor> inputs,
@@ -99,12 +100,28 @@ void FairringWork::writeBack() {
   for (const Reduced& one : all_) {
     if (!one.needsCopy()) continue;
     const Writing writing(one.result);
-    one.result.copy_(one.buffer);
+    if (!one.back) {
+      one.result.copy_(one.buffer);
+    } else {
+      one.back->copy([&one] { one.result.copy_(one.buffer, /*non_blocking=*/true); });
+    }
   }
 }
 
 FairringWork::Audience FairringWork::finish(Ref* self) {
   return end(error_ ? toException(error_) : nullptr, self).value_or(Audience{});
+}
+
+// The results are there for any stream. A future takes the current streams for those that they come on.
+void FairringWork::complete(c10::ivalue::Future& future) {
+  const c10::MultiStreamGuard onThem(outStreamsOf(devices()));
+  TrackedWork::complete(future);
+}
+
+// c10d's own has the device wait for the future, and only CUDA's can.
+void FairringWork::blockCurrentStream() {
+  if (devices().empty()) return Work::blockCurrentStream();
+  synchronize();
 }
 
 c10::IValue FairringWork::value() { return outputs_; }

@@ -3,10 +3,10 @@
 //
 // A waiting thread serves the loop if no other does (base/progress_ownership.h). Otherwise the engine's `done` wakes it
 // from the loop, with no other thread between. Future callbacks run on the completion thread. Tensors that are not
-// contiguous, or stand for the conjugate or the negative of their memory, travel as a plain copy. Copying back can take
-// long, so the completion thread does it before any waiter is woken: once the Work is seen complete, by any means, the
-// result is there. The copy runs under the thread-local state of the call's caller: its tensor may be one that only
-// inference mode may write.
+// contiguous, stand for the conjugate or the negative of their memory, or lie on a device, travel as a plain copy.
+// Copying back can take long, so the completion thread does it before any waiter is woken: once the Work is seen
+// complete, by any means, the result is there. The copy runs under the thread-local state of the call's caller: its
+// tensor may be one that only inference mode may write.
 #pragma once
 
 #include <span>
@@ -14,6 +14,7 @@
 
 #include "backend/completion.h"
 #include "backend/runtime.h"
+#include "backend/through_host.h"
 #include "backend/tracked_work.h"
 #include "base/error.h"
 
@@ -21,12 +22,13 @@ namespace fairring {
 
 // The buffer that the engine reduces in place, and the part of the result that this rank's user gets.
 struct Reduced {
-  at::Tensor buffer;  // contiguous
+  at::Tensor buffer;  // contiguous, of the CPU
   at::Tensor result;  // its place: the buffer itself, or a tensor of the user's; undefined if there is no result here
-  bool isRefused = false;    // this rank can't take part with it
+  bool isRefused = false;                         // this rank can't take part with it
+  std::shared_ptr<const WayBack> back = nullptr;  // to the result, if that is on a device
   at::Tensor residual = {};  // as Call has it; undefined where it has none  NOLINT(readability-redundant-member-init)
 
-  // An all-reduce: the tensor itself if it is contiguous.
+  // An all-reduce: the tensor itself if it is contiguous and on the CPU.
   static Reduced inPlace(const at::Tensor& tensor);
   // A substitute for that many elements with which this rank can't take part: of that dtype, without memory.
   static Reduced refused(const at::Tensor& like, std::int64_t elements);
@@ -50,6 +52,7 @@ class FairringWork : public TrackedWork {
   void completeAlone();  // all of it, on the caller's thread: a group of one rank
 
   std::vector<at::Tensor> result() override;
+  void blockCurrentStream() override;
 
  protected:
   // Whether the result must be copied to the tensors when the engine is done, and that copy, where it may take long.
@@ -58,6 +61,8 @@ class FairringWork : public TrackedWork {
   // For a constructor, on the caller's thread: code of this call will run elsewhere.
   void keepCallersState() { callersState_ = std::make_shared<at::ThreadLocalState>(); }
   const at::ThreadLocalState& callersState() const { return *callersState_; }
+  std::vector<c10::Device> devices() const override { return devicesOf(outputs_); }
+  void complete(c10::ivalue::Future& future) override;
 
  private:
   void copyBack();

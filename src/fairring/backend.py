@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from fairring import _core, cuda_calls, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring._modules import DISTRIBUTION
-from fairring.config import Config, ConfigError, CudaHost
+from fairring.config import HOST, Config, ConfigError, CudaHost
 from fairring.trace.live import serve
 
 
@@ -32,7 +32,7 @@ def _end_all() -> None:
 NCCL_DECIDES = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 
-StockMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
+NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
 
 
 def create(options: Any, pg_options: object) -> Any:
@@ -41,18 +41,13 @@ def create(options: Any, pg_options: object) -> Any:
     options: torch's DistributedBackendOptions. pg_options: None or ProcessGroupNCCL.Options, for the NCCL that serves
     the group's CUDA tensors. Raises ConfigError for settings that can't be used, ValueError for options of others.
     """
-    for_nccl = _options_for_nccl(pg_options)
-    make_nccl = _nccl_maker(for_nccl, outlives_errors=_is_reconfigurable(options))
-    return make(options, Config.from_environment(), make_nccl, for_nccl)
+    return make(options, Config.from_environment(), _options_for_nccl(pg_options))
 
 
-def make(
-    options: Any, config: Config, make_stock: StockMaker, for_nccl: Any = None, stands_for_gloo: bool = False
-) -> Any:
+def make(options: Any, config: Config, for_nccl: Any = None, stands_for_gloo: bool = False) -> Any:
     """A backend with these settings.
 
-    make_stock: makes the backend that carries out what Fairring leaves to it. for_nccl: options of the NCCL there.
-    stands_for_gloo: the program asked for Gloo.
+    for_nccl: options of the NCCL that serves CUDA tensors. stands_for_gloo: the program asked for Gloo.
     """
     errors.hand_out()
     choice = interfaces.choose(config, *_way_to_others(config, options.store))
@@ -69,7 +64,8 @@ def make(
     membership.trace_directory = str(config.trace or "")
     membership.transports = ("tcp", "tcp") if config.tls else config.transports  # only TCP has TLS
     membership.lanes = config.lanes
-    membership.devices = config.cuda.use != "off"
+    are_fairrings = config.cuda.use in ("on", "auto")
+    membership.devices = are_fairrings
     membership.devices_on_trial = config.cuda.use == "auto"
     membership.least_on_device = config.cuda.least_bytes
     membership.ends_process = config.on_error == "exit"
@@ -91,13 +87,16 @@ def make(
         membership.secret = hashlib.sha256(config.secret_file.read_bytes()).digest()
     if config.tls:
         _set_tls(membership, config)
-    if config.cuda.use != "off":
+    if are_fairrings:
         _describe_devices(membership, config)
         if for_nccl is not None:
             membership.nccl_limits = _limits_of(for_nccl.config)
     if config.trace:
         serve(config.trace)
-    backend = _core.make_backend(options.store, membership, options.timeout, make_stock)
+    make_nccl = None  # the calls go through the host then
+    if config.cuda != HOST and dist.is_nccl_available():
+        make_nccl = _nccl_maker(for_nccl, outlives_errors=membership.reconfigurable)
+    backend = _core.make_backend(options.store, membership, options.timeout, make_nccl)
     flight_recorder.keep_the_compiler_out(backend)
     return backend
 
@@ -159,7 +158,7 @@ def _master(store: dist.Store) -> tuple[str, int]:
     return (store.host, store.port) if isinstance(store, dist.TCPStore) else ("", 0)
 
 
-def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> StockMaker:
+def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
     """The function that makes a group's NCCL for its first call on CUDA tensors, in the group's generation.
 
     The group is the one that is made here, or one that was split from it. outlives_errors: it may get other members
@@ -212,10 +211,6 @@ def _options_for_nccl(given: object) -> Any:
 
 
 def _nccl_options(timeout: timedelta, given: Any) -> Any:
-    if not dist.is_nccl_available():
-        raise RuntimeError(
-            "CUDA tensors in a group of Fairring's need NCCL, which this torch lacks; install a CUDA torch"
-        )
     settings = dist.ProcessGroupNCCL.Options() if given is None else copy.copy(given)
     settings._timeout = timeout
     return settings

@@ -32,7 +32,7 @@ TENSORPIPE_TRANSPORTS = ("uv", "shm", "ibv")
 class Cuda(NamedTuple):
     """The calls on CUDA tensors that Fairring carries out."""
 
-    use: str = "off"  # or "on", "auto"
+    use: str = "off"  # or "on", "auto", "host"
     least_bytes: int | None = None  # of a call; None: what goes with the use
 
     def __str__(self) -> str:
@@ -40,6 +40,7 @@ class Cuda(NamedTuple):
 
 
 OFF = Cuda()
+HOST = Cuda("host")  # all of them, on copies in the host's memory: NCCL has no part in them
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ VARIABLES = (
         "FAIRRING_CUDA",
         "off",
         "on: all-reduces and their halves go over the rails on CUDA too; auto: those that a trial shows to be quicker "
-        "than NCCL's. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU.",
+        "than NCCL's. on:SIZE, auto:SIZE: calls of that size and above. Experimental: tried on one GPU. host: "
+        "all calls go through the host's memory, without NCCL.",
     ),
     Variable(
         "FAIRRING_ON_ERROR",
@@ -253,8 +255,10 @@ def _switch(name: str, text: str) -> bool:
 
 def _cuda(name: str, text: str) -> Cuda:
     use, colon, least = text.strip().partition(":")
-    if use not in ("on", "off", "auto") or (colon and use == "off"):
-        raise ConfigError(f"{name}={text!r} is neither on, off nor auto; give one of them, or on:SIZE or auto:SIZE")
+    if use not in ("on", "off", "auto", "host") or (colon and use in ("off", "host")):
+        raise ConfigError(
+            f"{name}={text!r} is neither on, off, auto nor host; give one of them, or on:SIZE or auto:SIZE"
+        )
     return Cuda(use, size(name, least) if colon else None)
 
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from ranks import Ranks
 from torch.distributed import distributed_c10d as c10d
 
-from fairring import _core, replace
+from fairring import replace
 from fairring.check import findings, imported
 from fairring.config import Config, ConfigError
 
@@ -146,25 +146,6 @@ def _alone_in_a_barrier(rank: int) -> str:
 
 def test_a_late_rank_has_the_texts_that_programs_look_for(three: Ranks) -> None:
     assert "failed to pass monitoredBarrier" in three.run(_alone_in_a_barrier)[0]
-
-
-def _message_by_gloo(rank: int) -> list[float]:
-    group = _core.MembershipOptions()
-    group.rank, group.size = rank, 3
-    world = dist.group.WORLD
-    assert world is not None
-    gloo: Any = replace._make_gloo(("lo",), group, timedelta(seconds=60), 1, world.get_group_store())
-    assert type(gloo).__name__ == "ProcessGroupGloo"
-    tensor = torch.full((2,), float(rank))
-    if rank == 1:
-        gloo.send([tensor], 2, 0).wait()
-    if rank == 2:
-        gloo.recv([tensor], 1, 0).wait()
-    return tensor.tolist()
-
-
-def test_gloo_for_cuda_tensors_connects_only_the_ranks_that_exchange_some(three: Ranks) -> None:
-    assert three.run(_message_by_gloo) == [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]
 
 
 def test_a_value_that_is_no_such_backend_is_refused_when_a_group_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,12 +141,13 @@ def test_cuda_is_off_unless_switched_on_and_must_be_so_on_all_ranks() -> None:
     assert read().cuda.use == "off"
     assert read(FAIRRING_CUDA="on").cuda == ("on", None)
     assert read(FAIRRING_CUDA="auto:4MiB").cuda == ("auto", 4 << 20)
+    assert read(FAIRRING_CUDA="host").cuda == ("host", None)
     assert "FAIRRING_CUDA=on " in read(FAIRRING_CUDA="on").agreement("1")
     assert "FAIRRING_CUDA=on:65536 " in read(FAIRRING_CUDA="on:64KiB").agreement("1")
     assert "FAIRRING_CUDA=off " in read().agreement("1")
 
 
-@pytest.mark.parametrize("text", ["yes", "off:1MiB", "auto:", "auto:small", "auto:0"])
+@pytest.mark.parametrize("text", ["yes", "off:1MiB", "host:1MiB", "auto:", "auto:small", "auto:0"])
 def test_other_uses_of_cuda_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match=f"FAIRRING_CUDA='?{text.partition(':')[0]}|FAIRRING_CUDA='.*' is not a size"):
         read(FAIRRING_CUDA=text)

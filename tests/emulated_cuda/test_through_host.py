@@ -1,0 +1,340 @@
+"""Tensors of any device in groups without a stock backend: emulated CUDA, a device of another kind, and both mixed."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import emulated_devices
+import pytest
+import torch
+import torch.distributed as dist
+from gpu_machines import machines
+from ranks import Ranks, init_group
+from torch import nn
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+pytestmark = [
+    pytest.mark.gpu,
+    emulated_devices.only_there,
+    pytest.mark.skipif(not hasattr(c10d, "_create_gloo_process_group"), reason="of torch 2.15"),
+]
+
+SECOND = "privateuseone"
+GROUP = f"cpu:gloo,cuda:gloo,{SECOND}:gloo"
+LAYOUTS = {
+    "cuda": ["cuda"] * 4,
+    "second": [SECOND] * 4,
+    "mixed": ["cpu", "cuda", SECOND, "cuda"],
+    "mixed otherwise": [SECOND, "cpu", "cuda", "cpu"],
+}
+DTYPES = [torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool]
+CASES = [*((dtype, 999) for dtype in DTYPES), *((torch.float32, elements) for elements in (0, 1, 70_001))]
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    late = {"EMULATED_CUDA_LATE_US": "500", "EMULATED_CUDA_LATE_ONE_IN": "7"}
+    ranks = machines("2+1+1", environment={"FAIRRING_REPLACE": "gloo", "FAIRRING_CUDA": "host", **late})
+    ranks.run(_begin, ranks.store.port)
+    yield ranks
+    assert ranks.close() == [0] * ranks.size
+
+
+def _begin(rank: int, port: int) -> None:
+    from fairring import replace
+
+    replace.install()
+    torch._register_device_module(SECOND, types.ModuleType(SECOND))
+    torch.ops.load_library(str(Path(os.environ[emulated_devices.LIBRARIES]) / "libsecond_device.so"))
+    init_group(rank, 4, port, GROUP, 60)
+
+
+def _of(rank: int, elements: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+    return (torch.arange(elements) % 13 + 3 * rank).to(dtype).to(device)
+
+
+class Calls:
+    """Every call, on tensors of one device; what each of them leaves behind, on the CPU."""
+
+    def __init__(self, rank: int, device: str, elements: int, dtype: torch.dtype) -> None:
+        self._rank, self._device, self._elements, self._dtype = rank, device, elements, dtype
+        self._ranks = dist.get_world_size()
+        self._world: Any = dist.group.WORLD
+        self.results: dict[str, list[torch.Tensor]] = {}
+
+    def _mine(self, times: int = 1) -> torch.Tensor:
+        return _of(self._rank, times * self._elements, self._dtype, self._device)
+
+    def _empty(self, times: int = 1) -> torch.Tensor:
+        return torch.zeros(times * self._elements, dtype=self._dtype).to(self._device)
+
+    def _keep(self, name: str, *tensors: torch.Tensor) -> None:
+        assert all(tensor.device.type == self._device for tensor in tensors), name
+        self.results[name] = [tensor.cpu().clone() for tensor in tensors]
+
+    def reductions(self) -> None:
+        tensor = self._mine()
+        dist.all_reduce(tensor)
+        self._keep("all_reduce", tensor)
+        if not self._dtype.is_complex:
+            dist.all_reduce(tensor := self._mine(), dist.ReduceOp.MAX)
+            self._keep("all_reduce MAX", tensor)
+        sparse_strides = self._mine(2).reshape(-1, 2).t() if self._elements else self._mine()
+        dist.all_reduce(sparse_strides)
+        self._keep("all_reduce not contiguous", sparse_strides)
+        several = [self._mine(), self._mine(2)]
+        self._world.allreduce_coalesced(several, dist.AllreduceCoalescedOptions()).wait()
+        self._keep("allreduce_coalesced", *several)
+        dist.reduce(tensor := self._mine(), 1)
+        self._keep("reduce", *([tensor] if self._rank == 1 else []))
+        dist.reduce_scatter(part := self._empty(), [self._mine() for _ in range(self._ranks)])
+        self._keep("reduce_scatter", part)
+        dist.reduce_scatter_tensor(part := self._empty(), self._mine(self._ranks))
+        self._keep("reduce_scatter_tensor", part)
+        options = dist.ReduceScatterOptions()
+        parts = [self._empty(), self._empty()]
+        self._world.reduce_scatter_tensor_coalesced(parts, [self._mine(self._ranks)] * 2, options).wait()
+        self._keep("reduce_scatter_tensor_coalesced", *parts)
+
+    def moves(self) -> None:
+        everybodys = [self._empty() for _ in range(self._ranks)]
+        dist.broadcast(tensor := self._mine(), 2)
+        self._keep("broadcast", tensor)
+        dist.all_gather(everybodys, self._mine())
+        self._keep("all_gather", *everybodys)
+        dist.all_gather_into_tensor(whole := self._empty(self._ranks), self._mine())
+        self._keep("all_gather_into_tensor", whole)
+        wholes = [self._empty(self._ranks), self._empty(self._ranks)]
+        self._world.allgather_into_tensor_coalesced(wholes, [self._mine()] * 2).wait()
+        self._keep("allgather_into_tensor_coalesced", *wholes)
+        dist.gather(self._mine(), everybodys if self._rank == 1 else None, 1)
+        self._keep("gather", *(everybodys if self._rank == 1 else []))
+        given = [_of(10 * to, self._elements, self._dtype, self._device) for to in range(self._ranks)]
+        dist.scatter(tensor := self._empty(), given if self._rank == 2 else None, 2)
+        self._keep("scatter", tensor)
+        dist.all_to_all(everybodys, given)
+        self._keep("all_to_all", *everybodys)
+        dist.all_to_all_single(whole := self._empty(self._ranks), self._mine(self._ranks))
+        self._keep("all_to_all_single", whole)
+        dist.barrier()
+
+    def messages(self) -> None:
+        after, before = (self._rank + 1) % self._ranks, (self._rank - 1) % self._ranks
+        sending: Any = dist.isend(self._mine(), after)
+        dist.recv(tensor := self._empty(), before)
+        sending.wait()
+        self._keep("recv", tensor)
+        sending = dist.isend(self._mine(), after, tag=1)
+        longer = _of(77, self._elements + 3, self._dtype, self._device)
+        assert dist.recv(longer, tag=1) == before
+        sending.wait()
+        self._keep("recv from any, of a shorter message", longer)
+        operations = [dist.P2POp(dist.isend, self._mine(), after), dist.P2POp(dist.irecv, tensor, before)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        self._keep("batch_isend_irecv", tensor)
+
+
+def _results(rank: int, devices: list[str]) -> dict[str, list[torch.Tensor]]:
+    found = {}
+    for dtype, elements in CASES:
+        calls = Calls(rank, devices[rank], elements, dtype)
+        calls.moves()
+        calls.messages()
+        if dtype != torch.bool:
+            calls.reductions()
+        found.update({f"{name} of {elements} {dtype}": results for name, results in calls.results.items()})
+    return found
+
+
+def _wrong_elements(rank: int, devices: list[str]) -> tuple[int, dict[str, int]]:
+    """How many were compared with those of the same calls on the CPU, and how many are others, by call."""
+    wrong: dict[str, int] = {}
+    compared = 0
+    got, expected = _results(rank, devices), _results(rank, ["cpu"] * len(devices))
+    assert got.keys() == expected.keys()
+    for name in got:
+        for one, other in zip(got[name], expected[name], strict=True):
+            assert one.shape == other.shape, name
+            compared += one.numel()
+            if number := int((one != other).sum()):
+                wrong[name] = wrong.get(name, 0) + number
+    return compared, wrong
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_every_call_gives_the_bits_of_the_cpu(four: Ranks, layout: str) -> None:
+    for compared, wrong in four.run(_wrong_elements, LAYOUTS[layout]):
+        assert compared > 1_000_000
+        assert wrong == {}
+
+
+def _in_stream_order(rank: int) -> None:
+    """What the caller's stream had enqueued before comes before, and what it enqueues after wait() comes behind."""
+    side = torch.cuda.Stream()
+    for _ in range(5):
+        with torch.cuda.stream(side):
+            tensor = torch.empty(50_000, device="cuda").fill_(rank + 1)
+            gathered = torch.empty(4 * 50_000, device="cuda").fill_(-1)
+            works: list[Any] = [
+                dist.all_reduce(tensor, async_op=True),
+                dist.all_gather_into_tensor(gathered, torch.full((50_000,), rank + 1.0, device="cuda"), async_op=True),
+            ]
+            for work in works:
+                work.wait()
+            ends = (tensor * 2).aminmax()
+            each = gathered.reshape(4, -1).aminmax(dim=1)
+            assert [end.item() for end in ends] == [20, 20]
+            assert [end.tolist() for end in each] == [[1, 2, 3, 4]] * 2
+
+
+def test_calls_keep_the_order_of_streams(four: Ranks) -> None:
+    four.run(_in_stream_order)
+
+
+def _any_holds(memory: bool) -> bool:
+    holds = torch.tensor([int(memory)])
+    dist.all_reduce(holds, dist.ReduceOp.MAX)
+    return bool(holds)
+
+
+def _let_go(_rank: int) -> None:
+    dist.all_reduce(torch.ones(1000, device="cuda"))
+    before = torch.cuda.memory_allocated()
+    works: list[Any] = [dist.all_reduce(torch.ones(100_000, device="cuda"), async_op=True) for _ in range(3)]
+    gathered = torch.empty(4 * 1000, device="cuda")
+    works.append(dist.all_gather_into_tensor(gathered, torch.ones(1000, device="cuda"), async_op=True))
+    for work in works:
+        work.wait()
+    assert gathered.unique().tolist() == [1]
+    del work, works, gathered
+    while _any_holds(torch.cuda.memory_allocated() > before):  # the thread that tells of a call's end, a little longer
+        pass
+
+
+def test_memory_is_let_go_once_the_call_is_over(four: Ranks) -> None:
+    four.run(_let_go)
+
+
+def _by_a_future(rank: int) -> None:
+    tensor = torch.ones(1000).to(["cuda", SECOND][rank % 2])
+    doubled_later = dist.all_reduce(tensor, async_op=True).get_future().then(lambda future: future.value()[0].cpu() * 2)
+    assert doubled_later.wait().unique().tolist() == [8]
+    work = dist.all_reduce(tensor, async_op=True)
+    work.block_current_stream()
+    assert tensor.cpu().unique().tolist() == [16]
+    assert work.is_completed()
+
+
+def test_a_future_has_the_result(four: Ranks) -> None:
+    four.run(_by_a_future)
+
+
+def _refused_in_a_graph(_rank: int) -> None:
+    tensor = torch.ones(10, device="cuda")
+    refused = pytest.raises(RuntimeError, match="a CUDA graph can't capture calls that go through the host's memory")
+    with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+        dist.all_reduce(tensor)
+    dist.all_reduce(tensor)
+    assert tensor.unique().tolist() == [4]
+
+
+def test_a_graph_can_not_capture_a_call(four: Ranks) -> None:
+    four.run(_refused_in_a_graph)
+
+
+def _objects(rank: int) -> None:
+    mine: list[Any] = [{"rank": rank}, None] if rank == 1 else [None, None]
+    dist.broadcast_object_list(mine, 1, device=torch.device("cuda"))
+    assert mine == [{"rank": 1}, None]
+    everybodys: list[Any] = [None] * 4
+    dist.all_gather_object(everybodys, rank)
+    assert everybodys == [0, 1, 2, 3]
+
+
+def test_objects_go_by_tensors_of_a_device(four: Ranks) -> None:
+    four.run(_objects)
+
+
+def _by_fairrings_name(rank: int, devices: list[str]) -> None:
+    """FAIRRING_CUDA=host."""
+    group: Any = dist.new_group(backend=GROUP.replace("gloo", "fairring"))
+    tensor = torch.full((5,), rank + 1.0).to(devices[rank])
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [10] * 5
+
+
+def test_a_group_without_nccl(four: Ranks) -> None:
+    four.run(_by_fairrings_name, LAYOUTS["mixed"])
+
+
+def _alone(rank: int) -> None:
+    group, _ = dist.new_subgroups(1)
+    tensor = torch.full((5,), rank + 1.0, device="cuda")
+    dist.all_reduce(tensor, group=group)
+    dist.all_gather_into_tensor(gathered := torch.empty(5, device="cuda"), tensor, group=group)
+    assert tensor.tolist() == gathered.tolist() == [rank + 1] * 5
+
+
+def test_a_group_of_one_rank(four: Ranks) -> None:
+    four.run(_alone)
+
+
+def _when_a_rank_aborts(rank: int, devices: list[str]) -> str:
+    group: Any = dist.new_group()
+    dist.all_reduce(torch.ones(1000).to(devices[rank]), group=group)
+    if rank == 3:
+        dist.barrier()
+        group._get_backend(torch.device("cuda")).abort()
+        return "rank 3 aborted"
+    work = dist.all_reduce(torch.ones(70_001).to(devices[rank]), group=group, async_op=True)
+    dist.barrier()
+    with pytest.raises(dist.DistBackendError) as caught:
+        work.wait()
+    with pytest.raises(dist.DistBackendError):
+        dist.broadcast(torch.ones(3).to(devices[rank]), 0, group=group)
+    return str(caught.value)
+
+
+def test_an_error_of_the_group_ends_the_call_on_every_device(four: Ranks) -> None:
+    for text in four.run(_when_a_rank_aborts, LAYOUTS["mixed"]):
+        assert "rank 3 aborted" in text
+
+
+def _ddp(model: nn.Module, _device: str) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def _fsdp(model: nn.Module, device: str) -> nn.Module:
+    fully_shard(model, mesh=init_device_mesh(device, (4,)))
+    return model
+
+
+def _losses(rank: int, device: str, wrap: Callable[[nn.Module, str], nn.Module]) -> list[float]:
+    torch.manual_seed(0)
+    model = wrap(nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4)).to(device), device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for step in range(5):
+        inputs = (torch.arange(256).reshape(32, 8) % (7 + rank + step)).float().to(device)
+        loss = model(inputs).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _train(rank: int, wrap: Callable[[nn.Module, str], nn.Module]) -> None:
+    assert _losses(rank, "cuda", wrap) == _losses(rank, "cpu", wrap)
+
+
+@pytest.mark.parametrize("wrap", [_ddp, _fsdp])
+def test_models_train_as_on_the_cpu(four: Ranks, wrap: Callable[[nn.Module, str], nn.Module]) -> None:
+    four.run(_train, wrap)
