@@ -47,7 +47,7 @@ def _counts(_rank: int) -> dict[str, int]:
     runtime.cudaEmulatedCount()
     work = dist.all_reduce(tensor, async_op=True)
     counted = runtime.cudaEmulatedCounts(b"_core").decode()
-    work.wait()  # type: ignore[union-attr]
+    work.wait()
     torch.cuda.synchronize()
     return {call: int(times) for call, times in map(str.split, counted.splitlines())}
 

@@ -126,7 +126,8 @@ def _devices_from_the_backend(_rank: int) -> int:
     world = dist.group.WORLD
     assert world is not None
     backend: Any = world._get_backend(CPU)
-    options: Any = dist.ProcessGroupGloo._Options()
+    gloo: Any = dist.ProcessGroupGloo  # torch's stub lacks its options
+    options = gloo._Options()
     options._devices = [backend.create_device(interface="lo"), backend.create_default_device(lazy_init=True)]
     return len(options._devices)
 
