@@ -27,7 +27,8 @@ c10::Allocator* pinnedOr(c10::Allocator* plain, c10::DeviceType device) {
   c10::Allocator* allocator = plain;
   try {
     allocator = at::globalContext().getPinnedMemoryAllocator(device);
-  } catch (const c10::Error&) {  // the plain one then
+    // NOLINTNEXTLINE(bugprone-empty-catch): the plain one then
+  } catch (const c10::Error&) {
   }
   return known[device] = allocator;
 }
@@ -81,6 +82,7 @@ std::vector<c10::Device> devicesOf(const std::vector<at::Tensor>& tensors) {
 
 std::vector<c10::Stream> outStreamsOf(const std::vector<c10::Device>& devices) {
   std::vector<c10::Stream> streams;
+  streams.reserve(devices.size());
   for (const c10::Device& device : devices) streams.push_back(CopyStreams::of(device).out);
   return streams;
 }

@@ -12,15 +12,15 @@ namespace fairring {
 
 namespace {
 
-template <Quantization kKind>
+template <Quantization Kind>
 constexpr SiteFormat quantized(std::string_view name) {
   return {.name = name,
           .blockElements = kQuantizedBlock,
-          .bytes = [](std::uint64_t elements) -> std::uint64_t { return quantizedBytes(kKind, elements); },
+          .bytes = [](std::uint64_t elements) -> std::uint64_t { return quantizedBytes(Kind, elements); },
           .encode = [](const float* values, std::byte* encoded, float* lost,
-                       std::size_t elements) { quantize(kKind, values, encoded, lost, elements); },
+                       std::size_t elements) { quantize(Kind, values, encoded, lost, elements); },
           .decode = [](const std::byte* encoded, float* values,
-                       std::size_t elements) { dequantize(kKind, encoded, values, elements); }};
+                       std::size_t elements) { dequantize(Kind, encoded, values, elements); }};
 }
 
 constexpr std::array kSiteFormats{
