@@ -82,8 +82,7 @@ void FailureNotice::tell(const Error& error, const std::string& key, Completion&
           try {
             // The shared connection may be waited on.
             if (shared) announceIn(*(connection ? connection : shared->clone()), key, text);
-            // NOLINTNEXTLINE(bugprone-empty-catch): the store may have gone with its rank; the neighbours know all the
-            // same
+            // NOLINTNEXTLINE(bugprone-empty-catch): the store has gone with its rank; the neighbours know all the same
           } catch (const std::exception&) {
           }
         };
