@@ -20,13 +20,13 @@
 
 namespace {
 
-const c10::Device kDevice(c10::kPrivateUse1, 0);
+c10::Device onlyDevice() { return {c10::kPrivateUse1, 0}; }
 
 class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     void* const data = bytes == 0 ? nullptr : std::malloc(bytes);
-    return {data, data, &std::free, kDevice};
+    return {data, data, &std::free, onlyDevice()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -37,8 +37,8 @@ REGISTER_ALLOCATOR(c10::kPrivateUse1, &memory);
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::kPrivateUse1; }
-  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
-  c10::Device getDevice() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device) const override { return onlyDevice(); }
+  c10::Device getDevice() const override { return onlyDevice(); }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
@@ -54,7 +54,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void*) const override {}
 
  private:
-  static c10::Stream named(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+  static c10::Stream named(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, onlyDevice(), id); }
   static c10::Stream& current() {
     thread_local c10::Stream stream = named(0);
     return stream;
