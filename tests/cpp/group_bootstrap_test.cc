@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "map_store.h"
+
 namespace fairring {
 namespace {
 
@@ -116,40 +118,20 @@ class Schedule {
   std::vector<std::unique_ptr<Actor>> actors_;
 };
 
-using Map = std::map<std::string, std::string>;
-
-// The store's operations on a map. A kind of store says what happens at each, before it comes to the map.
-class MapStore : public KeyValue {
- public:
-  bool has(const std::string& key) override { return entries().contains(key); }
-  std::string get(const std::string& key) override { return entries().at(key); }
-  void set(const std::string& key, const std::string& value) override { entries()[key] = value; }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    std::string& value = entries()[key];
-    value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
-    return std::stoll(value);
-  }
-  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    std::string& value = entries()[key];
-    if (value == expected) value = desired;
-    return value;
-  }
-
- private:
-  virtual Map& entries() = 0;
-};
+using testing::MapStore;
+using Map = MapStore::Map;
 
 class SteppedStore final : public MapStore {
  public:
-  SteppedStore(Map& map, Schedule& schedule, Schedule::Actor& actor) : map_(map), schedule_(schedule), actor_(actor) {}
+  SteppedStore(Map& map, Schedule& schedule, Schedule::Actor& actor)
+      : MapStore(map), schedule_(schedule), actor_(actor) {}
 
  private:
-  Map& entries() override {
+  Turn begin() override {
     schedule_.step(actor_);
-    return map_;
+    return {};
   }
 
-  Map& map_;
   Schedule& schedule_;
   Schedule::Actor& actor_;
 };
@@ -157,21 +139,20 @@ class SteppedStore final : public MapStore {
 // Its set() returns before it has happened, as that of torch's store does.
 class LateStore final : public MapStore {
  public:
-  explicit LateStore(Map& map) : map_(map) {}
+  explicit LateStore(Map& map) : MapStore(map) {}
 
   void set(const std::string& key, const std::string& value) override {
-    entries();
+    begin();
     late_.emplace(key, value);
   }
 
  private:
-  Map& entries() override {
-    if (late_) map_[late_->first] = late_->second;
+  Turn begin() override {
+    if (late_) map()[late_->first] = late_->second;
     late_.reset();
-    return map_;
+    return {};
   }
 
-  Map& map_;
   std::optional<std::pair<std::string, std::string>> late_;
 };
 
@@ -371,28 +352,26 @@ TEST(Bootstrap, WhenAllHaveMetTheStoreSaysSo) {
 // Asked for several keys at once, it counts one question.
 class CountedStore final : public MapStore {
  public:
-  explicit CountedStore(Map& map) : map_(map) {}
+  explicit CountedStore(Map& map) : MapStore(map) {}
 
   bool hasAll(std::span<const std::string> keys) override {
-    const Map& all = entries();
-    return std::ranges::all_of(keys, [&](const std::string& key) { return all.contains(key); });
+    begin();
+    return std::ranges::all_of(keys, [&](const std::string& key) { return map().contains(key); });
   }
   std::vector<std::string> getAll(std::span<const std::string> keys) override {
-    const Map& all = entries();
+    begin();
     std::vector<std::string> values;
-    for (const std::string& key : keys) values.push_back(all.at(key));
+    for (const std::string& key : keys) values.push_back(map().at(key));
     return values;
   }
 
   int questions = 0;
 
  private:
-  Map& entries() override {
+  Turn begin() override {
     ++questions;
-    return map_;
+    return {};
   }
-
-  Map& map_;
 };
 
 TEST(Bootstrap, ARankAsksTheStoreAsOftenInALargeGroupAsInASmallOne) {

@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "map_store.h"
+
 namespace fairring {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::MapStore;
 
 constexpr milliseconds kForEver{0};
 constexpr milliseconds kShort{20};
@@ -24,49 +27,24 @@ constexpr milliseconds kShort{20};
 // A job's store and the listeners of its ranks.
 struct Job {
   std::mutex mutex;  // guards all below
-  std::map<std::string, std::string> entries;
+  MapStore::Map entries;
   int ports = 0;       // each listener has one of its own
   std::set<int> gone;  // ports that refuse
   bool isStoreLost = false;
   std::map<int, Departures> departures;  // of each rank's process
 };
 
-class StoreOfJob final : public KeyValue {
- private:
-  auto with(const auto& work) {
-    const std::lock_guard lock(job_.mutex);
-    if (job_.isStoreLost) throw std::runtime_error("the store has gone");
-    return work(job_.entries);
-  }
-
+class StoreOfJob final : public MapStore {
  public:
-  explicit StoreOfJob(Job& job) : job_(job) {}
-
-  bool has(const std::string& key) override {
-    return with([&](auto& entries) { return entries.contains(key); });
-  }
-  std::string get(const std::string& key) override {
-    return with([&](auto& entries) { return entries.at(key); });
-  }
-  void set(const std::string& key, const std::string& value) override {
-    with([&](auto& entries) { return entries[key] = value; });
-  }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    return with([&](auto& entries) {
-      std::string& value = entries[key];
-      value = std::to_string((value.empty() ? 0 : std::stoll(value)) + amount);
-      return std::stoll(value);
-    });
-  }
-  std::string compareSet(const std::string& key, const std::string& expected, const std::string& desired) override {
-    return with([&](auto& entries) {
-      std::string& value = entries[key];
-      if (value == expected) value = desired;
-      return value;
-    });
-  }
+  explicit StoreOfJob(Job& job) : MapStore(job.entries), job_(job) {}
 
  private:
+  Turn begin() override {
+    Turn turn(job_.mutex);
+    if (job_.isStoreLost) throw std::runtime_error("the store has gone");
+    return turn;
+  }
+
   Job& job_;
 };
 
