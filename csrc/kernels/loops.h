@@ -21,40 +21,28 @@ struct LoopArguments {
   std::size_t elements = 0;
 };
 
-struct QuantizeArguments {
-  Quantization kind = Quantization::Int8;
-  const float* values = nullptr;
-  std::byte* encoded = nullptr;
-  float* lost = nullptr;
-  std::size_t elements = 0;
-};
-
-struct DequantizeArguments {
-  Quantization kind = Quantization::Int8;
-  const std::byte* encoded = nullptr;
-  float* values = nullptr;
-  std::size_t elements = 0;
-};
+using QuantizeLoop = decltype(quantize);
+using DequantizeLoop = decltype(dequantize);
 
 // NOLINTBEGIN(readability-identifier-naming): the suffix is the name that the build gives the instruction set
 void reduceWith_baseline(const LoopArguments& arguments);
-void quantizeWith_baseline(const QuantizeArguments& arguments);
-void dequantizeWith_baseline(const DequantizeArguments& arguments);
+QuantizeLoop quantizeWith_baseline;
+DequantizeLoop dequantizeWith_baseline;
 #if defined(__x86_64__)  // the build also compiles these there
 void reduceWith_avx2(const LoopArguments& arguments);
-void quantizeWith_avx2(const QuantizeArguments& arguments);
-void dequantizeWith_avx2(const DequantizeArguments& arguments);
+QuantizeLoop quantizeWith_avx2;
+DequantizeLoop dequantizeWith_avx2;
 void reduceWith_avx512(const LoopArguments& arguments);
-void quantizeWith_avx512(const QuantizeArguments& arguments);
-void dequantizeWith_avx512(const DequantizeArguments& arguments);
+QuantizeLoop quantizeWith_avx512;
+DequantizeLoop dequantizeWith_avx512;
 #endif
 // NOLINTEND(readability-identifier-naming)
 
 struct Isa {
   const char* name;
   void (*reduce)(const LoopArguments&);
-  void (*quantize)(const QuantizeArguments&);
-  void (*dequantize)(const DequantizeArguments&);
+  QuantizeLoop* quantize;
+  DequantizeLoop* dequantize;
 };
 
 std::vector<Isa> runnableIsas();  // compiled in, and this processor has it; the best one last

@@ -25,12 +25,12 @@ std::size_t quantizedBytes(Quantization kind, std::size_t elements) {
 
 void quantize(Quantization kind, const float* values, std::byte* encoded, float* lost, std::size_t elements) {
   const StandardFloatingPoint standard;
-  best().quantize({kind, values, encoded, lost, elements});
+  best().quantize(kind, values, encoded, lost, elements);
 }
 
 void dequantize(Quantization kind, const std::byte* encoded, float* values, std::size_t elements) {
   const StandardFloatingPoint standard;
-  best().dequantize({kind, encoded, values, elements});
+  best().dequantize(kind, encoded, values, elements);
 }
 
 }  // namespace fairring

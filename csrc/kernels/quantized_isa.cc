@@ -123,8 +123,7 @@ inline void decodeSingle(const std::uint8_t* encoded, float* value) {
 }
 
 template <class Integers>
-void encode(const QuantizeArguments& arguments) {
-  const auto [kind, values, encoded, lost, elements] = arguments;
+void encode(const float* values, std::byte* encoded, float* lost, std::size_t elements) {
   auto* to = reinterpret_cast<std::uint8_t*>(encoded);
   std::size_t at = 0;
   for (; at + kQuantizedBlock <= elements; at += kQuantizedBlock)
@@ -136,8 +135,7 @@ void encode(const QuantizeArguments& arguments) {
 }
 
 template <class Integers>
-void decode(const DequantizeArguments& arguments) {
-  const auto [kind, encoded, values, elements] = arguments;
+void decode(const std::byte* encoded, float* values, std::size_t elements) {
   const auto* from = reinterpret_cast<const std::uint8_t*>(encoded);
   std::size_t at = 0;
   for (; at + kQuantizedBlock <= elements; at += kQuantizedBlock)
@@ -149,14 +147,16 @@ void decode(const DequantizeArguments& arguments) {
 
 }  // namespace FAIRRING_ISA
 
-void FAIRRING_ENTRY_OF(quantizeWith, FAIRRING_ISA)(const QuantizeArguments& arguments) {
+void FAIRRING_ENTRY_OF(quantizeWith, FAIRRING_ISA)(Quantization kind, const float* values, std::byte* encoded,
+                                                   float* lost, std::size_t elements) {
   using namespace FAIRRING_ISA;
-  return arguments.kind == Quantization::Int8 ? encode<Bytes>(arguments) : encode<Halves>(arguments);
+  (kind == Quantization::Int8 ? encode<Bytes> : encode<Halves>)(values, encoded, lost, elements);
 }
 
-void FAIRRING_ENTRY_OF(dequantizeWith, FAIRRING_ISA)(const DequantizeArguments& arguments) {
+void FAIRRING_ENTRY_OF(dequantizeWith, FAIRRING_ISA)(Quantization kind, const std::byte* encoded, float* values,
+                                                     std::size_t elements) {
   using namespace FAIRRING_ISA;
-  return arguments.kind == Quantization::Int8 ? decode<Bytes>(arguments) : decode<Halves>(arguments);
+  (kind == Quantization::Int8 ? decode<Bytes> : decode<Halves>)(encoded, values, elements);
 }
 
 }  // namespace fairring

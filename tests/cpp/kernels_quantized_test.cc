@@ -104,9 +104,9 @@ TEST(Quantized, BitsAreThoseOfTheReferenceByEveryInstructionSet) {
         for (const std::vector<float>& values : tables(elements)) {
           std::vector<std::byte> encoded(quantizedBytes(kind, elements));
           std::vector<float> lost(elements, 0.0F);
-          isa.quantize({kind, values.data(), encoded.data(), lost.data(), elements});
+          isa.quantize(kind, values.data(), encoded.data(), lost.data(), elements);
           std::vector<float> decoded(elements);
-          isa.dequantize({kind, encoded.data(), decoded.data(), elements});
+          isa.dequantize(kind, encoded.data(), decoded.data(), elements);
           const std::vector<float> expected = reference(kind, values);
           ASSERT_EQ(bitsOf(decoded), bitsOf(expected)) << isa.name << " " << most(kind) << " " << elements;
           for (std::size_t i = 0; i < elements; ++i) {
@@ -114,7 +114,7 @@ TEST(Quantized, BitsAreThoseOfTheReferenceByEveryInstructionSet) {
             ASSERT_EQ(lost[i], std::isfinite(error) ? error : 0.0F) << isa.name << ": " << values[i];
           }
           std::vector<std::byte> withoutErrors(encoded.size());
-          isa.quantize({kind, values.data(), withoutErrors.data(), nullptr, elements});
+          isa.quantize(kind, values.data(), withoutErrors.data(), nullptr, elements);
           ASSERT_EQ(withoutErrors, encoded);
         }
       }
@@ -171,7 +171,7 @@ TEST(Quantized, AnyBytesCanBeDecoded) {
       std::vector<std::vector<float>> decoded;
       for (const Isa& isa : runnableIsas()) {
         decoded.emplace_back(elements);
-        isa.dequantize({kind, encoded.data(), decoded.back().data(), elements});
+        isa.dequantize(kind, encoded.data(), decoded.back().data(), elements);
         EXPECT_EQ(bitsOf(decoded.back()), bitsOf(decoded.front()));
       }
     }
