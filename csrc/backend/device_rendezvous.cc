@@ -68,7 +68,8 @@ std::vector<std::string> DeviceRendezvous::answersOfAll(const std::string& quest
 }
 
 std::string DeviceRendezvous::firstReason(const std::string& question, const std::string& mine,
-                                          const std::vector<RankFacts>& facts, std::chrono::milliseconds timeout) {
+                                          std::chrono::milliseconds timeout) {
+  const std::vector<RankFacts> facts = ranks_.facts(timeout);
   const std::vector<std::string> reasons = answersOfAll(question, mine, timeout);
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (!reasons[rank].empty()) return rankNamed(facts, rank) + reasons[rank];

@@ -31,7 +31,8 @@ class DeviceRendezvous {
     int size;
     std::function<c10::intrusive_ptr<c10d::Store>(std::chrono::milliseconds timeout)> store;
     std::function<std::string(const std::string& name)> key;  // in that store, of this generation
-    std::function<Error()> error;                             // the group's, if it has failed
+    std::function<std::vector<RankFacts>(std::chrono::milliseconds timeout)> facts;
+    std::function<Error()> error;  // the group's, if it has failed
     NcclLimits ncclLimits;
     std::shared_ptr<Alarm> hasFailed;
   };
@@ -43,8 +44,7 @@ class DeviceRendezvous {
   std::vector<std::string> answersOfAll(const std::string& question, const std::string& mine,
                                         std::chrono::milliseconds timeout);
   // The first answer of any rank that is not empty, with the rank that gives it.
-  std::string firstReason(const std::string& question, const std::string& mine, const std::vector<RankFacts>& facts,
-                          std::chrono::milliseconds timeout);
+  std::string firstReason(const std::string& question, const std::string& mine, std::chrono::milliseconds timeout);
   // What each rank's devices lack, as firstReason() has it; fills in the other facts of the devices. Only now is the
   // driver asked, which a program without calls on a device may not have begun to use.
   std::string askOfDevices(std::vector<RankFacts>& facts, std::chrono::milliseconds timeout);

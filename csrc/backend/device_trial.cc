@@ -53,8 +53,7 @@ DeviceTrial::DeviceTrial(Membership& real, c10d::Backend& nccl, const c10::Devic
 
 // Of all ranks.
 std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
-  const std::string mine = reasonOf(attempt);
-  return real_.devices().firstReason(question, mine, real_.factsOfAll(timeout_), timeout_);
+  return real_.devices().firstReason(question, reasonOf(attempt), timeout_);
 }
 
 TrialVerdict DeviceTrial::run(bool& isLasting) {

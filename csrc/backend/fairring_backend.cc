@@ -189,6 +189,11 @@ std::shared_ptr<Membership> FairringBackend::membership() const {
   return membership_;
 }
 
+std::shared_ptr<Group> FairringBackend::groupIfMade() const {
+  const std::shared_ptr<Membership> membership = this->membership();
+  return membership ? membership->groupIfMade() : nullptr;
+}
+
 bool FairringBackend::hasCallOnDevice() const {
   const std::lock_guard lock(mutex_);
   return deviceEnd_.has_value();
@@ -220,9 +225,8 @@ void FairringBackend::beginAs(const GroupId& id) {
 
 std::pair<std::uint64_t, std::uint64_t> FairringBackend::mark() const {
   refuseUnlessUsable();
-  const std::shared_ptr<Membership> membership = this->membership();
-  if (!membership) return {groupsBefore_.load(), calls()};
-  const std::shared_ptr<Group> group = membership->groupIfMade();
+  if (!membership()) return {groupsBefore_.load(), calls()};
+  const std::shared_ptr<Group> group = groupIfMade();
   return {groupsBefore_.load(), group ? group->callsMade() : 0};
 }
 
@@ -305,8 +309,7 @@ std::string FairringBackend::deviceWayInWords() const {
 
 TrafficByLevel FairringBackend::traffic() const {
   if (isForked()) return {};
-  const std::shared_ptr<Membership> membership = this->membership();
-  const std::shared_ptr<Group> group = membership ? membership->groupIfMade() : nullptr;
+  const std::shared_ptr<Group> group = groupIfMade();
   return group ? group->traffic() : TrafficByLevel();
 }
 

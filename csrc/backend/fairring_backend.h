@@ -260,6 +260,7 @@ class FairringBackend : public Fallback {
   WorkPtr reduceAll(const ReducingCall& call, std::vector<Reduced> all, const Tensors& outputs);
   static std::vector<std::shared_ptr<Membership>> liveMemberships();
   std::shared_ptr<Membership> membership() const;  // null once ended, without members, and in a group of one rank
+  std::shared_ptr<Group> groupIfMade() const;      // null likewise, and before the first use
   static void remember(const c10::intrusive_ptr<FairringBackend>& backend);  // for endAll()
   void loseMembers();                                                        // until the next reconfiguration
   bool hasCallOnDevice() const;                                              // of Fairring's

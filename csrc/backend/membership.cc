@@ -54,6 +54,7 @@ Membership::Membership(StorePtr store, MembershipOptions options, OnFailed onFai
                 .size = options_.size,
                 .store = [this](std::chrono::milliseconds timeout) { return this->store(timeout); },
                 .key = [this](const std::string& name) { return rendezvous_ ? rendezvous_->key(name) : name; },
+                .facts = [this](std::chrono::milliseconds timeout) { return factsOfAll(timeout); },
                 .error =
                     [this] {
                       const std::shared_ptr<Group> group = groupIfMade();

@@ -222,8 +222,7 @@ FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& 
     return decided;
   }
   Group& group = membership.group(timeout);
-  const std::string mine = group.equip(device.index(), timeout);
-  way.whyNccls = membership.devices().firstReason("memory", mine, membership.factsOfAll(timeout), timeout);
+  way.whyNccls = membership.devices().firstReason("memory", group.equip(device.index(), timeout), timeout);
   way.isEquipped = true;
   if (!way.whyNccls.empty()) group.unequip();
   settle(way, membership, timeout);
@@ -328,7 +327,8 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
     membership.abort(failure != nullptr
                          ? failure->error()
                          : makeError(ErrorKind::System, "rank ", getRank(),
-                                     " could not try Fairring's calls on CUDA tensors: ", exception.what()));
+                                     " could not try Fairring's calls on CUDA tensors: ", exception.what())
+                               .about({getRank()}));
     throw;
   }
   way.whyNccls = verdict->whyNccls;
