@@ -1,12 +1,13 @@
 """Measures the wire formats between sites: the time and bytes of an all-reduce, and the loss of a training.
 
+    export PYTHONPATH=examples
     SITES="--machines 4 --ranks 2 --sites 2 --site-rate 100mbit --site-delay 20ms --interfaces 2"
     FAIRRING_SITE_IFNAME=eth1 fairring lab $SITES --only-rank 0 -- python benchmarks/between_sites.py crossing
     fairring lab --machines 2 --sites 2 --only-rank 0 -- python benchmarks/between_sites.py training
 
-crossing: bytes are those that the cards eth1 of all machines have sent, with headers and acknowledgements. training: a
-transformer learns the source text of the standard library, with the same weights and batches in every format. The loss
-is the mean over the last 50 steps.
+crossing: bytes are those that the cards eth1 of all machines have sent, with headers and acknowledgements. training: of
+the transformer in examples/train_transformer.py, with the same weights and batches in every format. The loss is the
+mean over the last 50 steps.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from train_transformer import ByteTransformer, Shape, batches
 
 import fairring
 from fairring.between_sites import Residuals, all_reduce, compressed
 
 FORMATS = (None, "bf16", "int8", "int4")
-WIDTH, LAYERS, CONTEXT, BATCH = 128, 2, 64, 8
+SHAPE = Shape(width=128, heads=4, layers=2, batch=8)
 
 
 def sent_by_card() -> int:
@@ -63,31 +65,17 @@ def crossing(mebibytes: int, calls: int) -> None:
             print(f"{form or 'fp32'}: {statistics.median(seconds[1:]):.3f} s, {sent / 1e6:.3f} MB", flush=True)
 
 
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, 0.0, batch_first=True, norm_first=True)
-        self.bytes, self.places = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, 256)
-
-    def forward(self, text: Tensor) -> Tensor:
-        mask = nn.Transformer.generate_square_subsequent_mask(CONTEXT)
-        return self.head(self.layers(self.bytes(text) + self.places.weight, mask=mask, is_causal=True))
-
-
-def train(text: Tensor, form: str | None, steps: int, *, kept: bool) -> float:
+def train(form: str | None, steps: int, *, kept: bool) -> float:
     torch.manual_seed(0)
-    replica = DistributedDataParallel(Model(), bucket_cap_mb=0.5)
+    replica = DistributedDataParallel(ByteTransformer(SHAPE), bucket_cap_mb=0.5)
     residuals = Residuals(form)
     replica.register_comm_hook(residuals, compressed)
     optimizer = torch.optim.AdamW(replica.parameters(), lr=1e-3)
-    draw = torch.Generator().manual_seed(dist.get_rank())
+    data = batches(SHAPE, dist.get_rank(), dist.get_world_size(), seed=1)
     losses = []
     for _ in range(steps):
-        places = torch.randint(len(text) - CONTEXT - 1, (BATCH, 1), generator=draw) + torch.arange(CONTEXT + 1)
-        sample = text[places].long()
-        loss = nn.functional.cross_entropy(replica(sample[:, :-1]).flatten(0, 1), sample[:, 1:].flatten())
+        inputs, targets = next(data)
+        loss = functional.cross_entropy(replica(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -100,11 +88,9 @@ def train(text: Tensor, form: str | None, steps: int, *, kept: bool) -> float:
 
 
 def training(steps: int) -> None:
-    files = sorted(Path(os.__file__).parent.glob("*.py"))
-    text = torch.frombuffer(bytearray(b"".join(file.read_bytes() for file in files)), dtype=torch.uint8)
     for form in FORMATS:
         for kept in (True, False) if form else (True,):
-            loss = train(text, form, steps, kept=kept)
+            loss = train(form, steps, kept=kept)
             if dist.get_rank() == 0:
                 print(f"{form or 'fp32'}{'' if kept else ' without residuals'}: loss {loss:.5f}", flush=True)
 
