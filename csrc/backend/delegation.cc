@@ -24,8 +24,8 @@ bool Delegation::reduces(const Tensors& tensors) const {
 void Delegation::requireDense(const char* call, const Tensors& tensors) const {
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK_WITH(ValueError, serves(tensor) && tensor.layout() == at::kStrided, call,
-                     ": expected are dense tensors ", "of devices that Fairring serves; one is ", tensor.layout(),
-                     " on ", tensor.device());
+                     ": expected are dense tensors of devices that Fairring serves; one is ", tensor.layout(), " on ",
+                     tensor.device());
   }
 }
 

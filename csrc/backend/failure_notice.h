@@ -42,8 +42,7 @@ class FailureNotice {
   void noteCallOnDevice() { hasCallOnDevice_ = true; }
   bool endsProcess(const Error& error) const;
   void tell(const Error& error, const std::string& key, Completion& completion);
-  // `found` is called with what the store has under the key, an empty error if that is nothing; not after
-  // close().
+  // `found` gets the error that the store has under the key, or an empty one. It is not called after close().
   void lookForAnothers(const std::string& key, const BootstrapOptions& options,
                        std::function<void(const Error&)> found) const;
 

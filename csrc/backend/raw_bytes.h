@@ -36,7 +36,7 @@ class Writing {
 // Tensors that are to be written: the receiver writes the bytes first, then calls deliver().
 class Inbox {
  public:
-  // The elements that the receiver does not write: each is written, or they stay as they are.
+  // The elements that the receiver leaves unwritten: there are none, or they keep their values.
   enum class Rest : std::uint8_t { None, Stays };
 
   // All are on one device. Throws c10::Error if elements of a tensor share memory, and as onHost() does.

@@ -23,9 +23,9 @@ class Sample:
     """The measurements of one contestant in one heat, before any arithmetic.
 
     seconds: of the slowest rank, one per timed round. host_seconds: until its calls returned. cpu_seconds: of all
-    ranks. wrong: elements over all rounds and
-    ranks; None: not checked. traffic: of the busiest in one go, by level; None if nothing counts it. peak_bytes,
-    shared_bytes, device_peak_bytes: the most that any rank needed since the contestant was made.
+    ranks. wrong: elements over all rounds and ranks; None: not checked. traffic: of the busiest in one go, by level;
+    None if nothing counts it. peak_bytes, shared_bytes, device_peak_bytes: the most that any rank needed since the
+    contestant was made.
     """
 
     contestant: Contestant
