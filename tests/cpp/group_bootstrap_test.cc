@@ -148,8 +148,7 @@ class LateStore final : public MapStore {
 
  private:
   Turn begin() override {
-    if (late_) map()[late_->first] = late_->second;
-    late_.reset();
+    if (const auto set = std::exchange(late_, std::nullopt)) map()[set->first] = set->second;
     return {};
   }
 
