@@ -155,6 +155,7 @@ def counted(racer: Racer, go: Callable[[], object]) -> Levels | None:
         return None
     dist.barrier()
     go()
+    await_device()
     dist.barrier()
     after = racer.traffic() or {}
     return {
