@@ -16,6 +16,7 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::microseconds kShortJobs{50};  // per turn: about as long as one piece of a long job
+constexpr int kPolls = 16;  // of a waiting caller, in a row, before it serves all else, which takes a system call
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
@@ -53,7 +54,7 @@ bool Loop::progressUntil(const std::function<bool()>& over, Clock::time_point de
     idle.reset();
   };
   while (!over()) {
-    if (serve() || poll(idle ? EventTime(idle->lookedAt) : std::nullopt)) {
+    if (pollOften(idle ? EventTime(idle->lookedAt) : std::nullopt) || serve()) {
       busy(false);
       continue;
     }
@@ -101,6 +102,7 @@ void Loop::progressInBackground() {
 }
 
 bool Loop::serve() {
+  turnsUnserved_ = 0;
   bool served = runPosted();
   served = runDueTimers() || served;
   served = runPieces() || served;
@@ -129,6 +131,15 @@ bool Loop::poll(EventTime at) {
   polling_ = false;
   if (seen) endTurn();
   return seen;
+}
+
+// Unless there is work to do, which goes first, or this was enough for so many turns.
+bool Loop::pollOften(EventTime at) {
+  if (!jobs_.empty() || pollers_.empty() || ++turnsUnserved_ >= kPolls) return false;
+  for (int i = 0; i < kPolls; ++i) {
+    if (poll(at)) return true;
+  }
+  return false;
 }
 
 void Loop::endTurn() {

@@ -120,6 +120,7 @@ class Loop {
   void openDescriptors();
   bool serveDescriptors();  // those that are ready
   bool poll(EventTime at = std::nullopt);
+  bool pollOften(EventTime at);
   void setPolling(bool polling);
   void endTurn();
   void invoke(const Task& task, EventTime at = std::nullopt);
@@ -141,6 +142,7 @@ class Loop {
   EventTime eventTime_;  // of the running task, handler or piece
   int pending_ = 0;
   bool polling_ = false;
+  int turnsUnserved_ = 0;  // in which a poll sufficed
 };
 
 }  // namespace fairring

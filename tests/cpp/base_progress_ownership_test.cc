@@ -221,8 +221,8 @@ TEST(Loop, ATurnEndsAfterAPollThatSawSomethingToo) {
     loop.addPoller(&loop, {poll, [](bool) {}, [&] { order.emplace_back("end"); }});
   });
   ASSERT_TRUE(loop.progressUntil([&] { return seen; }, kNever));
-  // A turn with the task above, and one with nothing; the last poll is made when polling ends.
-  EXPECT_EQ(order, (std::vector<std::string>{"end", "end", "look", "end", "look"}));
+  // A turn with the task above, and one after the poll; the last poll is made when polling ends.
+  EXPECT_EQ(order, (std::vector<std::string>{"end", "look", "end", "look"}));
 }
 
 TEST(Loop, ATurnEndsAfterWhatEndedASleepToo) {
