@@ -251,7 +251,8 @@ void Pipeline::beginNext(SliceId id) {
   if (!notBegun.empty()) due_.push_back(notBegun.front());
   state.phase = Phase::Running;
   const std::size_t index = state.step;
-  state.call->isTouched |= index + 1 == state.slice->plan->size();  // which brings the result to the tensors
+  // The last one brings the result to the tensors. If it waits for peers before, the slice says when.
+  state.call->isTouched |= index + 1 == state.slice->plan->size() && !(step.level == 0 && step.verb == Verb::AllReduce);
   exchangeOf(id.queue, step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
 }
 
@@ -264,6 +265,7 @@ void Pipeline::onReady(SliceId id) {
     due_.push_back(id);
   } else {
     state.phase = Phase::Finished;
+    state.call->isTouched = true;
     ++queue.completed;
     if (!state.slice->isInTensor()) end(state);
   }
@@ -304,6 +306,11 @@ std::set<std::uint64_t> Pipeline::untouched() const {
   }
   for (const auto& pending : calls_) {
     if (pending->isTouched) numbers.erase(pending->call.number);  // of several parts, one has
+  }
+  for (const Queue& queue : queues_) {
+    for (const auto& [id, state] : queue.inFlight) {
+      if (state.slice->isDelivering) numbers.erase(state.call->call.number);
+    }
   }
   return numbers;
 }

@@ -18,6 +18,12 @@ std::span<const int> contributors(const Slice& slice, std::size_t step) {
   return root < 0 ? owners.first(0) : owners.subspan(static_cast<std::size_t>(root), 1);
 }
 
+// The part of the machine's rail that this rank sums in the step.
+Range combinedRange(const Slice& slice, std::size_t step) {
+  const Rail* const rail = machineRail(slice);
+  return rail == nullptr ? Range{} : reducedRange((*slice.plan)[step], *rail);
+}
+
 void addCopies(std::vector<Copy>& copies, const Slice& slice, const Range& range) {
   for (const Portion& portion : within(slice.portions, range)) {
     if (portion.from == nullptr) continue;
@@ -66,12 +72,15 @@ std::uint64_t DenseBody::stagingBytes(const Slice& slice) const {
 
 std::uint64_t DenseBody::imageBytes(const Slice& slice, int) const { return slice.byteOffset(slice.layout->elements); }
 
-// A load fills in the own block, a reduction all but the own shard, which no other rank reads.
+// A load fills in the own block, an all-reduce everything, a reduction all but the own shard, which no other rank
+// reads.
 Job DenseBody::fill(const Slice& slice, std::size_t step) const {
   std::vector<Copy> copies;
-  if ((*slice.plan)[step].verb == Verb::Load) {
+  const Verb verb = (*slice.plan)[step].verb;
+  const Rail* const rail = machineRail(slice);
+  if (verb == Verb::Load || (verb == Verb::AllReduce && !slice.isInTensor())) {
     addCopies(copies, slice, {0, slice.layout->elements});
-  } else if (const Rail* rail = machineRail(slice)) {
+  } else if (verb != Verb::AllReduce && rail != nullptr) {
     for (std::size_t owner = 0; owner < rail->shards.size(); ++owner) {
       if (static_cast<int>(owner) != rail->self) addCopies(copies, slice, rail->shards[owner]);
     }
@@ -79,20 +88,24 @@ Job DenseBody::fill(const Slice& slice, std::size_t step) const {
   return jobOf(std::move(copies));
 }
 
-// Sums my shard over all ranks' images. My own elements come from the tensor itself.
+// Sums my shard over all ranks' images. My own elements come from the tensor itself. An all-reduce sums everything into
+// the tensors, because the others read my image meanwhile; so my own come from the image, as two tensors may be one.
 Job DenseBody::combine(const Slice& slice, std::size_t step, const PeerImages& images) const {
-  const Range shard = machineShard(slice);
-  if (shard.size() == 0 || slice.isInTensor()) return {};
+  const Range range = combinedRange(slice, step);
+  if (range.size() == 0 || slice.isInTensor()) return {};
+  const bool isAll = (*slice.plan)[step].verb == Verb::AllReduce;
   const Rail& rail = *machineRail(slice);
   const int self = rail.owners[static_cast<std::size_t>(rail.self)];
   const auto ranks = contributors(slice, step);
   if (ranks.empty()) return {};
   Sums sums;
-  for (const Portion& portion : within(slice.portions, shard)) {
-    std::byte* const out = slice.image + portion.begin;
+  for (const Portion& portion : within(slice.portions, range)) {
+    std::byte* const own = slice.image + portion.begin;
+    std::byte* const out = isAll ? portion.to : own;
+    if (out == nullptr) continue;
     sums.open(slice.reductionOf(portion, step), out, portion.elements);
     for (const int rank : ranks) {
-      Input input{portion.from != nullptr ? portion.from : out, slice.scale};
+      Input input{isAll || portion.from == nullptr ? own : portion.from, slice.scale};
       if (rank != self) input = {images.at(rank).data + portion.begin, images.at(rank).scale};
       if (!isFloat(portion.reduction.dtype)) input.scale = 1.0;
       sums.add(input);
@@ -102,10 +115,10 @@ Job DenseBody::combine(const Slice& slice, std::size_t step, const PeerImages& i
 }
 
 std::uint64_t DenseBody::bytesCombined(const Slice& slice, std::size_t step, int peer) const {
-  const Range shard = machineShard(slice);
-  if (shard.size() == 0) return 0;
+  const Range range = combinedRange(slice, step);
+  if (range.size() == 0) return 0;
   const auto ranks = contributors(slice, step);
-  return std::ranges::find(ranks, peer) == ranks.end() ? 0 : slice.bytes(shard);
+  return std::ranges::find(ranks, peer) == ranks.end() ? 0 : slice.bytes(range);
 }
 
 std::vector<Copy> DenseBody::deliver(const Slice& slice, const Range& shard, const std::byte* image) const {

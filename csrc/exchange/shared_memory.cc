@@ -59,13 +59,13 @@ void SharedMemory::start(const std::shared_ptr<Slice>& slice, std::size_t step, 
   state.record.began = timeBy(recorder_);
   switch ((*slice->plan)[step].verb) {
     case Verb::ReduceScatter:
+    case Verb::AllReduce:
     case Verb::Scatter:
     case Verb::AllToAll: return prepare(state);
     case Verb::AllGather:
     case Verb::Gather: return gather(state);
     case Verb::Load: return load(state);
     case Verb::Store: return store(state);
-    case Verb::AllReduce:
     case Verb::Relay: break;  // there is none at this level
   }
   assert(false);
@@ -115,7 +115,8 @@ void SharedMemory::filled(InFlight& state) {
 void SharedMemory::combine(InFlight& state) {
   enter(state, Phase::Combining);
   state.record.heard = timeBy(recorder_);
-  const Slice& slice = *state.slice;
+  Slice& slice = *state.slice;
+  slice.isDelivering = isAllReduce(state);
   for (const auto& [peer, image] : state.images) {
     const std::uint64_t bytes = slice.body->bytesCombined(slice, state.step, peer);
     if (bytes > 0) traffic_.add(bytes);
@@ -123,7 +124,24 @@ void SharedMemory::combine(InFlight& state) {
   run(state, slice.body->combine(slice, state.step, state.images), &SharedMemory::combined);
 }
 
-void SharedMemory::combined(InFlight& state) { raiseAndRelease(state, Phase::Combined); }
+void SharedMemory::combined(InFlight& state) {
+  if (!isAllReduce(state)) return raiseAndRelease(state, Phase::Combined);
+  const SliceId id = state.slice->id;
+  delivered(state);
+  advance(id);
+}
+
+bool SharedMemory::isAllReduce(const InFlight& state) {
+  return (*state.slice->plan)[state.step].verb == Verb::AllReduce;
+}
+
+// The result is in the tensors; the others may still read this rank's image.
+void SharedMemory::delivered(InFlight& state) {
+  signal(&ProgressFlags::Line::finished, state.slice->id);
+  loop_.addPending(-1);
+  recordEnd(state);
+  raise(state, Phase::Gathered);
+}
 
 // Serves an all-gather, which reads only this rank's own block.
 void SharedMemory::load(InFlight& state) {
@@ -215,10 +233,7 @@ void SharedMemory::advance(SliceId id) {
   }
   if (state.phase == Phase::Gathering) {
     if (gatherWhatIsThere(state) || state.copies > 0 || !state.ungathered.empty()) return;
-    signal(&ProgressFlags::Line::finished, id);
-    loop_.addPending(-1);
-    recordEnd(state);
-    raise(state, Phase::Gathered);
+    delivered(state);
   }
   if (state.phase == Phase::Gathered && flags_.haveAll(&ProgressFlags::Line::finished, id)) {
     const auto released = std::move(state.events.released);

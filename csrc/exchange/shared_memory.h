@@ -3,6 +3,8 @@
 //   reduce-scatter  fill my image with my tensor's slice; when all have done so, combine my shard straight from the
 //                   peers' images into mine
 //   all-gather      copy every rank's shard from its image into my tensor, each as soon as it is there
+//   all-reduce      fill my image with all of my tensor's slice; when all have done so, combine everything from the
+//                   images into my tensor
 //   load, store     copy my own block into my image, or out of it
 //   scatter         as a reduce-scatter of data that only the root has; on other machines there is nothing to do
 //   gather          as an all-gather by the root only
@@ -77,6 +79,8 @@ class SharedMemory final : public Exchange {
   void filled(InFlight& state);
   void combine(InFlight& state);
   void combined(InFlight& state);
+  static bool isAllReduce(const InFlight& state);
+  void delivered(InFlight& state);
   void load(InFlight& state);
   void loaded(InFlight& state);
   void store(InFlight& state);

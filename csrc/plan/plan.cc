@@ -68,7 +68,7 @@ Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const Few
   Plan plan;  // down, each level shrinks what a rank owns; up is the mirror image
   for (const int level : levels) plan.push_back({Verb::ReduceScatter, level, shardsAt(level)});
   for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level, shardsAt(level)});
-  if (oneShotTop && levels.back() > 0) {
+  if (oneShotTop) {
     const auto top = plan.begin() + static_cast<std::ptrdiff_t>(levels.size()) - 1;
     *top = {Verb::AllReduce, levels.back()};
     plan.erase(top + 1);

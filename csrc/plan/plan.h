@@ -64,7 +64,7 @@ struct FewShards {  // at this level rails have only so many; 0: all of them
 };
 
 // Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
-// instead, unless that is level 0, which has none.
+// instead.
 Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few = {});
 
 // The one plan of a pattern, all-reduces and broadcasts aside. Of blocks each rank's own is what it ends, or begins,

@@ -27,6 +27,8 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
+// Of the others on its machine that a rank reads: more takes longer than to wait for them twice.
+constexpr std::uint64_t kMostOneShotBytes = 64 << 10;
 constexpr double kCoreBytesPerSecond = 1.25e9;  // each way at once, by the one core of a rank: assumed, of TCP
 constexpr double kLeastCutsShare = 0.9;         // of the predicted time: what is in no cost row makes good the rest
 constexpr double kCoreShare = 0.97;             // of what it does for one slice, no other slice overlaps: assumed
@@ -63,7 +65,7 @@ std::vector<Plan> plansFor(const Topology& topology, bool grouped, bool withFewO
     if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
   };
   add(false, {});
-  add(true, {});
+  if (levels.back() > 0) add(true, {});  // within a machine: Planner::oneShotOf()
   for (const int level : levels) {
     if (level == 0 || (grouped && level > 1) || !withFewOwners) continue;
     const auto others = static_cast<unsigned>(mostOwners(topology, level) - 1);
@@ -160,6 +162,10 @@ Planner::Planner(Topology topology, PlannerSettings settings)
   Candidate reduce{.plan = planOf(Pattern::Reduce, levels), .grouped = topology_.onlyInGroups(), .loads = loads};
   reduce.largestSliceBytes = largestSliceBytes(reduce);
   others_[Pattern::Reduce] = {std::move(reduce)};
+  if (levels.back() > 0 || !settings_.coreCopies) return;
+  Candidate oneShot{.plan = hierarchicalPlan(levels, true), .grouped = false, .loads = loads};
+  oneShot.largestSliceBytes = largestSliceBytes(oneShot);
+  others_[Pattern::AllReduce] = {std::move(oneShot)};
 }
 
 // A chain of owners carries the fewest bytes, a star has the fewest steps behind one another.
@@ -200,9 +206,18 @@ Planner::Candidate Planner::ofBlocks(Pattern pattern, std::vector<Load> loads) c
 }
 
 PlanChoice Planner::choose(Pattern pattern, std::uint64_t bytes) const {
-  if (pattern == Pattern::AllReduce) return choose(bytes, 1);
+  if (pattern == Pattern::AllReduce) {
+    return oneShotOf(bytes) != nullptr ? best(others_.at(pattern), bytes) : choose(bytes, 1);
+  }
   const std::vector<Candidate>& candidates = others_.at(pattern);
   return isByRank(pattern) ? chooseOfBlocks(candidates.front(), bytes) : best(candidates, bytes);
+}
+
+// A small dense all-reduce within a machine. Null: there is none of that size.
+const Planner::Candidate* Planner::oneShotOf(std::uint64_t bytes) const {
+  const auto found = others_.find(Pattern::AllReduce);
+  const auto others = static_cast<std::uint64_t>(std::max(1, topology_.world() - 1));
+  return found == others_.end() || bytes * others > kMostOneShotBytes ? nullptr : &found->second.front();
 }
 
 PlanChoice Planner::chooseOfBlocks(const Candidate& candidate, std::uint64_t blockBytes) const {
@@ -435,6 +450,8 @@ std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
   std::ranges::stable_sort(forecasts, [](const Forecast& a, const Forecast& b) {
     return a.seconds != b.seconds ? a.seconds < b.seconds : a.plan.size() < b.plan.size();
   });
+  if (const Candidate* const oneShot = oneShotOf(bytes))
+    forecasts.insert(forecasts.begin(), forecastOf(*oneShot, bytes));
   return forecasts;
 }
 

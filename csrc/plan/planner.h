@@ -92,7 +92,7 @@ class Planner {
   // Throws Failure(Configuration), with the numbers, when the memory holds no slice of the minimum size.
   Planner(Topology topology, PlannerSettings settings);
 
-  // The plan and slice size of an all-reduce of so many elements.
+  // The plan and slice size of an all-reduce of so many elements, in shards at level 0.
   PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
 
   // The choice for any collective of so many bytes. If it has blocks, one for each rank, they are those of the largest
@@ -152,6 +152,7 @@ class Planner {
   Candidate ofBlocks(Pattern pattern, std::vector<Load> loads) const;  // on leveled(), as the next
   std::vector<Candidate> ofBroadcasts(const std::vector<Load>& loads) const;
   PlanChoice chooseOfBlocks(const Candidate& candidate, std::uint64_t blockBytes) const;
+  const Candidate* oneShotOf(std::uint64_t bytes) const;
   PlanChoice best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const;
   const Candidate& candidateOf(const Plan& plan) const;
   std::uint64_t stagingFor(const Plan& plan) const;  // that its slices use in turn
@@ -184,7 +185,7 @@ class Planner {
   PlannerSettings settings_;
   std::vector<Candidate> candidates_;
   Blocks blocks_;
-  std::map<Pattern, std::vector<Candidate>> others_;  // than all-reduces
+  std::map<Pattern, std::vector<Candidate>> others_;  // than all-reduces, small ones within a machine aside
 };
 
 // Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives

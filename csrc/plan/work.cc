@@ -26,7 +26,10 @@ StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
   if (step.verb == Verb::Load || step.verb == Verb::Store) {
     return {.bytes = load.heldBytes(Topology::kLevels, sliceBytes)};
   }
-  if (step.level == 0) return {here.rails * peers, held, sums ? held : 0};
+  if (step.level == 0) {
+    const std::uint64_t summed = step.verb == Verb::AllReduce ? held * here.owners : held;
+    return {here.rails * peers, held, sums ? summed : 0};
+  }
   if (step.verb == Verb::Relay) {
     const std::uint64_t times = std::min<std::uint64_t>(step.shards, peers);
     return {here.rails * times, held * times};

@@ -40,7 +40,7 @@ TEST(Trace, NamesTheRankThatIsWaitedForWhileItIsAndAfterwards) {
 
     auto waiting = job.allReduce(0, tensors[0]);
     const bool isOneMachine = machines[0] == machines[1];
-    const std::string name = isOneMachine ? "RS0" : "AR1";
+    const std::string name = isOneMachine ? "AR0" : "AR1";
     std::string step;
     for (int look = 0; look < kLooks && !shows(step, "\"peer\":1"); ++look)
       step = stepOf(job.nodes[0]->group->trace(kAllCalls), name);

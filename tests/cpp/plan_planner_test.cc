@@ -45,7 +45,7 @@ TEST(HierarchicalPlan, HasFewOwnersAtTheFirstLevelAboveTheMachine) {
 }
 
 TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
-  EXPECT_EQ(describe(hierarchicalPlan({0}, true)), "RS0 AG0");
+  EXPECT_EQ(describe(hierarchicalPlan({0}, true)), "AR0");
   EXPECT_EQ(describe(hierarchicalPlan({0, 1}, true)), "RS0 AR1 AG0");
   EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true)), "RS0 RS1 AR2 AG1 AG0");
 }
@@ -136,6 +136,19 @@ TEST(PlanChoice, IsOneShotForFewBytesAndTwoShotForManyOnFourMachines) {
 TEST(PlanChoice, OnOneMachineHasOnlyTheMachinesSteps) {
   EXPECT_EQ(describe(Planner(onOneSite({4}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
   EXPECT_EQ(describe(Planner(onOneSite({1}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
+}
+
+TEST(PlanChoice, WithinAMachineASmallAllReduceIsOneStep) {
+  const Planner planner(onOneSite({4}), settings());
+  EXPECT_EQ(describe(planner.choose(Pattern::AllReduce, 4).plan), "AR0");
+  EXPECT_EQ(describe(planner.choose(Pattern::AllReduce, 21 << 10).plan), "AR0");
+  EXPECT_EQ(describe(planner.choose(Pattern::AllReduce, 22 << 10).plan), "RS0 AG0");
+  EXPECT_EQ(describe(planner.choose(Pattern::AllReduce, kMiB).plan), "RS0 AG0");
+  EXPECT_EQ(describe(planner.choose(Pattern::Reduce, 4).plan), "RS0 GA0");
+  EXPECT_EQ(describe(planner.forecast(4).front().plan), "AR0");
+  PlannerSettings onDevice = settings();
+  onDevice.coreCopies = false;
+  EXPECT_EQ(describe(Planner(onOneSite({4}), onDevice).choose(Pattern::AllReduce, 4).plan), "RS0 AG0");
 }
 
 TEST(PlanChoice, TakesFewerStepsWherePredictionsAreEqual) {

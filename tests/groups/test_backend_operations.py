@@ -111,6 +111,18 @@ def test_a_tensor_that_overlaps_itself_is_refused(pair: Ranks) -> None:
     pair.run(_overlapping)
 
 
+def _the_same_twice(rank: int) -> None:
+    """In a small call, whose ranks sum everything, and in one that they cut into shards."""
+    for elements in (5, 1 << 16):
+        tensor = torch.full((elements,), 10.0**rank)
+        dist.distributed_c10d._get_default_group().allreduce_coalesced([tensor, tensor, tensor[:3]]).wait()
+        assert set(tensor.tolist()) == {11}
+
+
+def test_a_tensor_may_stand_twice_in_a_call(pair: Ranks) -> None:
+    pair.run(_the_same_twice)
+
+
 def _leaf(_rank: int) -> None:
     leaf = torch.ones(3, 2, requires_grad=True)
     with torch.no_grad():
