@@ -19,7 +19,7 @@ from versions import LETS_FORKS_USE_CUDA
 from fairring import _core, hardware_queues
 
 LAYOUTS = {  # each rank's machine
-    "1x2": ["a", "a"],
+    "1x8": ["a"] * 8,
     "2x1": ["a", "b"],
     "3x1": ["a", "b", "c"],
     "4x1": ["a", "b", "c", "d"],

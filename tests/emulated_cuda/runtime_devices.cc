@@ -39,7 +39,7 @@ bool exists(int device) { return device >= 0 && device < emulated::settings().de
 int attribute(int which) {
   static const std::map<int, int> values{
       {cudaDevAttrMultiProcessorCount, emulated::settings().multiprocessors},
-      {cudaDevAttrComputeCapabilityMajor, 9},
+      {cudaDevAttrComputeCapabilityMajor, emulated::settings().generation},
       {cudaDevAttrMaxThreadsPerBlock, 1024},
       {cudaDevAttrMaxBlockDimX, 1024},
       {cudaDevAttrMaxBlockDimY, 1024},

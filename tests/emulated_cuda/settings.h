@@ -11,6 +11,7 @@ struct Settings {
   int devices = 0;                // EMULATED_CUDA_DEVICES
   std::size_t deviceBytes = 0;    // EMULATED_CUDA_MEMORY_MIB
   int multiprocessors = 0;        // EMULATED_CUDA_MULTIPROCESSORS
+  int generation = 0;             // EMULATED_CUDA_GENERATION: the major number of its compute capability
   unsigned seed = 0;              // EMULATED_CUDA_SEED: of all pauses
   int lateMicroseconds = 0;       // EMULATED_CUDA_LATE_US: the longest pause before a piece of work; 0: none
   int lateOneIn = 0;              // EMULATED_CUDA_LATE_ONE_IN: how many pieces of work there are to a pause

@@ -130,12 +130,12 @@ def _first_call(_rank: int) -> tuple[str, list[str], float]:
 
 @emulated_devices.only_there
 def test_one_machine_makes_nothing_and_says_nothing() -> None:
-    ranks = start("1x2", environment=AUTO)
+    ranks = start("1x8", environment=AUTO)
     for way, lines, total in ranks.run(_first_call):
         assert f"{WAY} NCCL's as a whole: all ranks are on one machine" in way
         assert lines == []
-        assert total == 2.0
-    assert ranks.close() == [0, 0]
+        assert total == 8.0
+    assert ranks.close() == [0] * 8
 
 
 def _take_queues() -> None:
@@ -219,18 +219,21 @@ def test_a_device_that_stays_busy_leaves_all_calls_to_nccl(tmp_path: Path) -> No
 
 @emulated_devices.only_there
 @pytest.mark.parametrize(
-    ("of_last", "words"),
+    ("of_all", "of_last", "words"),
     [
-        ({"NCCL_NET_PLUGIN": "aws-ofi"}, "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi"),
-        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+        ({}, {"NCCL_NET_PLUGIN": "aws-ofi"}, "faster than the host's memory: that of NCCL_NET_PLUGIN=aws-ofi"),
+        ({}, {"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+        # In the place of ibv, which needs cards: rails of TensorPipe's.
+        ({"FAIRRING_TRANSPORT": "tensorpipe:shm"}, {}, "its rails would take shm, which NCCL takes without"),
     ],
+    ids=["a plug-in", "blocking launches", "RDMA rails"],
 )
-def test_what_one_host_has_against_it_leaves_all_calls_to_nccl_without_a_trial(
-    of_last: dict[str, str], words: str
+def test_what_hosts_have_against_it_leaves_all_calls_to_nccl_without_a_trial(
+    of_all: dict[str, str], of_last: dict[str, str], words: str
 ) -> None:
-    ranks = start("2x1", environment=AUTO, of_last=of_last)
+    ranks = start("2x1", environment={**AUTO, **of_all}, of_last=of_last)
     for way, lines, total in ranks.run(_first_call):
-        assert "rank 1 (" in way
+        assert ("rank 1 (" in way) == bool(of_last)
         assert words in way
         assert ["[I" in line for line in lines] == [True]
         assert total == 2.0
@@ -238,14 +241,22 @@ def test_what_one_host_has_against_it_leaves_all_calls_to_nccl_without_a_trial(
 
 
 @emulated_devices.only_there
-def test_a_device_too_small_for_nccls_kernels_leaves_all_calls_to_nccl() -> None:
-    """Kernels of several communicators wait for one another, so all must have room at once."""
-    ranks = start("2x2", environment=AUTO, of_last={"EMULATED_CUDA_MULTIPROCESSORS": "16"})
+@pytest.mark.parametrize(
+    ("of_last", "words"),
+    [
+        # Kernels of several communicators wait for one another, so all must have room at once.
+        ({"EMULATED_CUDA_MULTIPROCESSORS": "16"}, "has 16 multiprocessors"),
+        ({"EMULATED_CUDA_GENERATION": "7"}, "sm_70"),
+    ],
+    ids=["a seventh of a GPU by MIG", "an old GPU"],
+)
+def test_a_device_that_can_not_leaves_all_calls_to_nccl(of_last: dict[str, str], words: str) -> None:
+    ranks = start("2x2", environment=AUTO, of_last=of_last)
     results = ranks.run(_calls)
     assert [were_ours for were_ours, _ in results] == [[False] * 4] * 4
     for _, (way,) in results:
         assert "rank 3 (" in way
-        assert "has 16 multiprocessors" in way
+        assert words in way
     assert ranks.close() == [0] * 4
 
 
