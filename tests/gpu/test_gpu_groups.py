@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from gpu_machines import LAYOUTS, carried, start
+from gpu_machines import LAYOUTS, carried, machines, start
 from ranks import Ranks
 from versions import can_split
 
@@ -80,6 +80,28 @@ def _make(rank: int, how: str) -> None:
 @pytest.mark.parametrize("how", ["new", pytest.param("split", marks=can_split)])
 def test_groups_of_some_ranks_have_calls_of_their_own(four: Ranks, how: str) -> None:
     four.run(_make, how)
+
+
+def _come_from_a_bound_group(rank: int, size: int, port: int) -> None:
+    """The groups of HSDP and of pipelines, as a program has them whose default group knows its device."""
+    store, device = dist.TCPStore("127.0.0.1", port, is_master=False), torch.device("cuda", torch.cuda.current_device())
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=size, device_id=device)
+    mesh = dist.init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+    made: list[Any] = [mesh["replicate"].get_group(), mesh["shard"].get_group()]
+    made += [dist.split_group(split_ranks=[[0, 3], [1, 2]]), dist.new_group([0, 1, 2])]
+    mine = [group for group in made if group != dist.GroupMember.NON_GROUP_MEMBER]
+    assert len(mine) == 3 + (rank < 3)
+    _use(mine)
+    for group in mine:
+        assert (carried(group) > 0) == _is_on_several_machines(group), dist.get_process_group_ranks(group)
+    dist.destroy_process_group()
+
+
+@can_split
+def test_groups_come_from_a_group_that_is_bound_to_a_device() -> None:
+    ranks = machines(LAYOUT, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "32"})
+    ranks.run(_come_from_a_bound_group, ranks.size, ranks.store.port)
+    assert ranks.close() == [0] * ranks.size
 
 
 def _call_in_turns(group: Any, tensors: list[torch.Tensor], errors: list[BaseException]) -> None:
