@@ -106,7 +106,7 @@ Coalescing::WorkPtr Coalescing::end() {
     calls = std::exchange(calls_, std::nullopt).value_or(Calls{});
   }
   for (const BackendPtr& stock : calls.stocks) {
-    if (WorkPtr work = NcclWork::of(stock->endCoalescing())) calls.works.push_back(std::move(work));
+    if (WorkPtr work = NcclWork::of(stock, stock->endCoalescing())) calls.works.push_back(std::move(work));
   }
   if (calls.works.empty()) return nullptr;
   return c10::make_intrusive<CoalescedWork>(std::move(calls.works));

@@ -23,13 +23,12 @@ class Coalescing {
   // coalescing has been started.
   void add(const WorkPtr& work);
   void add(const BackendPtr& stock);
-  // Whether coalescing has begun: until its end, this thread's calls to NCCL belong to one group of NCCL's.
+  bool isOpen() const;  // coalescing has begun
+  // And for NCCL: until its end, this thread's calls to NCCL belong to one group of NCCL's.
   bool hasStock() const;
   WorkPtr end();  // null if there were no calls; throws ValueError if it has not been started
 
  private:
-  bool isOpen() const;
-
   struct Calls {
     std::vector<WorkPtr> works;
     std::set<BackendPtr> stocks;

@@ -5,9 +5,11 @@
 namespace fairring {
 
 void DelegatedCall::letGo() {
-  WorkPtr dropped;  // after the lock: it may have tensors
+  WorkPtr work;  // dropped after the lock, as the next
+  Tensors tensors;
   const std::lock_guard lock(mutex_);
-  dropped.swap(work_);
+  work.swap(work_);
+  tensors.swap(tensors_);
 }
 
 bool DelegatedCall::isOver() const {
@@ -15,12 +17,12 @@ bool DelegatedCall::isOver() const {
   return !work || work->isCompleted();
 }
 
-// A wait() for the Work would make it drop tensors that nobody else may keep. Its future drops nothing.
+// NCCL's Work drops its tensors when a stream waits, though they may be another stream's. So they are kept here.
 void DelegatedCall::holdBack(const c10::Stream& stream) const {
   const WorkPtr work = this->work();
   if (!work) return;
   const c10::StreamGuard onIt(stream);
-  if (const auto future = work->getFuture()) future->wait();
+  work->synchronize();
 }
 
 DelegatedCall::WorkPtr DelegatedCall::work() const {

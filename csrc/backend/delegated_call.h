@@ -1,20 +1,26 @@
 // A call of NCCL's that may be under way, for calls that have to begin behind it (memory_in_flight.h). It keeps NCCL's
-// Work, which has the call's outputs, until the call is over or somebody has waited for it. Any thread.
+// Work and the call's tensors until the call is over or somebody has waited for it, and the backend that this Work
+// points to. Any thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
 #include <mutex>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
+#include <vector>
 
 namespace fairring {
 
 class DelegatedCall {
  public:
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
 
-  explicit DelegatedCall(WorkPtr work) : work_(std::move(work)) {}
+  DelegatedCall(BackendPtr backend, WorkPtr work, Tensors tensors)
+      : backend_(std::move(backend)), work_(std::move(work)), tensors_(std::move(tensors)) {}
   void letGo();
   bool isOver() const;
   void holdBack(const c10::Stream& stream) const;
@@ -22,8 +28,11 @@ class DelegatedCall {
  private:
   WorkPtr work() const;
 
+  const BackendPtr backend_;  // before the Work, which goes first
+
   mutable std::mutex mutex_;  // guards the next
   WorkPtr work_;              // null once it was let go
+  Tensors tensors_;           // none then
 };
 
 }  // namespace fairring

@@ -87,8 +87,10 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
 std::shared_ptr<StockNccl> FairringBackend::stockOf(const Origin& origin, std::chrono::milliseconds timeout) {
   if (!origin.makeNccl) return std::make_shared<StockNccl>(nullptr);
   return std::make_shared<StockNccl>(
-      [make = origin.makeNccl, options = origin.options, timeout](std::int64_t generation, StorePtr store) {
-        return (*make)(options, timeout, generation, std::move(store));
+      [make = origin.makeNccl, options = origin.options, timeout](std::int64_t generation, StorePtr store,
+                                                                  StockNccl::Part part, StockNccl::Device device) {
+        return (*make)(options, timeout, generation, std::move(store), part == StockNccl::Part::Older,
+                       device ? device->index() : -1);
       });
 }
 

@@ -37,7 +37,8 @@ class FairringBackend : public Fallback {
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
   // Makes stock NCCL for the group of these options; the rest as StockNccl::Make has it.
   using MakeNccl = std::function<c10::intrusive_ptr<c10d::Backend>(
-      const MembershipOptions& options, std::chrono::milliseconds timeout, std::int64_t generation, StorePtr store)>;
+      const MembershipOptions& options, std::chrono::milliseconds timeout, std::int64_t generation, StorePtr store,
+      bool isOlder, int device)>;
   struct Origin {  // inherited by groups that are split from this one
     MembershipOptions options;
     std::shared_ptr<const MakeNccl> makeNccl;  // null: no stock backend; and once ended, as in StockNccl
@@ -122,7 +123,7 @@ class FairringBackend : public Fallback {
 #endif
 
   c10d::ErrorType getError() override;
-  Error firstError() const;  // the error behind getError(); none: the group has not failed
+  Error firstError() const override;  // the error behind getError()
   void abort() override;
   void shutdown() override;
 

@@ -11,6 +11,7 @@
 #include "backend/cuda_device.h"
 #include "backend/gil.h"
 #include "backend/nccl_work.h"
+#include "backend/tracked_work.h"
 #include "base/error.h"
 
 namespace fairring {
@@ -26,6 +27,11 @@ pid_t thisProcess() {
   static const int done = ::pthread_atfork(nullptr, nullptr, [] { process = ::getpid(); });
   check(done == 0, ErrorKind::System, "pthread_atfork: no memory");
   return process;
+}
+
+// One that only two ranks make.
+bool isMessage(const Operation& operation) {
+  return operation.type == c10d::OpType::SEND || operation.type == c10d::OpType::RECV;
 }
 
 }  // namespace
@@ -69,152 +75,162 @@ void Fallback::refuseUnlessUsable() const {
       "give it members by reconfigure()");
 }
 
-Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, Touched touched,
+Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched,
                                      const Begin& begin) {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
   const at::Tensor& first = tensors.front();
   TORCH_CHECK_WITH(ValueError, first.is_cuda() && delegation_.hasStock(), operation.verb, " is not defined for ",
                    tensors.size(), " tensor(s) of layout ", first.layout(), " on ", first.device(),
                    ": Fairring serves dense tensors, and NCCL, if the group has it, all those of CUDA devices");
-  return delegate([&](Backend& stock) { return beginInOrder(stock, first.device(), std::move(touched), begin); });
+  return delegate({.device = first.device(), .isMessage = isMessage(operation) && !coalescing_.isOpen()},
+                  [&](const BackendPtr& stock) { return beginInOrder(stock, first.device(), touched, begin); });
 }
 
-Fallback::WorkPtr Fallback::delegate(const Begin& begin) {
+Fallback::WorkPtr Fallback::delegate(const StockNccl::Use& use,
+                                     const std::function<WorkPtr(const BackendPtr&)>& begin) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
   countCall();
-  const BackendPtr there = nccl();
+  const auto beginning = stock()->beginning();
+  const BackendPtr there = nccl(use);
   coalescing_.add(there);
-  return begin(*there);
+  return begin(there);
 }
 
 // NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A call in
 // a block of coalesced ones has no Work, so nobody can wait for it.
-Fallback::WorkPtr Fallback::beginInOrder(Backend& stock, const c10::Device& device, Touched touched,
+Fallback::WorkPtr Fallback::beginInOrder(const BackendPtr& stock, const c10::Device& device, const Tensors& touched,
                                          const Begin& begin) {
-  if (touched.empty()) return NcclWork::of(begin(stock));
+  MemoryInFlight::Ranges memory = MemoryInFlight::of(touched);
+  if (memory.empty()) return NcclWork::of(stock, begin(*stock));
   const c10::Stream callers = callersStream(device);
-  if (isCapturing(callers)) return NcclWork::of(begin(stock));
-  inFlight_.holdBack(callers, touched, MemoryInFlight::Whose::Fairrings);
-  WorkPtr work = begin(stock);
+  if (isCapturing(callers)) return NcclWork::of(stock, begin(*stock));
+  inFlight_.holdBack(callers, memory, MemoryInFlight::Whose::Fairrings);
+  WorkPtr work = begin(*stock);
   if (!work) return nullptr;
-  const auto call = std::make_shared<DelegatedCall>(work);
-  inFlight_.add(std::move(touched), call);
-  return NcclWork::of(std::move(work), call);
+  const auto call = std::make_shared<DelegatedCall>(stock, work, touched);
+  inFlight_.add(std::move(memory), call);
+  return NcclWork::of(stock, std::move(work), call);
 }
 
 Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return delegate(op::kBroadcast, tensors, inFlight_.of(tensors),
+  return delegate(op::kBroadcast, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.broadcast(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduce, tensors, inFlight_.of(tensors),
+  return delegate(op::kAllReduce, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.allreduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduceSparse, tensors, inFlight_.of(tensors),
+  return delegate(op::kAllReduceSparse, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return delegate(op::kAllReduceCoalesced, tensors, inFlight_.of(tensors),
+  return delegate(op::kAllReduceCoalesced, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return delegate(op::kReduce, tensors, inFlight_.of(tensors),
+  return delegate(op::kReduce, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.reduce(tensors, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGather, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kAllGather, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensor, {input}, inFlight_.of(input, output),
+  return delegate(op::kAllGatherIntoTensor, {input}, inFlight_.tensors(input, output),
                   [&](Backend& stock) { return stock._allgather_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherCoalesced, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kAllGatherCoalesced, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.allgather_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensorCoalesced, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kAllGatherIntoTensorCoalesced, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.allgather_into_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return delegate(op::kGather, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kGather, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return delegate(op::kScatter, outputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kScatter, outputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatter, outputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kReduceScatter, outputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.reduce_scatter(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensor, {input}, inFlight_.of(input, output),
+  return delegate(op::kReduceScatterTensor, {input}, inFlight_.tensors(input, output),
                   [&](Backend& stock) { return stock._reduce_scatter_base(output, input, options); });
 }
 
 Fallback::WorkPtr Fallback::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                             const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensorCoalesced, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kReduceScatterTensorCoalesced, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
                                           const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAllSingle, {input}, inFlight_.of(input, output),
+  return delegate(op::kAllToAllSingle, {input}, inFlight_.tensors(input, output),
                   [&](Backend& stock) { return stock.alltoall_base(output, input, outputSizes, inputSizes, options); });
 }
 
 Fallback::WorkPtr Fallback::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAll, inputs, inFlight_.of(inputs, outputs),
+  return delegate(op::kAllToAll, inputs, inFlight_.tensors(inputs, outputs),
                   [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
 }
 
 Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
-  return delegate(op::kSend, tensors, inFlight_.of(tensors),
+  return delegate(op::kSend, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.send(tensors, destination, tag); });
 }
 
 Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
-  return delegate(op::kReceive, tensors, inFlight_.of(tensors),
+  return delegate(op::kReceive, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.recv(tensors, source, tag); });
 }
 
 Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(op::kReceiveAnySource, tensors, inFlight_.of(tensors),
+  return delegate(op::kReceiveAnySource, tensors, inFlight_.tensors(tensors),
                   [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                const c10d::GatherOptions& options) {
-  return delegate(op::kGatherIntoTensor, {input}, inFlight_.of(input, output),
+  return delegate(op::kGatherIntoTensor, {input}, inFlight_.tensors(input, output),
                   [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
 }
 #endif
 
 Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
-  return delegate([&](Backend& stock) { return NcclWork::of(stock.barrier(options)); });
+  return delegate({}, [&](const BackendPtr& stock) { return NcclWork::of(stock, stock->barrier(options)); });
+}
+
+Fallback::WorkPtr Fallback::endCoalescing() {
+  const GilReleased withoutLock;
+  const auto beginning = stock()->beginning();
+  return coalescing_.end();
 }
 
 std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) const {
@@ -227,41 +243,45 @@ WorkLabel Fallback::labelOf(const Signature& signature) const {
 
 void Fallback::setTimeout(std::chrono::milliseconds timeout) {
   timeout_ = timeout;
-  if (const BackendPtr backend = stock()->made()) backend->setTimeout(timeout);
+  for (const BackendPtr& backend : stock()->made()) backend->setTimeout(timeout);
 }
 
 // torch asks only by the index; the CPU's is -1, or 0 if the user wrote it.
 bool Fallback::supportsTensorAlloc(c10::DeviceIndex device) {
   const bool there = delegation_.hasStock() && device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
                      device < c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
-  return there && nccl()->supportsTensorAlloc(device);
+  return there && nccl({.device = c10::Device(at::kCUDA, device)})->supportsTensorAlloc(device);
 }
 
 at::Tensor Fallback::allocateTensor(long size, at::TensorOptions options) {
   const bool onCuda = delegation_.hasStock() && options.device().is_cuda();
-  return onCuda ? nccl()->allocateTensor(size, options) : at::empty({size}, options);
+  return onCuda ? nccl({.device = options.device()})->allocateTensor(size, options) : at::empty({size}, options);
 }
 
 std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() {
-  return delegation_.hasStock() ? nccl()->getMemAllocator() : Backend::getMemAllocator();
+  return delegation_.hasStock() ? nccl({})->getMemAllocator() : Backend::getMemAllocator();
 }
 
-Fallback::BackendPtr Fallback::nccl() {
+Fallback::BackendPtr Fallback::nccl(StockNccl::Use use) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
-  return stock()->get([this] { return meet(); },
-                      [this](c10d::Backend& backend) {
-                        backend.setGroupUid(getGroupUid());
-                        backend.setGroupDesc(getGroupDesc());
-                        if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
+  if (const Error error = firstError()) std::rethrow_exception(toException(error));
+  if (!use.device) use.device = getBoundDeviceId();
+  return stock()->get(
+      use, [this] { return meet(); },
+      [this](c10d::Backend& backend) {
+        backend.setGroupUid(getGroupUid());
+        backend.setGroupDesc(getGroupDesc());
+        if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
 #ifdef FAIRRING_TORCH_2_15
-                        // Its Works are over when it says so.
-                        if (!backend.supportsCompletionHooks()) return;
-                        backend.registerCompletionHook(0, [hooks = hooks_](const CompletionHookArgs& args) {
-                          hooks->completed(args.completionKey);
-                        });
+        // Its Works are over when it says so. A Work that outlives the group keeps none of its listeners, which may be
+        // Python's.
+        if (!backend.supportsCompletionHooks()) return;
+        backend.registerCompletionHook(0, [weak = std::weak_ptr(hooks_)](const CompletionHookArgs& args) {
+          if (const auto hooks = weak.lock()) hooks->completed(args.completionKey);
+        });
 #endif
-                      });
+      });
 }
 
 #ifdef FAIRRING_TORCH_2_15

@@ -78,7 +78,7 @@ class Fallback : public c10d::Backend {
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override { coalescing_.start(); }
-  WorkPtr endCoalescing() override { return coalescing_.end(); }
+  WorkPtr endCoalescing() override;
 
   void setTimeout(std::chrono::milliseconds timeout) override;
   std::chrono::milliseconds timeout() const { return timeout_.load(); }
@@ -105,6 +105,7 @@ class Fallback : public c10d::Backend {
  protected:
   // Returns where all ranks have met, once they have; throws if that takes too long.
   virtual StockNccl::Met meet() = 0;
+  virtual Error firstError() const = 0;           // none: the group has not failed
   bool isForked() const;                          // whether this is another process than the one that made the group
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;                     // or in a forked child
@@ -121,18 +122,18 @@ class Fallback : public c10d::Backend {
   const Delegation& delegation() const { return delegation_; }
   MemoryInFlight& inFlight() { return inFlight_; }
   using BackendPtr = StockNccl::BackendPtr;
-  BackendPtr nccl();
+  BackendPtr nccl(StockNccl::Use use);
   // Takes that of the group's next members; returns that of the last ones.
   std::shared_ptr<StockNccl> exchangeStock(std::shared_ptr<StockNccl> next);
 
  private:
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
-  using Touched = MemoryInFlight::Ranges;  // the memory of a call, as far as it matters
 
-  // NCCL's; throws ValueError if the tensors are not on a CUDA device.
-  WorkPtr delegate(const Operation& operation, const Tensors& tensors, Touched touched, const Begin& begin);
-  WorkPtr delegate(const Begin& begin);
-  WorkPtr beginInOrder(c10d::Backend& stock, const c10::Device& device, Touched touched, const Begin& begin);
+  // NCCL's; throws ValueError if the tensors are not on a CUDA device. touched: all of the call's, if its memory
+  // matters.
+  WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched, const Begin& begin);
+  WorkPtr delegate(const StockNccl::Use& use, const std::function<WorkPtr(const BackendPtr&)>& begin);
+  WorkPtr beginInOrder(const BackendPtr& stock, const c10::Device& device, const Tensors& touched, const Begin& begin);
 
   std::shared_ptr<StockNccl> stock() const;
 

@@ -14,11 +14,15 @@ void MemoryInFlight::use(bool isUsed) {
   dropped.swap(entries_);
 }
 
-void MemoryInFlight::append(Ranges& ranges, const at::Tensor& tensor) {
-  if (!tensor.is_cuda() || tensor.layout() != at::kStrided || tensor.numel() == 0) return;
-  const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
-  ranges.push_back(
-      {begin, begin + at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size())});
+MemoryInFlight::Ranges MemoryInFlight::of(const Tensors& tensors) {
+  Ranges ranges;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_cuda() || tensor.layout() != at::kStrided || tensor.numel() == 0) continue;
+    const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    ranges.push_back(
+        {begin, begin + at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size())});
+  }
+  return ranges;
 }
 
 void MemoryInFlight::add(Ranges ranges, EnqueuedCall::Ref call) {

@@ -29,17 +29,19 @@ class MemoryInFlight {
     bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
   };
   using Ranges = std::vector<Range>;
+  using Tensors = std::vector<at::Tensor>;
   enum class Whose : std::uint8_t { Fairrings, All };
 
   // Forgets all calls. False: all are NCCL's from now on, and none is remembered; so it begins.
   void use(bool isUsed);
-  // The memory of these tensors and lists of tensors, on CUDA devices. Empty if none is remembered.
+  // All of these tensors and lists of tensors. None if no memory is remembered.
   template <class... Parts>
-  Ranges of(const Parts&... parts) const {
-    Ranges ranges;
-    if (isUsed_) (append(ranges, parts), ...);
-    return ranges;
+  Tensors tensors(const Parts&... parts) const {
+    Tensors tensors;
+    if (isUsed_) (append(tensors, parts), ...);
+    return tensors;
   }
+  static Ranges of(const Tensors& tensors);  // their memory, on CUDA devices
 
   void add(Ranges ranges, EnqueuedCall::Ref call);
   void add(Ranges ranges, std::shared_ptr<DelegatedCall> call);
@@ -55,10 +57,10 @@ class MemoryInFlight {
     bool meets(const Ranges& others, Whose whose) const;
   };
 
-  static void append(Ranges& ranges, const at::Tensor& tensor);
+  static void append(Tensors& tensors, const at::Tensor& tensor) { tensors.push_back(tensor); }
   template <class Part>
-  static void append(Ranges& ranges, const std::vector<Part>& parts) {
-    for (const Part& part : parts) append(ranges, part);
+  static void append(Tensors& tensors, const std::vector<Part>& parts) {
+    for (const Part& part : parts) append(tensors, part);
   }
   void add(Entry entry);
 

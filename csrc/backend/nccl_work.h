@@ -2,6 +2,8 @@
 // that Work throws when it is asked. c10d asks it for every call that is over by the time it has been made (the hooks
 // of torch 2.15's flight recorder), in groups of all backends but NCCL's own. Once a stream waits for the call, no
 // later one has to be told to begin behind it.
+//
+// It keeps its backend: nccl2's Work has a plain pointer to it, and users keep Works longer than a group its backend.
 #pragma once
 
 #include <memory>
@@ -14,19 +16,23 @@ namespace fairring {
 
 class NcclWork final : public c10d::Work {
  public:
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
   using CallPtr = std::shared_ptr<DelegatedCall>;
 
   // Null for null: NCCL makes no Work for a call that it coalesces with others, nor for one that it runs in the
   // caller's stream. call: null if it is not remembered.
-  static WorkPtr of(WorkPtr nccls, CallPtr call = nullptr) {
+  static WorkPtr of(const BackendPtr& backend, WorkPtr nccls, CallPtr call = nullptr) {
     if (!nccls) return nullptr;
-    return {c10::make_intrusive<NcclWork>(std::move(nccls), std::move(call))};
+    return {c10::make_intrusive<NcclWork>(backend, std::move(nccls), std::move(call))};
   }
 
-  NcclWork(WorkPtr nccls, CallPtr call)
-      : Work(-1, nccls->retrieveOpType()), nccls_(std::move(nccls)), call_(std::move(call)) {}
+  NcclWork(BackendPtr backend, WorkPtr nccls, CallPtr call)
+      : Work(-1, nccls->retrieveOpType()),
+        backend_(std::move(backend)),
+        nccls_(std::move(nccls)),
+        call_(std::move(call)) {}
 
   bool isSuccess() const override { return nccls_->isCompleted() && nccls_->exception() == nullptr; }
 
@@ -43,10 +49,8 @@ class NcclWork final : public c10d::Work {
     letGo();
     return isOver;
   }
-  void blockCurrentStream() override {
-    nccls_->blockCurrentStream();
-    letGo();
-  }
+  // NCCL of torch 2.15 has c10d's way, a kernel that spins until the future is complete.
+  void blockCurrentStream() override { synchronize(); }
   void abort() override { nccls_->abort(); }
   FuturePtr getFuture() override { return nccls_->getFuture(); }
   FuturePtr getFutureResult() override { return nccls_->getFutureResult(); }
@@ -62,6 +66,7 @@ class NcclWork final : public c10d::Work {
     if (call_) call_->letGo();
   }
 
+  const BackendPtr backend_;  // before the Work, which goes first
   const WorkPtr nccls_;
   const CallPtr call_;
 };

@@ -28,7 +28,7 @@ Roster Reconfigurer::roster(std::int64_t uuid, const std::vector<std::string>& h
 }
 
 void Reconfigurer::retire(std::shared_ptr<Membership> membership, std::shared_ptr<StockNccl> nccl) {
-  if (!membership && !nccl->made()) return nccl->end();
+  if (!membership && nccl->made().empty()) return nccl->end();
   const std::lock_guard lock(mutex_);
   std::erase_if(retiring_,
                 [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });

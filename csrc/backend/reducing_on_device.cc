@@ -195,7 +195,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     made->done = [enqueued, &completion = membership->completion()](const Error& error) mutable {
       EnqueuedCall::onDone(std::move(enqueued), error, completion);
     };
-    MemoryInFlight::Ranges touched = inFlight().of(call.inputs, call.outputs);
+    MemoryInFlight::Ranges touched = MemoryInFlight::of(inFlight().tensors(call.inputs, call.outputs));
     const c10::Stream after = beginning(touched, callers, end);
     membership->noteCallOnDevice();
     const CurrentDevice current(device.index());  // for all that is enqueued
@@ -318,7 +318,7 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
     verdict = rememberedByAll(membership, layout, timeout);
     if (!verdict) {
       bool isLasting = false;
-      verdict = DeviceTrial(membership, *nccl(), device, way.leastBytes, timeout).run(isLasting);
+      verdict = DeviceTrial(membership, *nccl({.device = device}), device, way.leastBytes, timeout).run(isLasting);
       if (isLasting) rememberTrial(layout, *verdict);
     }
   } catch (const std::exception& exception) {

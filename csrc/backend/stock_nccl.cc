@@ -2,49 +2,89 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <utility>
 
 namespace fairring {
+namespace {
+
+// With threads that are in NCCL when it is to be aborted. One that waits there for its peers needs the abort.
+constexpr std::chrono::seconds kPatience{5};
+
+}  // namespace
 
 StockNccl::StockNccl(Make make) : make_(make ? std::make_shared<const Make>(std::move(make)) : nullptr) {}
 
-StockNccl::BackendPtr StockNccl::get(const Meet& meet, const std::function<void(c10d::Backend&)>& prepare) {
+StockNccl::BackendPtr StockNccl::get(const Use& use, const Meet& meet, const Prepare& prepare) {
+  TORCH_CHECK_WITH(DistBackendError, !broken_->rings(), "this process group has failed, or was aborted");
   const std::lock_guard making(making_);
+  if (hasOlder_ && (use.isMessage || isElsewhere(use))) {
+    if (BackendPtr older = make(Part::Older, use.device, meet, prepare)) return older;
+    hasOlder_ = false;
+  }
+  return make(Part::Nccl, use.device, meet, prepare);
+}
+
+// Whether the call is on another device than the group's NCCL.
+bool StockNccl::isElsewhere(const Use& use) const {
+  const std::lock_guard lock(mutex_);
+  const Device bound = nccl_ ? nccl_->getBoundDeviceId() : std::nullopt;
+  return use.device && bound && *use.device != *bound;
+}
+
+StockNccl::BackendPtr StockNccl::make(Part part, const Device& device, const Meet& meet, const Prepare& prepare) {
+  BackendPtr& made = part == Part::Nccl ? nccl_ : older_;
   std::shared_ptr<const Make> make;
   {
     const std::lock_guard lock(mutex_);
-    if (made_) return made_;
+    if (made) return made;
     make = make_;
   }
   TORCH_CHECK_WITH(DistBackendError, make, "this process group has ended");
   const Met met = meet();
-  BackendPtr backend = (*make)(met.generation, c10::make_intrusive<AbortableStore>(met.store->clone(), broken_));
+  BackendPtr backend =
+      (*make)(met.generation, c10::make_intrusive<AbortableStore>(met.store->clone(), broken_), part, device);
+  if (!backend) return nullptr;
   prepare(*backend);
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_WITH(DistBackendError, make_ && !broken_->rings(), "the group ended while its NCCL was made");
-  made_ = backend;
+  made = backend;
   return backend;
 }
 
-StockNccl::BackendPtr StockNccl::made() const {
+std::vector<StockNccl::BackendPtr> StockNccl::made() const {
   const std::lock_guard lock(mutex_);
-  return made_;
+  std::vector<BackendPtr> made;
+  for (const BackendPtr& one : {nccl_, older_}) {
+    if (one) made.push_back(one);
+  }
+  return made;
 }
 
 void StockNccl::breakOff() {
   broken_->ring();
-  if (const BackendPtr backend = made()) backend->abort();
+  {
+    const std::unique_lock untilBegun(beginning_, kPatience);
+  }
+  const std::lock_guard aborting(aborting_);
+  for (const BackendPtr& one : made()) one->abort();
 }
 
 void StockNccl::end() {
-  BackendPtr ending;
+  BackendPtr nccl;
+  BackendPtr older;
   std::shared_ptr<const Make> make;
   {
     const std::lock_guard lock(mutex_);
-    ending.swap(made_);
+    nccl.swap(nccl_);
+    older.swap(older_);
     make.swap(make_);
   }
-  if (ending) ending->shutdown();
+  {
+    const std::lock_guard untilAborted(aborting_);
+  }
+  if (older) older->shutdown();
+  if (nccl) nccl->shutdown();
 }
 
 }  // namespace fairring

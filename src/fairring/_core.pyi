@@ -55,7 +55,7 @@ def make_backend(
     store: Store,
     options: MembershipOptions,
     timeout: timedelta,
-    make_nccl: Callable[[MembershipOptions, timedelta, int, Store], Any] | None,
+    make_nccl: Callable[[MembershipOptions, timedelta, int, Store, bool, int], Any] | None,
 ) -> FairringBackend:
     """Waits for no other rank; raises RuntimeError where it can't listen."""
 

@@ -15,7 +15,9 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from fairring import _core, cuda_calls, errors, facts, flight_recorder, hardware_queues, interfaces, nccls
 from fairring._modules import DISTRIBUTION
@@ -32,7 +34,7 @@ def _end_all() -> None:
 NCCL_DECIDES = -(2**31)  # NCCL_CONFIG_UNDEF_INT
 ERROR_HANDLING = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
 
-NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store], Any]
+NcclMaker = Callable[[_core.MembershipOptions, timedelta, int, dist.Store, bool, int], Any]
 
 
 def create(options: Any, pg_options: object) -> Any:
@@ -165,16 +167,51 @@ def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
     after one has died, so its NCCL must not end the process.
     """
 
-    def make(group: _core.MembershipOptions, timeout: timedelta, generation: int, store: dist.Store) -> Any:
+    def make(
+        group: _core.MembershipOptions,
+        timeout: timedelta,
+        generation: int,
+        store: dist.Store,
+        is_older: bool,
+        device: int,
+    ) -> Any:
+        """As torch makes it. None: the older NCCL is asked for, and "nccl" is no other one. device: -1 for any."""
+        creator = _creator_of_nccl()
+        if is_older and creator is None:
+            return None
         # A group made again on the same store must not read old keys.
-        prefixed = dist.PrefixStore(f"fairring/{generation}/nccl/", store)
+        prefixed = dist.PrefixStore(f"fairring/{generation}/nccl{'-legacy' if is_older else ''}/", store)
         settings = _nccl_options(timeout, for_nccl)
         settings.global_ranks_in_group = group.global_ranks
         settings.group_name = group.name
         with _errors_clean_up() if outlives_errors else nullcontext():
-            return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
+            if creator is None or is_older:
+                return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
+            settings.lazy_init = True  # the ranks meet in the first call, where no thread holds Python's lock
+            return creator(_as_torch_asks(prefixed, group, timeout, device), settings)
 
     return make
+
+
+def _creator_of_nccl() -> Callable[[Any, Any], Any] | None:
+    """What torch makes "nccl" by; None: ProcessGroupNCCL, as before 2.15, and there with TORCH_DIST_USE_NCCL2=0."""
+    register = getattr(dist.Backend, "_ensure_backend_registered", None)
+    if register is None:
+        return None
+    register(dist.Backend.NCCL)
+    creator: Callable[[Any, Any], Any] = dist.Backend._plugins[dist.Backend.NCCL.upper()].creator_fn
+    return None if creator is distributed_c10d._create_nccl_process_group else creator
+
+
+def _as_torch_asks(store: dist.Store, group: _core.MembershipOptions, timeout: timedelta, device: int) -> Any:
+    """The request that torch's creators take. They ask the process group that they serve for its device."""
+    asked: Any = distributed_c10d._DistributedBackendOptions()
+    asked.store, asked.group_rank, asked.group_size = store, group.rank, group.size
+    asked.timeout, asked.group_id, asked.global_ranks_in_group = timeout, group.name, group.global_ranks
+    if device >= 0:
+        asked.process_group = dist.ProcessGroup(store, group.rank, group.size)
+        asked.process_group.bound_device_id = torch.device("cuda", device)
+    return asked
 
 
 _errors_lock = threading.Lock()

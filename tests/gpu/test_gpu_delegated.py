@@ -80,6 +80,26 @@ def test_batched_sends_and_receives_are_nccls(gpu_cluster: Ranks) -> None:
     gpu_cluster.run(_batch)
 
 
+def _between_two(rank: int) -> None:
+    """The first two ranks exchange messages in a group in which the others never make a call on their devices."""
+    group: Any = dist.new_group()
+    received = torch.empty(1000, device="cuda")
+    if rank == 0:
+        dist.send(_of(7, 1000), 1, group=group)
+        dist.recv(received, 1, group=group)
+    elif rank == 1:
+        dist.recv(received, 0, group=group)
+        dist.send(received + 1, 0, group=group)
+    if rank < 2:
+        assert torch.equal(received, _of(7, 1000) + (1 - rank))
+    dist.barrier()
+    dist.destroy_process_group(group)
+
+
+def test_messages_between_two_ranks_need_no_other_rank(gpu_cluster: Ranks) -> None:
+    gpu_cluster.run(_between_two)
+
+
 def _succeed(rank: int) -> None:
     """c10d's flight recorder asks a call that is over at once: torch's own Work of NCCL throws then."""
     tensor = torch.full((4,), float(rank), device="cuda")
@@ -234,24 +254,29 @@ def test_memory_is_allocated_by_nccl_where_it_can(two_gpu_machines: Ranks) -> No
     assert len(set(two_gpu_machines.run(_allocate))) == 1
 
 
-def _abort(rank: int) -> str:
-    """Rank 1 never makes the call; rank 0 gives up."""
+def _abort(rank: int) -> list[str]:
+    """Rank 1 never makes the call; rank 0 gives up. What later calls of Fairring's and of NCCL's say there."""
     if rank == 1:
-        return ""
+        return []
     tensor = torch.ones(1000, device="cuda")
     world: Any = dist.group.WORLD
     dist.broadcast(tensor, 1, async_op=True)
     world._get_backend(torch.device("cuda")).abort()
     torch.cuda.synchronize()  # NCCL's kernel has ended
-    with pytest.raises(dist.DistBackendError) as refused:
-        dist.all_reduce(tensor)
-    return str(refused.value)
+    texts = []
+    for call in (lambda: dist.all_reduce(tensor), lambda: dist.broadcast(tensor, 1)):
+        with pytest.raises(dist.DistBackendError) as refused:
+            call()
+        texts.append(str(refused.value))
+    return texts
 
 
 def test_abort_ends_a_call_of_nccls() -> None:
     ranks = start("2x1")
     ranks.run(_collectives)
-    assert "aborted" in ranks.run(_abort)[0]
+    ours, nccls = ranks.run(_abort)[0]
+    assert "rank 0 aborted its process group" in ours
+    assert nccls == ours
     ranks.kill()
 
 

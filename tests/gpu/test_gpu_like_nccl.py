@@ -113,6 +113,30 @@ def _wrong(rank: int, calls: Calls, right: list[float]) -> int:
     return wrong
 
 
+def _gathered_from_a_dropped_input(rank: int) -> list[float]:
+    """Rank 0 uses its input's memory again before rank 1 makes its calls."""
+    store = dist.distributed_c10d._get_default_store()
+    for counts in (False, True):  # the first time ranks connect, for which they wait for each other
+        dist.barrier()
+        if rank == 1 and counts:
+            store.wait(["used again"])
+        mine = torch.full((ELEMENTS,), rank + 1.0, device="cuda")
+        parts = [torch.empty_like(mine) for _ in range(_RANKS)]
+        dist.all_gather(parts, mine, async_op=True)
+        work: Any = dist.all_reduce(parts[0], async_op=True)
+        del mine
+        torch.full((ELEMENTS,), -1.0, device="cuda")
+        if rank == 0 and counts:
+            torch.cuda.current_stream().synchronize()
+            store.set("used again", "yes")
+        work.wait()
+    return parts[0].unique().tolist()
+
+
+def test_an_input_is_kept_though_another_call_began_behind_its_own(two_gpu_machines: Ranks) -> None:
+    assert two_gpu_machines.run(_gathered_from_a_dropped_input) == [[2.0], [2.0]]
+
+
 @pytest.mark.parametrize(
     ("calls", "right"),
     [

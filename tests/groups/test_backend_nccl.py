@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ranks import Ranks, init_group
 from standard_error import standard_error
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import distributed_c10d as c10d
 
 from fairring import _core, backend
 
@@ -55,6 +56,12 @@ def _end() -> None:
 def _replace_nccl() -> None:
     torch_distributed: Any = dist
     torch_distributed.ProcessGroupNCCL = _InNcclsPlace
+    dist.Backend._plugins["NCCL"] = dist.Backend._BackendPlugin(_create, extended_api=True)
+
+
+def _create(asked: Any, options: Any) -> Any:
+    """A creator as torch has them for "nccl", from 2.15 on."""
+    return _InNcclsPlace(asked.store, asked.group_rank, asked.group_size, options)
 
 
 def _backend(group: Any) -> Any:
@@ -145,17 +152,21 @@ def test_why_nccl_has_all_of_it_is_said_once() -> None:
     ranks.close()
 
 
+def _group(rank: int, size: int) -> _core.MembershipOptions:
+    group = _core.MembershipOptions()
+    group.name, group.rank, group.size, group.global_ranks = "a group", rank, size, list(range(size))
+    return group
+
+
 def _error_handling(rank: int, reconfigurable: bool, chosen: str | None) -> str | None:
     """The handling of errors that torch's NCCL would take from the environment, for a group with these settings."""
     name, seen = "TORCH_NCCL_ASYNC_ERROR_HANDLING", []
-    with mock.patch.dict(os.environ), mock.patch.object(dist, "ProcessGroupNCCL", create=True) as made:
+    with mock.patch.dict(os.environ), mock.patch.object(backend, "_creator_of_nccl") as found:
         if chosen is not None:
             os.environ[name] = chosen
-        made.side_effect = lambda *_: seen.append(os.environ.get(name))
+        found.return_value = lambda *_: seen.append(os.environ.get(name))
         make = backend._nccl_maker(None, outlives_errors=reconfigurable)
-        group = _core.MembershipOptions()
-        group.name, group.rank, group.size, group.global_ranks = "a group", rank, 1, [rank]
-        make(group, timedelta(seconds=1), 1, dist.HashStore())
+        make(_group(rank, 1), timedelta(seconds=1), 1, dist.HashStore(), False, 0)
         assert os.environ.get(name) == chosen
     (taken,) = seen
     return taken
@@ -168,3 +179,47 @@ def test_nccl_ends_no_process_whose_group_may_get_other_members(
     reconfigurable: bool, chosen: str | None, taken: str | None
 ) -> None:
     assert _error_handling(0, reconfigurable, chosen) == taken
+
+
+has_creators = pytest.mark.skipif(not hasattr(c10d, "_create_nccl2_process_group"), reason="before torch 2.15")
+
+
+@has_creators
+@pytest.mark.parametrize(("chosen", "creator"), [(None, "_create_nccl2_process_group"), ("0", None)])
+def test_nccl_is_what_torch_makes_of_the_name(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, creator: str | None
+) -> None:
+    monkeypatch.delitem(dist.Backend._plugins, "NCCL", raising=False)
+    if chosen is None:
+        monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+    else:
+        monkeypatch.setenv("TORCH_DIST_USE_NCCL2", chosen)
+    found = backend._creator_of_nccl()
+    assert found is (creator and getattr(c10d, creator))
+    dist.Backend._plugins.pop("NCCL")
+
+
+@has_creators
+def test_torchs_creator_gets_the_groups_options_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, Any]] = []
+    plugin = dist.Backend._BackendPlugin(lambda *asked: made.append(asked), extended_api=True)
+    monkeypatch.setitem(dist.Backend._plugins, "NCCL", plugin)
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.max_ctas = 3
+    make = backend._nccl_maker(options, outlives_errors=False)
+    make(_group(1, 4), timedelta(seconds=7), 5, dist.HashStore(), False, 2)
+    ((asked, given),) = made
+    assert (asked.group_rank, asked.group_size, asked.group_id) == (1, 4, "a group")
+    assert asked.timeout == given._timeout == timedelta(seconds=7)
+    assert asked.process_group.bound_device_id == torch.device("cuda", 2)
+    assert (given.config.max_ctas, given.lazy_init, options.lazy_init) == (3, True, False)
+    with mock.patch.object(dist, "ProcessGroupNCCL") as older:
+        make(_group(1, 4), timedelta(seconds=7), 5, dist.HashStore(), True, 2)
+    assert older.called
+    assert len(made) == 1
+
+
+@pytest.mark.skipif(hasattr(c10d, "_create_nccl2_process_group"), reason="from torch 2.15 on it is another one")
+def test_before_torch_2_15_nccl_is_the_older_one() -> None:
+    make = backend._nccl_maker(None, outlives_errors=False)
+    assert make(_group(0, 2), timedelta(seconds=7), 5, dist.HashStore(), True, 0) is None
