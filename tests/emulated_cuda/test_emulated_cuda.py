@@ -74,6 +74,34 @@ def test_torch_trains_as_on_the_processor(program: Ranks) -> None:
     program.run(_train)
 
 
+def _draw(_rank: int) -> None:
+    """The host sets other seeds before the device has drawn."""
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        own = torch.Generator("cuda").manual_seed(1)
+        drawn.append([torch.randn(8, device="cuda", generator=generator) for generator in (None, None, own)])
+        torch.manual_seed(2)
+    (first, second, by_own), again = drawn
+    assert all(map(torch.equal, (first, second, by_own), again))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, by_own)
+
+
+def test_random_numbers_follow_from_a_devices_seed(program: Ranks) -> None:
+    program.run(_draw)
+
+
+def _attend(_rank: int) -> None:
+    queries = torch.ones(1, 2, 3, 4, device="cuda", requires_grad=True)
+    nn.functional.scaled_dot_product_attention(queries, queries, queries).sum().backward()
+    assert queries.grad is not None
+
+
+def test_attention_is_computed(program: Ranks) -> None:
+    program.run(_attend)
+
+
 def _replay(_rank: int) -> None:
     tensor = torch.zeros(10, device="cuda")
     graph = torch.cuda.CUDAGraph()

@@ -1,9 +1,13 @@
 #include "torch_operators.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "emulated.h"
@@ -62,6 +66,21 @@ void compute(const c10::OperatorHandle& operation, Stack stack, const std::vecto
   }
 }
 
+bool isGenerator(const c10::Argument& argument) {
+  const auto optional = argument.type()->cast<c10::OptionalType>();
+  return (optional ? optional->getElementType() : argument.type())->kind() == c10::TypeKind::GeneratorType;
+}
+
+// Of the CPU, for one operator: its seed follows from the device's generator, which goes on.
+at::Generator nextOf(at::Generator generator) {
+  constexpr std::uint64_t kStep = 4;  // of offsets that a device's generator takes
+  constexpr std::uint64_t kSpread = 0x9e3779b97f4a7c15;
+  const std::lock_guard lock(generator.mutex());
+  const std::uint64_t offset = generator.get_offset();
+  generator.set_offset(offset + kStep);
+  return at::detail::createCPUGenerator(generator.current_seed() + kSpread * offset);
+}
+
 bool isListOrTensor(const c10::Argument& result) {
   return result.type()->kind() == c10::TypeKind::TensorType || result.type()->kind() == c10::TypeKind::ListType;
 }
@@ -74,6 +93,19 @@ OperatorCall::OperatorCall(const c10::OperatorHandle& operation, Stack* stack) :
   torch::jit::drop(*stack, count);
   findDevice();
   findAliases();
+  takeNumbers();
+}
+
+// Random numbers are those of the call's turn on the caller's thread, however late it is computed.
+void OperatorCall::takeNumbers() {
+  const auto& arguments = operation_.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!isGenerator(arguments[i])) continue;
+    const bool isCaptured = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+    arguments_[i] = isCaptured                    ? c10::IValue()
+                    : arguments_[i].isGenerator() ? nextOf(arguments_[i].toGenerator())
+                                                  : nextOf(at::globalContext().defaultGenerator(device_));
+  }
 }
 
 void OperatorCall::findDevice() {

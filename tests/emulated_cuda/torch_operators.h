@@ -22,6 +22,7 @@ class OperatorCall {
  private:
   void findDevice();
   void findAliases();
+  void takeNumbers();
   bool mayBeDeferred() const;
   bool makeResults();
   bool sumsInFp32() const;

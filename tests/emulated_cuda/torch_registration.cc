@@ -22,10 +22,10 @@ void call(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::jit:
 
 bool staysTorchs(const c10::OperatorName& name, const c10::FunctionSchema& schema) {
   static const std::unordered_set<std::string> names{
-      "aten::copy_",           "aten::_copy_from",       "aten::_copy_from_and_resize", "aten::record_stream",
-      "aten::is_pinned",       "aten::_pin_memory",      "aten::_local_scalar_dense",   "aten::resize_",
-      "aten::_resize_output_", "aten::_assert_async",    "aten::_efficientzerotensor",  "aten::_has_same_storage_numel",
-      "aten::is_set_to",       "aten::_fused_sdp_choice"};
+      "aten::copy_",           "aten::_copy_from",    "aten::_copy_from_and_resize", "aten::record_stream",
+      "aten::is_pinned",       "aten::_pin_memory",   "aten::_local_scalar_dense",   "aten::resize_",
+      "aten::_resize_output_", "aten::_assert_async", "aten::_efficientzerotensor",  "aten::_has_same_storage_numel",
+      "aten::is_set_to"};
   if (names.contains(name.name) || !name.name.starts_with("aten::")) return true;
   for (const char* begin : {"aten::empty", "aten::_empty", "aten::set_"}) {
     if (name.name.starts_with(begin)) return true;
@@ -76,18 +76,15 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool isNonBlocking)
   return self;
 }
 
-// Only the form of scaled_dot_product_attention that is composed of other operators has kernels here.
-int64_t mathOfAttention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                        double, bool, std::optional<double>, bool) {
-  return 0;
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   replace(c10::DispatchKey::CUDA, [](const auto& name, const auto& schema) { return !staysTorchs(name, schema); });
   replace(c10::DispatchKey::SparseCUDA, [](const auto& name, const auto&) { return isOfSparse(name.name); });
   library.impl("copy_", copy);
-  library.impl("_fused_sdp_choice", mathOfAttention);
   at::globalContext().setUserEnabledCuDNN(false);
+  // Only the form of attention that is composed of other operators has kernels here.
+  at::globalContext().setSDPUseFlash(false);
+  at::globalContext().setSDPUseMemEfficient(false);
+  at::globalContext().setSDPUseCuDNN(false);
 }

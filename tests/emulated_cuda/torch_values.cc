@@ -51,7 +51,7 @@ c10::IValue mapped(const c10::IValue& value, at::Device device,
     return list;
   }
   if (value.isDevice()) return device;
-  return value.isGenerator() ? c10::IValue() : value;
+  return value.isGenerator() && device.is_meta() ? c10::IValue() : value;
 }
 
 void forEachTensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
