@@ -6,18 +6,25 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from fairring import cli, lab
+from fairring.bench import measure
 from fairring.bench.contestants import ALONE, Contestant, parse_contestants
 from fairring.bench.job import Job, Placement
-from fairring.bench.race import busiest
+from fairring.bench.race import Heat, busiest
 from fairring.bench.rows import Amounts, Sample, make_rows
 from fairring.bench.table import show
 from fairring.by_level import level_names
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import gpu_table
 
 BENCH = [sys.executable, "-m", "fairring", "bench"]
 
@@ -55,6 +62,33 @@ def test_a_row_has_the_figures_that_its_samples_make(capsys: pytest.CaptureFixtu
     assert "3 kB / 1 / 1" in shown  # on the rail
     assert "1.500" in shown  # times the least bytes
     assert "exchange" not in shown  # no row has any
+
+
+def test_a_run_that_is_cut_short_leaves_what_it_has_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    file.touch()  # as the options' reader leaves it
+    heats = [Heat(name, list, 0, 1, amounts=AMOUNTS) for name in ("4KiB", "25MiB")]
+    workload = measure.Work("all-reduce", lambda _: heats)
+    here = Placement(0, 2, 0)
+    arguments = Namespace(device="cpu", contestants=[], json=file, module=mock.Mock(work=lambda *_: workload))
+    samples = [sample("gloo", [4.0]), sample("fairring", [2.0])]
+    with (
+        mock.patch.object(measure, "joined", return_value=nullcontext(Job(here, [here, here]))),
+        mock.patch.object(measure, "_conditions", return_value={}),
+        mock.patch.object(measure, "_links", return_value={fact: None for fact, _ in measure.ENDS.values()}),
+        mock.patch.object(measure, "race", side_effect=[samples, KeyboardInterrupt]),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        measure.measure(arguments)
+    content = json.loads(file.read_text())
+    assert not content["is_whole"]
+    assert [(row["size"], row["backend"]) for row in content["rows"]] == [("4KiB", "gloo"), ("4KiB", "fairring")]
+    empty = tmp_path / "empty.json"
+    empty.touch()
+    assert gpu_table.main([str(file), str(empty), str(tmp_path / "*.json")]) == 0
+    assert "out*" in capsys.readouterr().out
 
 
 def test_the_busiest_of_a_level_is_a_rank_a_machine_or_a_site() -> None:

@@ -23,7 +23,7 @@ from fairring.bench.job import Job, is_on_gpu, joined
 from fairring.bench.link import measure_link
 from fairring.bench.memory import copy_seconds
 from fairring.bench.race import Heat, Racer, race
-from fairring.bench.rows import Row, least_seconds, make_rows
+from fairring.bench.rows import Row, Sample, least_seconds, make_rows
 from fairring.bench.table import show
 from fairring.by_level import level_names
 from fairring.check.installation import versions
@@ -47,33 +47,66 @@ class Work:
 
 
 def measure(arguments: Namespace) -> int:
-    """Called by all ranks of a job. Returns the exit code: 1 if an element of any result was wrong."""
+    """Called by all ranks of a job. Returns the exit code: 1 if an element of any result was wrong.
+
+    After each heat the file has all that is measured so far, so a run that is cut short leaves that.
+    """
     with joined(arguments.device) as job:
         facts = _conditions(job)
-        before = _links(job)
+        facts |= {fact: [links] if links else [] for fact, links in _links(job).items()}
         work: Work = arguments.module.work(arguments, job)
+        results = Results(job, work, facts)
         racers = [Racer(contestant) for contestant in arguments.contestants]
         heats = work.heats(racers)
-        measured = [race(heat, job) for heat in heats]
-        for fact, links in _links(job).items():
-            facts[fact] = [link for link in (before[fact], links) if link]
-        speeds = {level: _fastest(facts[fact]) for level, (fact, _) in ENDS.items()}
-        facts |= work.facts | {"load_afterwards": list(os.getloadavg())}
-        names = level_names(len(job.ranks_of("site")))
         rows: list[Row] = []
+        measured = []
+        for heat in heats:
+            measured.append(race(heat, job))
+            rows += results.rows(heat, measured[-1])
+            results.keep(arguments.json, rows, is_whole=False)
+        for fact, links in _links(job).items():
+            facts[fact] += [links] if links else []
+        facts["load_afterwards"] = list(os.getloadavg())
+        rows = []
         for heat, samples in zip(heats, measured, strict=True):
-            limit = least_seconds(heat.amounts.least, speeds)
-            if heat.copied_bytes and not speeds["rail"] and not is_on_gpu():
-                limit = copy_seconds(heat.copied_bytes, heat.rounds)
-            found = make_rows(samples, heat.amounts, limit, job.place.world, names)
-            rows += [{work.key: heat.name, **row} for row in found]
+            is_copy = heat.copied_bytes and not facts[ENDS["rail"][0]] and not is_on_gpu()
+            rows += results.rows(heat, samples, copy_seconds(heat.copied_bytes, heat.rounds) if is_copy else None)
+        results.keep(arguments.json, rows, is_whole=True)
         if job.is_first:
-            print(*_heading(facts, work.title), sep="\n")
+            print(*_heading(facts | work.facts, work.title), sep="\n")
             show(work.key, rows)
-            if arguments.json is not None:
-                whole = {"format": FORMAT, "benchmark": work.title, "conditions": facts, "rows": rows}
-                arguments.json.write_text(json.dumps(whole, indent=1) + "\n")
         return 1 if any(row["wrong"] for row in rows) else 0
+
+
+@dataclass(frozen=True)
+class Results:
+    """facts: the conditions; what is added later holds for later rows and files."""
+
+    job: Job
+    work: Work
+    facts: dict[str, Any]
+
+    def rows(self, heat: Heat, samples: Sequence[Sample], limit: float | None = None) -> list[Row]:
+        """limit: the least seconds of a go where no link limits it."""
+        speeds = {level: _fastest(self.facts[fact]) for level, (fact, _) in ENDS.items()}
+        least = least_seconds(heat.amounts.least, speeds) or limit
+        names = level_names(len(self.job.ranks_of("site")))
+        made = make_rows(samples, heat.amounts, least, self.job.place.world, names)
+        return [{self.work.key: heat.name, **row} for row in made]
+
+    def keep(self, file: Path | None, rows: Sequence[Row], is_whole: bool) -> None:
+        """Half a file is never seen; what is no regular file is written once, when the rows are whole."""
+        if not self.job.is_first or file is None or not (is_whole or file.is_file()):
+            return
+        conditions = self.facts | self.work.facts
+        whole = {"format": FORMAT, "benchmark": self.work.title, "conditions": conditions, "rows": rows}
+        text = json.dumps(whole | {"is_whole": is_whole}, indent=1) + "\n"
+        if not file.is_file():
+            file.write_text(text)
+            return
+        aside = file.resolve().with_name(file.name + ".new")
+        aside.write_text(text)
+        aside.replace(file.resolve())
 
 
 def _links(job: Job) -> dict[str, Any]:
