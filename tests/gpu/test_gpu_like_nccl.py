@@ -130,7 +130,8 @@ def _gathered_from_a_dropped_input(rank: int) -> list[float]:
             torch.cuda.current_stream().synchronize()
             store.set("used again", "yes")
         work.wait()
-    return parts[0].unique().tolist()
+    values: list[float] = parts[0].unique().tolist()
+    return values
 
 
 def test_an_input_is_kept_though_another_call_began_behind_its_own(two_gpu_machines: Ranks) -> None:
