@@ -12,7 +12,7 @@ from fairring.trace.blame import blame
 from fairring.trace.clock import offsets
 from fairring.trace.files import load, parse
 from fairring.trace.findings import Finding, findings
-from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, TraceError
+from fairring.trace.records import Call, MessageWait, RankTrace, Sighting, StagingWait, TraceError
 from fairring.trace.stuck import stuck
 from fairring.trace.words import explain
 
@@ -94,6 +94,15 @@ def test_a_rank_that_alone_has_sums_is_not_slow() -> None:
 
 def test_a_rank_that_sums_slowly_is_named() -> None:
     assert named(Job(compute=0.02, slow_sums={4: 0.05})) == [("sums", "rank 4")]
+
+
+def test_waits_for_small_staging_are_told() -> None:
+    ranks = Job().traces()
+    ranks[3] = replace(ranks[3], staging=(StagingWait(1, 1, 1, 0.0, 100.0),))
+    assert "waited for staging" not in explain(ranks), "its memory is the default"
+    ranks[3] = replace(ranks[3], staging_bytes=2 << 20)
+    assert "Slices of rank 3 (host1) waited for staging for 100% of the time" in explain(ranks)
+    assert "FAIRRING_TOTAL_MEMORY gives it 2 MiB instead of the default 50" in explain(ranks)
 
 
 def test_the_clocks_of_machines_may_differ_by_anything() -> None:
