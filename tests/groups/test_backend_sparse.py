@@ -8,23 +8,6 @@ import torch.distributed as dist
 from ranks import Ranks
 
 
-def _check_average(rank: int) -> None:
-    size = dist.get_world_size()
-    tensor = torch.sparse_coo_tensor(torch.tensor([[rank, 8]]), torch.full((2, 2), float(size)), (9, 2))
-    dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
-    expected = torch.zeros(9, 2)
-    expected[:size] = 1
-    expected[8] = size
-    assert torch.equal(tensor.to_dense(), expected)
-    integers = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([-2 * size - 1]), (3,))
-    dist.all_reduce(integers, op=dist.ReduceOp.AVG)
-    assert integers.to_dense().tolist() == [-2 * size - 1, 0, 0]
-
-
-def test_the_average_divides_by_all_ranks(three: Ranks) -> None:
-    three.run(_check_average)
-
-
 def _check_large(rank: int) -> None:
     size = dist.get_world_size()
     tensors = []
@@ -63,18 +46,6 @@ def _check_memory(_rank: int) -> None:
 
 def test_memory_may_be_laid_out_in_any_way(pair: Ranks) -> None:
     pair.run(_check_memory)
-
-
-def _check_rounding(_rank: int) -> None:
-    """Entries of 16 bits that a rank has several times are summed in fp32."""
-    values = torch.tensor([256.0] + [1.0] * 256, dtype=torch.bfloat16)
-    tensor = torch.sparse_coo_tensor(torch.zeros(1, 257, dtype=torch.int64), values, (1,))
-    dist.all_reduce(tensor)
-    assert tensor.values().item() == 512 * dist.get_world_size()
-
-
-def test_entries_of_16_bits_are_rounded_once(pair: Ranks) -> None:
-    pair.run(_check_rounding)
 
 
 def _refuse_operations(_rank: int) -> None:
