@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from fairring import _core
 
-__all__ = ["LastComplete", "Mark", "handle", "last_complete", "mark", "reconfigure", "shrink_group"]
+__all__ = ["LastComplete", "Mark", "handle", "last_complete", "mark", "new_group", "reconfigure", "shrink_group"]
 
 
 class Mark(NamedTuple):
@@ -67,6 +67,27 @@ def last_complete(group: dist.ProcessGroup | None = None) -> LastComplete | None
         return None
     here, calls_of_rank = found
     return LastComplete(Mark(*here) if here else None, calls_of_rank)
+
+
+def new_group(
+    timeout: timedelta = timedelta(minutes=30), name: str = "beside", store: dist.Store | None = None
+) -> dist.ProcessGroup:
+    """A group beside the default one, for CPU tensors. It has no members before reconfigure().
+
+    timeout: of its calls. name: in errors, the same on all members. store: no rank is met by it; a TCPStore says by its
+    address which network this rank is reached by, where nothing else does. Needs torch 2.15.
+    """
+    from fairring import backend
+
+    options: Any = dist.distributed_c10d._DistributedBackendOptions()
+    options.store = dist.HashStore() if store is None else store
+    options.timeout, options.group_id, options.enable_reconfigure = timeout, name, True
+    options.group_rank, options.group_size = 0, 1
+    made: Any = dist.ProcessGroup(options.store, 0, 1)
+    made._set_default_backend(made.BackendType.CUSTOM)
+    made._register_backend(torch.device("cpu"), made.BackendType.CUSTOM, backend.create(options, None))
+    group: dist.ProcessGroup = made
+    return group
 
 
 def handle(group: dist.ProcessGroup | None = None) -> str:

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
-from fairring import _core, backend
+from fairring import _core, members
 
 try:
     from torch._C._distributed_c10d import ReconfigureOptions
@@ -117,16 +116,8 @@ class ProcessGroupFairring(ProcessGroupWrapper):
     def _group(self, store: dist.Store) -> dist.ProcessGroup:
         """store: only says by its address which network this rank is reached by, where nothing else does."""
         if self._lasting is None:
-            options: Any = distributed_c10d._DistributedBackendOptions()
-            options.store, options.timeout, options.group_id = store, self._timeout, NAME
-            options.group_rank, options.group_size = 0, 1
-            options.enable_reconfigure = True
-            made = backend.create(options, None)
-            group = dist.ProcessGroup(store, 0, 1)
-            group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
             # For the CPU only: no Manager has been run over the CUDA tensors of members that change (docs/torchft.md).
-            group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, made)
-            self._lasting = group
+            self._lasting = members.new_group(self._timeout, NAME, store)
         return self._lasting
 
 
