@@ -1,0 +1,293 @@
+"""Outer steps (DiLoCo): each site trains by itself, and the sites average how far they have come every so many steps.
+
+    diloco = DiLoCo(model, partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True), steps=30, format="int8")
+    replica = DistributedDataParallel(model, process_group=diloco.inner_group)
+    for batch in batches:
+        ...  # backward through replica, optimizer.step()
+        diloco.step()
+
+Between two outer steps nothing crosses between sites. docs/algorithms.md has the arithmetic, docs/tutorials/sites.md a
+program that goes on when a site dies.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fairring import _core, members
+from fairring.between_sites import all_reduce
+from fairring.top_k import TopK
+
+Place = tuple[int, list[str]]  # of a rank in its group; the sites of all its ranks
+FORMATS = (None, "bf16", "int8", "int4", "top-k")
+
+
+class DiLoCo:
+    """The global parameters, which are those of the last outer step and the same bits on all ranks.
+
+    They are kept in fp32 on the CPU, as is their sum while it is under way. Buffers stay the site's own. After an error
+    of the group only restart() goes on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        outer_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        steps: int,
+        *,
+        fragments: int = 1,
+        delay: int = 0,
+        format: str | None = None,  # noqa: A002
+        group: dist.ProcessGroup | None = None,
+        inner_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """All ranks of the group call it, or restart(), at once. It sets the parameters to those of rank 0, or joins.
+
+        outer_optimizer: makes the optimizer of the global parameters, which are flat: one that treats each element by
+        itself. steps: inner steps between two outer steps of a parameter. fragments: parts of the model that cross one
+        after the other. delay: inner steps that go on while a fragment crosses, less than steps. format: None (fp32),
+        "bf16", "int8", "int4" or "top-k", with what is not sent kept for the next time. group: one of Fairring's, of
+        all sites; the default group if none is given. inner_group: of this site; made if none is given.
+        """
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        _check(parameters, steps, fragments, delay, format)
+        self._fragments = [_Fragment(part) for part in _in_parts(parameters, fragments)]
+        self._sent_at = [(number + 1) * steps // len(self._fragments) for number in range(len(self._fragments))]
+        self._period, self._delay, self._format = steps, delay, format
+        self.outer_optimizer = outer_optimizer([fragment.whole for fragment in self._fragments])
+        self._steps = 0  # inner steps since the last start
+        self.outer_steps = 0
+        """Fragments that have made an outer step since the training began."""
+        self.restart(group, inner_group)
+
+    def restart(self, group: dist.ProcessGroup | None = None, inner_group: dist.ProcessGroup | None = None) -> None:
+        """Begins a round anew, from the global state of a member that has made the most outer steps.
+
+        For a group that has other members than before, or has failed and been reconfigured: all of its members call it,
+        newcomers by making a DiLoCo. Inner steps since a parameter's last outer step are lost, as are rounding errors.
+        A wrapper around the model, such as DDP, must be made anew if there is a new inner_group. Groups as in DiLoCo().
+        Raises ValueError if the group is not Fairring's, or a member has other settings; and the group's errors, after
+        which it is called again.
+        """
+        self.group: Any = dist.group.WORLD if group is None else group
+        self._rounds_end = "restart() was not called, or did not end"
+        members.mark(self.group)  # or ValueError
+        self._take_over(self._furthest_member())
+        self._sites = _sites_of(self.group)
+        self.inner_group = inner_group or self._group_of_site()
+        self._steps = 0
+        for fragment in self._fragments:
+            fragment.begin(self._format, self._place())
+        self._rounds_end = ""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Counts an inner step, and makes the outer steps that are due. Call it after each step of the inner optimizer.
+
+        Raises the group's error, and RuntimeError at the next call without restart().
+        """
+        if self._rounds_end:
+            raise RuntimeError(f"the round of outer steps ended with an error: {self._rounds_end}; call restart()")
+        self._steps += 1
+        try:
+            for fragment, sent_at in zip(self._fragments, self._sent_at, strict=True):
+                since = (self._steps - sent_at) % self._period
+                if since == 0:
+                    fragment.send(self.group)
+                if since == self._delay and fragment.crossing is not None:
+                    self._apply(fragment, fragment.crossing())
+        except Exception as error:
+            self._rounds_end = str(error)
+            raise
+
+    def _apply(self, fragment: _Fragment, mean: Tensor) -> None:
+        for other in self._fragments:
+            other.whole.grad = None
+        fragment.whole.grad = mean
+        self.outer_optimizer.step()
+        fragment.whole.grad = None
+        fragment.follow()
+        self.outer_steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this rank, for a checkpoint between two steps beside the model's and the inner optimizer's.
+
+        Each rank saves its own. Waits for the fragments that are crossing, and saves them as they arrived, to be used
+        when they are due: a run that goes on from here has the bits of one that did not stop.
+        """
+        fragments = [fragment.state() for fragment in self._fragments]
+        return {"place": self._place(), "steps": self._steps, "fragments": fragments, "global": self._global()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from what this rank saved; in a group of other ranks with no rounding errors.
+
+        The program loads the model and the inner optimizer. Raises ValueError if the settings are others.
+        """
+        self._load_global(state["global"])
+        self._steps = state["steps"]
+        for fragment, saved in zip(self._fragments, state["fragments"], strict=True):
+            fragment.load(saved, keep_residual=state["place"] == self._place())
+
+    def _place(self) -> Place:
+        return self.group.rank(), self._sites
+
+    def _group_of_site(self) -> Any:
+        ranks, own = dist.get_process_group_ranks(self.group), self._sites[self.group.rank()]
+        of_site = [rank for rank, site in zip(ranks, self._sites, strict=True) if site == own]
+        return dist.new_group(of_site, use_local_synchronization=True)
+
+    def _settings(self) -> str:
+        sizes = [fragment.whole.numel() for fragment in self._fragments]
+        return f"steps={self._period}, delay={self._delay}, format={self._format}, elements of fragments {sizes}"
+
+    def _global(self) -> dict[str, Any]:
+        return {
+            "settings": self._settings(),
+            "outer_steps": self.outer_steps,
+            "whole": [fragment.whole.detach() for fragment in self._fragments],
+            "optimizer": self.outer_optimizer.state_dict(),
+        }
+
+    def _load_global(self, state: dict[str, Any]) -> None:
+        if state["settings"] != self._settings():
+            raise ValueError(f"the state is of a DiLoCo with {state['settings']}; this one has {self._settings()}")
+        self.outer_steps = state["outer_steps"]
+        self.outer_optimizer.load_state_dict(state["optimizer"])
+        for fragment, whole in zip(self._fragments, state["whole"], strict=True):
+            fragment.whole.detach().copy_(whole)
+
+    def _furthest_member(self) -> int:
+        said = torch.tensor([self.outer_steps, zlib.crc32(self._settings().encode())])
+        of_all = torch.empty(self.group.size(), 2, dtype=torch.int64)
+        dist.all_gather_into_tensor(of_all, said, group=self.group)
+        steps, settings = of_all.T.tolist()
+        others = [rank for rank, each in enumerate(settings) if each != settings[0]]
+        if others:
+            raise ValueError(
+                f"ranks {others} of the group have a DiLoCo with other settings than rank 0, or another model; rank "
+                f"{self.group.rank()} has {self._settings()}; give all the same"
+            )
+        return int(steps.index(max(steps)))
+
+    def _take_over(self, source: int) -> None:
+        """Loads what that member has, once it is here as a whole: the member may die while it sends."""
+        file = io.BytesIO()
+        torch.save(self._global(), file)
+        size = torch.tensor([file.tell()])
+        dist.broadcast(size, group=self.group, group_src=source)
+        data = torch.empty(int(size), dtype=torch.uint8)
+        if self.group.rank() == source:
+            data = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+        dist.broadcast(data, group=self.group, group_src=source)
+        if self.group.rank() != source:
+            self._load_global(torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=True))
+
+
+class _Fragment:
+    """A part of the model's parameters, as one flat tensor."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self.whole = nn.Parameter(self._local())
+
+    def begin(self, format: str | None, place: Place) -> None:  # noqa: A002
+        """The parameters become the global ones."""
+        self._format = format
+        self._top_k = TopK(self.whole.numel(), *place) if format == "top-k" else None
+        self._residual = self._top_k.residual if self._top_k else torch.zeros(self.whole.numel() if format else 0)
+        self._sent: Tensor | None = None  # the parameters as they were then
+        self.crossing: Callable[[], Tensor] | None = None  # waits for the mean of all sites' differences
+        self._set(self.whole)
+
+    def send(self, group: Any) -> None:
+        self._sent = self._local()
+        difference = self.whole - self._sent
+        if self._top_k:
+            self.crossing = self._top_k.mean(difference, group)
+            return
+        if self._format:
+            work: Any = all_reduce(difference, self._format, self._residual, dist.ReduceOp.AVG, group)
+        else:
+            work = dist.all_reduce(difference, dist.ReduceOp.AVG, group, async_op=True)
+
+        def arrived() -> Tensor:
+            work.wait()
+            return difference
+
+        self.crossing = arrived
+
+    def follow(self) -> None:
+        """The parameters go on from the new global ones, with the inner steps that were made since they were sent."""
+        assert self._sent is not None
+        self._set(self._local().sub_(self._sent).add_(self.whole))
+        self._sent = self.crossing = None
+
+    def state(self) -> dict[str, Tensor | None]:
+        mean = self.crossing().clone() if self.crossing else None
+        return {"residual": self._residual, "sent": self._sent, "mean": mean}
+
+    def load(self, state: dict[str, Tensor | None], keep_residual: bool) -> None:
+        residual, mean = state["residual"], state["mean"]
+        self._residual.zero_()
+        if keep_residual and residual is not None:
+            self._residual.copy_(residual)
+        self._sent = state["sent"]
+        self.crossing = None if mean is None else mean.clone
+
+    def _local(self) -> Tensor:
+        """A copy in fp32 on the CPU."""
+        parts = [parameter.detach().flatten().to("cpu", torch.float32) for parameter in self._parameters]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def _set(self, values: Tensor) -> None:
+        parts = values.split([parameter.numel() for parameter in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.copy_(part.view_as(parameter))
+
+
+def _check(parameters: list[nn.Parameter], steps: int, fragments: int, delay: int, format_: str | None) -> None:
+    if not 1 <= fragments <= min(steps, len(parameters)):
+        raise ValueError(
+            f"{fragments} fragments of {len(parameters)} parameters that need gradients, every {steps} steps: give one "
+            f"fragment or more, and no more than parameters or steps"
+        )
+    if not 0 <= delay < steps:
+        raise ValueError(f"a delay of {delay} steps: a fragment has to arrive before it is sent again, {steps} later")
+    if format_ not in FORMATS:
+        raise ValueError(f"{format_!r} is no format of outer steps: give one of {FORMATS}")
+    for parameter in parameters:
+        if not parameter.is_floating_point() or type(parameter.data) is not Tensor:
+            raise ValueError(
+                f"DiLoCo takes whole parameters of floats, not {type(parameter.data).__name__} of {parameter.dtype}; "
+                f"shards, as of FSDP, it can't take"
+            )
+
+
+def _in_parts(parameters: list[nn.Parameter], count: int) -> list[list[nn.Parameter]]:
+    """In their order, with about as many elements in each part, and none empty."""
+    ends = list(accumulate(parameter.numel() for parameter in parameters))
+    parts: list[list[nn.Parameter]] = [[] for _ in range(count)]
+    number = 0
+    for place, parameter in enumerate(parameters):
+        if parts[number] and number + 1 < count:
+            middle = ends[place] - parameter.numel() / 2
+            is_last_chance = len(parameters) - place == count - number - 1
+            if is_last_chance or middle * count >= ends[-1] * (number + 1):
+                number += 1
+        parts[number].append(parameter)
+    return parts
+
+
+def _sites_of(group: Any) -> list[str]:
+    """By rank."""
+    seen = _core.inspect(group._get_backend(torch.device("cpu")))
+    return [rank["site"] for rank in seen["ranks"]] if seen else [""]

@@ -1,0 +1,197 @@
+"""Outer steps across sites: the arithmetic, bits, bytes, checkpoints, a site that dies and comes back, refusals."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from forked_programs import forked_program
+from lab_programs import run
+from ranks import Ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairring import members
+from fairring.outer import DiLoCo
+from fairring.top_k import CHOSEN, ROW, add, encode
+
+OUTER = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+
+
+def test_outer_steps_are_those_of_the_definition_with_the_same_bits_on_all_ranks_and_after_a_checkpoint() -> None:
+    said = [json.loads(text) for text in run(forked_program("outer_steps"), [2, 1], sites="2", network="none")]
+    sent = {name: sum(rank["runs"][name]["sent"] for rank in said) for name in said[0]["runs"]}
+    for name, apart in (("fp32", 1e-5), ("delayed", 1e-5), ("int8", 1e-2), ("int4", 0.1)):
+        assert max(rank["runs"][name]["apart"] for rank in said) < apart, name
+    for name, least in (("delayed", 0.99), ("int8", 3.8), ("int4", 7.2), ("top-k", 40)):
+        assert sent["fp32"] / sent[name] > least, name
+    for name in sent:
+        assert len({rank["runs"][name]["bits"] for rank in said}) == 1, name
+    assert [rank["site"] for rank in said] == [[0, 1], [0, 1], [2]]
+    assert [rank["resumed"] for rank in said] == [[True, True]] * 3
+
+
+def test_top_k_sends_the_largest_of_each_row_and_keeps_the_rest() -> None:
+    rows = torch.randn(3, ROW, generator=torch.Generator().manual_seed(0))
+    rows[1], rows[2] = 0, 1e-44
+    before, residual = torch.full_like(rows, 0.25), torch.full_like(rows, 0.25)
+    words = encode(rows, residual)
+    assert rows.nbytes / words.nbytes > 120
+    received = torch.zeros_like(rows)
+    add(words, 1.0, received)
+    torch.testing.assert_close(received + residual, rows + before)
+    largest = (rows + before)[0].abs().topk(CHOSEN).indices.sort().values
+    sent = received[0].nonzero().flatten()
+    assert set(sent.tolist()) <= set(largest.tolist())
+    assert (received - rows - before)[0, largest].abs().max() <= (rows + before).abs().max() / 14 * 1.001
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
+def test_top_k_shows_what_is_not_finite_and_does_not_keep_it(wrong: float) -> None:
+    rows, residual = torch.ones(2, ROW), torch.zeros(2, ROW)
+    rows[0, 7] = wrong
+    received = torch.zeros_like(rows)
+    add(encode(rows, residual), 1.0, received)
+    assert received.isnan().sum(1).tolist() == [CHOSEN, 0]
+    assert residual.isfinite().all()
+
+
+def test_top_k_reads_any_words_within_their_row() -> None:
+    words = torch.randint(-(2**15), 2**15, (50, CHOSEN + 2), generator=torch.Generator().manual_seed(0))
+    add(words.to(torch.int16), 1.0, torch.zeros(50, ROW))
+
+
+# --- sites that die and come back: each is a job of its own, and the group between them is reconfigured
+
+STEPS = 4
+kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
+
+
+def _site(number: int) -> list[dict[str, str]]:
+    """Of two ranks of one machine."""
+    return [{"FAIRRING_SITE": f"site{number}", "FAIRRING_MACHINE": f"machine{number}"}] * 2
+
+
+def _begin(rank: int, port: int) -> str:
+    """The site's own job, and this rank's handle in the group of all sites."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("fairring", store=store, rank=rank, world_size=2)
+    torch.manual_seed(rank)
+    kept["model"] = nn.Linear(16, 4)
+    kept["group"] = members.new_group()
+    return members.handle(kept["group"])
+
+
+def _meet(_rank: int, number: int, handles: list[str]) -> None:
+    members.reconfigure(number, handles, kept["group"]).wait()
+    if "diloco" in kept:
+        kept["diloco"].restart(kept["group"], dist.group.WORLD)
+        return
+    kept["diloco"] = DiLoCo(
+        kept["model"], OUTER, STEPS, delay=1, format="int8", group=kept["group"], inner_group=dist.group.WORLD
+    )
+    kept["replica"] = DistributedDataParallel(kept["model"], process_group=kept["diloco"].inner_group)
+    kept["optimizer"] = torch.optim.SGD(kept["model"].parameters(), lr=0.1)
+
+
+def _train(_rank: int, steps: int) -> tuple[int, bytes]:
+    """How many outer steps the parameters have made, and what they are then."""
+    for _ in range(steps):
+        kept["optimizer"].zero_grad()
+        kept["replica"](torch.randn(8, 16)).square().mean().backward()
+        kept["optimizer"].step()
+        kept["diloco"].step()
+    (whole,) = kept["diloco"].state_dict()["global"]["whole"]
+    return kept["diloco"].outer_steps, whole.numpy().tobytes()
+
+
+def _expect_an_error(rank: int) -> None:
+    with pytest.raises(dist.DistBackendError, match=r"site1|machine1|rank [23]"):
+        _train(rank, STEPS + 1)
+    with pytest.raises(RuntimeError, match=r"round of outer steps ended with an error: .*; call restart\(\)"):
+        kept["diloco"].step()
+
+
+def _of_all(*sites: Ranks, number: int, steps: int) -> tuple[int, bytes]:
+    """Makes them members, and has them train; returns what all of them have then."""
+    handles = [handle for ranks in sites for handle in ranks.run(_handle)]
+    for function, arguments in ((_meet, (number, handles)), (_train, (steps,))):
+        started = [(ranks, ranks.start(function, *arguments)) for ranks in sites]
+        said = [one for ranks, those in started for one in ranks.finish(those)]
+    assert len(set(said)) == 1
+    result: tuple[int, bytes] = said[0]
+    return result
+
+
+def _handle(_rank: int) -> str:
+    return members.handle(kept["group"])
+
+
+@pytest.mark.skipif(not hasattr(dist.distributed_c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure")
+def test_a_site_that_is_killed_in_a_round_is_left_out_of_its_repetition_and_comes_back() -> None:
+    with Ranks(2, of_rank=_site(0)) as here:
+        here.run(_begin, here.store.port)
+        with Ranks(2, of_rank=_site(1)) as there:
+            there.run(_begin, there.store.port)
+            outer_steps, _ = _of_all(here, there, number=1, steps=2 * STEPS + 1)
+            assert outer_steps == 2
+            there.kill_one(0)
+            there.kill_one(1)
+            here.run(_expect_an_error)
+        outer_steps, alone = _of_all(here, number=2, steps=STEPS + 1)
+        assert outer_steps == 3, "the round was repeated"
+        with Ranks(2, of_rank=_site(1)) as back:
+            back.run(_begin, back.store.port)
+            outer_steps, together = _of_all(here, back, number=3, steps=0)
+            assert (outer_steps, together) == (3, alone), "it begins with what the others have"
+            outer_steps, together = _of_all(here, back, number=4, steps=STEPS + 1)
+            assert outer_steps == 4
+            assert together != alone
+
+
+@pytest.fixture(scope="module")
+def two() -> Any:
+    with Ranks(2, of_rank=[*_site(0)[:1], *_site(1)[:1]]) as ranks:
+        ranks.init()
+        yield ranks
+
+
+def _expect_others_settings(rank: int) -> None:
+    with pytest.raises(ValueError, match=r"ranks \[1\] of the group have a DiLoCo with other settings than rank 0"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4 + rank)
+
+
+def _refuse(_rank: int) -> None:
+    model = nn.Linear(2, 2)
+    for settings, text in (
+        ({"steps": 4, "fragments": 3}, "3 fragments of 2 parameters that need gradients, every 4 steps"),
+        ({"steps": 0}, "1 fragments of 2 parameters that need gradients, every 0 steps"),
+        ({"steps": 4, "delay": 4}, "a delay of 4 steps: a fragment has to arrive before it is sent again, 4 later"),
+        ({"steps": 4, "format": "int2"}, "'int2' is no format of outer steps"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            DiLoCo(model, OUTER, **settings)
+    with pytest.raises(ValueError, match="floats"):
+        DiLoCo(nn.Linear(2, 2).to(torch.complex64), OUTER, 4)
+    saved = DiLoCo(nn.Linear(2, 2), OUTER, 4).state_dict()
+    with pytest.raises(ValueError, match=r"the state is of a DiLoCo with steps=4, .*; this one has steps=5, "):
+        DiLoCo(nn.Linear(2, 2), OUTER, 5).load_state_dict(saved)
+
+
+def test_what_can_not_train_together_is_refused(two: Ranks) -> None:
+    two.run(_refuse)
+    two.run(_expect_others_settings)
+
+
+def _of_gloo(_rank: int) -> None:
+    gloo: Any = dist.new_group(backend="gloo")
+    with pytest.raises(ValueError, match="not one of Fairring's"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, group=gloo)
+
+
+def test_another_backends_group_is_refused(two: Ranks) -> None:
+    two.run(_of_gloo)
