@@ -4,10 +4,12 @@
     SITES="--machines 4 --ranks 2 --sites 2 --site-rate 100mbit --site-delay 20ms --interfaces 2"
     FAIRRING_SITE_IFNAME=eth1 fairring lab $SITES --only-rank 0 -- python benchmarks/between_sites.py crossing
     fairring lab --machines 2 --sites 2 --only-rank 0 -- python benchmarks/between_sites.py training
+    fairring lab --machines 2 --sites 2 --site-rate 10mbit --only-rank 0 -- python benchmarks/between_sites.py outer
 
 crossing: bytes are those that the cards eth1 of all machines have sent, with headers and acknowledgements. training: of
 the transformer in examples/train_transformer.py, with the same weights and batches in every format. The loss is the
-mean over the last 50 steps.
+mean over the last 50 steps. outer: likewise by outer steps; the loss is that of the parameters after the last one, over
+50 batches of all ranks, and the bytes are those that all ranks have sent to other sites.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import argparse
 import os
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,6 +30,8 @@ from train_transformer import ByteTransformer, Shape, batches
 
 import fairring
 from fairring.between_sites import Residuals, all_reduce, compressed
+from fairring.outer import DiLoCo
+from fairring.traffic import counting
 
 FORMATS = (None, "bf16", "int8", "int4")
 SHAPE = Shape(width=128, heads=4, layers=2, batch=8)
@@ -65,50 +71,112 @@ def crossing(mebibytes: int, calls: int) -> None:
             print(f"{form or 'fp32'}: {statistics.median(seconds[1:]):.3f} s, {sent / 1e6:.3f} MB", flush=True)
 
 
-def train(form: str | None, steps: int, *, kept: bool) -> float:
-    torch.manual_seed(0)
-    replica = DistributedDataParallel(ByteTransformer(SHAPE), bucket_cap_mb=0.5)
-    residuals = Residuals(form)
-    replica.register_comm_hook(residuals, compressed)
+def train(replica: DistributedDataParallel, steps: int, after_step: Callable[[], None]) -> float:
+    """The mean loss of the last 50 steps, of all ranks."""
     optimizer = torch.optim.AdamW(replica.parameters(), lr=1e-3)
     data = batches(SHAPE, dist.get_rank(), dist.get_world_size(), seed=1)
     losses = []
     for _ in range(steps):
-        inputs, targets = next(data)
-        loss = functional.cross_entropy(replica(inputs).flatten(0, 1), targets.flatten())
+        loss = loss_of(replica, next(data))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-        if not kept:
-            residuals.forget()
-    last = torch.stack(losses[-50:]).mean()
-    dist.all_reduce(last, dist.ReduceOp.AVG)
-    return float(last)
+        after_step()
+    return mean(losses[-50:])
+
+
+def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    inputs, targets = batch
+    return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+
+
+def mean(losses: list[torch.Tensor]) -> float:
+    total = torch.stack(losses).mean()
+    dist.all_reduce(total, dist.ReduceOp.AVG)
+    return float(total)
+
+
+def model_of_all() -> ByteTransformer:
+    torch.manual_seed(0)
+    return ByteTransformer(SHAPE)
+
+
+def train_in(form: str | None, steps: int, *, kept: bool) -> float:
+    replica = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.5)
+    residuals = Residuals(form)
+    replica.register_comm_hook(residuals, compressed)
+    return train(replica, steps, (lambda: None) if kept else residuals.forget)
 
 
 def training(steps: int) -> None:
     for form in FORMATS:
         for kept in (True, False) if form else (True,):
-            loss = train(form, steps, kept=kept)
+            loss = train_in(form, steps, kept=kept)
             if dist.get_rank() == 0:
                 print(f"{form or 'fp32'}{'' if kept else ' without residuals'}: loss {loss:.5f}", flush=True)
 
 
+@torch.no_grad()
+def report(name: str, model: torch.nn.Module, training: Callable[[], float]) -> None:
+    """Trains, and prints the loss of the parameters that all ranks have in the end."""
+    dist.barrier()
+    with counting() as moved:
+        began = time.monotonic()
+        with torch.enable_grad():
+            training()
+        seconds = time.monotonic() - began
+    sent = torch.tensor(moved["site"].bytes)
+    dist.all_reduce(sent)
+    data = batches(SHAPE, dist.get_rank(), dist.get_world_size(), seed=2)
+    loss = mean([loss_of(model, next(data)) for _ in range(50)])
+    if dist.get_rank() == 0:
+        print(f"{name}: loss {loss:.4f}, {seconds:.1f} s, {int(sent) / 1e6:.3f} MB", flush=True)
+
+
+def outer_training(form: str | None, steps: int, every: int, delay: int, *, kept: bool) -> None:
+    outer = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+    model = model_of_all()
+    diloco = DiLoCo(model, outer, every, delay=delay, format=form)
+    replica = DistributedDataParallel(model, process_group=diloco.inner_group)
+
+    def after_step() -> None:
+        diloco.step()
+        if not kept:
+            diloco.load_state_dict(diloco.state_dict() | {"place": None})
+
+    words = [f"every {every}", form or "fp32"] + [f"delay {delay}"] * bool(delay) + ["without residuals"] * (not kept)
+    report(", ".join(words), model, lambda: train(replica, steps, after_step))
+
+
+def outer(steps: int, every: list[int], forms: list[str], delay: int) -> None:
+    replica = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.5)
+    report("every step, fp32", replica, lambda: train(replica, steps, lambda: None))
+    for number in every:
+        for form in forms:
+            for kept in (True, False) if form in ("int8", "int4", "top-k") else (True,):
+                outer_training(None if form == "fp32" else form, steps, number, delay, kept=kept)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("crossing", "training"))
+    parser.add_argument("what", choices=("crossing", "training", "outer"))
     parser.add_argument("--mib", type=int, default=25)
     parser.add_argument("--calls", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--every", type=int, nargs="+", default=[10, 30], help="inner steps between outer steps")
+    parser.add_argument("--formats", nargs="+", default=["fp32", "int8", "int4", "top-k"], help="of outer steps")
+    parser.add_argument("--delay", type=int, default=0, help="inner steps while the outer differences cross")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     fairring.register()
     dist.init_process_group("fairring")
     if arguments.what == "crossing":
         crossing(arguments.mib, arguments.calls)
-    else:
+    elif arguments.what == "training":
         training(arguments.steps)
+    else:
+        outer(arguments.steps, arguments.every, arguments.formats, arguments.delay)
     dist.destroy_process_group()
 
 
