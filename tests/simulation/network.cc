@@ -61,10 +61,6 @@ void Network::cut(int from, int to, Time until) {
   standing = std::max(standing, until);
 }
 
-void Network::slow(int machine, double factor) {
-  for (auto* links : {&up_, &down_}) (*links)[static_cast<std::size_t>(machine)].bytesPerSecond /= factor;
-}
-
 Network::Quantum Network::next(Connection& way, std::uint64_t most) {
   auto& waiting = way.waiting[way.waiting[0].empty() ? 1 : 0];
   auto& [parcel, sent] = waiting.front();

@@ -38,7 +38,6 @@ class Network {
   void drop(int from);  // what has not left its machine yet, of all of this rank's connections
   // Nothing arrives between two machines, in this direction, until then.
   void cut(int from, int to, Time until);
-  void slow(int machine, double factor);  // its link carries so many times less, both ways
   // What is added to the way of each quantum; none: nothing.
   std::function<Time()> delay;
 

@@ -27,12 +27,9 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
   const std::uint64_t express = Pipeline::expressBytesBeside(settings.stagingBytes);
   rails = std::make_unique<Rails>(loop, rank_, troubles, settings.limits);
   rails->use(channels.to(planner.peersOf(rank_)));
-  if (settings.records) recorder = std::make_unique<Recorder>(loop);
-  if (recorder) rails->recordIn(*recorder);
   onLoop([&] {
     loop.onUncaught(this, [this](const Error& trouble) { fail(trouble); });
     sharedMemory_ = std::make_unique<SharedMemory>(loop, local, rank_, settings.stagingBytes + express, troubles);
-    if (recorder) sharedMemory_->recordIn(*recorder);
   });
   pipeline = std::make_unique<Pipeline>(
       planner, rank_,
@@ -43,7 +40,6 @@ SimulatedRank::SimulatedRank(const Planner& planner, const RankSettings& setting
                        .stagingBytes = settings.stagingBytes,
                        .expressBytes = express,
                        .tensorsMayBeImages = local.size() == 1,
-                       .recorder = recorder.get(),
                        .bodies = {.dense = body_, .ofCells = [this](auto cells, const auto& of) {
                                     return std::make_shared<const TimedCells>(core, std::move(cells), of);
                                   }}});
@@ -83,22 +79,6 @@ void SimulatedRank::fail(const Error& trouble) {
   closeChannels();
   pipeline->fail(error);
   if (failed) failed(error);
-}
-
-Call SimulatedRank::recorded(Call call, std::uint64_t signature, Time submitted) {
-  if (!recorder) return call;
-  const std::size_t place = calls.size();
-  calls.push_back({.number = place + 1,
-                   .hash = signature,
-                   .text = call.signature.text,
-                   .made = submitted.count(),
-                   .begun = recorder->time()});
-  call.done = [this, place, done = std::move(call.done)](const Error& trouble) {
-    calls[place].ended = recorder->time();
-    calls[place].failed = static_cast<bool>(trouble);
-    done(trouble);
-  };
-  return call;
 }
 
 bool SimulatedRank::isAtRest() const { return pipeline->isAtRest() && rails->isAtRest() && sharedMemory_->isAtRest(); }

@@ -22,7 +22,6 @@ struct RankSettings {
   std::uint64_t stagingBytes;
   EagerLimits limits;
   bool movesBytes;
-  bool records;
 };
 
 class SimulatedRank {
@@ -37,16 +36,12 @@ class SimulatedRank {
   void closeChannels();
   void fail(const Error& error);
   bool isAtRest() const;
-  // The call, which is recorded where there is a recorder. submitted: by its caller, at that time.
-  Call recorded(Call call, std::uint64_t signature, Time submitted);
   std::set<int> missing() const;
   const ProgressFlags& flags() const { return sharedMemory_->flags(); }
 
   Core core;
   Loop loop;
   SimulatedChannels channels;
-  std::unique_ptr<Recorder> recorder;  // where one was asked for
-  std::vector<CallRecord> calls;       // likewise
   std::unique_ptr<Rails> rails;
   std::unique_ptr<Pipeline> pipeline;
   Error error;  // the first

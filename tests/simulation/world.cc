@@ -41,8 +41,7 @@ void World::makeRank(int rank, const WorldSettings& settings) {
                                                                 .costs = settings.costs.core,
                                                                 .stagingBytes = settings.planner.totalMemoryBytes,
                                                                 .limits = settings.limits,
-                                                                .movesBytes = settings.movesBytes,
-                                                                .records = settings.records},
+                                                                .movesBytes = settings.movesBytes},
                                                    post_));
   SimulatedRank& self = *ranks_.back();
   post_.boxes[static_cast<std::size_t>(rank)] = {.loop = &self.loop,
@@ -87,10 +86,10 @@ Time World::someTime(double mostSeconds) {
 
 void World::submit(int rank, Call call, std::uint64_t signature) {
   auto shared = std::make_shared<Call>(std::move(call));
-  post(rank, [shared, signature, submitted = present()](SimulatedRank& self) {
+  post(rank, [shared, signature](SimulatedRank& self) {
     self.core.charge(self.core.costs().callSeconds);
     if (self.error) return shared->done(self.error);
-    self.pipeline->submit(self.recorded(std::move(*shared), signature, submitted), signature);
+    self.pipeline->submit(std::move(*shared), signature);
   });
 }
 

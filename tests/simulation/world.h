@@ -26,7 +26,6 @@ struct WorldSettings {
   GroupingFrom grouping = {};
   EagerLimits limits = {};
   bool movesBytes = true;                     // and sums them; else only time passes, and no tensor is looked at
-  bool records = false;                       // what its ranks wait for
   std::uint64_t copiedBytes = 512 << 10;      // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
   // NOLINTEND(readability-redundant-member-init)
@@ -48,7 +47,6 @@ class World {
   void kill(int rank);
   void pause(int rank, Time until);
   void slow(int rank, double factor);  // its thread
-  void slowLink(int machine, double factor) { network_.slow(machine, factor); }
   // Nothing arrives from one machine at the other until then; kNever: its ranks give one another up after kSilence.
   void cut(int from, int to, Time until);
   // What lies between the rails and the network may be other than the simulated channels (Rails::use). Who put
