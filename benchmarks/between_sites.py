@@ -134,10 +134,11 @@ def report(name: str, model: torch.nn.Module, training: Callable[[], float]) -> 
         print(f"{name}: loss {loss:.4f}, {seconds:.1f} s, {int(sent) / 1e6:.3f} MB", flush=True)
 
 
-def outer_training(form: str | None, steps: int, every: int, delay: int, *, kept: bool) -> None:
-    outer = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+def outer_training(form: str | None, every: int, arguments: argparse.Namespace, *, kept: bool) -> None:
+    momentum, delay = arguments.outer_momentum, arguments.delay
+    optimizer = partial(torch.optim.SGD, lr=arguments.outer_lr, momentum=momentum, nesterov=momentum > 0)
     model = model_of_all()
-    diloco = DiLoCo(model, outer, every, delay=delay, format=form)
+    diloco = DiLoCo(model, optimizer, every, delay=delay, format=form)
     replica = DistributedDataParallel(model, process_group=diloco.inner_group)
 
     def after_step() -> None:
@@ -146,16 +147,16 @@ def outer_training(form: str | None, steps: int, every: int, delay: int, *, kept
             diloco.load_state_dict(diloco.state_dict() | {"place": None})
 
     words = [f"every {every}", form or "fp32"] + [f"delay {delay}"] * bool(delay) + ["without residuals"] * (not kept)
-    report(", ".join(words), model, lambda: train(replica, steps, after_step))
+    report(", ".join(words), model, lambda: train(replica, arguments.steps, after_step))
 
 
-def outer(steps: int, every: list[int], forms: list[str], delay: int) -> None:
+def outer(arguments: argparse.Namespace) -> None:
     replica = DistributedDataParallel(model_of_all(), bucket_cap_mb=0.5)
-    report("every step, fp32", replica, lambda: train(replica, steps, lambda: None))
-    for number in every:
-        for form in forms:
+    report("every step, fp32", replica, lambda: train(replica, arguments.steps, lambda: None))
+    for every in arguments.every:
+        for form in arguments.formats:
             for kept in (True, False) if form in ("int8", "int4", "top-k") else (True,):
-                outer_training(None if form == "fp32" else form, steps, number, delay, kept=kept)
+                outer_training(None if form == "fp32" else form, every, arguments, kept=kept)
 
 
 def main() -> None:
@@ -166,6 +167,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--every", type=int, nargs="+", default=[10, 30], help="inner steps between outer steps")
     parser.add_argument("--formats", nargs="+", default=["fp32", "int8", "int4", "top-k"], help="of outer steps")
+    parser.add_argument("--outer-lr", type=float, default=0.7)
+    parser.add_argument("--outer-momentum", type=float, default=0.9)
     parser.add_argument("--delay", type=int, default=0, help="inner steps while the outer differences cross")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -176,7 +179,7 @@ def main() -> None:
     elif arguments.what == "training":
         training(arguments.steps)
     else:
-        outer(arguments.steps, arguments.every, arguments.formats, arguments.delay)
+        outer(arguments)
     dist.destroy_process_group()
 
 
