@@ -19,6 +19,7 @@ two steps, each with its mark; after the meeting go back to the last one that co
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -75,10 +76,12 @@ def new_group(
     """A group beside the default one, for CPU tensors. It has no members before reconfigure().
 
     timeout: of its calls. name: in errors, the same on all members. store: no rank is met by it; a TCPStore says by its
-    address which network this rank is reached by, where nothing else does. Needs torch 2.15.
+    address which network this rank is reached by, where nothing else does. torch does not know the group: its
+    shutdown() ends it, not destroy_process_group. Needs torch 2.15, or raises ImportError.
     """
     from fairring import backend
 
+    _reconfigure_options()
     options: Any = dist.distributed_c10d._DistributedBackendOptions()
     options.store = dist.HashStore() if store is None else store
     options.timeout, options.group_id, options.enable_reconfigure = timeout, name, True
@@ -108,14 +111,23 @@ def reconfigure(
     come, or with an error that names one that has not within the timeout (the group's, if none is given), at once if
     its process has ended. Needs torch 2.15.
     """
-    from torch._C._distributed_c10d import ReconfigureOptions
-
-    options: Any = ReconfigureOptions()
+    options = _reconfigure_options()
     options.uuid, options.handles = number, list(handles)
     if timeout is not None:
         options.timeout = timeout
     work: dist.Work = _chosen(group).reconfigure(options)
     return work
+
+
+def _reconfigure_options() -> Any:
+    try:
+        from torch._C._distributed_c10d import ReconfigureOptions
+    except ImportError as error:
+        raise ImportError(
+            f"groups that are reconfigured need torch 2.15, and this is torch {torch.__version__}; run: "
+            f"{sys.executable} -m pip install 'torch>=2.15'"
+        ) from error
+    return ReconfigureOptions()
 
 
 def shrink_group(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -195,3 +198,15 @@ def _of_gloo(_rank: int) -> None:
 
 def test_another_backends_group_is_refused(two: Ranks) -> None:
     two.run(_of_gloo)
+
+
+def _expect_a_newer_torch(_rank: int) -> None:
+    with (
+        mock.patch.dict(sys.modules, {"torch._C._distributed_c10d": ModuleType("without reconfigure")}),
+        pytest.raises(ImportError, match=r"groups that are reconfigured need torch 2\.15, and this is torch "),
+    ):
+        members.new_group()
+
+
+def test_a_group_beside_needs_a_torch_that_reconfigures(two: Ranks) -> None:
+    two.run(_expect_a_newer_torch)
