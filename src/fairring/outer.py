@@ -179,16 +179,18 @@ class DiLoCo:
 
     def _take_over(self, source: int) -> None:
         """Loads what that member has, once it is here as a whole: the member may die while it sends."""
+        is_source = self.group.rank() == source
         file = io.BytesIO()
-        torch.save(self._global(), file)
+        if is_source:
+            torch.save(self._global(), file)
         size = torch.tensor([file.tell()])
         dist.broadcast(size, group=self.group, group_src=source)
-        data = torch.empty(int(size), dtype=torch.uint8)
-        if self.group.rank() == source:
-            data = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
-        dist.broadcast(data, group=self.group, group_src=source)
-        if self.group.rank() != source:
-            self._load_global(torch.load(io.BytesIO(data.numpy().tobytes()), weights_only=True))
+        if not is_source:
+            file.write(bytes(int(size)))
+        dist.broadcast(torch.frombuffer(file.getbuffer(), dtype=torch.uint8), group=self.group, group_src=source)
+        if not is_source:
+            file.seek(0)
+            self._load_global(torch.load(file, weights_only=True))
 
 
 class _Fragment:
