@@ -13,8 +13,9 @@ program that goes on when a site dies.
 from __future__ import annotations
 
 import io
+import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -33,8 +34,8 @@ FORMATS = (None, "bf16", "int8", "int4", "top-k")
 class DiLoCo:
     """The global parameters, which are those of the last outer step and the same bits on all ranks.
 
-    They are kept in fp32 on the CPU, as is their sum while it is under way. Buffers stay the site's own. After an error
-    of the group only restart() goes on.
+    They are kept in fp32 on the CPU, as is their sum while it is under way. Buffers stay the site's own, also of a site
+    that joins. Frozen parameters never cross and must be equal. After an error of the group only restart() goes on.
     """
 
     def __init__(
@@ -51,18 +52,20 @@ class DiLoCo:
     ) -> None:
         """All ranks of the group call it, or restart(), at once. It sets the parameters to those of rank 0, or joins.
 
-        outer_optimizer: makes the optimizer of the global parameters, which are flat: one that treats each element by
-        itself. steps: inner steps between two outer steps of a parameter. fragments: parts of the model that cross one
-        after the other. delay: inner steps that go on while a fragment crosses, less than steps. format: None (fp32),
-        "bf16", "int8", "int4" or "top-k", with what is not sent kept for the next time. group: one of Fairring's, of
-        all sites; the default group if none is given. inner_group: of this site; made if none is given.
+        model: its Parameter objects must stay, so replace or freeze any before. outer_optimizer: makes the optimizer of
+        the global parameters, which are flat: one that treats each element by itself. steps: inner steps between two
+        outer steps of a parameter. fragments: parts of the model that cross one after the other. delay: inner steps
+        that go on while a fragment crosses, less than steps. format: None (fp32), "bf16", "int8", "int4" or "top-k",
+        with what is not sent kept for the next time. group: one of Fairring's, of all sites; the default group if none
+        is given. inner_group: of all ranks of this site, by FAIRRING_SITE; made if none is given.
         """
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        _check(parameters, steps, fragments, delay, format)
-        self._fragments = [_Fragment(part) for part in _in_parts(parameters, fragments)]
+        self._model, self._parameters = model, _trained(model)
+        _check(self._parameters, steps, fragments, delay, format)
+        self._fragments = [_Fragment(part) for part in _in_parts(self._parameters, fragments)]
         self._sent_at = [(number + 1) * steps // len(self._fragments) for number in range(len(self._fragments))]
         self._period, self._delay, self._format = steps, delay, format
         self.outer_optimizer = outer_optimizer([fragment.whole for fragment in self._fragments])
+        self._made_group: Any = None  # by this object, for the site
         self._steps = 0  # inner steps since the last start
         self.outer_steps = 0
         """Fragments that have made an outer step since the training began."""
@@ -74,15 +77,26 @@ class DiLoCo:
         For a group that has other members than before, or has failed and been reconfigured: all of its members call it,
         newcomers by making a DiLoCo. Inner steps since a parameter's last outer step are lost, as are rounding errors.
         A wrapper around the model, such as DDP, must be made anew if there is a new inner_group. Groups as in DiLoCo().
-        Raises ValueError if the group is not Fairring's, or a member has other settings; and the group's errors, after
-        which it is called again.
+        Raises ValueError if the group is not Fairring's, a member has other settings or frozen parameters, or an inner
+        group is not of all ranks of its site; and the group's errors, after which it is called again.
         """
         self.group: Any = dist.group.WORLD if group is None else group
         self._rounds_end = "restart() was not called, or did not end"
+        if group is not None and inner_group is None and group not in dist.distributed_c10d._world.pg_map:
+            raise ValueError("give inner_group: this group is not one of torch's, so none can be made from its ranks")
         members.mark(self.group)  # or ValueError
-        self._take_over(self._furthest_member())
-        self._sites = _sites_of(self.group)
-        self.inner_group = inner_group or self._group_of_site()
+        self._take_over(self._furthest_member(inner_group))
+        if inner_group is not self._made_group and self._made_group in dist.distributed_c10d._world.pg_map:
+            dist.destroy_process_group(self._made_group)
+        if inner_group is None:
+            self._made_group = inner_group = self._group_of_site()
+        self.inner_group: Any = inner_group
+        if self._format and len(set(self._sites)) == 1:
+            warnings.warn(
+                f"all ranks of the group are of the site {self._sites[0]!r}, so format={self._format!r} saves nothing: "
+                f"if there are others, set FAIRRING_SITE to the name of each rank's site",
+                stacklevel=2,
+            )
         self._steps = 0
         for fragment in self._fragments:
             fragment.begin(self._format, self._place())
@@ -101,12 +115,21 @@ class DiLoCo:
             for fragment, sent_at in zip(self._fragments, self._sent_at, strict=True):
                 since = (self._steps - sent_at) % self._period
                 if since == 0:
+                    self._expect_the_same_parameters()
                     fragment.send(self.group)
                 if since == self._delay and fragment.crossing is not None:
                     self._apply(fragment, fragment.crossing())
         except Exception as error:
             self._rounds_end = str(error)
             raise
+
+    def _expect_the_same_parameters(self) -> None:
+        now = _trained(self._model)
+        if len(now) != len(self._parameters) or any(a is not b for a, b in zip(now, self._parameters, strict=True)):
+            raise RuntimeError(
+                "the model has other Parameter objects that need gradients than when DiLoCo was made, so their steps "
+                "would be lost: make DiLoCo after what replaces, freezes or unfreezes parameters"
+            )
 
     def _apply(self, fragment: _Fragment, mean: Tensor) -> None:
         for other in self._fragments:
@@ -164,18 +187,35 @@ class DiLoCo:
         for fragment, whole in zip(self._fragments, state["whole"], strict=True):
             fragment.whole.detach().copy_(whole)
 
-    def _furthest_member(self) -> int:
-        said = torch.tensor([self.outer_steps, zlib.crc32(self._settings().encode())])
-        of_all = torch.empty(self.group.size(), 2, dtype=torch.int64)
-        dist.all_gather_into_tensor(of_all, said, group=self.group)
-        steps, settings = of_all.T.tolist()
-        others = [rank for rank, each in enumerate(settings) if each != settings[0]]
-        if others:
-            raise ValueError(
-                f"ranks {others} of the group have a DiLoCo with other settings than rank 0, or another model; rank "
-                f"{self.group.rank()} has {self._settings()}; give all the same"
-            )
-        return int(steps.index(max(steps)))
+    def _furthest_member(self, inner_group: Any) -> int:
+        frozen = [parameter for parameter in self._model.parameters() if not parameter.requires_grad]
+        size = 0 if inner_group is None else inner_group.size()
+        said = self._gather(self.outer_steps, zlib.crc32(self._settings().encode()), _checksum(frozen), size)
+        steps, settings, frozens, sizes = said
+        _expect_equal(
+            settings,
+            f"have a DiLoCo with other settings than rank 0, or another model; rank {self.group.rank()} has "
+            f"{self._settings()}; give all the same",
+        )
+        _expect_equal(
+            frozens,
+            "have other values of frozen parameters than rank 0, and these never cross; load the same on all ranks",
+        )
+        self._sites = _sites_of(self.group)
+        for rank, (site, inner) in enumerate(zip(self._sites, sizes, strict=True)):
+            if inner and inner != self._sites.count(site):
+                raise ValueError(
+                    f"inner_group of rank {rank} has {inner} ranks, and its site {site!r} has "
+                    f"{self._sites.count(site)}: set FAIRRING_SITE to the name of each rank's site"
+                )
+        return steps.index(max(steps))
+
+    def _gather(self, *numbers: int) -> list[list[int]]:
+        """Those of all ranks: for each number a list by rank."""
+        of_all = torch.empty(self.group.size(), len(numbers), dtype=torch.int64)
+        dist.all_gather_into_tensor(of_all, torch.tensor(numbers), group=self.group)
+        by_number: list[list[int]] = of_all.T.tolist()
+        return by_number
 
     def _take_over(self, source: int) -> None:
         """Loads what that member has, once it is here as a whole: the member may die while it sends."""
@@ -254,6 +294,27 @@ class _Fragment:
         parts = values.split([parameter.numel() for parameter in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.copy_(part.view_as(parameter))
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    parameters = dict(model.named_parameters())
+    if any("_fsdp_wrapped_module" in name or "_flat_param" in name for name in parameters):
+        raise ValueError(f"DiLoCo takes whole parameters; shards, as of FSDP, it can't take: {next(iter(parameters))}")
+    return [parameter for parameter in parameters.values() if parameter.requires_grad]
+
+
+def _checksum(tensors: Sequence[Tensor]) -> int:
+    result = 0
+    for tensor in tensors:
+        values = tensor.detach().cpu().contiguous().flatten()
+        result = zlib.crc32(values.view(torch.uint8).numpy().data, result)
+    return result
+
+
+def _expect_equal(of_ranks: Sequence[object], text: str) -> None:
+    others = [rank for rank, each in enumerate(of_ranks) if each != of_ranks[0]]
+    if others:
+        raise ValueError(f"ranks {others} of the group {text}")
 
 
 def _check(parameters: list[nn.Parameter], steps: int, fragments: int, delay: int, format_: str | None) -> None:

@@ -22,6 +22,7 @@ from fairring import members
 from fairring.outer import DiLoCo
 from fairring.top_k import CHOSEN, ROW, add, encode
 
+HAS_RECONFIGURE = hasattr(dist.distributed_c10d, "_reconfigure")
 OUTER = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
@@ -134,7 +135,7 @@ def _handle(_rank: int) -> str:
     return members.handle(kept["group"])
 
 
-@pytest.mark.skipif(not hasattr(dist.distributed_c10d, "_reconfigure"), reason="PyTorch before 2.15 has no reconfigure")
+@pytest.mark.skipif(not HAS_RECONFIGURE, reason="PyTorch before 2.15 has no reconfigure")
 def test_a_site_that_is_killed_in_a_round_is_left_out_of_its_repetition_and_comes_back() -> None:
     with Ranks(2, of_rank=_site(0)) as here:
         here.run(_begin, here.store.port)
@@ -180,24 +181,75 @@ def _refuse(_rank: int) -> None:
             DiLoCo(model, OUTER, **settings)
     with pytest.raises(ValueError, match="floats"):
         DiLoCo(nn.Linear(2, 2).to(torch.complex64), OUTER, 4)
+    with pytest.raises(ValueError, match=r"shards, as of FSDP, it can't take: _fsdp_wrapped_module\.weight"):
+        DiLoCo(nn.ModuleDict({"_fsdp_wrapped_module": nn.Linear(2, 2)}), OUTER, 4)
     saved = DiLoCo(nn.Linear(2, 2), OUTER, 4).state_dict()
     with pytest.raises(ValueError, match=r"the state is of a DiLoCo with steps=4, .*; this one has steps=5, "):
         DiLoCo(nn.Linear(2, 2), OUTER, 5).load_state_dict(saved)
 
 
+def _expect_other_frozen_parameters(rank: int) -> None:
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.bias, rank).requires_grad_(False)
+    with pytest.raises(ValueError, match=r"ranks \[1\] .* have other values of frozen parameters than rank 0"):
+        DiLoCo(model, OUTER, 4)
+
+
+def _expect_sites_of_other_sizes(_rank: int) -> None:
+    text = "inner_group of rank 0 has 2 ranks, and its site 'site0' has 1: set FAIRRING_SITE"
+    with pytest.raises(ValueError, match=text):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, format="top-k", inner_group=dist.group.WORLD)
+
+
 def test_what_can_not_train_together_is_refused(two: Ranks) -> None:
-    two.run(_refuse)
-    two.run(_expect_others_settings)
+    for expect in (_refuse, _expect_others_settings, _expect_other_frozen_parameters, _expect_sites_of_other_sizes):
+        two.run(expect)
 
 
-def _of_gloo(_rank: int) -> None:
-    gloo: Any = dist.new_group(backend="gloo")
-    with pytest.raises(ValueError, match="not one of Fairring's"):
-        DiLoCo(nn.Linear(2, 2), OUTER, 4, group=gloo)
+def _warn_of_one_site(rank: int) -> None:
+    alone: Any = dist.new_group([rank], use_local_synchronization=True)
+    with pytest.warns(UserWarning, match="format='int8' saves nothing: if there are others, set FAIRRING_SITE"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, format="int8", group=alone, inner_group=alone)
 
 
-def test_another_backends_group_is_refused(two: Ranks) -> None:
-    two.run(_of_gloo)
+def test_a_format_with_one_site_warns(two: Ranks) -> None:
+    two.run(_warn_of_one_site)
+
+
+def _replace_a_parameter(_rank: int) -> None:
+    model = nn.Linear(2, 2)
+    diloco = DiLoCo(model, OUTER, 1)
+    model.weight = nn.Parameter(model.weight.detach())
+    with pytest.raises(RuntimeError, match="other Parameter objects that need gradients than when DiLoCo was made"):
+        diloco.step()
+
+
+def test_a_model_whose_parameters_were_replaced_is_refused(two: Ranks) -> None:
+    two.run(_replace_a_parameter)
+
+
+def _restart_twice(_rank: int) -> None:
+    diloco = DiLoCo(nn.Linear(2, 2), OUTER, 4)
+    groups = len(dist.distributed_c10d._world.pg_map)
+    for _ in range(2):
+        before = diloco.inner_group
+        diloco.restart()
+        assert diloco.inner_group is not before
+    assert len(dist.distributed_c10d._world.pg_map) == groups
+
+
+def test_a_restart_ends_the_inner_group_that_was_made_before(two: Ranks) -> None:
+    two.run(_restart_twice)
+
+
+def _expect_a_need_of_inner_group(_rank: int) -> None:
+    with pytest.raises(ValueError, match="give inner_group: this group is not one of torch's"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, group=members.new_group())
+
+
+@pytest.mark.skipif(not HAS_RECONFIGURE, reason="PyTorch before 2.15 has no reconfigure")
+def test_a_group_that_torch_does_not_know_needs_an_inner_group(two: Ranks) -> None:
+    two.run(_expect_a_need_of_inner_group)
 
 
 def _expect_a_newer_torch(_rank: int) -> None:
@@ -210,3 +262,13 @@ def _expect_a_newer_torch(_rank: int) -> None:
 
 def test_a_group_beside_needs_a_torch_that_reconfigures(two: Ranks) -> None:
     two.run(_expect_a_newer_torch)
+
+
+def _of_gloo(_rank: int) -> None:
+    gloo: Any = dist.new_group(backend="gloo")
+    with pytest.raises(ValueError, match="not one of Fairring's"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, group=gloo)
+
+
+def test_another_backends_group_is_refused(two: Ranks) -> None:
+    two.run(_of_gloo)
