@@ -12,10 +12,12 @@ program that goes on when a site dies.
 
 from __future__ import annotations
 
+import copy
 import io
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -108,17 +110,35 @@ class DiLoCo:
 
         Raises the group's error, and RuntimeError at the next call without restart().
         """
-        if self._rounds_end:
-            raise RuntimeError(f"the round of outer steps ended with an error: {self._rounds_end}; call restart()")
-        self._steps += 1
-        try:
+        with self._in_round():
+            self._steps += 1
             for fragment, sent_at in zip(self._fragments, self._sent_at, strict=True):
                 since = (self._steps - sent_at) % self._period
                 if since == 0:
                     self._expect_the_same_parameters()
                     fragment.send(self.group)
-                if since == self._delay and fragment.crossing is not None:
-                    self._apply(fragment, fragment.crossing())
+                if since == self._delay:
+                    self._apply(fragment)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Ends the training, or a part of it: the parameters become the global ones, the same on all ranks.
+
+        All ranks call it after the same step. It waits for what is crossing, and makes the outer steps of that. Inner
+        steps since a parameter was last sent are lost. The next step begins a round. Raises as step() does.
+        """
+        with self._in_round():
+            for fragment in self._fragments:
+                self._apply(fragment)
+                fragment.become_global()
+            self._steps = 0
+
+    @contextmanager
+    def _in_round(self) -> Iterator[None]:
+        if self._rounds_end:
+            raise RuntimeError(f"the round of outer steps ended with an error: {self._rounds_end}; call restart()")
+        try:
+            yield
         except Exception as error:
             self._rounds_end = str(error)
             raise
@@ -131,7 +151,11 @@ class DiLoCo:
                 "would be lost: make DiLoCo after what replaces, freezes or unfreezes parameters"
             )
 
-    def _apply(self, fragment: _Fragment, mean: Tensor) -> None:
+    def _apply(self, fragment: _Fragment) -> None:
+        """The outer step of the fragment, if it is crossing."""
+        mean = self._arrived(fragment)
+        if mean is None:
+            return
         for other in self._fragments:
             other.whole.grad = None
         fragment.whole.grad = mean
@@ -140,21 +164,60 @@ class DiLoCo:
         fragment.follow()
         self.outer_steps += 1
 
+    def _arrived(self, fragment: _Fragment) -> Tensor | None:
+        """The mean of all sites' differences; None if the fragment is not crossing.
+
+        It raises on all ranks of the site or on none. A rank that went on alone would wait for the others for ever.
+        """
+        if fragment.crossing is None:
+            return None
+        mean: Tensor | None = None
+        failure: Exception | None = None
+        try:
+            mean = fragment.crossing()
+        except Exception as error:
+            failure = error
+        went_well = torch.tensor([failure is None], dtype=torch.int32, device=self._parameters[0].device)
+        if self.inner_group.size() > 1:
+            dist.all_reduce(went_well, dist.ReduceOp.MIN, group=self.inner_group)
+        if failure is not None:
+            raise failure
+        if not went_well.item():
+            raise dist.DistBackendError(
+                f"rank {self.group.rank()}: an outer step failed on another rank of the site "
+                f"{self._sites[self.group.rank()]!r}, so it counts on none of them; reconfigure the group there too"
+            )
+        return mean
+
     def state_dict(self) -> dict[str, Any]:
         """The state of this rank, for a checkpoint between two steps beside the model's and the inner optimizer's.
 
-        Each rank saves its own. Waits for the fragments that are crossing, and saves them as they arrived, to be used
-        when they are due: a run that goes on from here has the bits of one that did not stop.
+        Each rank saves its own, and all ranks of a site do so after the same step. Waits for the fragments that are
+        crossing, and saves them as they arrived, to be used when they are due: a run that goes on from here has the
+        bits of one that did not stop. The state is a copy.
         """
-        fragments = [fragment.state() for fragment in self._fragments]
-        return {"place": self._place(), "steps": self._steps, "fragments": fragments, "global": self._global()}
+        fragments = [fragment.state(self._arrived(fragment)) for fragment in self._fragments]
+        of_all = copy.deepcopy(self._global())
+        return {"place": self._place(), "steps": self._steps, "fragments": fragments, "global": of_all}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what this rank saved; in a group of other ranks with no rounding errors.
 
-        The program loads the model and the inner optimizer. Raises ValueError if the settings are others.
+        All ranks of the group call it, with states of the same step. It sets the parameters that need gradients; the
+        program loads the rest of the model, before or after, and the inner optimizer. Raises ValueError if the settings
+        are others, or the states of different steps; and the group's errors.
         """
-        self._load_global(state["global"])
+        of_all = copy.deepcopy(state["global"])
+        of_ranks = self._gather(of_all["outer_steps"], state["steps"], _checksum(of_all["whole"]))
+        _expect_equal(
+            list(zip(*of_ranks, strict=True)),
+            f"load the state of another step than rank 0; rank {self.group.rank()} loads that of inner step "
+            f"{state['steps']} of a round, after {of_all['outer_steps']} outer steps; load on all ranks what "
+            f"they saved at the same time",
+        )
+        for fragment in self._fragments:
+            self._arrived(fragment)  # until then the engine writes its rounding errors
+        self._load_global(of_all)
         self._steps = state["steps"]
         for fragment, saved in zip(self._fragments, state["fragments"], strict=True):
             fragment.load(saved, keep_residual=state["place"] == self._place())
@@ -182,10 +245,10 @@ class DiLoCo:
     def _load_global(self, state: dict[str, Any]) -> None:
         if state["settings"] != self._settings():
             raise ValueError(f"the state is of a DiLoCo with {state['settings']}; this one has {self._settings()}")
-        self.outer_steps = state["outer_steps"]
-        self.outer_optimizer.load_state_dict(state["optimizer"])
+        self.outer_optimizer.load_state_dict(state["optimizer"])  # or an error, before anything has changed
         for fragment, whole in zip(self._fragments, state["whole"], strict=True):
             fragment.whole.detach().copy_(whole)
+        self.outer_steps = state["outer_steps"]
 
     def _furthest_member(self, inner_group: Any) -> int:
         frozen = [parameter for parameter in self._model.parameters() if not parameter.requires_grad]
@@ -247,14 +310,27 @@ class _Fragment:
         self._residual = self._top_k.residual if self._top_k else torch.zeros(self.whole.numel() if format else 0)
         self._sent: Tensor | None = None  # the parameters as they were then
         self.crossing: Callable[[], Tensor] | None = None  # waits for the mean of all sites' differences
+        self.become_global()
+
+    def become_global(self) -> None:
         self._set(self.whole)
 
     def send(self, group: Any) -> None:
+        """An error is raised when the fragment is due, as on ranks that have learned of it only then."""
         self._sent = self._local()
-        difference = self.whole - self._sent
+        try:
+            self.crossing = self._start(self.whole - self._sent, group)
+        except Exception as error:
+            failure = error
+
+            def failed() -> Tensor:
+                raise failure
+
+            self.crossing = failed
+
+    def _start(self, difference: Tensor, group: Any) -> Callable[[], Tensor]:
         if self._top_k:
-            self.crossing = self._top_k.mean(difference, group)
-            return
+            return self._top_k.mean(difference, group)
         if self._format:
             work: Any = all_reduce(difference, self._format, self._residual, dist.ReduceOp.AVG, group)
         else:
@@ -264,7 +340,7 @@ class _Fragment:
             work.wait()
             return difference
 
-        self.crossing = arrived
+        return arrived
 
     def follow(self) -> None:
         """The parameters go on from the new global ones, with the inner steps that were made since they were sent."""
@@ -272,17 +348,19 @@ class _Fragment:
         self._set(self._local().sub_(self._sent).add_(self.whole))
         self._sent = self.crossing = None
 
-    def state(self) -> dict[str, Tensor | None]:
-        mean = self.crossing().clone() if self.crossing else None
-        return {"residual": self._residual, "sent": self._sent, "mean": mean}
+    def state(self, mean: Tensor | None) -> dict[str, Tensor | None]:
+        """mean: what has arrived, if it is crossing."""
+        local, mean = self._local(), None if mean is None else mean.clone()
+        return {"local": local, "residual": self._residual.clone(), "sent": self._sent, "mean": mean}
 
-    def load(self, state: dict[str, Tensor | None], keep_residual: bool) -> None:
-        residual, mean = state["residual"], state["mean"]
+    def load(self, state: dict[str, Any], keep_residual: bool) -> None:
+        """Nothing may be crossing any more."""
         self._residual.zero_()
-        if keep_residual and residual is not None:
-            self._residual.copy_(residual)
-        self._sent = state["sent"]
+        if keep_residual:
+            self._residual.copy_(state["residual"])
+        self._sent, mean = state["sent"], state["mean"]
         self.crossing = None if mean is None else mean.clone
+        self._set(state["local"])
 
     def _local(self) -> Tensor:
         """A copy in fp32 on the CPU."""

@@ -35,8 +35,9 @@ def test_outer_steps_are_those_of_the_definition_with_the_same_bits_on_all_ranks
         assert sent["fp32"] / sent[name] > least, name
     for name in sent:
         assert len({rank["runs"][name]["bits"] for rank in said}) == 1, name
+        assert all(rank["runs"][name]["finished"] for rank in said), name
     assert [rank["site"] for rank in said] == [[0, 1], [0, 1], [2]]
-    assert [rank["resumed"] for rank in said] == [[True, True]] * 3
+    assert [rank["resumed"] for rank in said] == [[[True, True]] * 2] * 3
 
 
 def test_top_k_sends_the_largest_of_each_row_and_keeps_the_rest() -> None:
@@ -114,10 +115,28 @@ def _train(_rank: int, steps: int) -> tuple[int, bytes]:
 
 
 def _expect_an_error(rank: int) -> None:
-    with pytest.raises(dist.DistBackendError, match=r"site1|machine1|rank [23]"):
+    with pytest.raises(dist.DistBackendError, match=r"site1|machine1|rank [23]|another rank of the site 'site0'"):
         _train(rank, STEPS + 1)
     with pytest.raises(RuntimeError, match=r"round of outer steps ended with an error: .*; call restart\(\)"):
         kept["diloco"].step()
+
+
+def _fail_on_rank_0(rank: int) -> str:
+    """The error of an outer step whose crossing fails there alone."""
+    for _ in range(STEPS):
+        kept["diloco"].step()
+    fragment = kept["diloco"]._fragments[0]
+    arrived = fragment.crossing
+
+    def failed() -> None:
+        arrived()
+        raise dist.DistBackendError("the crossing failed")
+
+    if rank == 0:
+        fragment.crossing = failed
+    with pytest.raises(dist.DistBackendError) as raised:
+        kept["diloco"].step()
+    return str(raised.value)
 
 
 def _of_all(*sites: Ranks, number: int, steps: int) -> tuple[int, bytes]:
@@ -148,11 +167,17 @@ def test_a_site_that_is_killed_in_a_round_is_left_out_of_its_repetition_and_come
             here.run(_expect_an_error)
         outer_steps, alone = _of_all(here, number=2, steps=STEPS + 1)
         assert outer_steps == 3, "the round was repeated"
+        _of_all(here, number=3, steps=0)
+        assert here.run(_fail_on_rank_0) == [
+            "the crossing failed",
+            "rank 1: an outer step failed on another rank of the site 'site0', so it counts on none of them; "
+            "reconfigure the group there too",
+        ]
         with Ranks(2, of_rank=_site(1)) as back:
             back.run(_begin, back.store.port)
-            outer_steps, together = _of_all(here, back, number=3, steps=0)
+            outer_steps, together = _of_all(here, back, number=4, steps=0)
             assert (outer_steps, together) == (3, alone), "it begins with what the others have"
-            outer_steps, together = _of_all(here, back, number=4, steps=STEPS + 1)
+            outer_steps, together = _of_all(here, back, number=5, steps=STEPS + 1)
             assert outer_steps == 4
             assert together != alone
 
@@ -214,6 +239,22 @@ def _warn_of_one_site(rank: int) -> None:
 
 def test_a_format_with_one_site_warns(two: Ranks) -> None:
     two.run(_warn_of_one_site)
+
+
+def _load_of_other_steps(rank: int) -> None:
+    diloco = DiLoCo(nn.Linear(2, 2), OUTER, 1)
+    saved = [diloco.state_dict()]
+    diloco.step()
+    saved.append(diloco.state_dict())
+    with pytest.raises(ValueError, match=r"ranks \[1\] of the group load the state of another step than rank 0; "):
+        diloco.load_state_dict(saved[rank])
+    assert diloco.outer_steps == 1
+    diloco.load_state_dict(saved[0])
+    assert diloco.outer_steps == 0
+
+
+def test_states_of_different_steps_are_refused(two: Ranks) -> None:
+    two.run(_load_of_other_steps)
 
 
 def _replace_a_parameter(_rank: int) -> None:

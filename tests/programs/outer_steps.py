@@ -45,8 +45,10 @@ def loss_of(model: nn.Module, step: int, rank: int) -> Tensor:
 class Training:
     inner_group: Any = None  # made by the first one
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], state: dict[str, Any] | None = None) -> None:
         self.model = model_of(dist.get_rank())  # another one on each rank: the first one's counts
+        if state is not None:
+            self.model.load_state_dict(state)
         self.diloco = DiLoCo(self.model, OUTER, PERIOD, inner_group=Training.inner_group, **settings)
         Training.inner_group = self.diloco.inner_group
         self.replica = DistributedDataParallel(self.model, process_group=self.diloco.inner_group)
@@ -62,6 +64,9 @@ class Training:
 
     def whole(self) -> Tensor:
         return torch.cat(self.diloco.state_dict()["global"]["whole"])
+
+    def own(self) -> Tensor:
+        return torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
 
 
 def reference(settings: dict[str, Any]) -> Tensor:
@@ -107,20 +112,26 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
     training.run(0, STEPS)
     whole, exact = training.whole(), reference(settings)
     sent = traffic()["site"].bytes - (before.bytes if before else 0)
-    return {"bits": digest(whole), "apart": float((whole - exact).abs().max()), "sent": sent}
+    training.diloco.finish()
+    finished = digest(training.own()) == digest(training.whole())
+    return {"bits": digest(whole), "apart": float((whole - exact).abs().max()), "sent": sent, "finished": finished}
 
 
-def resumed(form: str) -> bool:
+def resumed(form: str) -> list[bool]:
+    """Whether one has the same bits that begins with the saved model, and one that goes back to the state."""
     settings = {"fragments": 2, "delay": 3, "format": form}
     training = Training(settings)
     training.run(0, 7)  # with a fragment on its way
-    saved = copy.deepcopy((training.model.state_dict(), training.diloco.state_dict()))
-    training.run(7, STEPS)
-    again = Training(settings)
-    again.model.load_state_dict(saved[0])
-    again.diloco.load_state_dict(saved[1])
-    again.run(7, STEPS)
-    return digest(again.whole()) == digest(training.whole())
+    model, state = copy.deepcopy(training.model.state_dict()), training.diloco.state_dict()
+    training.run(7, STEPS)  # likewise
+    exact = digest(training.whole())
+    again = Training(settings, model)
+    same = []
+    for other in (again, training):
+        other.diloco.load_state_dict(state)
+        other.run(7, STEPS)
+        same.append(digest(other.whole()) == exact)
+    return same
 
 
 def main() -> None:
