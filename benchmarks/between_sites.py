@@ -118,7 +118,7 @@ def training(steps: int) -> None:
 
 
 @torch.no_grad()
-def report(name: str, model: torch.nn.Module, training: Callable[[], float]) -> None:
+def report(name: str, model: torch.nn.Module, training: Callable[[], object]) -> None:
     """Trains, and prints the loss of the parameters that all ranks have in the end."""
     dist.barrier()
     with counting() as moved:
@@ -142,12 +142,17 @@ def outer_training(form: str | None, every: int, arguments: argparse.Namespace, 
     replica = DistributedDataParallel(model, process_group=diloco.inner_group)
 
     def after_step() -> None:
+        before = diloco.outer_steps
         diloco.step()
-        if not kept:
+        if not kept and diloco.outer_steps > before:
             diloco.load_state_dict(diloco.state_dict() | {"place": None})
 
+    def train_to_the_end() -> None:
+        train(replica, arguments.steps, after_step)
+        diloco.finish()
+
     words = [f"every {every}", form or "fp32"] + [f"delay {delay}"] * bool(delay) + ["without residuals"] * (not kept)
-    report(", ".join(words), model, lambda: train(replica, arguments.steps, after_step))
+    report(", ".join(words), model, train_to_the_end)
 
 
 def outer(arguments: argparse.Namespace) -> None:
@@ -171,6 +176,8 @@ def main() -> None:
     parser.add_argument("--outer-momentum", type=float, default=0.9)
     parser.add_argument("--delay", type=int, default=0, help="inner steps while the outer differences cross")
     arguments = parser.parse_args()
+    if arguments.what == "outer" and any(arguments.steps % every for every in arguments.every):
+        parser.error(f"--steps {arguments.steps} is no multiple of all of --every {arguments.every}")
     torch.set_num_threads(1)
     fairring.register()
     dist.init_process_group("fairring")
