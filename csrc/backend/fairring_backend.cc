@@ -1,5 +1,6 @@
 #include "backend/fairring_backend.h"
 
+#include <c10/util/Logging.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "backend/cuda_device.h"
 #include "backend/gil.h"
+#include "base/first_exception.h"
 #include "transport/challenge.h"
 
 namespace fairring {
@@ -50,6 +52,15 @@ std::shared_ptr<Membership> living(const std::weak_ptr<Membership>& membership) 
   return there;
 }
 
+// For an end of NCCL's, where an exception would end the process.
+void orLogged(const std::function<void()>& attempt) {
+  try {
+    attempt();
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "fairring: a group's NCCL could not be ended: " << error.what();
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupStore, Origin origin,
@@ -69,7 +80,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
       parts.meeting->breakOff();
       // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.
       completion.post([hooks = parts.hooks] { hooks->aborting(); });
-      if (!endsProcess) completion.post([nccl = parts.nccl] { nccl->breakOff(); });
+      if (!endsProcess) completion.post([nccl = parts.nccl] { orLogged([&] { nccl->breakOff(); }); });
     };
     membership = std::make_shared<Membership>(store, std::move(options), onFailed);
     const std::weak_ptr<Membership> ranks = membership;
@@ -106,12 +117,14 @@ void FairringBackend::endAll(bool failed) {
     const std::lock_guard lock(liveMutex);
     groups.swap(live);
   }
+  FirstException thrown;
   for (const auto& group : std::views::reverse(groups)) {
     const auto backend = group.lock();
     if (!backend) continue;
-    if (failed && backend->hasCallOnDevice()) backend->abort();
-    backend->shutdown();
+    if (failed && backend->hasCallOnDevice()) thrown.of([&] { backend->abort(); });
+    thrown.of([&] { backend->shutdown(); });
   }
+  thrown.rethrow();
 }
 
 std::vector<std::shared_ptr<Membership>> FairringBackend::liveMemberships() {
@@ -152,7 +165,7 @@ bool FairringBackend::mixesCalls() const {
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
-  Fallback::shutdown();
+  orLogged([this] { Fallback::shutdown(); });
   membership_.reset();
   if (reconfigurer_) reconfigurer_->end();
 }
@@ -324,7 +337,8 @@ std::string FairringBackend::trace(std::size_t calls) const {
 void FairringBackend::shutdown() {
   if (isForked()) return;
   const GilReleased withoutLock;
-  Fallback::shutdown();
+  FirstException thrown;
+  thrown.of([this] { Fallback::shutdown(); });
   std::shared_ptr<Membership> ending;
   std::shared_ptr<const MakeNccl> make;  // the last reference takes Python's lock
   {
@@ -335,6 +349,7 @@ void FairringBackend::shutdown() {
   }
   ending.reset();
   if (reconfigurer_) reconfigurer_->end();
+  thrown.rethrow();
 }
 
 }  // namespace fairring

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/first_exception.h"
+
 namespace fairring {
 namespace {
 
@@ -67,7 +69,11 @@ void StockNccl::breakOff() {
     const std::unique_lock untilBegun(beginning_, kPatience);
   }
   const std::lock_guard aborting(aborting_);
-  for (const BackendPtr& one : made()) one->abort();
+  FirstException thrown;
+  for (const BackendPtr& one : made()) {
+    thrown.of([&] { one->abort(); });
+  }
+  thrown.rethrow();
 }
 
 void StockNccl::end() {
@@ -83,8 +89,11 @@ void StockNccl::end() {
   {
     const std::lock_guard untilAborted(aborting_);
   }
-  if (older) older->shutdown();
-  if (nccl) nccl->shutdown();
+  FirstException thrown;
+  for (const BackendPtr& one : {older, nccl}) {
+    if (one) thrown.of([&] { one->shutdown(); });
+  }
+  thrown.rethrow();
 }
 
 }  // namespace fairring

@@ -53,7 +53,9 @@ class StockNccl {
   // To be held while a call is begun: nccl2 may not be aborted while a thread is in it.
   using Beginning = std::shared_lock<std::shared_timed_mutex>;
   Beginning beginning() const { return Beginning(beginning_); }
-  void breakOff();  // the group has failed: ends the calls under way, and those to come
+  // The group has failed: ends the calls under way, and those to come. As end(), it throws the first exception of
+  // NCCL's once it has come to all.
+  void breakOff();
   void end();
 
  private:
