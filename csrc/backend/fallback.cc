@@ -91,8 +91,9 @@ Fallback::WorkPtr Fallback::delegate(const StockNccl::Use& use,
   const GilReleased withoutLock;
   refuseUnlessUsable();
   countCall();
-  const auto beginning = stock()->beginning();
-  const BackendPtr there = nccl(use);
+  const auto stock = this->stock();
+  const auto beginning = stock->beginning();
+  const BackendPtr there = nccl(*stock, use);
   coalescing_.add(there);
   return begin(there);
 }
@@ -229,7 +230,8 @@ Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
 
 Fallback::WorkPtr Fallback::endCoalescing() {
   const GilReleased withoutLock;
-  const auto beginning = stock()->beginning();
+  const auto stock = this->stock();
+  const auto beginning = stock->beginning();
   return coalescing_.end();
 }
 
@@ -250,24 +252,25 @@ void Fallback::setTimeout(std::chrono::milliseconds timeout) {
 bool Fallback::supportsTensorAlloc(c10::DeviceIndex device) {
   const bool there = delegation_.hasStock() && device >= 0 && c10::impl::hasDeviceGuardImpl(at::kCUDA) &&
                      device < c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount();
-  return there && nccl({.device = c10::Device(at::kCUDA, device)})->supportsTensorAlloc(device);
+  return there && nccl(*stock(), {.device = c10::Device(at::kCUDA, device)})->supportsTensorAlloc(device);
 }
 
 at::Tensor Fallback::allocateTensor(long size, at::TensorOptions options) {
   const bool onCuda = delegation_.hasStock() && options.device().is_cuda();
-  return onCuda ? nccl({.device = options.device()})->allocateTensor(size, options) : at::empty({size}, options);
+  return onCuda ? nccl(*stock(), {.device = options.device()})->allocateTensor(size, options)
+                : at::empty({size}, options);
 }
 
 std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() {
-  return delegation_.hasStock() ? nccl({})->getMemAllocator() : Backend::getMemAllocator();
+  return delegation_.hasStock() ? nccl(*stock(), {})->getMemAllocator() : Backend::getMemAllocator();
 }
 
-Fallback::BackendPtr Fallback::nccl(StockNccl::Use use) {
+Fallback::BackendPtr Fallback::nccl(StockNccl& stock, StockNccl::Use use) {
   const GilReleased withoutLock;
   refuseUnlessUsable();
   if (const Error error = firstError()) std::rethrow_exception(toException(error));
   if (!use.device) use.device = getBoundDeviceId();
-  return stock()->get(
+  return stock.get(
       use, [this] { return meet(); },
       [this](c10d::Backend& backend) {
         backend.setGroupUid(getGroupUid());

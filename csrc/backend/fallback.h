@@ -122,7 +122,8 @@ class Fallback : public c10d::Backend {
   const Delegation& delegation() const { return delegation_; }
   MemoryInFlight& inFlight() { return inFlight_; }
   using BackendPtr = StockNccl::BackendPtr;
-  BackendPtr nccl(StockNccl::Use use);
+  std::shared_ptr<StockNccl> stock() const;  // another one once the group has other members
+  BackendPtr nccl(StockNccl& stock, StockNccl::Use use);
   // Takes that of the group's next members; returns that of the last ones.
   std::shared_ptr<StockNccl> exchangeStock(std::shared_ptr<StockNccl> next);
 
@@ -134,8 +135,6 @@ class Fallback : public c10d::Backend {
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched, const Begin& begin);
   WorkPtr delegate(const StockNccl::Use& use, const std::function<WorkPtr(const BackendPtr&)>& begin);
   WorkPtr beginInOrder(const BackendPtr& stock, const c10::Device& device, const Tensors& touched, const Begin& begin);
-
-  std::shared_ptr<StockNccl> stock() const;
 
   const pid_t maker_;
   const std::shared_ptr<Meeting> meeting_;

@@ -318,7 +318,9 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
     verdict = rememberedByAll(membership, layout, timeout);
     if (!verdict) {
       bool isLasting = false;
-      verdict = DeviceTrial(membership, *nccl({.device = device}), device, way.leastBytes, timeout).run(isLasting);
+      const auto stock = this->stock();
+      verdict =
+          DeviceTrial(membership, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout).run(isLasting);
       if (isLasting) rememberTrial(layout, *verdict);
     }
   } catch (const std::exception& exception) {
