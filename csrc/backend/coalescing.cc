@@ -98,6 +98,11 @@ bool Coalescing::hasStock() const {
   return calls_ && !calls_->stocks.empty();
 }
 
+bool Coalescing::forget(const std::function<bool(const BackendPtr&)>& isOne) {
+  const std::lock_guard lock(mutex_);
+  return calls_ && std::erase_if(calls_->stocks, isOne) > 0;
+}
+
 Coalescing::WorkPtr Coalescing::end() {
   Calls calls;
   {

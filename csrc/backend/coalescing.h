@@ -4,6 +4,7 @@
 // Any thread.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -26,6 +27,8 @@ class Coalescing {
   bool isOpen() const;  // coalescing has begun
   // And for NCCL: until its end, this thread's calls to NCCL belong to one group of NCCL's.
   bool hasStock() const;
+  // Of an open coalescing: leaves these stock backends' calls unmade. Whether there are such.
+  bool forget(const std::function<bool(const BackendPtr&)>& isOne);
   WorkPtr end();  // null if there were no calls; throws ValueError if it has not been started
 
  private:

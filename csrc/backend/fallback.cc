@@ -75,6 +75,11 @@ void Fallback::refuseUnlessUsable() const {
       "give it members by reconfigure()");
 }
 
+void Fallback::refuseIfFailed() const {
+  refuseUnlessUsable();
+  if (const Error error = firstError()) std::rethrow_exception(toException(error));
+}
+
 Fallback::WorkPtr Fallback::delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched,
                                      const Begin& begin) {
   TORCH_CHECK_WITH(ValueError, !tensors.empty(), "rank ", getRank(), ": ", operation.verb, " without tensors");
@@ -228,11 +233,31 @@ Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
   return delegate({}, [&](const BackendPtr& stock) { return NcclWork::of(stock, stock->barrier(options)); });
 }
 
+void Fallback::startCoalescing() {
+  const GilReleased withoutLock;
+  const auto stock = this->stock();
+  const auto beginning = stock->beginning();
+  forgetBroken(*stock);
+  coalescing_.start();
+}
+
 Fallback::WorkPtr Fallback::endCoalescing() {
   const GilReleased withoutLock;
   const auto stock = this->stock();
   const auto beginning = stock->beginning();
-  return coalescing_.end();
+  const bool isBroken = forgetBroken(*stock);
+  WorkPtr work = coalescing_.end();
+  if (!isBroken) return work;
+  refuseIfFailed();
+  TORCH_CHECK_WITH(DistBackendError, false, "rank ", getRank(),
+                   ": this process group was aborted amid coalesced calls");
+}
+
+// nccl2 launches a block's calls at its end, on a communicator that may be freed by then. The older NCCL has opened a
+// group of NCCL's in this thread, which is to be closed in any case.
+bool Fallback::forgetBroken(const StockNccl& stock) {
+  return coalescing_.forget(
+      [&](const BackendPtr& one) { return one->getBackendName() != "nccl" && !stock.serves(*one); });
 }
 
 std::chrono::milliseconds Fallback::limitOf(std::chrono::milliseconds callsOwn) const {
@@ -267,8 +292,7 @@ std::shared_ptr<c10::Allocator> Fallback::getMemAllocator() {
 
 Fallback::BackendPtr Fallback::nccl(StockNccl& stock, StockNccl::Use use) {
   const GilReleased withoutLock;
-  refuseUnlessUsable();
-  if (const Error error = firstError()) std::rethrow_exception(toException(error));
+  refuseIfFailed();
   if (!use.device) use.device = getBoundDeviceId();
   return stock.get(
       use, [this] { return meet(); },

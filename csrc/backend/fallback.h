@@ -77,7 +77,7 @@ class Fallback : public c10d::Backend {
 #endif
 
   bool supportsCoalescing() const override { return true; }
-  void startCoalescing() override { coalescing_.start(); }
+  void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -110,6 +110,7 @@ class Fallback : public c10d::Backend {
   std::uint64_t countCall() { return ++calls_; }  // the new call's number: 1, 2, ...
   void refuseIfEnded() const;                     // or in a forked child
   void refuseUnlessUsable() const;                // the same, or while there are no members
+  void refuseIfFailed() const;                    // or once the group has failed
   // Whether the group has members: not before the first reconfiguration, nor after an abort of such a group.
   void setConfigured(bool isConfigured) { isConfigured_ = isConfigured; }
   bool isConfigured() const { return isConfigured_; }
@@ -134,6 +135,7 @@ class Fallback : public c10d::Backend {
   // matters.
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched, const Begin& begin);
   WorkPtr delegate(const StockNccl::Use& use, const std::function<WorkPtr(const BackendPtr&)>& begin);
+  bool forgetBroken(const StockNccl& stock);
   WorkPtr beginInOrder(const BackendPtr& stock, const c10::Device& device, const Tensors& touched, const Begin& begin);
 
   const pid_t maker_;

@@ -63,6 +63,12 @@ std::vector<StockNccl::BackendPtr> StockNccl::made() const {
   return made;
 }
 
+bool StockNccl::serves(const c10d::Backend& backend) const {
+  if (broken_->rings()) return false;
+  const std::lock_guard lock(mutex_);
+  return &backend == nccl_.get() || &backend == older_.get();
+}
+
 void StockNccl::breakOff() {
   broken_->ring();
   {
@@ -85,6 +91,10 @@ void StockNccl::end() {
     nccl.swap(nccl_);
     older.swap(older_);
     make.swap(make_);
+  }
+  if (!older && !nccl) return;
+  {
+    const std::unique_lock untilBegun(beginning_, kPatience);
   }
   {
     const std::lock_guard untilAborted(aborting_);

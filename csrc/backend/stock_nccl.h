@@ -53,6 +53,7 @@ class StockNccl {
   // To be held while a call is begun: nccl2 may not be aborted while a thread is in it.
   using Beginning = std::shared_lock<std::shared_timed_mutex>;
   Beginning beginning() const { return Beginning(beginning_); }
+  bool serves(const c10d::Backend& backend) const;  // it is this one's, neither broken off nor ended
   // The group has failed: ends the calls under way, and those to come. As end(), it throws the first exception of
   // NCCL's once it has come to all.
   void breakOff();
