@@ -63,9 +63,9 @@ std::string reasonOf(const std::function<std::string()>& attempt) {
   }
 }
 
-CallsOnTrial::CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::Stream& end, std::uint64_t bytes,
-                           at::ScalarType dtype)
-    : trial_(trial), nccl_(nccl), end_(end), callers_(callersStream(end.device())), dtype_(dtype) {
+CallsOnTrial::CallsOnTrial(Membership& trial, const StockNccl& stock, c10d::Backend& nccl, const c10::Stream& end,
+                           std::uint64_t bytes, at::ScalarType dtype)
+    : trial_(trial), stock_(stock), nccl_(nccl), end_(end), callers_(callersStream(end.device())), dtype_(dtype) {
   const std::int64_t ranks = nccl.getSize();
   const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
   blockElements_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes) / element / ranks);
@@ -133,20 +133,21 @@ at::Tensor CallsOnTrial::blocks(std::size_t index) const {
   return wholes_[index].narrow(0, 0, blockElements_ * nccl_.getSize());
 }
 
-// Enqueued in the caller's stream.
-void CallsOnTrial::runNccls(Pattern pattern, std::size_t index) {
+c10::intrusive_ptr<c10d::Work> CallsOnTrial::beginNccls(Pattern pattern, std::size_t index) {
+  const auto beginning = stock_.beginning();
+  TORCH_CHECK_WITH(DistBackendError, stock_.serves(nccl_), "this process group has failed, or was aborted");
   if (pattern == Pattern::AllReduce) {
     std::vector<at::Tensor> tensors{wholes_[index]};
-    nccl_.allreduce(tensors, c10d::AllreduceOptions())->wait();
-    return;
+    return nccl_.allreduce(tensors, c10d::AllreduceOptions());
   }
   at::Tensor whole = blocks(index);
   at::Tensor part = parts_[index];
-  const auto work = pattern == Pattern::ReduceScatter
-                        ? nccl_._reduce_scatter_base(part, whole, c10d::ReduceScatterOptions())
-                        : nccl_._allgather_base(whole, part, c10d::AllgatherOptions());
-  work->wait();
+  if (pattern == Pattern::AllGather) return nccl_._allgather_base(whole, part, c10d::AllgatherOptions());
+  return nccl_._reduce_scatter_base(part, whole, c10d::ReduceScatterOptions());
 }
+
+// Enqueued in the caller's stream.
+void CallsOnTrial::runNccls(Pattern pattern, std::size_t index) { beginNccls(pattern, index)->wait(); }
 
 // So many tensors, from one on, at once. Empty if all calls have ended well.
 std::string CallsOnTrial::runOurs(Pattern pattern, std::size_t first, int calls, std::chrono::milliseconds limit) {

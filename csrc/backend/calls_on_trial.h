@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/membership.h"
+#include "backend/stock_nccl.h"
 #include "device/trial_verdict.h"
 
 namespace fairring {
@@ -32,10 +33,10 @@ class CallsOnTrial {
   // So many times the calls of check() are those of measure().
   static constexpr int kMeasuredToChecked = kTurns * (1 + kAtOnce);
 
-  // Takes all memory that the calls need. trial: the group of Fairring's calls. end: a stream that their results are
-  // joined to. bytes: of each call.
-  CallsOnTrial(Membership& trial, c10d::Backend& nccl, const c10::Stream& end, std::uint64_t bytes,
-               at::ScalarType dtype);
+  // Takes all memory that the calls need. trial: the group of Fairring's calls. nccl: one of stock's. end: a stream
+  // that their results are joined to. bytes: of each call.
+  CallsOnTrial(Membership& trial, const StockNccl& stock, c10d::Backend& nccl, const c10::Stream& end,
+               std::uint64_t bytes, at::ScalarType dtype);
 
   // Whether the results of each kind are NCCL's, bit by bit. In words why not; empty: they are.
   std::string check(std::chrono::milliseconds limit);
@@ -45,12 +46,14 @@ class CallsOnTrial {
 
  private:
   at::Tensor blocks(std::size_t index) const;
+  c10::intrusive_ptr<c10d::Work> beginNccls(Pattern pattern, std::size_t index);
   void runNccls(Pattern pattern, std::size_t index);
   void tryOurs(const std::function<std::string()>& attempt);
   std::string runOurs(Pattern pattern, std::size_t first, int calls, std::chrono::milliseconds limit);
   Call callOf(Pattern pattern, std::size_t index) const;
 
   Membership& trial_;
+  const StockNccl& stock_;
   c10d::Backend& nccl_;
   const c10::Stream end_;
   const c10::Stream callers_;

@@ -47,9 +47,9 @@ std::vector<std::uint64_t> sizesFrom(std::uint64_t least) {
 
 }  // namespace
 
-DeviceTrial::DeviceTrial(Membership& real, c10d::Backend& nccl, const c10::Device& device, std::uint64_t leastBytes,
-                         std::chrono::milliseconds timeout)
-    : real_(real), nccl_(nccl), device_(device), leastBytes_(leastBytes), timeout_(timeout) {}
+DeviceTrial::DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend& nccl, const c10::Device& device,
+                         std::uint64_t leastBytes, std::chrono::milliseconds timeout)
+    : real_(real), stock_(stock), nccl_(nccl), device_(device), leastBytes_(leastBytes), timeout_(timeout) {}
 
 // Of all ranks.
 std::string DeviceTrial::firstReason(const std::string& question, const std::function<std::string()>& attempt) {
@@ -112,7 +112,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
   const std::chrono::milliseconds patience = withinTimeout(kTrialMaking, timeout_);
   std::optional<CallsOnTrial> first;
   stage("memory of the first calls", [&](StageOnTrial&) {
-    first.emplace(trial, nccl_, end, sizes.front(), at::kBFloat16);
+    first.emplace(trial, stock_, nccl_, end, sizes.front(), at::kBFloat16);
     return "";
   });
   if (reason.empty()) stage("first calls", [&](StageOnTrial&) { return first->check(patience); });
@@ -122,7 +122,7 @@ TrialVerdict DeviceTrial::measured(Membership& trial) {
     if (i > 0 && elapsed + last * (sizes[i] / sizes[i - 1]) > kMeasuring) break;
     std::optional<CallsOnTrial> calls;
     elapsed += stage(concat("memory of calls ", i), [&](StageOnTrial&) {
-      calls.emplace(trial, nccl_, end, sizes[i], at::kFloat);
+      calls.emplace(trial, stock_, nccl_, end, sizes[i], at::kFloat);
       calls->awaitCallers();
       return "";
     });

@@ -20,15 +20,16 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "backend/membership.h"
+#include "backend/stock_nccl.h"
 #include "device/trial_verdict.h"
 
 namespace fairring {
 
 class DeviceTrial {
  public:
-  // leastBytes: of the calls that are Fairring's at all.
-  DeviceTrial(Membership& real, c10d::Backend& nccl, const c10::Device& device, std::uint64_t leastBytes,
-              std::chrono::milliseconds timeout);
+  // nccl: one of stock's. leastBytes: of the calls that are Fairring's at all.
+  DeviceTrial(Membership& real, const StockNccl& stock, c10d::Backend& nccl, const c10::Device& device,
+              std::uint64_t leastBytes, std::chrono::milliseconds timeout);
 
   // isLasting: another group of the same layout would come to the same verdict.
   TrialVerdict run(bool& isLasting);
@@ -38,6 +39,7 @@ class DeviceTrial {
   TrialVerdict measured(Membership& trial);
 
   Membership& real_;
+  const StockNccl& stock_;
   c10d::Backend& nccl_;
   const c10::Device device_;
   const std::uint64_t leastBytes_;

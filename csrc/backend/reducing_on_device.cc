@@ -319,8 +319,8 @@ FairringBackend::DeviceWay FairringBackend::tried(DeviceWay way, Membership& mem
     if (!verdict) {
       bool isLasting = false;
       const auto stock = this->stock();
-      verdict =
-          DeviceTrial(membership, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout).run(isLasting);
+      verdict = DeviceTrial(membership, *stock, *nccl(*stock, {.device = device}), device, way.leastBytes, timeout)
+                    .run(isLasting);
       if (isLasting) rememberTrial(layout, *verdict);
     }
   } catch (const std::exception& exception) {
