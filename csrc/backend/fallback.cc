@@ -29,6 +29,16 @@ pid_t thisProcess() {
   return process;
 }
 
+// The device that a barrier names. As in nccl2, NCCL that is there already serves it on its own.
+StockNccl::Use useOf(const c10d::BarrierOptions& options) {
+  StockNccl::Use use{.isOnDevice = false};
+  if (options.device && options.device->has_index()) use.device = options.device;
+  if (!options.device_ids.empty()) {
+    use.device = c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_ids.front()));
+  }
+  return use;
+}
+
 // One that only two ranks make.
 bool isMessage(const Operation& operation) {
   return operation.type == c10d::OpType::SEND || operation.type == c10d::OpType::RECV;
@@ -230,7 +240,8 @@ Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& i
 #endif
 
 Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
-  return delegate({}, [&](const BackendPtr& stock) { return NcclWork::of(stock, stock->barrier(options)); });
+  return delegate(useOf(options),
+                  [&](const BackendPtr& stock) { return NcclWork::of(stock, stock->barrier(options)); });
 }
 
 void Fallback::startCoalescing() {

@@ -31,7 +31,7 @@ StockNccl::BackendPtr StockNccl::get(const Use& use, const Meet& meet, const Pre
 bool StockNccl::isElsewhere(const Use& use) const {
   const std::lock_guard lock(mutex_);
   const Device bound = nccl_ ? nccl_->getBoundDeviceId() : std::nullopt;
-  return use.device && bound && *use.device != *bound;
+  return use.isOnDevice && use.device && bound && *use.device != *bound;
 }
 
 StockNccl::BackendPtr StockNccl::make(Part part, const Device& device, const Meet& meet, const Prepare& prepare) {

@@ -46,6 +46,7 @@ class StockNccl {
   struct Use {
     Device device = std::nullopt;  // none: the call is not on any
     bool isMessage = false;
+    bool isOnDevice = true;  // false: NCCL is only to be made there, and serves the call wherever it is
   };
   // `prepare` is called once for each backend that is made. Throws DistBackendError once the group has ended or failed.
   BackendPtr get(const Use& use, const Meet& meet, const Prepare& prepare);

@@ -175,7 +175,7 @@ def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
         is_older: bool,
         device: int,
     ) -> Any:
-        """As torch makes it. None: the older NCCL is asked for, and "nccl" is no other one. device: -1 for any."""
+        """As torch makes it. None: the older NCCL is asked for, and "nccl" is no other one. device: -1: the current."""
         creator = _creator_of_nccl()
         if is_older and creator is None:
             return None
@@ -187,6 +187,8 @@ def _nccl_maker(for_nccl: Any, outlives_errors: bool) -> NcclMaker:
         with _errors_clean_up() if outlives_errors else nullcontext():
             if creator is None or is_older:
                 return dist.ProcessGroupNCCL(prefixed, group.rank, group.size, settings)
+            if device < 0 and torch.cuda.is_available():  # torch would take the one of the rank's number
+                device = torch.cuda.current_device()
             settings.lazy_init = True  # the ranks meet in the first call, where no thread holds Python's lock
             return creator(_as_torch_asks(prefixed, group, timeout, device), settings)
 

@@ -100,6 +100,26 @@ def test_messages_between_two_ranks_need_no_other_rank(gpu_cluster: Ranks) -> No
     gpu_cluster.run(_between_two)
 
 
+def _on_devices_of_other_numbers(rank: int) -> None:
+    """A barrier comes first, which names the device or none: NCCL is made on the device that the calls are on."""
+    last = torch.cuda.device_count() - 1
+    if rank == 1:
+        torch.cuda.set_device(last)
+    for devices in (None, [torch.cuda.current_device()]):
+        group: Any = dist.new_group()
+        dist.barrier(group=group, device_ids=devices)
+        tensor = _of(rank)
+        dist.broadcast(tensor, 1, group=group)
+        assert torch.equal(tensor, _of(1))
+        dist.destroy_process_group(group)
+
+
+def test_a_first_barrier_makes_nccl_on_the_ranks_own_device() -> None:
+    ranks = start("2x1", environment={"FAIRRING_CUDA": "off"})
+    ranks.run(_on_devices_of_other_numbers)
+    assert ranks.close() == [0, 0]
+
+
 def _succeed(rank: int) -> None:
     """c10d's flight recorder asks a call that is over at once: torch's own Work of NCCL throws then."""
     tensor = torch.full((4,), float(rank), device="cuda")

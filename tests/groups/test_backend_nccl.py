@@ -23,19 +23,23 @@ from fairring import _core, backend
 
 pytestmark = pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
 
+NCCLS_OPTIONS: Any = dist.ProcessGroupNCCL.Options if dist.is_nccl_available() else None
 GLOO: Any = dist.ProcessGroupGloo  # its options have no types of their own
 MADE: list[Any] = []  # the options of each that was made on this rank
+IN_NCCLS_PLACE: list[Any] = []  # and itself
 
 
 class _InNcclsPlace:
-    Options = dist.ProcessGroupNCCL.Options if dist.is_nccl_available() else None
+    Options = NCCLS_OPTIONS
 
     def __new__(cls, store: dist.Store, rank: int, size: int, options: Any) -> Any:
         MADE.append(options)
         gloo = GLOO._Options()
         gloo._devices = [GLOO.create_device(hostname="127.0.0.1")]
         gloo._timeout = options._timeout
-        return GLOO(store, rank, size, gloo)
+        made = GLOO(store, rank, size, gloo)
+        IN_NCCLS_PLACE.append(made)
+        return made
 
 
 def _init(rank: int, port: int, options: Any) -> Any:
@@ -217,6 +221,17 @@ def test_torchs_creator_gets_the_groups_options_and_device(monkeypatch: pytest.M
         make(_group(1, 4), timedelta(seconds=7), 5, dist.HashStore(), True, 2)
     assert older.called
     assert len(made) == 1
+
+
+@has_creators
+def test_nccl_that_is_made_for_no_device_gets_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    plugin = dist.Backend._BackendPlugin(lambda request, _: asked.append(request), extended_api=True)
+    monkeypatch.setitem(dist.Backend._plugins, "NCCL", plugin)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    backend._nccl_maker(None, outlives_errors=False)(_group(1, 4), timedelta(seconds=7), 5, dist.HashStore(), False, -1)
+    assert asked[0].process_group.bound_device_id == torch.device("cuda", 3)
 
 
 @pytest.mark.skipif(hasattr(c10d, "_create_nccl2_process_group"), reason="from torch 2.15 on it is another one")
