@@ -310,6 +310,7 @@ Fallback::BackendPtr Fallback::nccl(StockNccl& stock, StockNccl::Use use) {
       [this](c10d::Backend& backend) {
         backend.setGroupUid(getGroupUid());
         backend.setGroupDesc(getGroupDesc());
+        backend.setTimeout(timeout());  // it is made with the group's first
         if (getBoundDeviceId()) backend.setBoundDeviceId(getBoundDeviceId());
 #ifdef FAIRRING_TORCH_2_15
         // Its Works are over when it says so. A Work that outlives the group keeps none of its listeners, which may be

@@ -106,6 +106,18 @@ def test_pg_options_reach_nccl(strangers: Ranks) -> None:
     strangers.run(_with_options, strangers.store.port)
 
 
+def _with_another_timeout(rank: int, port: int) -> None:
+    backend = _init(rank, port, None)
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=61))
+    _memory_of_nccl(backend)
+    assert IN_NCCLS_PLACE.pop().options._timeout == timedelta(seconds=61)
+    _end()
+
+
+def test_nccl_gets_the_timeout_that_was_set_before_it_was_made(strangers: Ranks) -> None:
+    strangers.run(_with_another_timeout, strangers.store.port)
+
+
 def _with_options_of_gloo(rank: int, port: int) -> None:
     with pytest.raises(ValueError, match=r"are to be torch.distributed.ProcessGroupNCCL.Options, not .*_Options"):
         _init(rank, port, GLOO._Options())
