@@ -113,8 +113,9 @@ Fallback::WorkPtr Fallback::delegate(const StockNccl::Use& use,
   return begin(there);
 }
 
-// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A call in
-// a block of coalesced ones has no Work, so nobody can wait for it.
+// NCCL begins behind the caller's stream. A graph that this stream captures can't wait for anything outside. A
+// message in a block of coalesced calls has no Work of its own: the older NCCL returns none, and nccl2 one that is
+// over, so no later call begins behind it.
 Fallback::WorkPtr Fallback::beginInOrder(const BackendPtr& stock, const c10::Device& device, const Tensors& touched,
                                          const Begin& begin) {
   MemoryInFlight::Ranges memory = MemoryInFlight::of(touched);

@@ -21,8 +21,9 @@ class NcclWork final : public c10d::Work {
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
   using CallPtr = std::shared_ptr<DelegatedCall>;
 
-  // Null for null: NCCL makes no Work for a call that it coalesces with others, nor for one that it runs in the
-  // caller's stream. call: null if it is not remembered.
+  // Null for null: the older NCCL makes no Work for a call that it coalesces with others, nor for one that it
+  // runs in the caller's stream. nccl2's Work of a coalesced message is over from the beginning. call: null if it is
+  // not remembered.
   static WorkPtr of(const BackendPtr& backend, WorkPtr nccls, CallPtr call = nullptr) {
     if (!nccls) return nullptr;
     return {c10::make_intrusive<NcclWork>(backend, std::move(nccls), std::move(call))};
