@@ -16,7 +16,8 @@ namespace fairring {
 namespace {
 
 constexpr std::chrono::microseconds kShortJobs{50};  // per turn: about as long as one piece of a long job
-constexpr int kPolls = 16;  // of a waiting caller, in a row, before it serves all else, which takes a system call
+// How often a waiting caller looks at memory alone before it serves all else, which takes a system call.
+constexpr int kPolls = 16;
 
 struct Idle {  // a caller with nothing to serve
   Loop::Clock::time_point since;
@@ -133,7 +134,8 @@ bool Loop::poll(EventTime at) {
   return seen;
 }
 
-// Unless there is work to do, which goes first, or this was enough for so many turns.
+// Looks at memory alone, until it sees something. Looks at nothing where there is work to do, which goes first, or when
+// so many turns in a row have served nothing else.
 bool Loop::pollOften(EventTime at) {
   if (!jobs_.empty() || pollers_.empty() || ++turnsUnserved_ >= kPolls) return false;
   for (int i = 0; i < kPolls; ++i) {

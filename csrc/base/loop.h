@@ -142,7 +142,7 @@ class Loop {
   EventTime eventTime_;  // of the running task, handler or piece
   int pending_ = 0;
   bool polling_ = false;
-  int turnsUnserved_ = 0;  // in which a poll sufficed
+  int turnsUnserved_ = 0;  // since serve() was called last
 };
 
 }  // namespace fairring

@@ -251,7 +251,8 @@ void Pipeline::beginNext(SliceId id) {
   if (!notBegun.empty()) due_.push_back(notBegun.front());
   state.phase = Phase::Running;
   const std::size_t index = state.step;
-  // The last one brings the result to the tensors. If it waits for peers before, the slice says when.
+  // The last step brings the result to the tensors. An all-reduce within a machine first waits for the peers: its slice
+  // says when it writes.
   state.call->isTouched |= index + 1 == state.slice->plan->size() && !(step.level == 0 && step.verb == Verb::AllReduce);
   exchangeOf(id.queue, step).start(state.slice, index, {[this, id] { onReady(id); }, [this, id] { onReleased(id); }});
 }

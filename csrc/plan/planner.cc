@@ -27,7 +27,8 @@ constexpr std::uint64_t kMostSlicesAcrossSites = 16;  // where latencies do not 
 constexpr std::uint64_t kMostSlicesPassedOn = 64;     // where each owner waits for a whole slice before it sends it
 constexpr std::uint64_t kOverlappedPartBytes = 64 << 10;  // of a slice that only its call's other slices overlap
 constexpr std::uint64_t kMostOverlappedSlices = 16;
-// Of the others on its machine that a rank reads: more takes longer than to wait for them twice.
+// The most that a rank reads from the others of its machine in one step. To read more takes longer than to wait for
+// them twice.
 constexpr std::uint64_t kMostOneShotBytes = 64 << 10;
 constexpr double kCoreBytesPerSecond = 1.25e9;  // each way at once, by the one core of a rank: assumed, of TCP
 constexpr double kLeastCutsShare = 0.9;         // of the predicted time: what is in no cost row makes good the rest

@@ -185,7 +185,7 @@ class Planner {
   PlannerSettings settings_;
   std::vector<Candidate> candidates_;
   Blocks blocks_;
-  std::map<Pattern, std::vector<Candidate>> others_;  // than all-reduces, small ones within a machine aside
+  std::map<Pattern, std::vector<Candidate>> others_;  // other collectives, and small all-reduces within a machine
 };
 
 // Memory that a slice takes of its rank's staging: the slice's image first, then, for each step that receives
