@@ -98,7 +98,7 @@ void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step)
   await(at, slice, step);
   if (!reduces(plan[step].verb)) {
     const Range shard = machineShard(slice);
-    return copyIn(at, slice, slice.byteOffset(shard.begin), slice.bytes(shard));
+    return copyIn(at, slice, shard.begin, shard.size());
   }
   const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
   copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
@@ -116,8 +116,8 @@ void GatedRails::sum(const At& at, const Slice& slice, std::size_t step) {
 }
 
 void GatedRails::copyOut(const At& at, const Slice& slice, const Range& range) const {
-  const std::uint64_t offset = slice.byteOffset(range.begin);
-  at.accelerator.copyOut(at.stream, pinnedImage(slice) + offset, slice.image + offset, slice.bytes(range));
+  const std::uint64_t offset = range.begin;
+  at.accelerator.copyOut(at.stream, pinnedImage(slice) + offset, slice.image + offset, range.size());
 }
 
 void GatedRails::copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const {

@@ -181,7 +181,7 @@ void LevelZero::pack(cudaStream_t stream, const Slice& slice) const {
 void LevelZero::scale(cudaStream_t stream, const Slice& slice, const Reduction& reduction) const {
   if (slice.scale == 1.0) return;
   const Input image{slice.image, slice.scale};
-  sums_.enqueue(reduction.dtype, slice.image, {&image, 1}, slice.layout->elements / bytesOf(reduction.dtype), stream);
+  sums_.enqueue(reduction.dtype, slice.image, {&image, 1}, slice.layout->bytes / bytesOf(reduction.dtype), stream);
 }
 
 void LevelZero::load(cudaStream_t stream, const Slice& slice) const {

@@ -229,7 +229,7 @@ std::byte* Pipeline::tensorAsImage(const Slice& slice, const Pending& pending) c
   const Portion& portion = slice.portions.front();
   const DType dtype = portion.reduction.dtype;
   const bool isAsItIs = portion.from == portion.to && dtype != DType::Bool && (slice.scale == 1.0 || !isFloat(dtype));
-  return isAsItIs && portion.begin == 0 && portion.end() == slice.layout->elements ? portion.to : nullptr;
+  return isAsItIs && portion.begin == 0 && portion.end() == slice.layout->bytes ? portion.to : nullptr;
 }
 
 // The mark goes by number, not by count: what the machine level keeps of slice n it uses again for slice n +

@@ -23,7 +23,7 @@ PlanCache::CachedPlan PlanCache::of(const PlanChoice& choice, std::uint64_t turn
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
           .turns = turns,
-          .sliceBytes = choice.sliceElements,
+          .sliceBytes = choice.sliceBytes,
           .stagingBytes = choice.stagingBytes,
           .sliceStagingBytes = choice.sliceStagingBytes};
 }
@@ -35,7 +35,7 @@ std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std:
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes, 1);
+  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes);
   return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
 }
 

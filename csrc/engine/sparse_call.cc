@@ -34,7 +34,7 @@ class BlockBody final : public DenseBody {
   explicit BlockBody(std::shared_ptr<const SparseCall> sparse) : sparse_(std::move(sparse)) {}
 
   Job prepare(const Slice& slice) const override {
-    const std::uint64_t end = slice.begin + slice.layout->elements;
+    const std::uint64_t end = slice.begin + slice.layout->bytes;
     Pieces pieces;
     for (std::uint64_t at = slice.begin; at < end; at += kPieceBytes) {
       const Range bytes{at, std::min(at + kPieceBytes, end)};
@@ -72,7 +72,7 @@ std::optional<CallPart> SparseCall::second(Slicing& slicing) {
   if (hasKeys()) return std::nullopt;
   const Planner& planner = slicing.planner();
   Packing packing({keys(planner.keyForm(space(), rowsByRank()))});
-  const PlanChoice choice = planner.choose(packing.bytes(), 1);
+  const PlanChoice choice = planner.choose(packing.bytes());
   return slicing.ofTensors(choice, std::move(packing), slicing.dense());
 }
 
@@ -162,7 +162,7 @@ CallPart SparseCall::block(Slicing& slicing) {
   const Operand result = resultFor(all);
   block_ = static_cast<std::byte*>(result.data);
   Packing packing({result});
-  const PlanChoice choice = slicing.planner().choose(packing.bytes(), 1);
+  const PlanChoice choice = slicing.planner().choose(packing.bytes());
   return slicing.ofTensors(choice, std::move(packing), std::make_shared<const BlockBody>(shared_from_this()));
 }
 

@@ -70,7 +70,7 @@ std::uint64_t DenseBody::stagingBytes(const Slice& slice) const {
   return fairring::stagingBytes(*slice.plan, *slice.layout);
 }
 
-std::uint64_t DenseBody::imageBytes(const Slice& slice, int) const { return slice.byteOffset(slice.layout->elements); }
+std::uint64_t DenseBody::imageBytes(const Slice& slice, int) const { return slice.layout->bytes; }
 
 // A load fills in the own block, an all-reduce everything, a reduction all but the own shard, which no other rank
 // reads.
@@ -79,7 +79,7 @@ Job DenseBody::fill(const Slice& slice, std::size_t step) const {
   const Verb verb = (*slice.plan)[step].verb;
   const Rail* const rail = machineRail(slice);
   if (verb == Verb::Load || (verb == Verb::AllReduce && !slice.isInTensor())) {
-    addCopies(copies, slice, {0, slice.layout->elements});
+    addCopies(copies, slice, {0, slice.layout->bytes});
   } else if (verb != Verb::AllReduce && rail != nullptr) {
     for (std::size_t owner = 0; owner < rail->shards.size(); ++owner) {
       if (static_cast<int>(owner) != rail->self) addCopies(copies, slice, rail->shards[owner]);
@@ -118,7 +118,7 @@ std::uint64_t DenseBody::bytesCombined(const Slice& slice, std::size_t step, int
   const Range range = combinedRange(slice, step);
   if (range.size() == 0) return 0;
   const auto ranks = contributors(slice, step);
-  return std::ranges::find(ranks, peer) == ranks.end() ? 0 : slice.bytes(range);
+  return std::ranges::find(ranks, peer) == ranks.end() ? 0 : range.size();
 }
 
 std::vector<Copy> DenseBody::deliver(const Slice& slice, const Range& shard, const std::byte* image) const {
@@ -143,10 +143,10 @@ std::vector<Transfer> DenseBody::transfers(const Slice& slice, std::size_t step)
       transfers.push_back({.peer = rail.owners[owner],
                            .rail = rail.range.begin,
                            .sendFrom = slice.at(sent),
-                           .sendBytes = slice.bytes(sent),
-                           .receiveBytes = slice.bytes(received),
+                           .sendBytes = sent.size(),
+                           .receiveBytes = received.size(),
                            .receiveAt = area != nullptr ? area : slice.at(received)});
-      if (area != nullptr) area += slice.bytes(received);
+      if (area != nullptr) area += received.size();
     }
   }
   return transfers;

@@ -274,7 +274,7 @@ void SharedMemory::gatherFrom(int rank, const InFlight& state, std::vector<Copy>
   const std::byte* image = rank == rank_ ? slice.image : state.images.at(rank).data;
   const std::vector<Copy> more = slice.body->deliver(slice, shard, image);
   copies.insert(copies.end(), more.begin(), more.end());
-  if (rank != rank_ && !more.empty()) traffic_.add(slice.bytes(shard));
+  if (rank != rank_ && !more.empty()) traffic_.add(shard.size());
 }
 
 void SharedMemory::advanceAll() {

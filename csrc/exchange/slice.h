@@ -37,11 +37,9 @@ struct Slice {
   std::uint64_t begin = 0;           // its first byte in the call
   bool isDelivering = false;         // an all-reduce in one step within the machine has begun to write the tensors
 
-  std::uint64_t byteOffset(std::uint64_t element) const { return element * layout->elementBytes; }
-  std::byte* at(const Range& range) const { return image + byteOffset(range.begin); }
+  std::byte* at(const Range& range) const { return image + range.begin; }
   bool isInTensor() const { return unusedImage != nullptr; }
   std::byte* areasOf(std::size_t step) const;  // that receive the contributions to a reducing step
-  std::uint64_t bytes(const Range& range) const { return range.size() * layout->elementBytes; }
   Range inCall(const Range& range) const { return {begin + range.begin, begin + range.end}; }
   void refuse(std::uint32_t by) { refused = refused == 0 || by == 0 ? std::max(refused, by) : std::min(refused, by); }
   // How the reducing step reduces a portion: the last such step also divides.

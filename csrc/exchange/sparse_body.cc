@@ -24,10 +24,10 @@ std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
 }
 
 // The place of contributions beside their images, the same on all ranks of the machine, and the length of a rank's.
-std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.byteOffset(slice.layout->elements)); }
+std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.layout->bytes); }
 
 std::uint64_t contributionBytes(const Slice& slice, const SparseRows& rows, int rank) {
-  return rows.of(0, rank).within(slice.inCall({0, slice.byteOffset(slice.layout->elements)}));
+  return rows.of(0, rank).within(slice.inCall({0, slice.layout->bytes}));
 }
 
 // The places and lengths of a reducing step's data in staging. Ranges are of the slice.
@@ -66,7 +66,7 @@ SparseStep::SparseStep(const Slice& slice, const SparseRows& rows, std::size_t s
     : slice_(slice), rows_(rows), step_(step), level_((*slice.plan)[step].level) {
   if (step == 0) {
     input_ = contributionOffset(slice);
-    inputHeld_ = {{0, slice.layout->elements}};
+    inputHeld_ = {{0, slice.layout->bytes}};
     received_ = input_ + inGrains(contributionBytes(slice, rows, rows.rank()));
   } else {
     const SparseStep before(slice, rows, step - 1);
@@ -79,7 +79,7 @@ SparseStep::SparseStep(const Slice& slice, const SparseRows& rows, std::size_t s
   if (!isReducing(*slice.plan, step + 1)) return;
   sum_ = end_;
   const RowSet& summed = rows.mine((*slice.plan)[step + 1].level);
-  end_ += inGrains(packedBefore(summed, sumHeld_, slice.layout->elements));
+  end_ += inGrains(packedBefore(summed, sumHeld_, slice.layout->bytes));
 }
 
 std::uint64_t SparseStep::receivedBytes() const {

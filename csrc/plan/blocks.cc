@@ -45,7 +45,7 @@ Blocks::Blocks(const Topology& topology) : order_(topology.world()) {
 
 Layout Blocks::counts(const Topology& topology, int rank) const {
   const Partitions rails(topology, [this](std::uint64_t unit) { return countBefore(unit); });
-  return layoutOf(rails, topology, rank, order_.size(), 1);
+  return layoutOf(rails, topology, rank, order_.size());
 }
 
 std::uint64_t Blocks::countBefore(std::uint64_t unit) const {
@@ -55,7 +55,7 @@ std::uint64_t Blocks::countBefore(std::uint64_t unit) const {
 Layout Blocks::layout(const Topology& topology, int rank, std::span<const std::uint64_t> bytesByRank) const {
   const std::vector<std::uint64_t> offsets = blockOffsets(*this, bytesByRank);
   const Partitions rails(topology, [&](std::uint64_t unit) { return offsets[countBefore(unit)]; });
-  return layoutOf(rails, topology, rank, offsets.back(), 1);
+  return layoutOf(rails, topology, rank, offsets.back());
 }
 
 std::vector<std::uint64_t> blockOffsets(const Blocks& blocks, std::span<const std::uint64_t> bytesByRank) {

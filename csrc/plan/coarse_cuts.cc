@@ -8,7 +8,7 @@ namespace fairring {
 
 Layout inBytes(const Layout& units, std::uint64_t unitBytes, std::uint64_t bytes) {
   Layout layout = units;
-  layout.elements = bytes;
+  layout.bytes = bytes;
   const auto scale = [&](Range& range) {
     range = {std::min(range.begin * unitBytes, bytes), std::min(range.end * unitBytes, bytes)};
   };

@@ -23,15 +23,12 @@ const LevelLayout& Layout::at(int level) const {
   throw std::out_of_range(concat("this layout has no level ", level));
 }
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
-                   const FewOwners& few) {
-  const Partitions rails(topology, Partitions::onGrains(elements, kGrainBytes / elementBytes), few);
-  return layoutOf(rails, topology, rank, elements, elementBytes);
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes, const FewOwners& few) {
+  return layoutOf(Partitions(topology, Partitions::onGrains(bytes), few), topology, rank, bytes);
 }
 
-Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t elements,
-                std::size_t elementBytes) {
-  Layout layout{elements, elementBytes, {}};
+Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t bytes) {
+  Layout layout{bytes, {}};
   for (const int level : topology.levels()) {
     LevelLayout entry{.level = level, .groups = {}, .rails = {}};
     if (level == 1) entry.groups = topology.groups();

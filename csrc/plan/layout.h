@@ -1,4 +1,4 @@
-// Which rank owns which elements of a slice at each level. Pure arithmetic; immutable once made.
+// Which rank owns which bytes of a slice at each level. Pure arithmetic; immutable once made.
 //
 // At level 0 there is one rail, the whole slice, owned by the ranks of the machine. A rail is cut into as many pieces
 // as it has owners; owner i's shard of it is piece i. At the next level the groups (machines, then sites) may be cut
@@ -20,7 +20,7 @@
 
 namespace fairring {
 
-struct Range {  // of elements of a slice, the end not included
+struct Range {  // of bytes of a slice, the end not included
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 
@@ -57,15 +57,13 @@ struct LevelLayout {
 
 // One slice as one rank sees it: an entry for each of topology.levels().
 struct Layout {
-  std::uint64_t elements = 0;
-  std::size_t elementBytes = 0;
+  std::uint64_t bytes = 0;
   std::vector<LevelLayout> levels;
 
   const LevelLayout& at(int level) const;  // the entry of that level; throws std::out_of_range where there is none
 };
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t elements, std::size_t elementBytes,
-                   const FewOwners& few = {});
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes, const FewOwners& few = {});
 
 // The same slice of a call with that root.
 Layout withRoot(Layout layout, const Topology& topology, int rank, int root);

@@ -43,9 +43,9 @@ Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few)
 
 Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, std::identity(), few) {}
 
-Partitions::Cut Partitions::onGrains(std::uint64_t elements, std::uint64_t grain) {
-  return [elements, grain, grains = ceilOf(elements, grain)](std::uint64_t units) {
-    return std::min(elements, static_cast<std::uint64_t>(Product{units} * grains / kWhole) * grain);
+Partitions::Cut Partitions::onGrains(std::uint64_t bytes) {
+  return [bytes, grains = ceilOf(bytes, kGrainBytes)](std::uint64_t units) {
+    return std::min(bytes, static_cast<std::uint64_t>(Product{units} * grains / kWhole) * kGrainBytes);
   };
 }
 

@@ -29,15 +29,15 @@ inline constexpr std::uint64_t kWhole = 720720ULL * 720720ULL * 1024ULL;  // uni
 
 class Partitions {
  public:
-  // The place of a cut in a slice, in elements; never less for more units.
+  // The place of a cut in a slice, in bytes; never less for more units.
   using Cut = std::function<std::uint64_t(std::uint64_t units)>;
 
   // The topology must outlive this.
   Partitions(const Topology& topology, Cut cut, const FewOwners& few = {});
   explicit Partitions(const Topology& topology, const FewOwners& few = {});  // the fractions themselves
 
-  // On multiples of so many elements, the grain, of a slice of so many.
-  static Cut onGrains(std::uint64_t elements, std::uint64_t grain);
+  // On multiples of the grain, of a slice of so many bytes.
+  static Cut onGrains(std::uint64_t bytes);
 
   std::vector<Rail> of(int level, int group) const;  // in ascending order of range; `self` is left at -1
   // By rank, the first unit of what it holds when all levels are reduced. No two ranks have the same.
@@ -60,7 +60,6 @@ class Partitions {
 };
 
 // The layout of a slice that is cut so, as one rank sees it.
-Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t elements,
-                std::size_t elementBytes);
+Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t bytes);
 
 }  // namespace fairring

@@ -208,7 +208,7 @@ Planner::Candidate Planner::ofBlocks(Pattern pattern, std::vector<Load> loads) c
 
 PlanChoice Planner::choose(Pattern pattern, std::uint64_t bytes) const {
   if (pattern == Pattern::AllReduce) {
-    return oneShotOf(bytes) != nullptr ? best(others_.at(pattern), bytes) : choose(bytes, 1);
+    return oneShotOf(bytes) != nullptr ? best(others_.at(pattern), bytes) : choose(bytes);
   }
   const std::vector<Candidate>& candidates = others_.at(pattern);
   return isByRank(pattern) ? chooseOfBlocks(candidates.front(), bytes) : best(candidates, bytes);
@@ -278,11 +278,10 @@ const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
   throw std::out_of_range("no candidate: " + describe(plan));
 }
 
-Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
-                         std::size_t elementBytes) const {
+Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t bytes) const {
   FewOwners few = fewOwnersOf(plan);
   few.turn = turn;
-  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, elements, elementBytes, few);
+  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, bytes, few);
 }
 
 std::uint64_t Planner::turns(const Plan& plan) const {
@@ -456,11 +455,7 @@ std::vector<Forecast> Planner::forecast(std::uint64_t bytes) const {
   return forecasts;
 }
 
-PlanChoice Planner::choose(std::uint64_t elements, std::size_t elementBytes) const {
-  PlanChoice choice = best(candidates_, elements * elementBytes);
-  choice.sliceElements /= elementBytes;
-  return choice;
-}
+PlanChoice Planner::choose(std::uint64_t bytes) const { return best(candidates_, bytes); }
 
 // The best of the candidates for so many bytes.
 PlanChoice Planner::best(const std::vector<Candidate>& candidates, std::uint64_t bytes) const {

@@ -51,7 +51,7 @@ std::uint64_t equalShardsGrainBytes(const Topology& topology);
 
 struct PlanChoice {
   Plan plan;
-  std::uint64_t sliceElements;      // of every slice but the last, a multiple of the grain
+  std::uint64_t sliceBytes;         // of every slice but the last, a multiple of the grain
   std::uint64_t stagingBytes;       // of the ring, that its slices use in turn
   std::uint64_t sliceStagingBytes;  // of one slice, on the rank that needs most
 };
@@ -92,11 +92,11 @@ class Planner {
   // Throws Failure(Configuration), with the numbers, when the memory holds no slice of the minimum size.
   Planner(Topology topology, PlannerSettings settings);
 
-  // The plan and slice size of an all-reduce of so many elements, in shards at level 0.
-  PlanChoice choose(std::uint64_t elements, std::size_t elementBytes) const;
+  // The plan and slice size of an all-reduce of so many bytes, in shards at level 0.
+  PlanChoice choose(std::uint64_t bytes) const;
 
   // The choice for any collective of so many bytes. If it has blocks, one for each rank, they are those of the largest
-  // block; a slice has the same stretch of every block, and sliceElements is how many bytes of one.
+  // block; a slice has the same stretch of every block, and sliceBytes is how many bytes of one.
   PlanChoice choose(Pattern pattern, std::uint64_t bytes) const;
   // The choice for an all-to-all whose largest cell has so many bytes. A slice has the same stretch of every cell.
   PlanChoice chooseAllToAll(std::uint64_t cellBytes) const;
@@ -117,8 +117,7 @@ class Planner {
   std::vector<Forecast> forecast(std::uint64_t bytes) const;
 
   // A slice by one of these plans, as one rank sees it. Its turn: its number modulo turns().
-  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t elements,
-                  std::size_t elementBytes) const;
+  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t bytes) const;
   std::uint64_t turns(const Plan& plan) const;
 
   std::set<int> peersOf(int rank) const;  // above the machine, in slices by any of the plans

@@ -15,12 +15,12 @@ bool receives(const Step& step) { return step.level > 0 && reduces(step.verb); }
 
 std::uint64_t receivedBytes(const Step& step, const Layout& layout) {
   if (!receives(step)) return 0;
-  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;
   for (const Rail& rail : layout.at(step.level).rails) {
     const Range& area = step.verb == Verb::AllReduce ? rail.range : rail.shards[rail.self];
-    elements += (rail.owners.size() - 1) * area.size();
+    bytes += (rail.owners.size() - 1) * area.size();
   }
-  return elements * layout.elementBytes;
+  return bytes;
 }
 
 std::uint64_t receivedBytesBound(const Step& step, const Load& load, std::uint64_t sliceBytes) {
@@ -32,7 +32,7 @@ std::uint64_t receivedBytesBound(const Step& step, const Load& load, std::uint64
 }  // namespace
 
 std::uint64_t receiveOffset(const Plan& plan, const Layout& layout, std::size_t step) {
-  std::uint64_t offset = roundUp(layout.elements * layout.elementBytes, kGrainBytes);
+  std::uint64_t offset = roundUp(layout.bytes, kGrainBytes);
   for (std::size_t before = 0; before < step; ++before) offset += receivedBytes(plan[before], layout);
   return offset;
 }

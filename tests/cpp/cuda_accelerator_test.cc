@@ -31,7 +31,7 @@ class CudaAccelerators : public testing::Test {
   Slice slice(std::byte* user, std::byte* image, double scale) {
     const Topology topology({{"a", ""}, {"b", ""}});
     Slice slice;
-    slice.layout = std::make_shared<Layout>(layoutSlice(topology, 0, 4 * kElements, 1));
+    slice.layout = std::make_shared<Layout>(layoutSlice(topology, 0, 4 * kElements));
     slice.portions = {{.begin = 0, .elements = kElements, .from = user, .to = user, .reduction = {}}};
     slice.scale = scale;
     slice.image = image;

@@ -75,7 +75,7 @@ TEST(DeviceChains, TakesEveryKindOfPlan) {
   const auto tryRows = [&](const Machines& machines, const std::vector<CostRow>& rows) {
     for (const std::uint64_t elements : {40'011, 700, 5}) {
       DeviceCluster cluster(machines, 512 * kKiB, 32 * kKiB, 3, [](int) { return DeviceRank::Settings{}; }, rows);
-      plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
+      plans.insert(describe(cluster.planner.choose(elements * sizeof(float)).plan));
       DeviceProgram program(cluster, {elements, 17, elements});
       program.makeAll();
       EXPECT_TRUE(cluster.drain()) << "stalled";

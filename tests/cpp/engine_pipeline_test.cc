@@ -183,7 +183,7 @@ TEST(Pipeline, ASmallCallDoesNotStandBehindALargeOneNorTheOtherWayRound) {
   ASSERT_EQ(rig.machine.admitted.size(), before + 1) << "though the large call's slices fill the staging";
   const SliceId slice = rig.machine.admitted.back();
   EXPECT_EQ(slice.queue, SliceQueue::HostExpress);
-  const std::size_t steps = rig.planner.choose(100 * sizeof(float), 1).plan.size();
+  const std::size_t steps = rig.planner.choose(100 * sizeof(float)).plan.size();
   for (std::size_t step = 0; step < steps; ++step)
     (step + 1 == steps || step == 0 ? rig.machine : rig.rails).finish(slice, step);
   ASSERT_EQ(rig.done.size(), 1U);

@@ -45,7 +45,7 @@ TEST_P(Plans, OfFewOwnersSumExactly) {
     const std::uint64_t slice = 16 * kKiB / sizeof(float);
     const Script script = inOrder(world, {0, 1, world + 1, slice - 1, slice + 1, 9 * slice + 17, 1, 12 * slice});
     for (const std::uint64_t elements : script.sizes) {
-      for (const Step& step : cluster.planner.choose(elements, sizeof(float)).plan) shards.insert(step.shards);
+      for (const Step& step : cluster.planner.choose(elements * sizeof(float)).plan) shards.insert(step.shards);
     }
     std::mt19937 random(7);
     playToTheEnd(cluster, script, random);
@@ -121,7 +121,7 @@ TEST(GroupedRails, HaveTheSameBitsAsEveryOtherPlan) {
     for (const auto& rows : {rowsWith(0, 1e7), rowsWith(1e-5, 1e7), rowsWith(1e-3, 1e7), rowsWith(0, 1e12, 1)}) {
       for (const std::uint64_t elements : {40'011, 700, 5}) {
         Cluster cluster({std::vector<int>(static_cast<std::size_t>(machines), 1)}, 512 * kKiB, 32 * kKiB, {}, rows);
-        plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
+        plans.insert(describe(cluster.planner.choose(elements * sizeof(float)).plan));
         const std::vector<std::vector<float>> inputs = randomInputs(machines, elements);
         std::vector<std::vector<float>> tensors = inputs;
         std::mt19937 random(3);
@@ -143,7 +143,7 @@ TEST(ClusteredRails, HaveTheSameBitsAsEveryOtherPlan) {
   std::set<std::string> plans;
   for (const auto& rows : {rowsWith(0, 1e6), rowsWith(1e-4, 1e9)}) {
     Cluster cluster({std::vector<int>(kMachines, 1)}, 512 * kKiB, 32 * kKiB, {}, rows);
-    plans.insert(describe(cluster.planner.choose(inputs.front().size(), sizeof(float)).plan));
+    plans.insert(describe(cluster.planner.choose(inputs.front().size() * sizeof(float)).plan));
     const std::vector<int>& groups = cluster.planner.topology().groups();
     ASSERT_EQ(groups.size(), 2);
     std::vector<std::vector<float>> tensors = inputs;

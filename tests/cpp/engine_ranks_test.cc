@@ -64,7 +64,7 @@ TEST(Ranks, AllRanksHaveTheSameBitsInEveryScheduleForEveryPlanAndSliceSize) {
       std::mt19937 random(run);
       const std::uint64_t slice = std::array{16 * kKiB, 64 * kKiB, 1024 * kKiB}[run % 3];
       Cluster cluster(machines, 4 * slice * 4, slice);
-      plans.insert(describe(cluster.planner.choose(elements, sizeof(float)).plan));
+      plans.insert(describe(cluster.planner.choose(elements * sizeof(float)).plan));
       std::vector<std::vector<float>> tensors;
       std::size_t finished = 0;
       for (int r = 0; r < cluster.world(); ++r) {

@@ -79,7 +79,7 @@ std::set<std::vector<float>> resultsOf(const SiteFormat& format, const Machines&
   std::set<std::string> plans;
   for (const auto& rows : kPlans) {
     Cluster cluster(machines, 512 * kKiB, 32 * kKiB, {4 * kKiB, 8 * kKiB}, rows);
-    plans.insert(describe(cluster.planner.choose(elements * 4, 1).plan));
+    plans.insert(describe(cluster.planner.choose(elements * 4).plan));
     Tensors tensors = randomTensors(cluster.world(), elements);
     Tensors residuals = zerosFor(tensors);
     std::mt19937 random(5);

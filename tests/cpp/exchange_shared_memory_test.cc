@@ -65,7 +65,7 @@ struct Pair {
     tensors[rank].assign(kElements, static_cast<float>(rank + 1));
     const Topology topology = onOneSite({2});
     Slice slice;
-    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float), 1));
+    slice.layout = std::make_shared<const Layout>(layoutSlice(topology, rank, kElements * sizeof(float)));
     slice.plan = std::make_shared<const Plan>(Plan{{Verb::ReduceScatter, 0}, {Verb::AllGather, 0}});
     auto* const tensor = reinterpret_cast<std::byte*>(tensors[rank].data());
     slice.portions = {{.begin = 0, .elements = kElements, .from = tensor, .to = tensor, .reduction = {}}};

@@ -90,7 +90,7 @@ TEST(Blocks, AtEachLevelEveryGroupHasOneRankForEachByteAndOwnersAgreeOnTheirRail
         }
       }
       const int groups = level == 0 ? topology.machines() : level == 1 ? topology.sites() : 1;
-      EXPECT_EQ(held, layouts.front().elements * static_cast<std::uint64_t>(groups))
+      EXPECT_EQ(held, layouts.front().bytes * static_cast<std::uint64_t>(groups))
           << topology.describe() << ", level " << level;
     }
   }
@@ -127,7 +127,7 @@ TEST(Blocks, TheStagingThatAllRanksAgreeOnHoldsEverySlice) {
     const Planner planner(topology, {1 << 18, 1 << 16, rows});
     for (const std::uint64_t bytes : {1U, 64U, 1000U, 100'000U}) {
       const PlanChoice choice = planner.choose(Pattern::ReduceScatter, bytes);
-      std::vector<std::uint64_t> sizes(world, choice.sliceElements);
+      std::vector<std::uint64_t> sizes(world, choice.sliceBytes);
       for (int rank = 0; rank < topology.world(); ++rank) {
         const Layout layout = planner.blocks().layout(topology, rank, sizes);
         EXPECT_LE(stagingBytes(choice.plan, layout), choice.sliceStagingBytes) << topology.describe();

@@ -22,8 +22,8 @@ TEST(CoarseCuts, FallOnMultiplesAndLeaveNothingOut) {
     for (const std::uint64_t bytes : {4, 512, 516, 5'000, 100'004}) {
       std::uint64_t owned = 0;
       for (int rank = 0; rank < topology.world(); ++rank) {
-        const Layout layout = inBytes(layoutSlice(topology, rank, ceilOf(bytes, kTogether), 1), kTogether, bytes);
-        ASSERT_EQ(layout.elements, bytes);
+        const Layout layout = inBytes(layoutSlice(topology, rank, ceilOf(bytes, kTogether)), kTogether, bytes);
+        ASSERT_EQ(layout.bytes, bytes);
         for (const LevelLayout& level : layout.levels) {
           for (const Rail& rail : level.rails) {
             for (const std::uint64_t cut : {rail.range.begin, rail.range.end, rail.own().begin, rail.own().end})
@@ -48,7 +48,7 @@ TEST(CoarseCuts, NeedNoMoreStagingThanIsReserved) {
         EXPECT_GE(worst, worstStagingBytes(plan, loadsOf(topology), bound));
         for (const std::uint64_t bytes : {bound, bound / 2, kCut}) {
           for (int rank = 0; rank < topology.world(); ++rank) {
-            const Layout units = layoutSlice(topology, rank, ceilOf(bytes, kTogether), 1);
+            const Layout units = layoutSlice(topology, rank, ceilOf(bytes, kTogether));
             ASSERT_LE(stagingBytes(plan, inBytes(units, kTogether, bytes)), worst)
                 << topology.describe() << ", " << describe(plan) << ", " << bytes << " B";
           }

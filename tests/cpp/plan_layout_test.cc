@@ -18,8 +18,7 @@ namespace {
 
 using Sites = std::vector<std::vector<int>>;
 
-constexpr std::size_t kBytes = 4;
-constexpr std::uint64_t kGrain = 64 / kBytes;
+constexpr std::uint64_t kGrain = 64;
 
 const Sites kTopologies[] = {
     {{1}},
@@ -46,13 +45,13 @@ const Sites kTopologies[] = {
 
 std::vector<std::uint64_t> sizesFor(const Topology& topology) {
   const auto world = static_cast<std::uint64_t>(topology.world());
-  return {0, 1, 63, 64, 65, world - 1, world, world + 1, 16 * world + 1, 100'003};
+  return {0, 1, 63, 64, 65, world - 1, world, world + 1, 64 * world + 1, 100'003};
 }
 
-std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t elements, const FewOwners& few) {
+std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t bytes, const FewOwners& few) {
   std::vector<Layout> layouts;
   for (int rank = 0; rank < topology.world(); ++rank) {
-    layouts.push_back(layoutSlice(topology, rank, elements, kBytes, few));
+    layouts.push_back(layoutSlice(topology, rank, bytes, few));
   }
   return layouts;
 }
@@ -78,10 +77,10 @@ class LayoutOf : public testing::TestWithParam<Sites> {
   void atEverySize(Check check) const {
     const Topology topology = onSites(GetParam());
     for (const FewOwners& few : ownersFor(topology)) {
-      for (const std::uint64_t elements : sizesFor(topology)) {
-        SCOPED_TRACE(testing::Message() << topology.describe() << ", elements: " << elements << ", shards at level "
+      for (const std::uint64_t bytes : sizesFor(topology)) {
+        SCOPED_TRACE(testing::Message() << topology.describe() << ", bytes: " << bytes << ", shards at level "
                                         << few.level << ": " << few.shards << ", turn " << few.turn);
-        check(topology, layoutsOfAll(topology, elements, few));
+        check(topology, layoutsOfAll(topology, bytes, few));
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -103,7 +102,7 @@ TEST_P(LayoutOf, GivesEveryElementToOneRankOfEachGroup) {
       std::map<int, std::vector<int>> owners;  // of each group, how many ranks' shards hold an element
       for (int rank = 0; rank < topology.world(); ++rank) {
         auto& counts = owners[groupOfRank(topology, rank, level)];
-        counts.resize(layouts[rank].elements);
+        counts.resize(layouts[rank].bytes);
         for (const Rail& rail : layouts[rank].at(level).rails) {
           for (auto i = rail.shards[rail.self].begin; i < rail.shards[rail.self].end; ++i) ++counts[i];
         }
@@ -118,7 +117,7 @@ TEST_P(LayoutOf, GivesEveryElementToOneRankOfEachGroup) {
 TEST_P(LayoutOf, PassesOnAtEachLevelWhatTheLevelBelowLeft) {
   atEverySize([](const Topology& topology, const std::vector<Layout>& layouts) {
     for (int rank = 0; rank < topology.world(); ++rank) {
-      std::vector<bool> held(layouts[rank].elements, true);
+      std::vector<bool> held(layouts[rank].bytes, true);
       for (const LevelLayout& level : layouts[rank].levels) {
         std::vector<bool> inRails(held.size(), false);
         std::vector<bool> inShards(held.size(), false);
@@ -146,7 +145,7 @@ TEST_P(LayoutOf, CutsEachRailIntoOneShardPerOwnerInOrder) {
           for (const Range& shard : rail.shards) {
             ASSERT_EQ(shard.begin, end);
             end = shard.end;
-            ASSERT_TRUE(end % kGrain == 0 || end == layout.elements) << end;
+            ASSERT_TRUE(end % kGrain == 0 || end == layout.bytes) << end;
           }
           ASSERT_EQ(end, rail.range.end);
         }
@@ -200,8 +199,8 @@ TEST_P(LayoutOf, LetsNoRankCarryMoreThanItsPartOfTheMachineAnd64Bytes) {
     for (int rank = 0; rank < topology.world(); ++rank) {
       const std::uint64_t ranks = topology.ranksOf(topology.machineOf(rank)).size();
       std::uint64_t held = 0;
-      for (const Rail& rail : layouts[rank].at(0).rails) held += rail.shards[rail.self].size() * kBytes;
-      ASSERT_LE(held, (layouts[rank].elements * kBytes + ranks - 1) / ranks + 64);
+      for (const Rail& rail : layouts[rank].at(0).rails) held += rail.shards[rail.self].size();
+      ASSERT_LE(held, (layouts[rank].bytes + ranks - 1) / ranks + 64);
     }
   });
 }
@@ -212,16 +211,16 @@ TEST(FewOwners, TakeTurnsSoThatEveryRankOwnsAlike) {
     for (const int shards : {1, 2, 3, 4, 8}) {
       std::vector<std::uint64_t> owned(topology.world());  // grains, in all turns
       const std::uint64_t turns = turnsOf(topology, {1, shards});
-      const std::uint64_t elements = kGrain * 56 * 24;  // divisible by all that it is cut into
+      const std::uint64_t bytes = kGrain * 56 * 24;  // divisible by all that it is cut into
       for (std::uint64_t turn = 0; turn < turns; ++turn) {
         for (int rank = 0; rank < topology.world(); ++rank) {
-          const Layout layout = layoutSlice(topology, rank, elements, kBytes, {1, shards, turn});
+          const Layout layout = layoutSlice(topology, rank, bytes, {1, shards, turn});
           for (const Rail& rail : layout.at(1).rails) owned[rank] += rail.shards[rail.self].size();
         }
       }
       for (int rank = 0; rank < topology.world(); ++rank) {
         const auto ranks = machines[topology.machineOf(rank)];
-        EXPECT_EQ(owned[rank], turns * elements / ranks / machines.size()) << topology.describe() << ", " << shards;
+        EXPECT_EQ(owned[rank], turns * bytes / ranks / machines.size()) << topology.describe() << ", " << shards;
       }
     }
   }
@@ -231,7 +230,7 @@ TEST(FewOwners, StandOnOtherMachinesForOtherRailsOfASlice) {
   const Topology topology = onOneSite({4, 4, 4, 4});
   std::set<int> machines;
   for (int rank = 0; rank < topology.world(); ++rank) {
-    const Layout layout = layoutSlice(topology, rank, 1 << 16, kBytes, {1, 1, 2});
+    const Layout layout = layoutSlice(topology, rank, 1 << 16, {1, 1, 2});
     for (const Rail& rail : layout.at(1).rails) {
       if (rail.shards[rail.self].size() > 0) machines.insert(topology.machineOf(rank));
     }
@@ -247,10 +246,10 @@ TEST(FewOwners, ComeRoundAfterAsManyTurnsAsDivideThem) {
   EXPECT_EQ(turnsOf(onSites({{1, 1, 1, 1}, {1, 1, 1}}), {1, 1}), 12);
 }
 
-std::size_t railsOn(const Topology& topology, int machine, std::uint64_t elements) {
+std::size_t railsOn(const Topology& topology, int machine, std::uint64_t bytes) {
   std::size_t rails = 0;
   for (const int rank : topology.ranksOf(machine)) {
-    rails += layoutSlice(topology, rank, elements, kBytes).at(1).rails.size();
+    rails += layoutSlice(topology, rank, bytes).at(1).rails.size();
   }
   return rails;
 }
@@ -266,16 +265,16 @@ TEST(Layout, Has14RailsOnMachinesOf7And8Ranks) {
 }
 
 TEST(Layout, GivesEachRankOfUnequalMachinesAnEvenPart) {
-  const std::uint64_t elements = 1'000'000;
+  const std::uint64_t bytes = 1'000'000;
   for (const std::vector<int>& machines : {std::vector<int>{8, 7}, {3, 1}, {4, 3, 2}}) {
     const Topology topology = onOneSite(machines);
     for (int rank = 0; rank < topology.world(); ++rank) {
       const auto ranks = static_cast<std::uint64_t>(machines[topology.machineOf(rank)]);
       std::uint64_t onTheNetwork = 0;
-      const Layout layout = layoutSlice(topology, rank, elements, kBytes);
+      const Layout layout = layoutSlice(topology, rank, bytes);
       for (const Rail& rail : layout.at(1).rails) onTheNetwork += rail.range.size();
-      EXPECT_LE(onTheNetwork * kBytes, (elements * kBytes + ranks - 1) / ranks + 64) << topology.describe();
-      EXPECT_GE(onTheNetwork * kBytes + 64, elements * kBytes / ranks) << topology.describe();
+      EXPECT_LE(onTheNetwork, (bytes + ranks - 1) / ranks + 64) << topology.describe();
+      EXPECT_GE(onTheNetwork + 64, bytes / ranks) << topology.describe();
     }
   }
 }
@@ -285,8 +284,8 @@ TEST(Layout, ServesATopologyOf1024Ranks) {
   for (int i = 0; i < 128; ++i) machines.push_back(4 + i % 9);
   const Topology topology = onOneSite(machines);
   ASSERT_GT(topology.world(), 1000);
-  const Layout layout = layoutSlice(topology, 0, 25 << 18, kBytes);  // of a machine of 4
-  EXPECT_EQ(layout.at(1).rails.size(), 11);  // the others cut its quarter at 1/12 ... 1/5, 2/11 and 2/9
+  const Layout layout = layoutSlice(topology, 0, 25 << 20);  // of a machine of 4
+  EXPECT_EQ(layout.at(1).rails.size(), 11);                  // the others cut its quarter at 1/12 ... 1/5, 2/11 and 2/9
   for (const Rail& rail : layout.at(1).rails) EXPECT_EQ(rail.owners.size(), 128);
 }
 
@@ -299,10 +298,10 @@ TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
     const Topology grouped = topology.inGroups();
     for (int rank = 0; rank < topology.world(); rank += 1 + topology.world() / 32) {
       std::set<int> onRails;
-      const Layout flat = layoutSlice(topology, rank, 1 << 20, kBytes);
+      const Layout flat = layoutSlice(topology, rank, 1 << 20);
       for (const Rail& rail : flat.at(1).rails) onRails.insert(rail.owners.begin(), rail.owners.end());
-      for (const std::uint64_t elements : {1 << 20, 1000, 17}) {
-        const Layout inGroups = layoutSlice(grouped, rank, elements, kBytes);
+      for (const std::uint64_t bytes : {1 << 20, 1000, 17}) {
+        const Layout inGroups = layoutSlice(grouped, rank, bytes);
         for (const LevelLayout& level : inGroups.levels) {
           for (const Rail& rail : level.rails) {
             for (const int owner : rail.owners) EXPECT_TRUE(level.level == 0 || onRails.contains(owner));
@@ -314,7 +313,7 @@ TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
 }
 
 TEST(Layout, ThrowsWhereThereIsNoSuchLevel) {
-  EXPECT_THROW(layoutSlice(onOneSite({2}), 0, 10, kBytes).at(1), std::out_of_range);
+  EXPECT_THROW(layoutSlice(onOneSite({2}), 0, 10).at(1), std::out_of_range);
 }
 
 TEST(Piece, IsAsLongAsTheOthersOrOneShorter) {

@@ -38,11 +38,11 @@ TEST(Peers, AreAllWhomSlicesOfAnySizeAndTurnMeet) {
       for (int rank = 0; rank < topology.world(); ++rank) {
         const std::set<int> peers = peersOf(topology, rank, {few});
         for (std::uint64_t turn = 0; turn < turnsOf(topology, few); ++turn) {
-          for (const std::uint64_t elements : {1, 16, 31, 48, 100, 171, 1000, 4096, 9973, 65'536, 99'991}) {
-            const Layout layout = layoutSlice(topology, rank, elements, 4, {few.level, few.shards, turn});
+          for (const std::uint64_t bytes : {4, 64, 124, 192, 400, 684, 4000, 16'384, 39'892, 262'144, 399'964}) {
+            const Layout layout = layoutSlice(topology, rank, bytes, {few.level, few.shards, turn});
             for (const int peer : metIn(layout, rank)) {
               ASSERT_TRUE(peers.contains(peer)) << topology.describe() << ", ranks " << rank << " and " << peer
-                                                << ", elements: " << elements << ", turn " << turn;
+                                                << ", bytes: " << bytes << ", turn " << turn;
             }
           }
         }
@@ -123,13 +123,13 @@ TEST(Peers, InGroupsAreAllWhomAnyPlanMeetsAndAreMutual) {
       };
       for (const Forecast& one : planner.forecast(1 << 20)) {
         for (std::uint64_t turn = 0; turn < planner.turns(one.plan); ++turn) {
-          for (const std::uint64_t elements : {1, 171, 4096, 99'991})
-            expectMet(planner.layoutOf(one.plan, rank, turn, elements, 4));
+          for (const std::uint64_t bytes : {4, 684, 16'384, 399'964})
+            expectMet(planner.layoutOf(one.plan, rank, turn, bytes));
         }
       }
       for (const Pattern pattern : {Pattern::Reduce, Pattern::Broadcast}) {
         const Plan plan = planner.choose(pattern, 1 << 20).plan;
-        expectMet(planner.layoutOf(plan, rank, 0, 99'991, 4));
+        expectMet(planner.layoutOf(plan, rank, 0, 399'964));
       }
       expectMet(planner.blocks().counts(planner.leveled(), rank));
     }

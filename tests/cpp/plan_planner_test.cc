@@ -129,13 +129,13 @@ TEST(Prediction, IsOfTheBusiestRank) {
 
 TEST(PlanChoice, IsOneShotForFewBytesAndTwoShotForManyOnFourMachines) {
   const Planner planner(onOneSite({2, 2, 2, 2}), settings());
-  EXPECT_EQ(describe(planner.choose(1, 4).plan), "RS0 AR1 AG0");
-  EXPECT_EQ(describe(planner.choose(10 * kMiB, 4).plan), "RS0 RS1 AG1 AG0");
+  EXPECT_EQ(describe(planner.choose(4).plan), "RS0 AR1 AG0");
+  EXPECT_EQ(describe(planner.choose(40 * kMiB).plan), "RS0 RS1 AG1 AG0");
 }
 
 TEST(PlanChoice, OnOneMachineHasOnlyTheMachinesSteps) {
-  EXPECT_EQ(describe(Planner(onOneSite({4}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
-  EXPECT_EQ(describe(Planner(onOneSite({1}), settings()).choose(kMiB, 4).plan), "RS0 AG0");
+  EXPECT_EQ(describe(Planner(onOneSite({4}), settings()).choose(4 * kMiB).plan), "RS0 AG0");
+  EXPECT_EQ(describe(Planner(onOneSite({1}), settings()).choose(4 * kMiB).plan), "RS0 AG0");
 }
 
 TEST(PlanChoice, WithinAMachineASmallAllReduceIsOneStep) {
@@ -155,11 +155,11 @@ TEST(PlanChoice, TakesFewerStepsWherePredictionsAreEqual) {
   PlannerSettings free = settings();
   free.rows = {kFree, {0, 0, 1e300, 1e300}};
   free.rows[0].bytesPerSecond = free.rows[0].summedBytesPerSecond = 1e300;
-  EXPECT_EQ(describe(Planner(onOneSite({2, 2}), free).choose(0, 4).plan), "RS0 AR1 AG0");
+  EXPECT_EQ(describe(Planner(onOneSite({2, 2}), free).choose(0).plan), "RS0 AR1 AG0");
 }
 
 TEST(PlanChoice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
-  EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(1, 4).plan), "RS0 RS1 AR2 AG1 AG0");
+  EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(4).plan), "RS0 RS1 AR2 AG1 AG0");
 }
 
 TEST(PlanChoice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
@@ -167,7 +167,7 @@ TEST(PlanChoice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
     PlannerSettings messages = settings(4 * kMiB);
     messages.rows = {kMemory, {1e-4, perMessage, 1e9, 1e10}};
     const Planner planner(onOneSite(std::vector<int>(6, 1)), messages);
-    const Plan plan = planner.choose(bytes, 1).plan;
+    const Plan plan = planner.choose(bytes).plan;
     return plan[1].verb == Verb::AllReduce ? -1 : plan[1].shards;
   };
   EXPECT_EQ(shards(0, 100 * kMiB), 0);
@@ -207,8 +207,8 @@ TEST(Forecast, HasTheChoiceFirstAndItsPrediction) {
        {std::uint64_t{0}, std::uint64_t{4}, 64 * kMiB / 1024, kMiB, 25 * kMiB, 400 * kMiB}) {
     const std::vector<Forecast> forecasts = planner.forecast(bytes);
     ASSERT_EQ(forecasts.size(), 4);  // two-shot with 3 owners, 2 and 1, and one-shot
-    EXPECT_EQ(forecasts[0].plan, planner.choose(bytes, 1).plan);
-    EXPECT_EQ(forecasts[0].sliceBytes, planner.choose(bytes, 1).sliceElements);
+    EXPECT_EQ(forecasts[0].plan, planner.choose(bytes).plan);
+    EXPECT_EQ(forecasts[0].sliceBytes, planner.choose(bytes).sliceBytes);
     EXPECT_LE(forecasts[0].seconds, forecasts[1].seconds);
     EXPECT_DOUBLE_EQ(forecasts[0].seconds, planner.predictSeconds(forecasts[0].plan, bytes, forecasts[0].sliceBytes));
   }
@@ -216,24 +216,24 @@ TEST(Forecast, HasTheChoiceFirstAndItsPrediction) {
 
 TEST(SliceSize, IsTheWholeCallForSmallCallsRoundedUpTo64Bytes) {
   const Planner planner(onOneSite({2, 2}), settings());
-  EXPECT_EQ(planner.choose(1, 4).sliceElements, 16);
-  EXPECT_EQ(planner.choose(16, 4).sliceElements, 16);
-  EXPECT_EQ(planner.choose(17, 4).sliceElements, 32);
-  EXPECT_EQ(planner.choose(kMiB / 4, 4).sliceElements, kMiB / 4);
+  EXPECT_EQ(planner.choose(4).sliceBytes, 64);
+  EXPECT_EQ(planner.choose(64).sliceBytes, 64);
+  EXPECT_EQ(planner.choose(68).sliceBytes, 128);
+  EXPECT_EQ(planner.choose(kMiB).sliceBytes, kMiB);
 }
 
-TEST(SliceSize, IsNeverZero) { EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(0, 8).sliceElements, 8); }
+TEST(SliceSize, IsNeverZero) { EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(0).sliceBytes, 64); }
 
 TEST(SliceSize, CutsALargeCallSoThatItsLevelsOverlap) {
   PlannerSettings slowMemory = settings();
   slowMemory.rows[0].bytesPerSecond = 1e8;
-  const PlanChoice choice = Planner(onOneSite({2, 2}), slowMemory).choose(kMiB, 8);  // fits into one slice
-  EXPECT_EQ(choice.sliceElements, kMiB / 4);
+  const PlanChoice choice = Planner(onOneSite({2, 2}), slowMemory).choose(8 * kMiB);  // fits into one slice
+  EXPECT_EQ(choice.sliceBytes, 2 * kMiB);
 }
 
 TEST(SliceSize, FillsLinksWithOtherSlicesWhereMachinesHaveOneRank) {
   const auto sliceBytes = [](const std::vector<int>& ranks, std::uint64_t bytes) {
-    return Planner(onOneSite(ranks), settings(50 * kMiB)).choose(bytes / 4, 4).sliceElements * 4;
+    return Planner(onOneSite(ranks), settings(50 * kMiB)).choose(bytes).sliceBytes;
   };
   EXPECT_EQ(sliceBytes({1, 1, 1, 1}, kMiB / 4), kMiB / 4);
   EXPECT_EQ(sliceBytes({1, 1, 1, 1}, kMiB), kMiB / 4);  // 64 KiB to each
@@ -253,14 +253,14 @@ struct EqualSlices {
 // The number of slices of a call whose shards have one size on every machine.
 EqualSlices equalSlices(const Topology& topology, std::uint64_t grainBytes, std::uint64_t bytes) {
   const Planner planner(topology, {50 * kMiB, 25 * kMiB, rowsOnDevice(builtInRows("tcp")), grainBytes});
-  const PlanChoice choice = planner.choose(bytes, 1);
+  const PlanChoice choice = planner.choose(bytes);
   EqualSlices counts{0, 0};
-  for (std::uint64_t from = 0; from < bytes; from += choice.sliceElements, ++counts.slices) {
+  for (std::uint64_t from = 0; from < bytes; from += choice.sliceBytes, ++counts.slices) {
     bool equal = true;
     for (int machine = 0; machine < topology.machines(); ++machine) {
       const int rank = topology.ranksOf(machine).front();
-      const std::uint64_t size = std::min(choice.sliceElements, bytes - from);
-      const Layout layout = planner.layoutOf(choice.plan, rank, counts.slices, size, 1);
+      const std::uint64_t size = std::min(choice.sliceBytes, bytes - from);
+      const Layout layout = planner.layoutOf(choice.plan, rank, counts.slices, size);
       for (const Range& shard : layout.at(0).rails.front().shards)
         equal = equal && shard.size() == layout.at(0).rails.front().shards.front().size();
     }
@@ -275,7 +275,7 @@ TEST(SliceSize, IsTheWholeCallWhereTheCoreIsLongerBusyWithMessagesThanSlicesOver
     std::vector<CostRow> rows = builtInRows("tcp");
     rows[1].bytesPerSecond = bytesPerSecond;
     const Planner planner(onOneSite(std::vector<int>(machines, 8)), {50 * kMiB, 25 * kMiB, rows});
-    return ceilOf(25 * kMiB, planner.choose(25 * kMiB, 1).sliceElements);
+    return ceilOf(25 * kMiB, planner.choose(25 * kMiB).sliceBytes);
   };
   EXPECT_EQ(slices(128, 1.5e9), 1);
   EXPECT_EQ(slices(1024, 1.5e9), 1);
@@ -285,7 +285,7 @@ TEST(SliceSize, IsTheWholeCallWhereTheCoreIsLongerBusyWithMessagesThanSlicesOver
 
 TEST(SliceSize, LeavesSeveralInFlightWhereStagingDoesNotHoldTheCall) {
   const Planner planner(onOneSite(std::vector<int>(128, 8)), {50 * kMiB, 25 * kMiB, builtInRows("tcp")});
-  EXPECT_LE(4 * planner.choose(400 * kMiB, 1).sliceStagingBytes, 50 * kMiB);
+  EXPECT_LE(4 * planner.choose(400 * kMiB).sliceStagingBytes, 50 * kMiB);
 }
 
 TEST(SliceSize, OfADeviceGivesTheRanksOfAMachineEqualShardsButForACallsLastSlice) {
@@ -304,23 +304,23 @@ TEST(SliceSize, OfADeviceGivesTheRanksOfAMachineEqualShardsButForACallsLastSlice
 }
 
 TEST(SliceSize, DoesNotCutWhereNothingOverlaps) {
-  EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB / 8, 4).sliceElements, kMiB / 8);
+  EXPECT_EQ(Planner(onOneSite({2}), settings()).choose(kMiB / 2).sliceBytes, kMiB / 2);
 }
 
 TEST(SliceSize, OnOneMachineIsTheLargestOfWhichTheCacheHoldsFour) {
-  const PlanChoice choice = Planner(onOneSite({4}), settings(50 * kMiB)).choose(64 * kMiB, 4);
+  const PlanChoice choice = Planner(onOneSite({4}), settings(50 * kMiB)).choose(256 * kMiB);
   EXPECT_EQ(choice.stagingBytes, Planner::kCachedStagingBytes);
-  EXPECT_EQ(choice.sliceElements * 4, Planner::kCachedStagingBytes / 4);
-  EXPECT_EQ(Planner(onOneSite({4}), settings(kMiB)).choose(64 * kMiB, 4).stagingBytes, kMiB);
+  EXPECT_EQ(choice.sliceBytes, Planner::kCachedStagingBytes / 4);
+  EXPECT_EQ(Planner(onOneSite({4}), settings(kMiB)).choose(256 * kMiB).stagingBytes, kMiB);
 }
 
 TEST(SliceSize, OnSeveralMachinesMayUseAllOfStaging) {
-  EXPECT_EQ(Planner(onOneSite({2, 2}), settings(50 * kMiB)).choose(64 * kMiB, 4).stagingBytes, 50 * kMiB);
+  EXPECT_EQ(Planner(onOneSite({2, 2}), settings(50 * kMiB)).choose(256 * kMiB).stagingBytes, 50 * kMiB);
 }
 
 TEST(SliceSize, NeverExceedsTheSetting) {
   const Planner planner(onOneSite({2, 2}), settings(50 * kMiB, 100'000));
-  const std::uint64_t bytes = planner.choose(100 * kMiB, 4).sliceElements * 4;
+  const std::uint64_t bytes = planner.choose(400 * kMiB).sliceBytes;
   EXPECT_LE(bytes, 100'000);
   EXPECT_GE(bytes, 99'000);
 }
@@ -329,8 +329,8 @@ std::uint64_t pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; 
 
 TEST(SliceSize, IsTheLargestOfWhichStagingHoldsFour) {
   const Topology topology = onOneSite({2, 2});
-  const PlanChoice choice = Planner(topology, settings(8 * kMiB)).choose(1024 * kMiB, 4);
-  const std::uint64_t bytes = choice.sliceElements * 4;
+  const PlanChoice choice = Planner(topology, settings(8 * kMiB)).choose(4096 * kMiB);
+  const std::uint64_t bytes = choice.sliceBytes;
   const auto fourOf = [&](std::uint64_t slice) {
     return 4 * pages(worstStagingBytes(choice.plan, loadsOf(topology), slice));
   };
@@ -341,7 +341,7 @@ TEST(SliceSize, IsTheLargestOfWhichStagingHoldsFour) {
 
 TEST(SliceSize, LeavesFewerInFlightBeforeItGivesUp) {
   const Planner planner(onOneSite({1, 1}), settings(120 << 10));
-  EXPECT_GE(planner.choose(kMiB, 8).sliceElements * 8, 60 << 10);
+  EXPECT_GE(planner.choose(8 * kMiB).sliceBytes, 60 << 10);
 }
 
 TEST(SliceSize, RefusesAMemoryThatHoldsNoSliceAndSaysHowMuchIsNeeded) {

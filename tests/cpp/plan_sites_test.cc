@@ -33,19 +33,19 @@ TEST(Sites, KeepSlicesWaitingWhereStagingHoldsFewOfThem) {
 TEST(Sites, ThatAreTwoTakeOneTripForAnySize) {
   const Planner two(onSites({{2, 2}, {2, 2}}), {50 * kMiB, 25 * kMiB, builtInRows("tcp", "tcp")});
   for (const std::uint64_t bytes : {std::uint64_t{4}, 64 * kMiB}) {
-    EXPECT_EQ(describe(two.choose(bytes, 1).plan), "RS0 RS1 AR2 AG1 AG0");
+    EXPECT_EQ(describe(two.choose(bytes).plan), "RS0 RS1 AR2 AG1 AG0");
   }
 }
 
 TEST(Sites, ThatAreFourTakeTwoForMany) {
   const Planner four(onSites({{1}, {1}, {1}, {1}}), {50 * kMiB, 25 * kMiB, builtInRows("tcp", "tcp")});
-  EXPECT_EQ(four.choose(4, 1).plan, kOneShot);
-  EXPECT_EQ(four.choose(64 * kMiB, 1).plan, kTwoShot);
+  EXPECT_EQ(four.choose(4).plan, kOneShot);
+  EXPECT_EQ(four.choose(64 * kMiB).plan, kTwoShot);
 }
 
 TEST(Sites, MayHaveFewOwnersWhereMessagesCostMost) {
   const Planner four = planner(onSites({{1}, {1}, {1}, {1}}), {0, 1, 1e30, 1e30});
-  EXPECT_EQ(describe(four.choose(100 * kMiB, 1).plan), "RS0 RS2/1 AG2/1 AG0");
+  EXPECT_EQ(describe(four.choose(100 * kMiB).plan), "RS0 RS2/1 AG2/1 AG0");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(SparsePlan, CutsSlicesWithRoomForContributions) {
     const Planner planner = plannerOf(machines, 2);
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, kMiB, 700 * kMiB}) {
       const PlanChoice sparse = planner.chooseSparse(bytes, bytes);
-      EXPECT_EQ(sparse.sliceElements % 64, 0U);
+      EXPECT_EQ(sparse.sliceBytes % 64, 0U);
       EXPECT_LE(3 * sparse.sliceStagingBytes, sparse.stagingBytes);
     }
   }

@@ -17,20 +17,20 @@ const Plan kTwoShot = hierarchicalPlan({0, 1}, false);
 const Plan kOneShot = hierarchicalPlan({0, 1}, true);
 
 TEST(Staging, HoldsTheImageAndAShardOfEveryPeer) {
-  const Layout layout = layoutSlice(onOneSite({1, 1, 1}), 0, 4800, 4);  // 300 grains, 100 for each
-  EXPECT_EQ(receiveOffset(kTwoShot, layout, 1), 4800 * 4);
-  EXPECT_EQ(stagingBytes(kTwoShot, layout), 4800 * 4 + 2 * 6400);
-  EXPECT_EQ(stagingBytes(kOneShot, layout), 4800 * 4 + 2 * 4800 * 4);
+  const Layout layout = layoutSlice(onOneSite({1, 1, 1}), 0, 19'200);  // 300 grains, 100 for each
+  EXPECT_EQ(receiveOffset(kTwoShot, layout, 1), 19'200);
+  EXPECT_EQ(stagingBytes(kTwoShot, layout), 19'200 + 2 * 6400);
+  EXPECT_EQ(stagingBytes(kOneShot, layout), 19'200 + 2 * 19'200);
 }
 
 TEST(Staging, NeedsNoPlaceForContributionsInsideTheMachine) {
-  const Layout layout = layoutSlice(onOneSite({3}), 0, 4801, 4);
-  EXPECT_EQ(stagingBytes(hierarchicalPlan({0}, false), layout), 4801 * 4 + 60);  // rounded up to 64 bytes
+  const Layout layout = layoutSlice(onOneSite({3}), 0, 19'204);
+  EXPECT_EQ(stagingBytes(hierarchicalPlan({0}, false), layout), 19'204 + 60);  // rounded up to 64 bytes
 }
 
 TEST(Staging, PutsTheStepsOneAfterTheOther) {
   const Topology topology = onSites({{1, 1}, {1, 1}});
-  const Layout layout = layoutSlice(topology, 0, 6400, 4);
+  const Layout layout = layoutSlice(topology, 0, 25'600);
   const Plan plan = hierarchicalPlan({0, 1, 2}, false);
   EXPECT_EQ(receiveOffset(plan, layout, 1), 25600);          // RS1: half a slice of the one peer
   EXPECT_EQ(receiveOffset(plan, layout, 2), 25600 + 12800);  // RS2: a quarter
@@ -52,7 +52,7 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
           const std::uint64_t worst = worstStagingBytes(plan, loads, bound);
           for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
             for (int rank = 0; rank < topology.world(); ++rank) {
-              ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes / 2, 2, few)), worst)
+              ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes, few)), worst)
                   << topology.describe() << ", " << describe(plan) << ", turn " << few.turn << ", slice of " << bytes
                   << " B, rank " << rank;
             }
@@ -69,7 +69,7 @@ TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
     const Plan plan = hierarchicalPlan(topology.levels(), false);
     std::uint64_t most = 0;
     for (int rank = 0; rank < topology.world(); ++rank) {
-      most = std::max(most, stagingBytes(plan, layoutSlice(topology, rank, 2 * kMiB, 4)));
+      most = std::max(most, stagingBytes(plan, layoutSlice(topology, rank, 8 * kMiB)));
     }
     EXPECT_LE(worstStagingBytes(plan, loadsOf(topology), 8 * kMiB), most + 4096) << topology.describe();
   }

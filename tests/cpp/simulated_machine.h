@@ -96,10 +96,9 @@ class SimulatedMachine {
     std::vector<std::byte> bytes;
     for (const auto& [index, slice] : meeting.slices) {
       const Range shard = shardOf(slice, index);
-      bytes.resize(slice.byteOffset(slice.layout->elements));
+      bytes.resize(slice.layout->bytes);
       if (shard.size() == 0) continue;
-      std::memcpy(bytes.data() + slice.byteOffset(shard.begin), slice.image + slice.byteOffset(shard.begin),
-                  slice.bytes(shard));
+      std::memcpy(bytes.data() + shard.begin, slice.image + shard.begin, shard.size());
     }
     return bytes;
   }

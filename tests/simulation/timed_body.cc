@@ -21,7 +21,7 @@ std::uint64_t readBytes(const Slice& slice, const Range& range) {
 std::uint64_t filledBytes(const Slice& slice, std::size_t step) {
   if (slice.isInTensor()) return 0;
   const bool isAll = (*slice.plan)[step].verb == Verb::Load;
-  return readBytes(slice, {0, slice.layout->elements}) - (isAll ? 0 : readBytes(slice, machineShard(slice)));
+  return readBytes(slice, {0, slice.layout->bytes}) - (isAll ? 0 : readBytes(slice, machineShard(slice)));
 }
 
 // A job of its length where nothing is moved.
@@ -73,7 +73,7 @@ Job TimedBody::afterReceiving(const Slice& slice, std::size_t step, const std::v
   std::uint64_t bytes = 0;
   if (reduces(what.verb)) {
     for (const Rail& rail : slice.layout->at(what.level).rails)
-      bytes += slice.bytes(reducedRange(what, rail)) * rail.owners.size();
+      bytes += reducedRange(what, rail).size() * rail.owners.size();
   }
   return charged(core_, movesBytes_, bytes, core_.costs().sumBytesPerSecond,
                  [&] { return DenseBody::afterReceiving(slice, step, transfers); });
