@@ -14,28 +14,24 @@ const PlanCache::CachedPlan& PlanCache::of(Pattern pattern, std::uint64_t bytes)
   const auto known = chosen_.find(key);
   if (known != chosen_.end()) return known->second;
   if (chosen_.size() >= kMostChosen) chosen_.clear();
-  const PlanChoice choice = planner_.choose(pattern, bytes);
-  return chosen_[key] = of(choice, planner_.turns(choice.plan));
+  return chosen_[key] = of(planner_.choose(pattern, bytes));
 }
 
-PlanCache::CachedPlan PlanCache::of(const PlanChoice& choice, std::uint64_t turns) {
+PlanCache::CachedPlan PlanCache::of(const PlanChoice& choice) {
   std::shared_ptr<const Plan>& plan = plans_[choice.plan];
   if (!plan) plan = std::make_shared<const Plan>(choice.plan);
   return {.plan = plan,
-          .turns = turns,
           .sliceBytes = choice.sliceBytes,
           .stagingBytes = choice.stagingBytes,
           .sliceStagingBytes = choice.sliceStagingBytes};
 }
 
-std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t number, std::uint64_t bytes,
-                                                  int root) {
-  const std::uint64_t turn = number % chosen.turns;
-  const LayoutKey key(chosen.plan.get(), root, turn, bytes);
+std::shared_ptr<const Layout> PlanCache::layoutOf(const CachedPlan& chosen, std::uint64_t bytes, int root) {
+  const LayoutKey key(chosen.plan.get(), root, bytes);
   const auto known = layouts_.find(key);
   if (known != layouts_.end()) return known->second;
   if (layouts_.size() >= kMostLayouts) layouts_.clear();
-  Layout layout = planner_.layoutOf(*chosen.plan, rank_, turn, bytes);
+  Layout layout = planner_.layoutOf(*chosen.plan, rank_, bytes);
   return layouts_[key] = std::make_shared<Layout>(withRoot(std::move(layout), root));
 }
 

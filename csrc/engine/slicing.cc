@@ -21,7 +21,7 @@ CallPart Slicing::of(const Call& call) {
       std::max(part.chosen.sliceBytes / together / kGrainBytes, std::uint64_t{1}) * together * kGrainBytes;
   part.cut = [this, chosen = part.chosen, together, cut = std::move(part.cut)](Slice& slice, const Range& stretch) {
     cut(slice, stretch);
-    const auto units = plans_.layoutOf(chosen, slice.id.sequence, ceilOf(stretch.size(), together));
+    const auto units = plans_.layoutOf(chosen, ceilOf(stretch.size(), together));
     slice.layout = std::make_shared<const Layout>(inBytes(*units, together, stretch.size()));
   };
   return part;
@@ -33,7 +33,7 @@ CallPart Slicing::ofTensors(Pattern pattern, Packing packing) {
 }
 
 CallPart Slicing::ofTensors(const PlanChoice& choice, Packing packing, std::shared_ptr<const SliceBody> body) {
-  const PlanCache::CachedPlan chosen = plans_.of(choice, planner_.turns(choice.plan));
+  const PlanCache::CachedPlan chosen = plans_.of(choice);
   return packed(Pattern::AllReduce, kNoRoot, std::move(packing), chosen, std::move(body));
 }
 
@@ -48,7 +48,7 @@ CallPart Slicing::packed(Pattern pattern, int root, Packing packing, const PlanC
             slice.plan = chosen.plan;
             slice.body = body;
             if (!isByRank) {
-              slice.layout = plans_.layoutOf(chosen, slice.id.sequence, stretch.size(), root);
+              slice.layout = plans_.layoutOf(chosen, stretch.size(), root);
               slice.portions = packing.cut(stretch);
               return;
             }

@@ -25,8 +25,8 @@ RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner) {
     case Verb::Scatter: return {fromRoot ? theirs : none, toRoot ? mine : none};
     case Verb::Gather: return {toRoot ? mine : none, fromRoot ? theirs : none};
     case Verb::Relay:
-      return {passesOn(rail, root, step.shards, rail.self, owner) ? rail.range : none,
-              passesOn(rail, root, step.shards, owner, rail.self) ? rail.range : none};
+      return {passesOn(rail, root, step.passedOnTo, rail.self, owner) ? rail.range : none,
+              passesOn(rail, root, step.passedOnTo, owner, rail.self) ? rail.range : none};
     case Verb::AllReduce: return {rail.range, rail.range};
     case Verb::Load:
     case Verb::Store:

@@ -1,7 +1,6 @@
 #include "plan/layout.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -23,8 +22,8 @@ const LevelLayout& Layout::at(int level) const {
   throw std::out_of_range(concat("this layout has no level ", level));
 }
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes, const FewOwners& few) {
-  return layoutOf(Partitions(topology, Partitions::onGrains(bytes), few), topology, rank, bytes);
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes) {
+  return layoutOf(Partitions(topology, Partitions::onGrains(bytes)), topology, rank, bytes);
 }
 
 Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t bytes) {
@@ -52,15 +51,6 @@ Layout withRoot(Layout layout, const Topology& topology, int rank, int root) {
     entry.root = static_cast<int>(std::ranges::find(members, below) - members.begin());
   }
   return layout;
-}
-
-std::uint64_t turnsOf(const Topology& topology, const FewOwners& few) {
-  std::uint64_t turns = 1;
-  for (int group = 0; few.shards > 0 && group < groupsAt(topology, few.level); ++group) {
-    const int owners = static_cast<int>(membersOf(topology, few.level, group).size());
-    if (few.shards < owners) turns = std::lcm<std::uint64_t>(turns, owners / std::gcd(owners, few.shards));
-  }
-  return turns;
 }
 
 }  // namespace fairring

@@ -5,9 +5,6 @@
 // differently; a rail is then an interval between neighbouring cuts of the union of all groups' cuts, and has exactly
 // one owner per group. Equal machines: rails = local ranks. Machines of 7 and 8 ranks: 14 rails.
 //
-// Few owners: at one level a rail may be cut into fewer shards than it has owners. Only as many of them then own one,
-// others on the next rail and in the next slice, so that all carry alike; the rest have an empty shard.
-//
 // Cuts fall on multiples of 64 bytes from the slice's beginning, so no rank carries more than ceil(N/g) + 64 bytes of
 // a slice of N bytes on a machine of g ranks.
 #pragma once
@@ -31,13 +28,6 @@ struct Range {  // of bytes of a slice, the end not included
 // Piece `index` of `range` cut into `parts` nearly equal pieces: disjoint, in order, they cover the range; some are
 // empty when it is small.
 Range piece(Range range, int parts, int index);
-
-// At this level rails of more owners have only so many shards, whose owners follow from the turn.
-struct FewOwners {
-  int level = 0;
-  int shards = 0;  // 0: every owner has one, at all levels
-  std::uint64_t turn = 0;
-};
 
 struct Rail {
   Range range;
@@ -63,12 +53,9 @@ struct Layout {
   const LevelLayout& at(int level) const;  // the entry of that level; throws std::out_of_range where there is none
 };
 
-Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes, const FewOwners& few = {});
+Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes);
 
 // The same slice of a call with that root.
 Layout withRoot(Layout layout, const Topology& topology, int rank, int root);
-
-// After so many slices the same ranks own the same shards again.
-std::uint64_t turnsOf(const Topology& topology, const FewOwners& few);
 
 }  // namespace fairring

@@ -1,5 +1,5 @@
 // The load of a rank: its part of a slice at each level, as numbers that follow from the topology alone. They are how
-// many rails it owns, with how many owners and shards each. From these come upper bounds of its bytes that hold for
+// many rails it owns, with how many owners each. From these come upper bounds of its bytes that hold for
 // every slice up to a size, where layout.h gives the exact ranges of one size. Immutable.
 #pragma once
 
@@ -16,22 +16,20 @@ namespace fairring {
 struct LevelLoad {
   std::uint64_t rails = 1;
   std::uint64_t owners = 1;
-  std::uint64_t shards = 1;
   auto operator<=>(const LevelLoad&) const = default;
 };
 
 struct Load {
   std::array<LevelLoad, Topology::kLevels> levels;
 
-  // At most this many bytes of the slice are still this rank's when the step of that level begins, if it owns a shard
-  // of all its rails at each level below. Never less for a larger slice.
+  // At most this many bytes of the slice are still this rank's when the step of that level begins. Never less for a
+  // larger slice.
   std::uint64_t heldBytes(int level, std::uint64_t sliceBytes) const;
 
   auto operator<=>(const Load&) const = default;
 };
 
-// The loads of all ranks, each different one once, in any turn of few owners. At the level above these, rails are
-// counted for the shard that has most of them.
-std::vector<Load> loadsOf(const Topology& topology, const FewOwners& few = {});
+// The loads of all ranks, each different one once.
+std::vector<Load> loadsOf(const Topology& topology);
 
 }  // namespace fairring

@@ -38,10 +38,9 @@ std::vector<int> membersOf(const Topology& topology, int level, int group) {
   return clusters;
 }
 
-Partitions::Partitions(const Topology& topology, Cut cut, const FewOwners& few)
-    : topology_(topology), cut_(std::move(cut)), few_(few) {}
+Partitions::Partitions(const Topology& topology, Cut cut) : topology_(topology), cut_(std::move(cut)) {}
 
-Partitions::Partitions(const Topology& topology, const FewOwners& few) : Partitions(topology, std::identity(), few) {}
+Partitions::Partitions(const Topology& topology) : Partitions(topology, std::identity()) {}
 
 Partitions::Cut Partitions::onGrains(std::uint64_t bytes) {
   return [bytes, grains = ceilOf(bytes, kGrainBytes)](std::uint64_t units) {
@@ -56,23 +55,6 @@ Partitions::Partition Partitions::partition(int level, int group) const {
     for (std::size_t i = 0; i < rail.owners.size(); ++i) {
       if (rail.shards[i].size() > 0) result.push_back({rail.shards[i], rail.owners[i]});
     }
-  }
-  return result;
-}
-
-// Those whose turn it is stand side by side, beginning further on by their number with each rail and each turn.
-std::vector<Range> Partitions::shardsOf(const Rail& rail, int level, std::size_t index) const {
-  const auto owners = static_cast<int>(rail.owners.size());
-  const bool few = level == few_.level && few_.shards > 0 && few_.shards < owners;
-  const int shards = few ? few_.shards : owners;
-  const auto first = static_cast<int>((few_.turn + index) * shards % owners);
-  std::vector<Range> result;
-  result.reserve(owners);
-  int next = 0;
-  for (int owner = 0; owner < owners; ++owner) {
-    const bool owns = (owner + owners - first) % owners < shards;
-    const std::uint64_t end = result.empty() ? rail.range.begin : result.back().end;
-    result.push_back(owns ? piece(rail.range, shards, next++) : Range{end, end});
   }
   return result;
 }
@@ -108,6 +90,7 @@ std::vector<Rail> Partitions::fractionsOf(int level, int group) const {
   std::vector<Rail> rails;
   rails.reserve(cuts.size());
   std::vector<std::size_t> at(partitions.size(), 0);  // of each member, the part that holds the interval at hand
+  const int parts = static_cast<int>(partitions.size());
   std::uint64_t begin = 0;
   for (const std::uint64_t end : cuts) {
     Rail rail;
@@ -116,7 +99,7 @@ std::vector<Rail> Partitions::fractionsOf(int level, int group) const {
       rail.owners.push_back(partitions[i][at[i]].rank);
       if (partitions[i][at[i]].range.end == end) ++at[i];
     }
-    rail.shards = shardsOf(rail, level, rails.size());
+    for (int i = 0; i < parts; ++i) rail.shards.push_back(piece(rail.range, parts, i));
     rails.push_back(std::move(rail));
   }
   return rails;

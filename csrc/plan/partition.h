@@ -33,8 +33,8 @@ class Partitions {
   using Cut = std::function<std::uint64_t(std::uint64_t units)>;
 
   // The topology must outlive this.
-  Partitions(const Topology& topology, Cut cut, const FewOwners& few = {});
-  explicit Partitions(const Topology& topology, const FewOwners& few = {});  // the fractions themselves
+  Partitions(const Topology& topology, Cut cut);
+  explicit Partitions(const Topology& topology);  // the fractions themselves
 
   // On multiples of the grain, of a slice of so many bytes.
   static Cut onGrains(std::uint64_t bytes);
@@ -52,11 +52,9 @@ class Partitions {
 
   Partition partition(int level, int group) const;
   std::vector<Rail> fractionsOf(int level, int group) const;
-  std::vector<Range> shardsOf(const Rail& rail, int level, std::size_t index) const;
 
   const Topology& topology_;
   Cut cut_;
-  FewOwners few_;
 };
 
 // The layout of a slice that is cut so, as one rank sees it.

@@ -1,20 +1,17 @@
-// The ranks that a rank exchanges with above its machine, over slices of every size and turn: all owners that its rails
+// The ranks that a rank exchanges with above its machine, over slices of every size: all owners that its rails
 // ever have. Pure arithmetic.
 #pragma once
 
 #include <cstddef>
 #include <set>
-#include <vector>
 
-#include "plan/layout.h"
 #include "plan/topology.h"
 
 namespace fairring {
 
-// `ways`: in which some plan lets ranks own shards; their turns do not matter here.
-std::set<int> peersOf(const Topology& topology, int rank, const std::vector<FewOwners>& ways);
+std::set<int> peersOf(const Topology& topology, int rank);
 
-// How many the rank has that has most, where all owners of a rail own shards.
+// How many the rank has that has most.
 std::size_t mostPeers(const Topology& topology);
 
 }  // namespace fairring

@@ -26,7 +26,7 @@ const char* nameOf(Verb verb) {
 
 std::string describe(const Step& step) {
   const char* const name = nameOf(step.verb);
-  return step.shards == 0 ? concat(name, step.level) : concat(name, step.level, "/", step.shards);
+  return step.passedOnTo == 0 ? concat(name, step.level) : concat(name, step.level, "/", step.passedOnTo);
 }
 
 }  // namespace
@@ -63,11 +63,10 @@ std::string describe(const Plan& plan) {
   return text;
 }
 
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few) {
-  const auto shardsAt = [&](int level) { return level > 0 && level == few.level ? few.shards : 0; };
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop) {
   Plan plan;  // down, each level shrinks what a rank owns; up is the mirror image
-  for (const int level : levels) plan.push_back({Verb::ReduceScatter, level, shardsAt(level)});
-  for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level, shardsAt(level)});
+  for (const int level : levels) plan.push_back({Verb::ReduceScatter, level});
+  for (const int level : levels | std::views::reverse) plan.push_back({Verb::AllGather, level});
   if (oneShotTop) {
     const auto top = plan.begin() + static_cast<std::ptrdiff_t>(levels.size()) - 1;
     *top = {Verb::AllReduce, levels.back()};

@@ -47,25 +47,18 @@ bool isByRank(Pattern pattern);  // has such blocks
 struct Step {
   Verb verb;
   int level;
-  // The parts that a rail is cut into, if it has more owners, which take turns; 0: one for each owner. A Relay: to how
-  // many each owner passes it on.
-  int shards = 0;
+  int passedOnTo = 0;  // a Relay: to how many each owner passes it on
   auto operator<=>(const Step&) const = default;
 };
 
 using Plan = std::vector<Step>;
-// "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; with few owners "RS0 RS1/4 AG1/4 AG0"; of blocks "RS0 RS1 ST0", "LD0 AG1 AG0";
-// with a root "SC0 RL1/1 AG0", "SC0 SC1 ST0", "LD0 GA1 GA0", "RS0 RS1 GA1 GA0"
+// "RS0 RS1 AG1 AG0", "RS0 AR1 AG0"; of blocks "RS0 RS1 ST0", "LD0 AG1 AG0"; with a root "SC0 RL1/1 AG0", "SC0 SC1 ST0",
+// "LD0 GA1 GA0", "RS0 RS1 GA1 GA0"
 std::string describe(const Plan& plan);
-
-struct FewShards {  // at this level rails have only so many; 0: all of them
-  int level = 0;
-  int shards = 0;
-};
 
 // Reduce-scatter down the levels, all-gather back up. With `oneShotTop` the topmost level is one all-reduce step
 // instead.
-Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop, const FewShards& few = {});
+Plan hierarchicalPlan(const std::vector<int>& levels, bool oneShotTop);
 
 // The one plan of a pattern, all-reduces and broadcasts aside. Of blocks each rank's own is what it ends, or begins,
 // with.

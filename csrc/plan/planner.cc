@@ -1,7 +1,6 @@
 #include "plan/planner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <limits>
 #include <numeric>
@@ -47,48 +46,10 @@ int mostOwners(const Topology& topology, int level) {
   return static_cast<int>(most);
 }
 
-// Groups in which the machine at some place meets, between the groups, those at the same place of the others alone,
-// however few of a group own something at a time.
-bool areGroupsEqual(const Topology& topology) {
-  const std::size_t ranks = topology.ranksOf(0).size();
-  for (int machine = 1; machine < topology.machines(); ++machine) {
-    if (topology.ranksOf(machine).size() != ranks) return false;
-  }
-  return topology.machines() % topology.groups().front() == 0;
-}
-
-// All owners first, then fewer and fewer; equal predictions go to the first.
-std::vector<Plan> plansFor(const Topology& topology, bool grouped, bool withFewOwners) {
-  const std::vector<int> levels = topology.levels();
-  std::vector<Plan> plans;
-  const auto add = [&](bool oneShotTop, const FewShards& few) {
-    Plan plan = hierarchicalPlan(levels, oneShotTop, few);
-    if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
-  };
-  add(false, {});
-  if (levels.back() > 0) add(true, {});  // within a machine: Planner::oneShotOf()
-  for (const int level : levels) {
-    if (level == 0 || (grouped && level > 1) || !withFewOwners) continue;
-    const auto others = static_cast<unsigned>(mostOwners(topology, level) - 1);
-    for (int shards = static_cast<int>(std::bit_floor(others)); shards > 0; shards /= 2) {
-      add(false, {level, shards});
-      if (level != levels.back()) add(true, {level, shards});
-    }
-  }
-  return plans;
-}
-
-FewOwners fewOwnersOf(const Plan& plan) {
-  for (const Step& step : plan) {
-    if (step.shards > 0 && step.verb != Verb::Relay) return {step.level, step.shards};
-  }
-  return {};
-}
-
 // How often what the last owner gets has been passed on.
 int hopsOf(const Step& relay, int owners) {
   int hops = 0;
-  for (std::int64_t reached = 1, last = 1; reached < owners; ++hops) reached += last *= relay.shards;
+  for (std::int64_t reached = 1, last = 1; reached < owners; ++hops) reached += last *= relay.passedOnTo;
   return std::max(hops, 1);
 }
 
@@ -103,13 +64,12 @@ double coreSecondsOf(const StepWork& work, const CostRow& row, int network) {
 }
 
 // The work of the rank that takes longest.
-StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t sliceBytes, const CostRow& row,
-                 StepWork (*work)(const Step&, const Load&, std::uint64_t)) {
+StepWork busiest(const std::vector<Load>& loads, const Step& step, std::uint64_t sliceBytes, const CostRow& row) {
   StepWork most;
   double longest = 0;
   for (const Load& load : loads) {
     if (step.level > 0 && load.levels[step.level].owners == 1) continue;
-    const StepWork here = work(step, load, sliceBytes);
+    const StepWork here = workOf(step, load, sliceBytes);
     const double seconds = secondsOf(here, row);
     if (seconds > longest) most = here;
     longest = std::max(longest, seconds);
@@ -255,14 +215,10 @@ PlanChoice Planner::chooseAllToAll(std::uint64_t cellBytes) const {
 
 void Planner::addCandidates(bool grouped) {
   const Topology& topology = topologyOf(grouped);
-  const bool withFewOwners = !topology_.onlyInGroups() || areGroupsEqual(topology_);
-  for (const Plan& plan : plansFor(topology, grouped, withFewOwners)) {
-    const FewOwners few = fewOwnersOf(plan);
-    Candidate candidate{.plan = plan, .grouped = grouped, .loads = loadsOf(topology, few)};
-    for (const Load& load : candidate.loads) {
-      const LevelLoad& level = load.levels[few.level];
-      if (few.shards > 0) candidate.disjointTurns = std::max(candidate.disjointTurns, level.owners / level.shards);
-    }
+  const std::vector<int> levels = topology.levels();
+  for (const bool oneShotTop : {false, true}) {
+    if (oneShotTop && levels.back() == 0) continue;  // within a machine: oneShotOf()
+    Candidate candidate{.plan = hierarchicalPlan(levels, oneShotTop), .grouped = grouped, .loads = loadsOf(topology)};
     candidate.largestSliceBytes = largestSliceBytes(candidate);
     if (candidate.largestSliceBytes > 0) candidates_.push_back(std::move(candidate));
   }
@@ -278,26 +234,12 @@ const Planner::Candidate& Planner::candidateOf(const Plan& plan) const {
   throw std::out_of_range("no candidate: " + describe(plan));
 }
 
-Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t bytes) const {
-  FewOwners few = fewOwnersOf(plan);
-  few.turn = turn;
-  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, bytes, few);
+Layout Planner::layoutOf(const Plan& plan, int rank, std::uint64_t bytes) const {
+  return layoutSlice(topologyOf(candidateOf(plan).grouped), rank, bytes);
 }
 
-std::uint64_t Planner::turns(const Plan& plan) const {
-  return turnsOf(topologyOf(candidateOf(plan).grouped), fewOwnersOf(plan));
-}
-
-// Groups of machines connect nobody whom the rails of their machines do not. Where all plans are in groups, few owners
-// connect nobody whom all owners do not.
-std::set<int> Planner::peersOf(int rank) const {
-  std::vector<FewOwners> ways{{}};
-  for (const Candidate& candidate : candidates_) {
-    const FewOwners few = fewOwnersOf(candidate.plan);
-    if (!candidate.grouped && few.shards > 0) ways.push_back(few);
-  }
-  return fairring::peersOf(leveled(), rank, ways);
-}
+// Groups of machines connect nobody whom the rails of their machines do not.
+std::set<int> Planner::peersOf(int rank) const { return fairring::peersOf(leveled(), rank); }
 
 std::uint64_t Planner::stagingFor(const Plan& plan) const {
   const bool oneMachine = std::ranges::all_of(plan, [](const Step& step) { return step.level == 0; });
@@ -328,24 +270,21 @@ std::uint64_t Planner::stagingOf(const Candidate& candidate, std::uint64_t slice
   return roundUp(worstStaging(candidate.plan, candidate.loads, candidate.grouped, sliceBytes), kStagingGrainBytes);
 }
 
-// Steps of a level follow one another. With few owners, slices in flight keep different ranks busy: one follows the
-// other as soon as the average rank is done with it, or as many of them as stand in staging at once. The way to another
-// site is long, and slices are on it one behind the other: its latency is waited for once, if staging holds enough.
+// Steps of a level follow one another. The way to another site is long, and slices are on it one behind the other: its
+// latency is waited for once, if staging holds enough.
 std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candidate, std::uint64_t sliceBytes) const {
   const std::uint64_t staging = stagingOf(candidate, sliceBytes);
   const std::uint64_t fitting = settings_.totalMemoryBytes / std::max(staging, kStagingGrainBytes);
   const std::uint64_t inFlight = std::max<std::uint64_t>(1, fitting);
-  const auto atOnce = static_cast<double>(std::min(inFlight, candidate.disjointTurns));
   std::vector<LevelSeconds> levels(Topology::kLevels);
   std::vector<double> shared(Topology::kLevels);  // of the slowest rank's time, by slices on their way
   for (const Step& step : candidate.plan) {
     const int network = networkOf(candidate, step.level);
     const CostRow& row = settings_.rows[network];
-    const double slowest = secondsOf(busiest(candidate.loads, step, sliceBytes, row, workOf), row);
+    const StepWork work = busiest(candidate.loads, step, sliceBytes, row);
+    const double slowest = secondsOf(work, row);
     levels[network].slowest += slowest;
-    const StepWork mean = busiest(candidate.loads, step, sliceBytes, row, meanWorkOf);
-    levels[network].throughput += secondsOf(mean, row);
-    if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(mean, row, network);
+    if (network > 0 || settings_.coreCopies) levels[network].core += coreSecondsOf(work, row, network);
     if (step.verb == Verb::Relay) {
       const int owners = mostOwners(topologyOf(candidate.grouped), step.level);
       levels[network].passedOn = slowest * (hopsOf(step, owners) - 1);
@@ -353,9 +292,9 @@ std::vector<Planner::LevelSeconds> Planner::levelSeconds(const Candidate& candid
     if (network == Topology::kSiteLevel) shared[network] += row.latencySeconds;
   }
   for (std::size_t level = 0; level < levels.size(); ++level) {
-    const auto [slowest, passedOn, mean, core] = levels[level];
-    const double busy = std::max(mean - shared[level], (slowest - shared[level]) / atOnce);
-    levels[level].throughput = std::max(busy, (slowest + passedOn) / static_cast<double>(inFlight));
+    LevelSeconds& here = levels[level];
+    here.throughput =
+        std::max(here.slowest - shared[level], (here.slowest + here.passedOn) / static_cast<double>(inFlight));
   }
   return levels;
 }
@@ -437,7 +376,7 @@ Forecast Planner::forecastOf(const Candidate& candidate, std::uint64_t bytes) co
     const std::uint64_t size = std::min(sliceBytes, bytes - slice * sliceBytes);
     for (const Step& step : candidate.plan) {
       const CostRow& row = settings_.rows[networkOf(candidate, step.level)];
-      forecast.levels[step.level] += busiest(candidate.loads, step, size, row, meanWorkOf);
+      forecast.levels[step.level] += busiest(candidate.loads, step, size, row);
     }
   }
   return forecast;

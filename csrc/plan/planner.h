@@ -78,7 +78,7 @@ struct Forecast {  // of one call by one plan, at the slice size that suits it b
   std::uint64_t slices;
   std::uint64_t stagingBytes;  // of one slice, on the rank that needs most
   double seconds;
-  std::vector<StepWork> levels;  // all that the busiest rank does at each level, in slices of every turn
+  std::vector<StepWork> levels;  // all that the busiest rank does at each level
 };
 
 class Planner {
@@ -116,9 +116,8 @@ class Planner {
   // Every plan that the memory allows, the best first: what choose() takes.
   std::vector<Forecast> forecast(std::uint64_t bytes) const;
 
-  // A slice by one of these plans, as one rank sees it. Its turn: its number modulo turns().
-  Layout layoutOf(const Plan& plan, int rank, std::uint64_t turn, std::uint64_t bytes) const;
-  std::uint64_t turns(const Plan& plan) const;
+  // A slice by one of these plans, as one rank sees it.
+  Layout layoutOf(const Plan& plan, int rank, std::uint64_t bytes) const;
 
   std::set<int> peersOf(int rank) const;  // above the machine, in slices by any of the plans
 
@@ -132,7 +131,6 @@ class Planner {
     Plan plan;
     bool grouped;
     std::vector<Load> loads;
-    std::uint64_t disjointTurns = 1;  // slices in a row whose shards have different owners
     std::uint64_t largestSliceBytes = 0;
     std::uint64_t receivedBlocks = 0;  // of slices of blocks: as Blocks has it
   };
@@ -141,10 +139,10 @@ class Planner {
     double seconds;
   };
   struct LevelSeconds {     // of one slice
-    double slowest = 0;     // of a rank that owns a shard
+    double slowest = 0;     // of the busiest rank
     double passedOn = 0;    // from when the first rank has it until the last one has
     double throughput = 0;  // from one slice to the next, where several are in flight
-    double core = 0;        // of the mean rank's core, which all levels share
+    double core = 0;        // of that rank's core, which all levels share
   };
 
   void addCandidates(bool grouped);

@@ -17,10 +17,6 @@ namespace {
 constexpr double kSecondsPerKey = 10e-9;  // on every rank, for each row that any rank has
 constexpr double kWorseThanDense = 1.1;   // that a call may be, if its ranks share their rows as badly as can be
 
-bool hasFewOwners(const Plan& plan) {
-  return std::ranges::any_of(plan, [](const Step& step) { return step.shards > 0; });
-}
-
 }  // namespace
 
 // What differs between plans: on the way down the topmost level carries contributions, on the way up all rows. What is
@@ -48,7 +44,7 @@ double Planner::sparseSeconds(const Candidate& candidate, const Topmost& carried
 std::pair<const Planner::Candidate*, double> Planner::bestSparse(const Topmost& carried) const {
   std::pair<const Candidate*, double> best(nullptr, std::numeric_limits<double>::infinity());
   for (const Candidate& candidate : candidates_) {
-    if (candidate.grouped != topology_.onlyInGroups() || hasFewOwners(candidate.plan)) continue;
+    if (candidate.grouped != topology_.onlyInGroups()) continue;
     const double seconds = sparseSeconds(candidate, carried);
     if (seconds <= best.second) best = {&candidate, seconds};
   }

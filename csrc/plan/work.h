@@ -8,9 +8,7 @@
 
 namespace fairring {
 
-// The work of a rank whose turn it is to own a shard, at every level; then the mean over the turns.
 StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes);
-StepWork meanWorkOf(const Step& step, const Load& load, std::uint64_t sliceBytes);
 double secondsOf(const StepWork& work, const CostRow& row);
 
 }  // namespace fairring

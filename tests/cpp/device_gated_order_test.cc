@@ -149,7 +149,7 @@ TEST(GatedOrder, LaunchesInTheOrderOfTheNetworkDeadlock) {
   const Planner planner(Topology({{"a", ""}, {"a", ""}}), {1 << 20, 1 << 20, builtInRows("tcp")});
   for (std::uint64_t i = 0; i < 2; ++i) {
     slices[i].id.sequence = i;
-    slices[i].layout = std::make_shared<Layout>(planner.layoutOf(planner.choose(64).plan, 0, 0, 64));
+    slices[i].layout = std::make_shared<Layout>(planner.layoutOf(planner.choose(64).plan, 0, 64));
     slices[i].image = reinterpret_cast<std::byte*>(memory.data());
     slices[i].portions = {{0, 16, slices[i].image, slices[i].image, {}}};
   }

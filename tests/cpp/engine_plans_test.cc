@@ -18,49 +18,12 @@ using testing::inOrder;
 using testing::kKiB;
 using testing::Machines;
 using testing::playToTheEnd;
-using testing::Script;
-using testing::scriptOfWaits;
 
 // A message of that many seconds, in a network that is otherwise free or not.
 std::vector<CostRow> rowsWith(double perMessage, double bytesPerSecond, double latency = 1e-6) {
   const CostRow memory{1e-6, 0, 1e10, 1e10};
   const CostRow network{latency, perMessage, bytesPerSecond, 1e10};
   return {memory, network, network};
-}
-
-class Plans : public ::testing::TestWithParam<Machines> {};
-
-INSTANTIATE_TEST_SUITE_P(Engine, Plans,
-                         ::testing::Values(Machines{{1, 1, 1, 1}}, Machines{{2, 2, 2}}, Machines{{3, 1, 2, 2}, true},
-                                           Machines{{1, 1, 1, 1, 1}, false, 2},
-                                           Machines{{1, 1, 1, 1, 1, 1, 1, 1}, true, 2},
-                                           Machines{{1, 3, 1, 1, 2, 1}, true, 4}),
-                         [](const auto& info) { return "Layout" + std::to_string(info.index); });
-
-TEST_P(Plans, OfFewOwnersSumExactly) {
-  std::set<int> shards;
-  for (const double perMessage : {1e-5, 1e-4, 1e-2}) {
-    Cluster cluster(GetParam(), 256 * kKiB, 16 * kKiB, {4 * kKiB, 8 * kKiB}, rowsWith(perMessage, 1e8));
-    const auto world = static_cast<std::uint64_t>(cluster.world());
-    const std::uint64_t slice = 16 * kKiB / sizeof(float);
-    const Script script = inOrder(world, {0, 1, world + 1, slice - 1, slice + 1, 9 * slice + 17, 1, 12 * slice});
-    for (const std::uint64_t elements : script.sizes) {
-      for (const Step& step : cluster.planner.choose(elements * sizeof(float)).plan) shards.insert(step.shards);
-    }
-    std::mt19937 random(7);
-    playToTheEnd(cluster, script, random);
-    if (HasFatalFailure()) FAIL() << cluster.planner.topology().describe();
-  }
-  EXPECT_TRUE(shards.contains(1) || shards.contains(2)) << "a plan of few owners was meant to occur";
-}
-
-TEST_P(Plans, OfFewOwnersLetRanksWaitWhereTheyLikeWithLittleStaging) {
-  for (unsigned seed = 0; seed < 20; ++seed) {
-    std::mt19937 random(seed);
-    Cluster cluster(GetParam(), 512 * kKiB, 16 * kKiB, {4 * kKiB, random() % 2 * 8 * kKiB}, rowsWith(1e-2, 1e9));
-    playToTheEnd(cluster, scriptOfWaits(cluster.world(), random), random);
-    if (HasFatalFailure()) FAIL() << "seed " << seed << ", " << cluster.planner.topology().describe();
-  }
 }
 
 // In the order that docs/algorithms.md promises, for machines of one rank: groups of machines, then the groups, or
@@ -132,7 +95,7 @@ TEST(GroupedRails, HaveTheSameBitsAsEveryOtherPlan) {
     const auto has = [&](const char* part) {
       return std::ranges::any_of(plans, [&](const std::string& plan) { return plan.find(part) != std::string::npos; });
     };
-    EXPECT_TRUE(has("AR1") && has("AR2") && has("RS1 AG1") && has("/"))
+    EXPECT_TRUE(has("AR1") && has("AR2") && has("RS1 AG1"))
         << machines << " machines: " << ::testing::PrintToString(plans);
   }
 }

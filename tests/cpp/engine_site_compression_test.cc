@@ -24,8 +24,8 @@ std::vector<CostRow> rowsWith(double latency, double perMessage, double bytesPer
   return {near, near, {latency, perMessage, bytesPerSecond, 1e10}};
 }
 
-// Cost rows with which the level of sites takes two steps, one, or has few owners.
-const std::vector<std::vector<CostRow>> kPlans{rowsWith(0, 0, 1e6), rowsWith(1, 0, 1e12), rowsWith(0, 1, 1e12)};
+// Cost rows with which the level of sites takes two steps, or one.
+const std::vector<std::vector<CostRow>> kPlans{rowsWith(0, 0, 1e6), rowsWith(1, 0, 1e12)};
 
 const std::vector<const SiteFormat*> kFormats{siteFormat("bf16"), siteFormat("int8"), siteFormat("int4")};
 

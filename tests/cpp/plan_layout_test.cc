@@ -48,21 +48,12 @@ std::vector<std::uint64_t> sizesFor(const Topology& topology) {
   return {0, 1, 63, 64, 65, world - 1, world, world + 1, 64 * world + 1, 100'003};
 }
 
-std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t bytes, const FewOwners& few) {
+std::vector<Layout> layoutsOfAll(const Topology& topology, std::uint64_t bytes) {
   std::vector<Layout> layouts;
   for (int rank = 0; rank < topology.world(); ++rank) {
-    layouts.push_back(layoutSlice(topology, rank, bytes, few));
+    layouts.push_back(layoutSlice(topology, rank, bytes));
   }
   return layouts;
-}
-
-// All owners; and few, at each level above the machine.
-std::vector<FewOwners> ownersFor(const Topology& topology) {
-  std::vector<FewOwners> owners{{}};
-  for (const int level : topology.levels()) {
-    if (level > 0) owners.insert(owners.end(), {{level, 1, 1}, {level, 2, 0}, {level, 3, 5}});
-  }
-  return owners;
 }
 
 int groupOfRank(const Topology& topology, int rank, int level) {
@@ -76,13 +67,10 @@ class LayoutOf : public testing::TestWithParam<Sites> {
   template <class Check>
   void atEverySize(Check check) const {
     const Topology topology = onSites(GetParam());
-    for (const FewOwners& few : ownersFor(topology)) {
-      for (const std::uint64_t bytes : sizesFor(topology)) {
-        SCOPED_TRACE(testing::Message() << topology.describe() << ", bytes: " << bytes << ", shards at level "
-                                        << few.level << ": " << few.shards << ", turn " << few.turn);
-        check(topology, layoutsOfAll(topology, bytes, few));
-        if (testing::Test::HasFatalFailure()) return;
-      }
+    for (const std::uint64_t bytes : sizesFor(topology)) {
+      SCOPED_TRACE(testing::Message() << topology.describe() << ", bytes: " << bytes);
+      check(topology, layoutsOfAll(topology, bytes));
+      if (testing::Test::HasFatalFailure()) return;
     }
   }
 };
@@ -96,10 +84,10 @@ INSTANTIATE_TEST_SUITE_P(Plan, LayoutOf, testing::ValuesIn(kTopologies), [](cons
   return text + "_" + std::to_string(info.index);
 });
 
-TEST_P(LayoutOf, GivesEveryElementToOneRankOfEachGroup) {
+TEST_P(LayoutOf, GivesEveryByteToOneRankOfEachGroup) {
   atEverySize([](const Topology& topology, const std::vector<Layout>& layouts) {
     for (const int level : topology.levels()) {
-      std::map<int, std::vector<int>> owners;  // of each group, how many ranks' shards hold an element
+      std::map<int, std::vector<int>> owners;  // of each group, how many ranks' shards hold a byte
       for (int rank = 0; rank < topology.world(); ++rank) {
         auto& counts = owners[groupOfRank(topology, rank, level)];
         counts.resize(layouts[rank].bytes);
@@ -203,47 +191,6 @@ TEST_P(LayoutOf, LetsNoRankCarryMoreThanItsPartOfTheMachineAnd64Bytes) {
       ASSERT_LE(held, (layouts[rank].bytes + ranks - 1) / ranks + 64);
     }
   });
-}
-
-TEST(FewOwners, TakeTurnsSoThatEveryRankOwnsAlike) {
-  for (const std::vector<int>& machines : {std::vector{2, 2, 2, 2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {8, 7, 8}}) {
-    const Topology topology = onOneSite(machines);
-    for (const int shards : {1, 2, 3, 4, 8}) {
-      std::vector<std::uint64_t> owned(topology.world());  // grains, in all turns
-      const std::uint64_t turns = turnsOf(topology, {1, shards});
-      const std::uint64_t bytes = kGrain * 56 * 24;  // divisible by all that it is cut into
-      for (std::uint64_t turn = 0; turn < turns; ++turn) {
-        for (int rank = 0; rank < topology.world(); ++rank) {
-          const Layout layout = layoutSlice(topology, rank, bytes, {1, shards, turn});
-          for (const Rail& rail : layout.at(1).rails) owned[rank] += rail.shards[rail.self].size();
-        }
-      }
-      for (int rank = 0; rank < topology.world(); ++rank) {
-        const auto ranks = machines[topology.machineOf(rank)];
-        EXPECT_EQ(owned[rank], turns * bytes / ranks / machines.size()) << topology.describe() << ", " << shards;
-      }
-    }
-  }
-}
-
-TEST(FewOwners, StandOnOtherMachinesForOtherRailsOfASlice) {
-  const Topology topology = onOneSite({4, 4, 4, 4});
-  std::set<int> machines;
-  for (int rank = 0; rank < topology.world(); ++rank) {
-    const Layout layout = layoutSlice(topology, rank, 1 << 16, {1, 1, 2});
-    for (const Rail& rail : layout.at(1).rails) {
-      if (rail.shards[rail.self].size() > 0) machines.insert(topology.machineOf(rank));
-    }
-  }
-  EXPECT_EQ(machines.size(), 4);
-}
-
-TEST(FewOwners, ComeRoundAfterAsManyTurnsAsDivideThem) {
-  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {}), 1);
-  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 6}), 1);
-  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 2}), 3);
-  EXPECT_EQ(turnsOf(onOneSite({1, 1, 1, 1, 1, 1}), {1, 4}), 3);
-  EXPECT_EQ(turnsOf(onSites({{1, 1, 1, 1}, {1, 1, 1}}), {1, 1}), 12);
 }
 
 std::size_t railsOn(const Topology& topology, int machine, std::uint64_t bytes) {

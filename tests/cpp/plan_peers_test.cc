@@ -33,18 +33,12 @@ TEST(Peers, AreAllWhomSlicesOfAnySizeAndTurnMeet) {
                          {{4, 3}, {5, 2, 2}, {3, 1}}};
   for (const Sites& sites : table) {
     const Topology topology = onSites(sites);
-    for (const FewOwners& few : {FewOwners{}, {1, 1}, {1, 2}, {2, 1}}) {
-      if (few.shards > 0 && topology.levels()[1] > few.level) continue;
-      for (int rank = 0; rank < topology.world(); ++rank) {
-        const std::set<int> peers = peersOf(topology, rank, {few});
-        for (std::uint64_t turn = 0; turn < turnsOf(topology, few); ++turn) {
-          for (const std::uint64_t bytes : {4, 64, 124, 192, 400, 684, 4000, 16'384, 39'892, 262'144, 399'964}) {
-            const Layout layout = layoutSlice(topology, rank, bytes, {few.level, few.shards, turn});
-            for (const int peer : metIn(layout, rank)) {
-              ASSERT_TRUE(peers.contains(peer)) << topology.describe() << ", ranks " << rank << " and " << peer
-                                                << ", bytes: " << bytes << ", turn " << turn;
-            }
-          }
+    for (int rank = 0; rank < topology.world(); ++rank) {
+      const std::set<int> peers = peersOf(topology, rank);
+      for (const std::uint64_t bytes : {4, 64, 124, 192, 400, 684, 4000, 16'384, 39'892, 262'144, 399'964}) {
+        for (const int peer : metIn(layoutSlice(topology, rank, bytes), rank)) {
+          ASSERT_TRUE(peers.contains(peer))
+              << topology.describe() << ", ranks " << rank << " and " << peer << ", bytes: " << bytes;
         }
       }
     }
@@ -55,14 +49,14 @@ TEST(Peers, BetweenEqualSitesAreOneInEach) {
   const Topology topology = onSites({{2, 2}, {2, 2}, {2, 2}});
   for (int rank = 0; rank < topology.world(); ++rank) {
     int elsewhere = 0;
-    for (const int peer : peersOf(topology, rank, {{}, {1, 1}, {2, 1}})) elsewhere += !topology.inOneSite(rank, peer);
+    for (const int peer : peersOf(topology, rank)) elsewhere += !topology.inOneSite(rank, peer);
     EXPECT_EQ(elsewhere, 2);
   }
 }
 
 TEST(Peers, OfALoneMachineAreOnAllOfTheOtherSitesMachines) {
   const Topology topology = onSites({{1, 1, 1}, {1}});  // ranks 0, 1, 2 and 3
-  EXPECT_EQ(peersOf(topology, 3, {{}}), (std::set<int>{0, 1, 2}));
+  EXPECT_EQ(peersOf(topology, 3), (std::set<int>{0, 1, 2}));
 }
 
 Planner plannerOf(const std::vector<int>& ranks, const GroupingFrom& from = {}) {
@@ -94,7 +88,7 @@ TEST(Peers, AreCountedAsTheyAreNamed) {
   for (const Topology& topology : {onSites({{2, 2}, {2, 2}, {2, 2}}), onSites({{3, 2}, {4}}),
                                    onOneSite(std::vector<int>(67, 1)).inGroups(), onOneSite({4})}) {
     std::size_t most = 0;
-    for (int rank = 0; rank < topology.world(); ++rank) most = std::max(most, peersOf(topology, rank, {{}}).size());
+    for (int rank = 0; rank < topology.world(); ++rank) most = std::max(most, peersOf(topology, rank).size());
     EXPECT_EQ(fairring::mostPeers(topology), most) << topology.describe();
   }
 }
@@ -122,21 +116,18 @@ TEST(Peers, InGroupsAreAllWhomAnyPlanMeetsAndAreMutual) {
         for (const int peer : metIn(layout, rank)) ASSERT_TRUE(peers.contains(peer)) << rank << " and " << peer;
       };
       for (const Forecast& one : planner.forecast(1 << 20)) {
-        for (std::uint64_t turn = 0; turn < planner.turns(one.plan); ++turn) {
-          for (const std::uint64_t bytes : {4, 684, 16'384, 399'964})
-            expectMet(planner.layoutOf(one.plan, rank, turn, bytes));
-        }
+        for (const std::uint64_t bytes : {4, 684, 16'384, 399'964}) expectMet(planner.layoutOf(one.plan, rank, bytes));
       }
       for (const Pattern pattern : {Pattern::Reduce, Pattern::Broadcast}) {
         const Plan plan = planner.choose(pattern, 1 << 20).plan;
-        expectMet(planner.layoutOf(plan, rank, 0, 399'964));
+        expectMet(planner.layoutOf(plan, rank, 399'964));
       }
       expectMet(planner.blocks().counts(planner.leveled(), rank));
     }
   }
 }
 
-TEST(Peers, ThereAreNoneOnOneMachine) { EXPECT_TRUE(peersOf(onOneSite({4}), 0, {{}}).empty()); }
+TEST(Peers, ThereAreNoneOnOneMachine) { EXPECT_TRUE(peersOf(onOneSite({4}), 0).empty()); }
 
 }  // namespace
 }  // namespace fairring

@@ -37,13 +37,6 @@ TEST(HierarchicalPlan, ScattersDownTheLevelsAndGathersBackUp) {
   EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false)), "RS0 RS1 RS2 AG2 AG1 AG0");
 }
 
-TEST(HierarchicalPlan, HasFewOwnersAtTheFirstLevelAboveTheMachine) {
-  EXPECT_EQ(describe(hierarchicalPlan({0}, false, {1, 4})), "RS0 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1}, false, {1, 4})), "RS0 RS1/4 AG1/4 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, false, {1, 4})), "RS0 RS1/4 RS2 AG2 AG1/4 AG0");
-  EXPECT_EQ(describe(hierarchicalPlan({0, 1, 2}, true, {1, 4})), "RS0 RS1/4 AR2 AG1/4 AG0");
-}
-
 TEST(HierarchicalPlan, MakesTheTopmostLevelOneStepIfAskedTo) {
   EXPECT_EQ(describe(hierarchicalPlan({0}, true)), "AR0");
   EXPECT_EQ(describe(hierarchicalPlan({0, 1}, true)), "RS0 AR1 AG0");
@@ -77,41 +70,6 @@ TEST(Prediction, OverlapsSlicesSoThatOnlyTheSlowestLevelCountsForEach) {
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 640, 640), 2 + 20);
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kTwoShot, 3 * 640, 640), 2 + 3 * 20);
   EXPECT_DOUBLE_EQ(planner.predictSeconds(kOneShot, 3 * 640, 640), 2 + 3 * 10);
-}
-
-// 8 machines of 1 rank, 2 owners: an owner receives 7 messages and sends 1, of half a slice each, and sums 8 halves.
-TEST(Prediction, OfFewOwnersIsThatOfAnOwnerForASliceAlone) {
-  PlannerSettings onlyNetwork = settings();
-  onlyNetwork.rows = {kFree, {1, 0.01, 100, 1000}};
-  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), onlyNetwork);
-  const Plan few = hierarchicalPlan({0, 1}, false, {1, 2});
-  constexpr std::uint64_t kSlice = 64 * 100;
-  constexpr double kHalf = kSlice / 2.0;
-  const double scatter = 1 + 0.01 * 4 + 7 * kHalf / 100 + 8 * kHalf / 1000;
-  const double gather = 1 + 0.01 * 4 + 7 * kHalf / 100;
-  EXPECT_NEAR(planner.predictSeconds(few, kSlice, kSlice), scatter + gather, 1e-9);
-}
-
-// In four turns each rank owns once: a rank sends 2 messages as one of seven others, or 1 as an owner, and 7 to gather.
-TEST(Prediction, OfFewOwnersIsTheMeanOfTheirTurnsForManySlices) {
-  PlannerSettings messages = settings();
-  messages.rows = {kFree, {0, 1, 1e30, 1e30}};
-  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), messages);
-  constexpr std::uint64_t kSlice = 64 * 100;
-  constexpr std::uint64_t kSlices = 101;
-  EXPECT_NEAR(planner.predictSeconds(kTwoShot, kSlices * kSlice, kSlice), kSlices * 14, 1e-9);
-  const Plan few = hierarchicalPlan({0, 1}, false, {1, 2});
-  EXPECT_NEAR(planner.predictSeconds(few, kSlices * kSlice, kSlice), (kSlices - 1) * 4 + 8, 1e-9);
-}
-
-TEST(Prediction, OfFewOwnersHasNoMoreSlicesAtWorkThanStagingHolds) {
-  PlannerSettings bytes = settings(4 * kMiB);
-  bytes.rows = {kFree, {0, 0, 1, 1e30}};
-  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), bytes);
-  const Plan few = hierarchicalPlan({0, 1}, false, {1, 1});  // an owner holds its image and seven contributions
-  const double one = planner.predictSeconds(few, kMiB / 5, kMiB / 5);
-  const double more = planner.predictSeconds(few, kMiB / 5 * 11, kMiB / 5);
-  EXPECT_NEAR(more / one, 1 + 10 / 2.0, 0.01);  // two of these in 4 MiB
 }
 
 TEST(Prediction, CountsTheLastSliceByItsOwnBytes) {
@@ -162,31 +120,6 @@ TEST(PlanChoice, OfThreeLevelsMayBeOneShotBetweenTheSites) {
   EXPECT_EQ(describe(Planner(onSites({{2, 2}, {2, 2}}), settings()).choose(4).plan), "RS0 RS1 AR2 AG1 AG0");
 }
 
-TEST(PlanChoice, IsOfFewOwnersWhereMessagesCostMoreThanTheirBytes) {
-  const auto shards = [](double perMessage, std::uint64_t bytes) {
-    PlannerSettings messages = settings(4 * kMiB);
-    messages.rows = {kMemory, {1e-4, perMessage, 1e9, 1e10}};
-    const Planner planner(onOneSite(std::vector<int>(6, 1)), messages);
-    const Plan plan = planner.choose(bytes).plan;
-    return plan[1].verb == Verb::AllReduce ? -1 : plan[1].shards;
-  };
-  EXPECT_EQ(shards(0, 100 * kMiB), 0);
-  EXPECT_EQ(shards(1e-6, 100 * kMiB), 0);
-  EXPECT_GT(shards(1e-2, 100 * kMiB), 0);
-  EXPECT_GE(shards(1e-4, 100 * kMiB) == 0 ? 6 : shards(1e-4, 100 * kMiB), shards(1e-2, 100 * kMiB));
-}
-
-TEST(Forecast, OfFewOwnersHasTheBytesOfTwoShotAndFewerMessages) {
-  const Planner planner(onOneSite({1, 1, 1, 1, 1, 1, 1, 1}), settings(kMiB));
-  const std::vector<Forecast> forecasts = planner.forecast(64 * kMiB);
-  const auto twoShot = std::ranges::find(forecasts, kTwoShot, &Forecast::plan);
-  const auto few = std::ranges::find(forecasts, hierarchicalPlan({0, 1}, false, {1, 2}), &Forecast::plan);
-  ASSERT_TRUE(twoShot != forecasts.end() && few != forecasts.end());
-  EXPECT_NEAR(static_cast<double>(few->levels[1].bytes), static_cast<double>(twoShot->levels[1].bytes), 1e5);
-  EXPECT_EQ(twoShot->levels[1].messages, twoShot->slices * 14);
-  EXPECT_EQ(few->levels[1].messages, few->slices * 4);  // 2 * 2 * 7/8, rounded up for each step
-}
-
 TEST(Forecast, CountsWhatTheBusiestRankSendsAtEachLevel) {
   const Planner planner(onOneSite({2, 2, 2, 2}), settings(1024 * kMiB));
   for (const Forecast& forecast : planner.forecast(64 * 800)) {
@@ -206,7 +139,7 @@ TEST(Forecast, HasTheChoiceFirstAndItsPrediction) {
   for (const std::uint64_t bytes :
        {std::uint64_t{0}, std::uint64_t{4}, 64 * kMiB / 1024, kMiB, 25 * kMiB, 400 * kMiB}) {
     const std::vector<Forecast> forecasts = planner.forecast(bytes);
-    ASSERT_EQ(forecasts.size(), 4);  // two-shot with 3 owners, 2 and 1, and one-shot
+    ASSERT_EQ(forecasts.size(), 2);  // two-shot and one-shot
     EXPECT_EQ(forecasts[0].plan, planner.choose(bytes).plan);
     EXPECT_EQ(forecasts[0].sliceBytes, planner.choose(bytes).sliceBytes);
     EXPECT_LE(forecasts[0].seconds, forecasts[1].seconds);
@@ -260,7 +193,7 @@ EqualSlices equalSlices(const Topology& topology, std::uint64_t grainBytes, std:
     for (int machine = 0; machine < topology.machines(); ++machine) {
       const int rank = topology.ranksOf(machine).front();
       const std::uint64_t size = std::min(choice.sliceBytes, bytes - from);
-      const Layout layout = planner.layoutOf(choice.plan, rank, counts.slices, size);
+      const Layout layout = planner.layoutOf(choice.plan, rank, size);
       for (const Range& shard : layout.at(0).rails.front().shards)
         equal = equal && shard.size() == layout.at(0).rails.front().shards.front().size();
     }
@@ -433,7 +366,7 @@ TEST(GroupedRails, AreTheOnlyOnesOfMoreThan64Machines) {
 }
 
 // The ancestor's plan, one shard for every machine, loses its bandwidth to messages.
-TEST(GroupedRails, AndFewOwnersKeepTheBandwidthUpTo1024Machines) {
+TEST(GroupedRails, KeepTheBandwidthUpTo1024Machines) {
   PlannerSettings fast = settings();
   fast.rows = {{15e-6, 2e-6, 5e9, 8e9}, {30e-6, 20e-6, 12.5e9, 8e9}};
   const std::uint64_t bytes = 400 * kMiB;

@@ -43,10 +43,5 @@ TEST(Sites, ThatAreFourTakeTwoForMany) {
   EXPECT_EQ(four.choose(64 * kMiB).plan, kTwoShot);
 }
 
-TEST(Sites, MayHaveFewOwnersWhereMessagesCostMost) {
-  const Planner four = planner(onSites({{1}, {1}, {1}, {1}}), {0, 1, 1e30, 1e30});
-  EXPECT_EQ(describe(four.choose(100 * kMiB).plan), "RS0 RS2/1 AG2/1 AG0");
-}
-
 }  // namespace
 }  // namespace fairring

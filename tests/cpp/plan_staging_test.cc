@@ -42,20 +42,14 @@ TEST(Staging, BoundHoldsForEveryRankAndEverySmallerSlice) {
                          {{2, 2}, {2, 2}}, {{3, 2}, {4}}, {{1}, {1, 1}, {2}}, {{4, 3}, {5, 2, 2}, {3, 1}}};
   for (const Sites& sites : table) {
     const Topology topology = onSites(sites);
-    const int first = topology.levels()[1];
-    for (const FewOwners& few : {FewOwners{}, {first, 1, 0}, {first, 1, 1}, {first, 2, 1}, {first, 4, 0}}) {
-      for (const bool oneShot : {false, true}) {
-        const Plan plan = hierarchicalPlan(topology.levels(), oneShot, {few.level, few.shards});
-        if (few.shards > 0 && oneShot && topology.levels().size() == 2) continue;  // has no shards
-        const std::vector<Load> loads = loadsOf(topology, few);
-        for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
-          const std::uint64_t worst = worstStagingBytes(plan, loads, bound);
-          for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
-            for (int rank = 0; rank < topology.world(); ++rank) {
-              ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes, few)), worst)
-                  << topology.describe() << ", " << describe(plan) << ", turn " << few.turn << ", slice of " << bytes
-                  << " B, rank " << rank;
-            }
+    for (const bool oneShot : {false, true}) {
+      const Plan plan = hierarchicalPlan(topology.levels(), oneShot);
+      for (const std::uint64_t bound : {64, 128, 1000, 4096, 10'000, 200'000}) {
+        const std::uint64_t worst = worstStagingBytes(plan, loadsOf(topology), bound);
+        for (const std::uint64_t bytes : {bound, bound - 64, bound / 2, bound / 3}) {
+          for (int rank = 0; rank < topology.world(); ++rank) {
+            ASSERT_LE(stagingBytes(plan, layoutSlice(topology, rank, bytes)), worst)
+                << topology.describe() << ", " << describe(plan) << ", slice of " << bytes << " B, rank " << rank;
           }
         }
       }
@@ -78,13 +72,13 @@ TEST(Staging, BoundIsCloseToTheNeedOfLargeSlices) {
 TEST(Load, CountsRailsAndOwnersOfEveryKindOfRankOnce) {
   const std::vector<Load> equal = loadsOf(onOneSite({4, 4}));
   ASSERT_EQ(equal.size(), 1);
-  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4, 4}));
-  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2, 2}));
+  EXPECT_EQ(equal[0].levels[0], (LevelLoad{1, 4}));
+  EXPECT_EQ(equal[0].levels[1], (LevelLoad{1, 2}));
   const std::vector<Load> unequal = loadsOf(onOneSite({3, 1}));
   ASSERT_EQ(unequal.size(), 2);
-  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1, 1}));
-  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2, 2}));
-  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2, 2}));
+  EXPECT_EQ(unequal[0].levels[0], (LevelLoad{1, 1}));
+  EXPECT_EQ(unequal[0].levels[1], (LevelLoad{3, 2}));
+  EXPECT_EQ(unequal[1].levels[1], (LevelLoad{1, 2}));
 }
 
 }  // namespace

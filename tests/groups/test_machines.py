@@ -50,7 +50,7 @@ def test_the_bits_are_the_same_for_every_rank_transport_and_slice_size() -> None
 FORCING = {
     "RS0 RS1 AG1 AG0": (1e-6, 0.0, 1e6),
     "RS0 AR1 AG0": (1.0, 0.0, 1e12),
-    "RS0 RS1/2 AR2 AG1/2 AG0": (1e-6, 1e-1, 1e9),
+    "RS0 RS1 AR2 AG1 AG0": (1e-6, 1e-1, 1e9),
 }
 
 

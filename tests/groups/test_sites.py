@@ -42,7 +42,7 @@ def forcing(site: tuple[float, float, float], directory: Path) -> dict[str, str]
     return SMALL_SLICES | {"FAIRRING_COST_ROWS": str(path)}
 
 
-FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12), "few owners": (0.0, 1.0, 1e12)}
+FORCED = {"two-shot": (0.0, 0.0, 1e6), "one-shot": (1.0, 0.0, 1e12)}
 
 
 @pytest.mark.slow
