@@ -252,9 +252,11 @@ class DiLoCo:
 
     def _furthest_member(self, inner_group: Any) -> int:
         frozen = [parameter for parameter in self._model.parameters() if not parameter.requires_grad]
+        self._sites = _sites_of(self.group)
         size = 0 if inner_group is None else inner_group.size()
-        said = self._gather(self.outer_steps, zlib.crc32(self._settings().encode()), _checksum(frozen), size)
-        steps, settings, frozens, sizes = said
+        of_sites = 1 if inner_group is None else self._sites_in(inner_group)
+        said = self._gather(self.outer_steps, zlib.crc32(self._settings().encode()), _checksum(frozen), size, of_sites)
+        steps, settings, frozens, sizes, counts = said
         _expect_equal(
             settings,
             f"have a DiLoCo with other settings than rank 0, or another model; rank {self.group.rank()} has "
@@ -264,14 +266,21 @@ class DiLoCo:
             frozens,
             "have other values of frozen parameters than rank 0, and these never cross; load the same on all ranks",
         )
-        self._sites = _sites_of(self.group)
-        for rank, (site, inner) in enumerate(zip(self._sites, sizes, strict=True)):
-            if inner and inner != self._sites.count(site):
+        for rank, (site, inner, count) in enumerate(zip(self._sites, sizes, counts, strict=True)):
+            if count > 1 or inner not in (0, self._sites.count(site)):
                 raise ValueError(
-                    f"inner_group of rank {rank} has {inner} ranks, and its site {site!r} has "
+                    f"inner_group of rank {rank} has {inner} ranks, of {count} sites, and its site {site!r} has "
                     f"{self._sites.count(site)}: set FAIRRING_SITE to the name of each rank's site"
                 )
         return steps.index(max(steps))
+
+    def _sites_in(self, inner_group: Any) -> int:
+        """How many sites its ranks are of. It may be another backend's."""
+        site = self._sites[self.group.rank()]
+        own = torch.tensor([zlib.crc32(site.encode())], device=self._parameters[0].device)
+        of_ranks = [torch.empty_like(own) for _ in range(inner_group.size())]
+        dist.all_gather(of_ranks, own, group=inner_group)
+        return len({int(one) for one in of_ranks})
 
     def _gather(self, *numbers: int) -> list[list[int]]:
         """Those of all ranks: for each number a list by rank."""
@@ -376,8 +385,9 @@ class _Fragment:
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:
     parameters = dict(model.named_parameters())
-    if any("_fsdp_wrapped_module" in name or "_flat_param" in name for name in parameters):
-        raise ValueError(f"DiLoCo takes whole parameters; shards, as of FSDP, it can't take: {next(iter(parameters))}")
+    for name, parameter in parameters.items():
+        if "_fsdp_wrapped_module" in name or getattr(parameter, "_fsdp_flattened", False):
+            raise ValueError(f"DiLoCo takes whole parameters; shards, as of FSDP, it can't take: {name}")
     return [parameter for parameter in parameters.values() if parameter.requires_grad]
 
 

@@ -16,6 +16,7 @@ from forked_programs import forked_program
 from lab_programs import run
 from ranks import Ranks
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from fairring import members
@@ -221,9 +222,34 @@ def _expect_other_frozen_parameters(rank: int) -> None:
 
 
 def _expect_sites_of_other_sizes(_rank: int) -> None:
-    text = "inner_group of rank 0 has 2 ranks, and its site 'site0' has 1: set FAIRRING_SITE"
+    text = "inner_group of rank 0 has 2 ranks, of 2 sites, and its site 'site0' has 1: set FAIRRING_SITE"
     with pytest.raises(ValueError, match=text):
         DiLoCo(nn.Linear(2, 2), OUTER, 4, format="top-k", inner_group=dist.group.WORLD)
+
+
+def _expect_ranks_of_other_sites(rank: int) -> None:
+    """As many as their sites have, but of both."""
+    mixed: Any = dist.new_group([0, 2] if rank % 2 == 0 else [1, 3], use_local_synchronization=True)
+    with pytest.raises(ValueError, match="inner_group of rank 0 has 2 ranks, of 2 sites, and its site 'site0' has 2"):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, inner_group=mixed)
+
+
+def test_an_inner_group_across_sites_is_refused() -> None:
+    with Ranks(4, of_rank=[*_site(0), *_site(1)]) as ranks:
+        ranks.init()
+        ranks.run(_expect_ranks_of_other_sites)
+
+
+def _shard_by_fsdp(_rank: int) -> None:
+    """FSDP1 hides its flat parameters with use_orig_params, and in a module that it has wrapped."""
+    sharded = FullyShardedDataParallel(nn.Linear(64, 64), use_orig_params=True, device_id=torch.device("cpu"))
+    for model in (sharded, sharded.module, nn.Sequential(sharded)):
+        with pytest.raises(ValueError, match=r"shards, as of FSDP, it can't take: .*weight"):
+            DiLoCo(model, OUTER, 4)
+
+
+def test_models_that_fsdp_has_sharded_are_refused(two: Ranks) -> None:
+    two.run(_shard_by_fsdp)
 
 
 def test_what_can_not_train_together_is_refused(two: Ranks) -> None:
