@@ -1,7 +1,7 @@
 """Sums that cross between sites in fewer bytes: a half, a quarter or an eighth.
 
     from fairring.between_sites import Residuals, compressed
-    replica.register_comm_hook(Residuals("int8"), compressed)
+    replica.register_comm_hook(Residuals("int8"), compressed)  # of DDP; for FSDP2: compress_shards
 
 The sum of each site is rounded to the format before it is sent to the others, and so is the sum of all sites. Rounding
 errors are kept and added in the next step. All ranks get the same bits. docs/algorithms.md lists the formats and their
@@ -12,6 +12,9 @@ promises.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from threading import Thread
 from typing import Any
 
 import torch
@@ -32,19 +35,57 @@ def all_reduce(
 ) -> dist.Work:
     """Starts an all-reduce, in place, that crosses between sites in the format "bf16", "int8" or "int4".
 
-    tensor: contiguous fp32 on the CPU. residual: likewise, of as many elements, zeros before the first call. It keeps
-    what rounding takes, for the next call with it. None: that is dropped. op: SUM or AVG. All ranks must give the same
-    format. Raises ValueError.
+    tensor: of floats. Any but contiguous fp32 on the CPU is copied there, once its device has computed it, and back.
+    residual: contiguous fp32 on the CPU, of as many elements, zeros before the first call. It keeps what rounding
+    takes, for the next call with it. None: that is dropped. op: SUM or AVG. group: one of Fairring's that serves CPU
+    tensors. All ranks must give the same format. Raises ValueError.
     """
+    if not tensor.is_floating_point():
+        raise ValueError(f"sums that cross between sites as {format} are of floats, not of {tensor.dtype}")
+    whole = tensor.detach().to("cpu", torch.float32).contiguous()
     if residual is None:
-        residual = torch.zeros_like(tensor)
-    backend = _backend(group, tensor)
-    return _core.all_reduce_between_sites(backend, format, tensor, residual, dist.ReduceOp(op))
+        residual = torch.zeros(whole.numel())
+    how = dist.ReduceOp(getattr(op, "op", op))  # torch's options have a ReduceOp, programs give its type
+    work: Any = _core.all_reduce_between_sites(_backend(group), format, whole, residual, how)
+    return work if whole.data_ptr() == tensor.data_ptr() else _CopiedBack(work, tensor, whole)
 
 
-def _backend(group: dist.ProcessGroup | None, tensor: Tensor) -> Any:
+class _CopiedBack(dist._Work):
+    """A call whose result is copied to the tensor by a thread of its own: the engine's must not wait for a device."""
+
+    def __init__(self, work: Any, tensor: Tensor, whole: Tensor) -> None:
+        super().__init__()
+        self._work, self._tensor, self._whole = work, tensor, whole
+        self._copied: Any = torch.futures.Future()
+        Thread(target=self._copy, daemon=True).start()
+
+    def _copy(self) -> None:
+        try:
+            self._work.wait()
+            self._tensor.detach().copy_(self._whole)
+            if not self._tensor.is_cpu:  # the caller's streams do not wait for this thread's
+                torch.accelerator.current_stream(self._tensor.device).synchronize()
+        except Exception as error:
+            self._copied.set_exception(error)
+        else:
+            self._copied.set_result([self._tensor])
+
+    def wait(self, timeout: timedelta = timedelta()) -> bool:
+        if timeout:
+            self._work.wait(timeout)
+        self._copied.wait()
+        return True
+
+    def get_future(self) -> Any:
+        return self._copied
+
+    def is_completed(self) -> bool:
+        return bool(self._copied.done())
+
+
+def _backend(group: dist.ProcessGroup | None) -> Any:
     ours: Any = group or dist.group.WORLD
-    return ours._get_backend(tensor.device)
+    return ours._get_backend(torch.device("cpu"))
 
 
 class Residuals:
@@ -73,18 +114,25 @@ class Residuals:
 
         So are all buckets' when this rank or the number of ranks has changed: other elements are its part then.
         """
-        backend = _backend(self.group, bucket.buffer())
+        parameters = bucket.parameters()
+        sizes = (parameter.numel() for parameter in parameters)
+        return self._of((bucket.index(), *sizes), [parameter.data_ptr() for parameter in parameters])
+
+    def of_shard(self, number: int, elements: int) -> Tensor:
+        """Likewise of the gradients of one of FSDP2's modules."""
+        return self._of((number, elements), [])
+
+    def _of(self, shape: tuple[int, ...], whose: list[int]) -> Tensor:
+        backend = _backend(self.group)
         place = (backend.rank(), backend.size())
         if place != self._place:
             self.forget()
             self._place = place
-        whose = [parameter.data_ptr() for parameter in bucket.parameters()]
-        kept = self._of_bucket.get(bucket.index())
-        if kept is None or kept.whose != whose:
-            shape = (bucket.index(), *(parameter.numel() for parameter in bucket.parameters()))
+        kept = self._of_bucket.get(shape[0])
+        if kept is None or (kept.shape, kept.whose) != (shape, whose):
             residual = self._loaded.pop(shape, None)
-            kept = _Kept(whose, shape, torch.zeros_like(bucket.buffer()) if residual is None else residual)
-            self._of_bucket[bucket.index()] = kept
+            kept = _Kept(whose, shape, torch.zeros(sum(shape[1:])) if residual is None else residual)
+            self._of_bucket[shape[0]] = kept
         return kept.residual
 
     def forget(self) -> None:
@@ -115,16 +163,16 @@ class _Kept:
 
 
 def compressed(residuals: Residuals, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """The hook: returns the mean of the gradients. Gradients that are not fp32 on the CPU cross as they are.
+    """The hook: returns the mean of the gradients. Those of CUDA are copied to the CPU and back.
 
     Raises ValueError if the group is not Fairring's.
     """
     gradients = bucket.buffer()
     format_ = residuals.format_of(bucket)
-    if format_ is None or gradients.dtype is not torch.float32 or gradients.device.type != "cpu":
-        plain = dist.all_reduce(gradients, op=dist.ReduceOp.AVG, group=residuals.group, async_op=True)
-        return _gradients_of(plain.get_future(), residuals)
-    work = all_reduce(gradients, format_, residuals.of(bucket), dist.ReduceOp.AVG, residuals.group)
+    if format_ is None or not gradients.is_floating_point():
+        work: Any = dist.all_reduce(gradients, op=dist.ReduceOp.AVG, group=residuals.group, async_op=True)
+    else:
+        work = all_reduce(gradients, format_, residuals.of(bucket), dist.ReduceOp.AVG, residuals.group)
     return _gradients_of(work.get_future(), residuals)
 
 
@@ -137,3 +185,41 @@ def _gradients_of(future: torch.futures.Future[list[Tensor]], residuals: Residua
             raise
 
     return future.then(first)
+
+
+def compress_shards(model: torch.nn.Module, residuals: Residuals) -> None:
+    """Has FSDP2 average the gradients of a site's shards with those of the other sites, in the residuals' format.
+
+        mesh = init_device_mesh("cpu", (sites, ranks_of_site), mesh_dim_names=("site", "shard"))
+        fully_shard(model, mesh=mesh["shard"])
+        compress_shards(model, Residuals("int8", mesh.get_group("site")))
+
+    A rank averages with those that hold the same shards, one of each site: all sites must begin with equal parameters.
+    Raises ValueError if the model is not sharded so, or the format is a function; backward() raises the group's errors.
+    """
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+    if callable(residuals._format):
+        raise ValueError("FSDP2 has no buckets, so the format can't be a function of them: give its name")
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    meshes = {parameter.device_mesh for parameter in model.parameters() if isinstance(parameter, DTensor)}
+    if not sharded or any(mesh.ndim != 1 for mesh in meshes):
+        raise ValueError(
+            "compress_shards needs a model that fully_shard has cut between the ranks of a site alone, over a mesh of "
+            f"one dimension; this one has {len(sharded)} such modules, over {[tuple(mesh.shape) for mesh in meshes]}"
+        )
+    for number, module in enumerate(sharded):
+        module.set_all_reduce_hook(partial(_average_shards, residuals, residuals._format, number))
+
+
+def _average_shards(residuals: Residuals, format_: Format, number: int, gradients: Tensor) -> None:
+    if format_ is None:
+        dist.all_reduce(gradients, dist.ReduceOp.AVG, residuals.group)
+        return
+    residual = residuals.of_shard(number, gradients.numel())
+    try:
+        all_reduce(gradients, format_, residual, dist.ReduceOp.AVG, residuals.group).wait()
+    except Exception:
+        residuals.forget()
+        raise

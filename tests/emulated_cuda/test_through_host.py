@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ from torch import nn
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+from fairring.between_sites import Residuals, all_reduce, compressed
+from fairring.outer import DiLoCo
 
 pytestmark = [
     pytest.mark.gpu,
@@ -338,3 +342,55 @@ def _train(rank: int, wrap: Callable[[nn.Module, str], nn.Module]) -> None:
 @pytest.mark.parametrize("wrap", [_ddp, _fsdp])
 def test_models_train_as_on_the_cpu(four: Ranks, wrap: Callable[[nn.Module, str], nn.Module]) -> None:
     four.run(_train, wrap)
+
+
+# --- between sites, in a format
+
+
+@pytest.fixture(scope="module")
+def across() -> Iterator[Ranks]:
+    """Two ranks, each at a site of its own."""
+    environment = {"FAIRRING_REPLACE": "gloo", "FAIRRING_CUDA": "host", "EMULATED_CUDA_LATE_US": "500"}
+    ranks = machines("2x1", environment=environment, of_last={"FAIRRING_SITE": "far"})
+    ranks.init()
+    yield ranks
+    assert ranks.close() == [0] * ranks.size
+
+
+def _summed_between_sites(rank: int) -> None:
+    """In the order of streams, with the same bits as on the CPU, also by a future."""
+    given = torch.randn(300, 7, generator=torch.Generator().manual_seed(rank))
+    all_reduce(expected := given.t().contiguous(), "int8").wait()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for get in (lambda work: work.wait(), lambda work: work.get_future().wait()):
+            tensor = torch.empty(300, 7, device="cuda").copy_(given).t()
+            get(all_reduce(tensor, "int8"))
+            assert torch.equal((tensor * 1).cpu(), expected)
+
+
+def test_sums_cross_between_sites_in_a_format_from_any_device(across: Ranks) -> None:
+    across.run(_summed_between_sites)
+
+
+def _compressed(model: nn.Module, _device: str) -> nn.Module:
+    replica = nn.parallel.DistributedDataParallel(model)
+    replica.register_comm_hook(Residuals("int4"), compressed)
+    return replica
+
+
+def _by_outer_steps(rank: int) -> None:
+    torch.manual_seed(rank)
+    model = nn.Linear(8, 4).to("cuda")
+    diloco = DiLoCo(model, functools.partial(torch.optim.SGD, lr=1.0), 2, delay=1, format="int8")
+    for _ in range(4):
+        model.weight.data += rank
+        diloco.step()
+    diloco.finish()
+    of_all = [torch.empty_like(model.weight) for _ in range(2)]
+    dist.all_gather(of_all, model.weight.detach())
+    assert torch.equal(of_all[0], of_all[1])
+
+
+def test_models_on_a_device_train_between_sites_as_on_the_cpu(across: Ranks) -> None:
+    across.run(_train, _compressed)
+    across.run(_by_outer_steps)
