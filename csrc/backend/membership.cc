@@ -300,6 +300,7 @@ TraceFacts Membership::factsOfWait() const {
   const auto size = static_cast<std::size_t>(options_.size);
   facts.machines.resize(size);
   facts.hosts.resize(size);
+  facts.sites.resize(size);
   facts.hosts[static_cast<std::size_t>(options_.rank)] = options_.facts.hostname;
   facts.now = Recorder::now();
   facts.unixNow = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -409,6 +409,7 @@ Member::Seen Member::trace(std::size_t calls) const {
   for (int rank = 0; rank < planner_.topology().world(); ++rank) {
     facts.machines.push_back(neighbours_.facts(rank).place.machine);
     facts.hosts.push_back(neighbours_.facts(rank).hostname);
+    facts.sites.push_back(neighbours_.facts(rank).place.site);
   }
   for (const int peer : neighbours_.rails()) {
     if (const Channel* const channel = channelTo(peer)) facts.packets[peer] = channel->packets();

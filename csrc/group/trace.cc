@@ -195,11 +195,11 @@ std::string otherData(const TraceFacts& facts) {
     bytes += concat(bytes.empty() ? "" : ",", '"', level, "\":", moved.bytes);
   return concat(R"({"producer":"fairring","group":)", quoted(facts.group), ",\"rank\":", facts.rank,
                 ",\"machines\":", listOf(facts.machines), ",\"hosts\":", listOf(facts.hosts),
-                ",\"staging_bytes\":", facts.stagingBytes, ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow,
-                ",\"clock_leads_ns\":{", leads, "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes,
-                R"(},"processor":{"ran_ns":)", facts.processor.ran, ",\"waited_ns\":", facts.processor.waited,
-                "},\"error\":", quoted(facts.error), ",\"device_way\":", quoted(facts.deviceWay), stuckData(facts),
-                "}");
+                ",\"sites\":", listOf(facts.sites), ",\"staging_bytes\":", facts.stagingBytes,
+                ",\"now_ns\":", facts.now, ",\"unix_ns\":", facts.unixNow, ",\"clock_leads_ns\":{", leads,
+                "},\"packets\":{", packets, "},\"bytes_by_level\":{", bytes, R"(},"processor":{"ran_ns":)",
+                facts.processor.ran, ",\"waited_ns\":", facts.processor.waited, "},\"error\":", quoted(facts.error),
+                ",\"device_way\":", quoted(facts.deviceWay), stuckData(facts), "}");
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct TraceFacts {
   int rank = 0;
   std::vector<std::string> machines;  // of each rank
   std::vector<std::string> hosts;     // likewise
+  std::vector<std::string> sites;     // likewise
   std::uint64_t stagingBytes = 0;
   std::int64_t now = 0;                    // when these facts were taken, by the recorder's clock
   std::int64_t unixNow = 0;                // the date then, in nanoseconds

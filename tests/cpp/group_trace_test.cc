@@ -86,9 +86,11 @@ TEST(Trace, QuotesWhatUsersNamed) {
   facts.group = "g\\h";
   facts.machines = {"m"};
   facts.hosts = {"\"h\""};
+  facts.sites = {"s\\"};
   const std::string trace = chromeTrace(facts, {{call}, {}});
   EXPECT_TRUE(shows(trace, R"("name":"a \"call\" ")")) << trace;
   EXPECT_TRUE(shows(trace, R"("group":"g\\h")")) << trace;
+  EXPECT_TRUE(shows(trace, R"("sites":["s\\"])")) << trace;
   EXPECT_TRUE(shows(trace, R"("ts":1000.001,)")) << trace;
 }
 

@@ -14,6 +14,8 @@ class Job:
     """Seconds and bytes/s; by rank or machine if a rank or machine differs from the others."""
 
     machines: int = 3
+    sites: int = 1
+    title: str = "all_reduce"
     ranks: int = 2  # of each machine
     calls: int = 20
     call_bytes: int = 8_000_000
@@ -55,7 +57,7 @@ class Job:
         ready = self._between(number, "AG1", ready)
         ready = self._within(number, "AG0", ready)
         for rank, time in ready.items():
-            self._calls[rank].append(Call(number, "all_reduce", submitted[rank], submitted[rank], time, False))
+            self._calls[rank].append(Call(number, self.title, submitted[rank], submitted[rank], time, False))
         return ready
 
     def _within(self, number: int, verb: str, began: dict[int, float]) -> dict[int, float]:
@@ -115,5 +117,6 @@ class Job:
             steps=tuple(self._steps[rank]),
             sends=tuple(self._sends[rank]),
             receives=tuple(self._receives[rank]),
+            sites=tuple(f"site{self._machine(one) * self.sites // self.machines}" for one in range(self.world)),
         )
         return whole.shifted(ahead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,22 @@ def test_a_machine_with_a_slow_link_is_named() -> None:
     found = blame(job.traces())
     without = (found.span - first(job).seconds) / found.calls
     assert without == pytest.approx(per_call(Job()), rel=0.1)
+
+
+def test_the_way_between_sites_is_named_and_the_format_that_would_change_it() -> None:
+    job = Job(machines=2, ranks=1, sites=2, compute=0.05, rate=4e7, title="all_reduce SUM of 2000000 Float32")
+    assert named(job) == [("crossing", "the way between sites")]
+    found = first(job)
+    shares = dict(re.findall(r"(\w+) (\d+)%", found.text))
+    for form, times in (("bf16", 2.0), ("int8", 3.94), ("int4", 7.76)):
+        faster = replace(job, call_bytes=int(job.call_bytes / times), title="all_reduce as int4 between sites SUM")
+        assert int(shares[form]) / 100 == pytest.approx(1 - per_call(faster) / per_call(job), abs=0.02)
+    job.title = "all_reduce as int8 between sites AVG of 2000000 Float32"
+    assert re.findall(r"(\w+) \d+%", first(job).text) == ["int4"], "the others would be no less"
+    job.title = "broadcast of 2000000 Float32"
+    assert "of the time less" not in first(job).text
+    job.sites = 1
+    assert named(job) == []
 
 
 def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() -> None:

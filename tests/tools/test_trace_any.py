@@ -18,7 +18,7 @@ from fairring.trace.stuck import stuck
 from fairring.trace.words import explain
 
 JOBS = 1200
-_TITLES = ("all_reduce SUM of 10 Float32", "broadcast", "")
+_TITLES = ("all_reduce SUM of 10 Float32", "all_reduce as int8 between sites SUM of 10 Float32", "broadcast", "")
 _VERBS = (("RS0", 0), ("RS1", 1), ("AR1", 1), ("AG1", 1), ("AG0", 0), ("LD0", 0), ("ST0", 0), ("AG2", 2))
 
 
@@ -114,6 +114,7 @@ class Dice:
             missing=self._some_ranks(),
             messages=self._several(lambda: MessageWait(self._one_of(None, 0), self._one_of(True, False), 7, 1.0), 2),
             absent=self._some_ranks(),
+            sites=tuple(f"site{int(one[-1]) // 2}" for one in self._machines),
         )
 
 

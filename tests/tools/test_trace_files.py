@@ -81,6 +81,7 @@ def test_traces_that_a_larger_job_has_left_are_passed_over(tmp_path, capsys) -> 
         ({"seen": [{"by": 0, "rank": 99}]}, "rank 99 of 4"),
         ({"missing": [4]}, "rank 4 of 4"),
         ({"hosts": []}, "4 machines and 0 hosts"),
+        ({"sites": []}, "4 machines and 0 sites"),
         ({"now_ns": 10**400}, "OverflowError"),
     ],
 )

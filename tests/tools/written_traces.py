@@ -27,6 +27,7 @@ def written(rank: int, group: str = "0", world: int = 4, **other: Any) -> dict[s
             "rank": rank,
             "machines": [f"machine{one // 2}" for one in range(world)],
             "hosts": [f"host{one // 2}" for one in range(world)],
+            "sites": ["" for _ in range(world)],
             "staging_bytes": 1 << 20,
             "now_ns": 10**10,
             "unix_ns": 10**18,

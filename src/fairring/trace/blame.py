@@ -45,6 +45,7 @@ class OwnSums:
 class CallBlame:
     """As Blame, but for a single call."""
 
+    title: str
     late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     own: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # sums, copies and its loop
@@ -139,7 +140,7 @@ def _end(call: dict[int, Call]) -> float:
 
 def _add_call(found: Blame, call: dict[int, Call], before: float, paths: CallPaths) -> float:
     """before: when the last call was over. Returns when this one was over."""
-    found.by_call.append(CallBlame())
+    found.by_call.append(CallBlame(min(call.items())[1].title))
     submitted = {rank: one.submitted for rank, one in call.items()}
     start = max(before, min(submitted.values()))
     end = max(_end(call), start)

@@ -40,6 +40,8 @@ def _refuse_misfits(trace: RankTrace) -> None:
     world = len(trace.machines)
     if len(trace.hosts) != world:
         raise ValueError(f"{world} machines and {len(trace.hosts)} hosts")
+    if len(trace.sites) != world:
+        raise ValueError(f"{world} machines and {len(trace.sites)} sites")
     moved = [one.peer for one in trace.sends] + [one.peer for one in trace.receives]
     waited = [one.peer for one in trace.steps] + [one.peer for one in trace.messages]
     seen = [rank for one in trace.seen for rank in (one.by, one.rank)]
@@ -116,6 +118,7 @@ def _from_json(trace: dict[str, Any]) -> RankTrace:
         messages=tuple(_message(one) for one in other["messages"]),
         absent=tuple(map(_whole, other["absent"])),
         program=_text(other["program"]),
+        sites=tuple(map(_text, other["sites"])),
     )
 
 

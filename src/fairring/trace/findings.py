@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from fairring.trace.blame import Blame, CallBlame, Link, dearest
 LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
+SHARES = {"bf16": 1 / 2, "int8": 1 / 3.94, "int4": 1 / 7.76}  # of the bytes of fp32, between sites
 _LOSSY = 0.01  # more than a full queue loses
 _TIMES_LOST = 3.0  # times the packets that others lose
 _QUEUED = 0.2  # a rank whose core is taken waits for this share of the processor time that it wants
@@ -23,9 +25,9 @@ _PARTS = 8  # a late rank is late in more than half of these consecutive parts o
 
 @dataclass(frozen=True)
 class Finding:
-    """seconds: of the whole time, that calls waited for it. who: "rank 5", "machine b" or "all ranks"."""
+    """seconds: of the whole time, that calls waited for it. who: "rank 5", "machine b" or "the way between sites"."""
 
-    kind: str  # late, processor, link, loss, sums
+    kind: str  # late, processor, link, loss, sums, crossing
     who: str
     seconds: float
     text: str
@@ -41,7 +43,7 @@ def findings(found: Blame) -> list[Finding]:
     # a machine's link that a slow core does not keep busy.
     sums = [one for one in sums if one.who not in {other.who for other in late}]
     links = _dear(found, _links(found, but=found.machine_of(core[0]) if core and sums else None))
-    return sorted([*late, *links, *sums], key=lambda one: one.seconds, reverse=True)
+    return sorted([*late, *links, *sums, *_dear(found, _crossings(found))], key=lambda one: one.seconds, reverse=True)
 
 
 def _dear(found: Blame, every: Iterable[Finding]) -> list[Finding]:
@@ -113,6 +115,33 @@ def _links(found: Blame, but: str | None) -> Iterator[Finding]:
             best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
     if best is not None:
         yield best
+
+
+def _crossings(found: Blame) -> Iterator[Finding]:
+    """The way between sites. A format changes what sums of fp32 wait for, as their bytes; the rest stays."""
+    sites = found.ranks[0].sites
+    if len(set(sites)) < 2:
+        return
+    waits = [sum(seconds for (a, b), seconds in call.wire.items() if sites[a] != sites[b]) for call in found.by_call]
+    shares = [_share_of(call.title) for call in found.by_call]
+    less = {
+        form: sum(wait * (1 - share / now) for wait, now in zip(waits, shares, strict=True) if now and now > share)
+        for form, share in SHARES.items()
+    }
+    would = ", ".join(f"{form} {seconds / found.span:.0%}" for form, seconds in less.items() if seconds > 0)
+    yield Finding(
+        "crossing",
+        "the way between sites",
+        sum(waits),
+        "calls wait for messages that cross it" + (f"; by their bytes, {would} of the time less" if would else ""),
+        "let gradients cross in one of the formats of fairring.between_sites, or make outer steps (fairring.outer)",
+    )
+
+
+def _share_of(title: str) -> float | None:
+    """Of the bytes of fp32, those in which the call crosses; None if it can't cross in a format."""
+    found = re.match(r"all_reduce(?: as (\w+) between sites)? (?:SUM|AVG) of (?:.* )?Float32", title)
+    return SHARES.get(found[1], 1.0) if found else None
 
 
 def _slow_core(found: Blame) -> tuple[int, float] | None:

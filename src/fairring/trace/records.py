@@ -106,7 +106,7 @@ class MessageWait:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """The records of one rank in one group. machines, hosts: the name for each rank of the group.
+    """The records of one rank in one group. machines, hosts, sites: the name for each rank of the group.
 
     leads: by peer, in seconds, as PeerProgress::clockLeads() has them. packets: TCP packets to each rail peer, sent and
     retransmitted. bytes_by_level: bytes sent, or, on the machine, bytes read. ran, queued: seconds that its threads ran
@@ -137,6 +137,7 @@ class RankTrace:
     absent: tuple[int, ...] = ()  # ranks that have not made the group
     program: str = ""  # where the main thread stands
     device_way: str = ""  # who has the calls on CUDA tensors, and why
+    sites: tuple[str, ...] = ()  # empty: one
 
     def who(self, rank: int) -> str:
         """A rank for people, with its host if that is known."""
