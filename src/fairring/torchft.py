@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import secrets
 import sys
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from fairring import _core, members
+from fairring import _core, between_sites, members
 
 try:
     from torch._C._distributed_c10d import ReconfigureOptions
@@ -28,6 +29,7 @@ except ImportError as error:
         f"{sys.executable} -m pip install 'torch>=2.15'"
     ) from error
 try:
+    import torchft
     from torchft.process_group import ProcessGroupWrapper, create_store_client
 except ModuleNotFoundError as error:
     if error.name != "torchft":
@@ -36,6 +38,7 @@ except ModuleNotFoundError as error:
         f"fairring.torchft needs torchft, not installed here; run: {sys.executable} -m pip install torchft-nightly"
     ) from error
 
+_quantizes = ContextVar("_quantizes", default=False)  # as the Manager's call under way asks of its group
 NAME = "torchft"  # of every such group, in errors; all members have to give the same
 
 
@@ -101,6 +104,13 @@ class ProcessGroupFairring(ProcessGroupWrapper):
         text = _core.first_error(self._pg._get_backend(torch.device("cpu")))
         return dist.DistBackendError(text) if text else None
 
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
+        if _quantizes.get() and self._pg is not None:
+            (tensor,) = tensors
+            return between_sites.all_reduce(tensor, "int8", op=getattr(opts, "reduceOp", opts), group=self._pg)
+        work: dist.Work = super().allreduce(tensors, opts)
+        return work
+
     def set_timeout(self, timeout: timedelta) -> None:
         super().set_timeout(timeout)
         if self._lasting is not None:
@@ -119,6 +129,24 @@ class ProcessGroupFairring(ProcessGroupWrapper):
             # For the CPU only: no Manager has been run over the CUDA tensors of members that change (docs/torchft.md).
             self._lasting = members.new_group(self._timeout, NAME, store)
         return self._lasting
+
+
+class Manager(torchft.Manager):
+    """torchft's, whose allreduce(should_quantize=True) serves floats of any dtype, shape and device, by one call.
+
+    They cross between sites (FAIRRING_SITE of each replica) as int8, and rounding errors are dropped. torchft's own
+    needs Triton and CUDA: elsewhere it fails the step, or sends what is not quantized. torchft's DiLoCo calls it.
+    """
+
+    def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False, *others: Any, **more: Any) -> dist.Work:
+        if should_quantize and not isinstance(self._pg, ProcessGroupFairring):
+            raise ValueError(f"should_quantize needs a ProcessGroupFairring, and this Manager has {self._pg!r}")
+        before = _quantizes.set(should_quantize)
+        try:
+            work: dist.Work = super().allreduce(tensor, False, *others, **more)
+        finally:
+            _quantizes.reset(before)
+        return work
 
 
 def _ours(handle: str) -> str:
