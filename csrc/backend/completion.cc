@@ -1,6 +1,9 @@
 #include "backend/completion.h"
 
+#include <c10/util/Logging.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace fairring {
@@ -115,6 +118,14 @@ void Completion::retire() {
   if (retired_.joinable()) retired_.join();
   retired_ = std::move(*self);
   threads_.erase(self);
+}
+
+void orLogged(const char* what, const std::function<void()>& attempt) {
+  try {
+    attempt();
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "fairring: " << what << " failed: " << error.what();
+  }
 }
 
 }  // namespace fairring

@@ -61,4 +61,7 @@ class Completion {
   bool stop_ = false;
 };
 
+// For threads without a caller, where an exception would end the process: it is logged, as the failure of `what`.
+void orLogged(const char* what, const std::function<void()>& attempt);
+
 }  // namespace fairring

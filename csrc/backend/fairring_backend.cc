@@ -1,6 +1,5 @@
 #include "backend/fairring_backend.h"
 
-#include <c10/util/Logging.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -52,15 +51,6 @@ std::shared_ptr<Membership> living(const std::weak_ptr<Membership>& membership) 
   return there;
 }
 
-// For an end of NCCL's, where an exception would end the process.
-void orLogged(const std::function<void()>& attempt) {
-  try {
-    attempt();
-  } catch (const std::exception& error) {
-    LOG(ERROR) << "fairring: a group's NCCL could not be ended: " << error.what();
-  }
-}
-
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupStore, Origin origin,
@@ -76,13 +66,7 @@ c10::intrusive_ptr<c10d::Backend> FairringBackend::make(const StorePtr& groupSto
   std::shared_ptr<Membership> membership;
   if (meets && options.size > 1) {
     options.limitHeartbeats(timeout);
-    const auto onFailed = [parts](Completion& completion, bool endsProcess) {
-      parts.meeting->breakOff();
-      // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.
-      completion.post([hooks = parts.hooks] { hooks->aborting(); });
-      if (!endsProcess) completion.post([nccl = parts.nccl] { orLogged([&] { nccl->breakOff(); }); });
-    };
-    membership = std::make_shared<Membership>(store, std::move(options), onFailed);
+    membership = std::make_shared<Membership>(store, std::move(options), std::bind_front(&Parts::breakOff, parts));
     const std::weak_ptr<Membership> ranks = membership;
     parts.meeting->begin([ranks, timeout] { return living(ranks)->meetInBackground(timeout); },
                          [ranks] {
@@ -165,7 +149,7 @@ bool FairringBackend::mixesCalls() const {
 
 FairringBackend::~FairringBackend() {
   const GilReleased withoutLock;
-  orLogged([this] { Fallback::shutdown(); });
+  orLogged(kEndOfNccl, [this] { Fallback::shutdown(); });
   membership_.reset();
   if (reconfigurer_) reconfigurer_->end();
 }

@@ -46,6 +46,13 @@ bool isMessage(const Operation& operation) {
 
 }  // namespace
 
+void Fallback::Parts::breakOff(Completion& completion, bool endsProcess) const {
+  if (meeting) meeting->breakOff();
+  // Begun in this order; but a slow hook (the flight recorder writes a file) holds up nothing else.
+  completion.post([hooks = hooks] { hooks->aborting(); });
+  if (!endsProcess) completion.post([nccl = nccl] { orLogged(kEndOfNccl, [&] { nccl->breakOff(); }); });
+}
+
 Fallback::Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo,
                    const Delegation& delegation)
     : Backend(rank, size),

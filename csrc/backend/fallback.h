@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "backend/coalescing.h"
+#include "backend/completion.h"
 #include "backend/delegation.h"
 #include "backend/hooks.h"
 #include "backend/meeting.h"
@@ -40,9 +41,12 @@ class Fallback : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
   using Sizes = std::vector<std::int64_t>;
   struct Parts {  // what may outlive the backend
-    std::shared_ptr<Meeting> meeting;
+    std::shared_ptr<Meeting> meeting;  // null if the members need no store to meet
     std::shared_ptr<StockNccl> nccl;
     std::shared_ptr<Hooks> hooks;
+
+    // For FailureNotice: tells of the failure, and ends the waits and the calls of NCCL that it leaves behind.
+    void breakOff(Completion& completion, bool endsProcess) const;
   };
 
   Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo,

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <utility>
 
+#include "backend/completion.h"
+
 namespace fairring {
 
 void Hooks::onAbort(std::int64_t id, AbortHook hook) {
@@ -34,7 +36,7 @@ void Hooks::aborting() const {
     const std::lock_guard lock(mutex_);
     hooks = abort_;
   }
-  for (const auto& [id, hook] : hooks) hook();
+  for (const auto& [id, hook] : hooks) orLogged("an abort hook of a group", hook);
 }
 
 void Hooks::completed(std::uint64_t key) const {
@@ -43,7 +45,7 @@ void Hooks::completed(std::uint64_t key) const {
     CompletionHookArgs args;
     args.completionKey = key;
     hook(args);
-  };
+  }
 }
 
 std::uint64_t Hooks::nextKey() {

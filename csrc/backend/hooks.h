@@ -32,7 +32,7 @@ class Hooks {
   void forgetAbort(std::int64_t id);
   void forgetCompletion(std::int64_t id);
 
-  void aborting() const;                    // in the order of their ids
+  void aborting() const;                    // in the order of their ids; logs what they throw
   void completed(std::uint64_t key) const;  // a call that ended well
 
   static std::uint64_t nextKey();  // unique in the process, for ever

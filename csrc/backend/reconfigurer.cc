@@ -35,8 +35,8 @@ void Reconfigurer::retire(std::shared_ptr<Membership> membership, std::shared_pt
   try {
     retiring_.push_back(
         std::async(std::launch::async, [ending = std::move(membership), nccl = std::move(nccl)]() mutable {
-          nccl->breakOff();
-          nccl->end();
+          orLogged(kEndOfNccl, [&] { nccl->breakOff(); });
+          orLogged(kEndOfNccl, [&] { nccl->end(); });
           ending.reset();  // behind NCCL, which looks into the members' store
         }));
     // NOLINTNEXTLINE(bugprone-empty-catch): no threads left; it has ended here

@@ -31,12 +31,7 @@ std::shared_ptr<Membership> FairringBackend::membersOf(Roster roster, Membership
   options.size = static_cast<int>(roster.facts.size());
   options.limitHeartbeats(timeout());
   if (limit > std::chrono::milliseconds(0)) options.connectTimeout = limit + kAfterTheTimer;
-  return std::make_shared<Membership>(
-      std::move(roster), std::move(options),
-      [hooks = parts.hooks, nccl = parts.nccl](Completion& completion, bool endsProcess) {
-        completion.post([hooks] { hooks->aborting(); });
-        if (!endsProcess) completion.post([nccl] { nccl->breakOff(); });
-      });
+  return std::make_shared<Membership>(std::move(roster), std::move(options), std::bind_front(&Parts::breakOff, parts));
 }
 
 std::optional<StockNccl::Met> FairringBackend::aloneIf(const std::shared_ptr<Membership>& membership) {

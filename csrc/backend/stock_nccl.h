@@ -25,6 +25,8 @@
 
 namespace fairring {
 
+constexpr const char* kEndOfNccl = "the end of a group's NCCL";  // in the log
+
 class StockNccl {
  public:
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
