@@ -94,6 +94,17 @@ TEST(Trace, QuotesWhatUsersNamed) {
   EXPECT_TRUE(shows(trace, R"("ts":1000.001,)")) << trace;
 }
 
+TEST(Trace, NamesATrackForEachLevel) {
+  TraceFacts facts;
+  facts.machines = facts.hosts = {"a name"};
+  TraceRecords records;
+  for (int level = 0; level < Topology::kLevels; ++level)
+    records.slices.push_back({.kind = SliceRecord::Kind::Receive, .level = static_cast<std::uint16_t>(level)});
+  const std::string trace = chromeTrace(facts, records);
+  for (const std::string level : {"machine", "rail", "site", "cluster"})
+    EXPECT_TRUE(shows(trace, R"("args":{"name":")" + level + ": received\"")) << trace;
+}
+
 TEST(Trace, IsWrittenWholeOrNotAtAll) {
   const std::filesystem::path directory = std::filesystem::path(::testing::TempDir()) / "fairring-trace";
   std::filesystem::create_directories(directory);
