@@ -28,8 +28,10 @@ std::vector<std::uint64_t> splitInBytes(const std::vector<std::int64_t>& rows, c
 
 Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes,
                                                  Sizes& inputSizes, const c10d::AllToAllOptions& options) {
-  if (!delegation().serves(Tensors{output, input}))
-    return Fallback::alltoall_base(output, input, outputSizes, inputSizes, options);
+  if (!delegation().serves(Tensors{output, input})) {
+    return delegate<&Backend::alltoall_base>(op::kAllToAllSingle, {input}, output, input, outputSizes, inputSizes,
+                                             options);
+  }
   const char* verb = op::kAllToAllSingle.verb;
   delegation().requireDense(verb, {output, input});
   requireSameDTypes(verb, {output}, {input});
@@ -52,7 +54,7 @@ Fallback::WorkPtr FairringBackend::alltoall_base(at::Tensor& output, at::Tensor&
 
 Fallback::WorkPtr FairringBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   if (!delegation().serves(inputs) || !delegation().serves(outputs))
-    return Fallback::alltoall(outputs, inputs, options);
+    return delegate<&Backend::alltoall>(op::kAllToAll, inputs, outputs, inputs, options);
   const char* verb = op::kAllToAll.verb;
   delegation().requireDense(verb, outputs);
   delegation().requireDense(verb, inputs);

@@ -43,7 +43,7 @@ Fallback::WorkPtr FairringBackend::reduce_scatter(Tensors& outputs, TensorLists&
                                                   const c10d::ReduceScatterOptions& options) {
   for (const Tensors& list : inputs) delegation().refuseSparse(op::kReduceScatter.verb, list);
   if (inputs.size() != 1 || !delegation().reduces(inputs.front()))
-    return Fallback::reduce_scatter(outputs, inputs, options);
+    return delegate<&Backend::reduce_scatter>(op::kReduceScatter, outputs, outputs, inputs, options);
   const Tensors& parts = inputs.front();
   TORCH_CHECK_WITH(ValueError, outputs.size() == 1 && std::ssize(parts) == getSize(), op::kReduceScatter.verb,
                    ": expected are one output and ", getSize(), " inputs, given are ", outputs.size(), " and ",
@@ -61,7 +61,8 @@ Fallback::WorkPtr FairringBackend::_reduce_scatter_base(at::Tensor& output, at::
                                                         const c10d::ReduceScatterOptions& options) {
   if (WorkPtr work = reduceScatterOnDevice(op::kReduceScatterTensor, {output}, {input}, options)) return work;
   delegation().refuseSparse(op::kReduceScatterTensor.verb, {input});
-  if (!delegation().reduces({input})) return Fallback::_reduce_scatter_base(output, input, options);
+  if (!delegation().reduces({input}))
+    return delegate<&Backend::_reduce_scatter_base>(op::kReduceScatterTensor, {input}, output, input, options);
   return reduceScattered(op::kReduceScatterTensor, {output}, {{input}}, options);
 }
 
@@ -70,7 +71,8 @@ Fallback::WorkPtr FairringBackend::reduce_scatter_tensor_coalesced(Tensors& outp
   const Operation& operation = op::kReduceScatterTensorCoalesced;
   if (WorkPtr work = reduceScatterOnDevice(operation, outputs, inputs, options)) return work;
   delegation().refuseSparse(operation.verb, inputs);
-  if (!delegation().reduces(inputs)) return Fallback::reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  if (!delegation().reduces(inputs))
+    return delegate<&Backend::reduce_scatter_tensor_coalesced>(operation, inputs, outputs, inputs, options);
   TORCH_CHECK_WITH(ValueError, outputs.size() == inputs.size(), operation.verb, ": ", outputs.size(), " outputs for ",
                    inputs.size(), " inputs");
   TensorLists wholes;
@@ -118,7 +120,8 @@ Fallback::WorkPtr FairringBackend::reduceScattered(const Operation& operation, c
 
 Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
-  if (!delegation().serves(inputs)) return Fallback::allgather(outputs, inputs, options);
+  if (!delegation().serves(inputs))
+    return delegate<&Backend::allgather>(op::kAllGather, inputs, outputs, inputs, options);
   const char* verb = op::kAllGather.verb;
   requireCount(verb, "input", inputs.size(), 1);
   requireCount(verb, "list of outputs", outputs.size(), 1);
@@ -130,13 +133,15 @@ Fallback::WorkPtr FairringBackend::allgather(TensorLists& outputs, Tensors& inpu
 Fallback::WorkPtr FairringBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
   if (WorkPtr work = allGatherOnDevice(op::kAllGatherIntoTensor, {output}, {input}, options)) return work;
-  if (!delegation().serves(input)) return Fallback::_allgather_base(output, input, options);
+  if (!delegation().serves(input))
+    return delegate<&Backend::_allgather_base>(op::kAllGatherIntoTensor, {input}, output, input, options);
   return gatherStacked(op::kAllGatherIntoTensor, {output}, {input}, options);
 }
 
 Fallback::WorkPtr FairringBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
-  if (!delegation().serves(inputs)) return Fallback::allgather_coalesced(outputs, inputs, options);
+  if (!delegation().serves(inputs))
+    return delegate<&Backend::allgather_coalesced>(op::kAllGatherCoalesced, inputs, outputs, inputs, options);
   return gatherRows(op::kAllGatherCoalesced, outputs, inputs,
                     gatherCall(op::kAllGatherCoalesced, inputs, outputs, options));
 }
@@ -145,7 +150,8 @@ Fallback::WorkPtr FairringBackend::allgather_into_tensor_coalesced(Tensors& outp
                                                                    const c10d::AllgatherOptions& options) {
   const Operation& operation = op::kAllGatherIntoTensorCoalesced;
   if (WorkPtr work = allGatherOnDevice(operation, outputs, inputs, options)) return work;
-  if (!delegation().serves(inputs)) return Fallback::allgather_into_tensor_coalesced(outputs, inputs, options);
+  if (!delegation().serves(inputs))
+    return delegate<&Backend::allgather_into_tensor_coalesced>(operation, inputs, outputs, inputs, options);
   return gatherStacked(operation, outputs, inputs, options);
 }
 

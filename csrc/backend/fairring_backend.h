@@ -75,6 +75,8 @@ class FairringBackend : public Fallback {
   c10::intrusive_ptr<c10d::Backend> split(const StorePtr& store, const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& options) override;
 
+  // PyTorch 2.15 renamed some collectives, and lets old and new names forward to each other. Only the old ones are
+  // overridden, so that one source serves all versions.
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;

@@ -16,9 +16,6 @@
 
 namespace fairring {
 
-using c10d::Backend;
-namespace op = operation;
-
 namespace {
 
 // As getpid(), which is a system call: a hundredth of the time of a small call.
@@ -137,117 +134,7 @@ Fallback::WorkPtr Fallback::beginInOrder(const BackendPtr& stock, const c10::Dev
   return NcclWork::of(stock, std::move(work), call);
 }
 
-Fallback::WorkPtr Fallback::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return delegate(op::kBroadcast, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.broadcast(tensors, options); });
-}
-
-Fallback::WorkPtr Fallback::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduce, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.allreduce(tensors, options); });
-}
-
-Fallback::WorkPtr Fallback::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return delegate(op::kAllReduceSparse, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.allreduce_sparse(tensors, options); });
-}
-
-Fallback::WorkPtr Fallback::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return delegate(op::kAllReduceCoalesced, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.allreduce_coalesced(tensors, options); });
-}
-
-Fallback::WorkPtr Fallback::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return delegate(op::kReduce, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.reduce(tensors, options); });
-}
-
-Fallback::WorkPtr Fallback::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGather, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.allgather(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                            const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensor, {input}, inFlight_.tensors(input, output),
-                  [&](Backend& stock) { return stock._allgather_base(output, input, options); });
-}
-
-Fallback::WorkPtr Fallback::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherCoalesced, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.allgather_coalesced(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                            const c10d::AllgatherOptions& options) {
-  return delegate(op::kAllGatherIntoTensorCoalesced, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.allgather_into_tensor_coalesced(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return delegate(op::kGather, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.gather(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return delegate(op::kScatter, outputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.scatter(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                           const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatter, outputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.reduce_scatter(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensor, {input}, inFlight_.tensors(input, output),
-                  [&](Backend& stock) { return stock._reduce_scatter_base(output, input, options); });
-}
-
-Fallback::WorkPtr Fallback::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                            const c10d::ReduceScatterOptions& options) {
-  return delegate(op::kReduceScatterTensorCoalesced, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
-                                          const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAllSingle, {input}, inFlight_.tensors(input, output),
-                  [&](Backend& stock) { return stock.alltoall_base(output, input, outputSizes, inputSizes, options); });
-}
-
-Fallback::WorkPtr Fallback::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return delegate(op::kAllToAll, inputs, inFlight_.tensors(inputs, outputs),
-                  [&](Backend& stock) { return stock.alltoall(outputs, inputs, options); });
-}
-
-Fallback::WorkPtr Fallback::send(Tensors& tensors, int destination, int tag) {
-  return delegate(op::kSend, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.send(tensors, destination, tag); });
-}
-
-Fallback::WorkPtr Fallback::recv(Tensors& tensors, int source, int tag) {
-  return delegate(op::kReceive, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.recv(tensors, source, tag); });
-}
-
-Fallback::WorkPtr Fallback::recvAnysource(Tensors& tensors, int tag) {
-  return delegate(op::kReceiveAnySource, tensors, inFlight_.tensors(tensors),
-                  [&](Backend& stock) { return stock.recvAnysource(tensors, tag); });
-}
-
-#ifdef C10D_BACKEND_HAS_HOOKS
-Fallback::WorkPtr Fallback::gather_into_tensor(at::Tensor& output, at::Tensor& input,
-                                               const c10d::GatherOptions& options) {
-  return delegate(op::kGatherIntoTensor, {input}, inFlight_.tensors(input, output),
-                  [&](Backend& stock) { return stock.gather_into_tensor(output, input, options); });
-}
-#endif
-
-Fallback::WorkPtr Fallback::barrier(const c10d::BarrierOptions& options) {
+Fallback::WorkPtr Fallback::delegateBarrier(const c10d::BarrierOptions& options) {
   return delegate(useOf(options),
                   [&](const BackendPtr& stock) { return NcclWork::of(stock, stock->barrier(options)); });
 }

@@ -1,12 +1,9 @@
 // The calls that Fairring does not carry out itself: those on CUDA tensors, which are stock NCCL's if the group has
-// one. Fairring's own calls override these (fairring_backend.h).
+// one. FairringBackend has c10d's overloads, and hands such calls on to delegate().
 //
 // NCCL is made in Python, as torch itself does, so nothing of it is compiled in; the first call that needs it makes it.
 // The user gets its Work (nccl_work.h), because it is bound to the caller's stream. Any thread; NCCL's calls keep the
 // order in which their caller makes them.
-//
-// This file handles the differences between PyTorch versions. 2.15 renamed some collectives and kept the old names as
-// overridable aliases: only old names are overridden here, so that one source serves all versions.
 #pragma once
 
 #include <sys/types.h>
@@ -40,45 +37,18 @@ class Fallback : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
   using Sizes = std::vector<std::int64_t>;
-  struct Parts {  // what may outlive the backend
+  // They may outlive the backend.
+  struct Parts {
     std::shared_ptr<Meeting> meeting;  // null if the members need no store to meet
     std::shared_ptr<StockNccl> nccl;
     std::shared_ptr<Hooks> hooks;
 
-    // For FailureNotice: tells of the failure, and ends the waits and the calls of NCCL that it leaves behind.
+    // As FailureNotice::OnFailed: the group has failed. Ends what waits for its ranks, and NCCL's calls.
     void breakOff(Completion& completion, bool endsProcess) const;
   };
 
   Fallback(int rank, int size, std::chrono::milliseconds timeout, Parts parts, bool standsForGloo,
            const Delegation& delegation);
-
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, Sizes& outputSizes, Sizes& inputSizes,
-                        const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  WorkPtr send(Tensors& tensors, int destination, int tag) override;
-  WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
-#ifdef C10D_BACKEND_HAS_HOOKS  // 2.14: new, with no older name
-  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
-#endif
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
@@ -131,12 +101,19 @@ class Fallback : public c10d::Backend {
   BackendPtr nccl(StockNccl& stock, StockNccl::Use use);
   // Takes that of the group's next members; returns that of the last ones.
   std::shared_ptr<StockNccl> exchangeStock(std::shared_ptr<StockNccl> next);
+  // A call by NCCL: this one of its methods, with these arguments. Throws ValueError if `tensors`, which the operation
+  // is about, are not on a CUDA device.
+  template <auto Method, class... Arguments>
+  WorkPtr delegate(const Operation& operation, const Tensors& tensors, Arguments&... arguments) {
+    return delegate(operation, tensors, inFlight_.tensors(arguments...),
+                    [&](Backend& stock) { return (stock.*Method)(arguments...); });
+  }
+  WorkPtr delegateBarrier(const c10d::BarrierOptions& options);
 
  private:
   using Begin = std::function<WorkPtr(c10d::Backend&)>;
 
-  // NCCL's; throws ValueError if the tensors are not on a CUDA device. touched: all of the call's, if its memory
-  // matters.
+  // touched: all tensors of the call, if its memory matters.
   WorkPtr delegate(const Operation& operation, const Tensors& tensors, const Tensors& touched, const Begin& begin);
   WorkPtr delegate(const StockNccl::Use& use, const std::function<WorkPtr(const BackendPtr&)>& begin);
   bool forgetBroken(const StockNccl& stock);

@@ -34,7 +34,7 @@ class MemoryInFlight {
 
   // Forgets all calls. False: all are NCCL's from now on, and none is remembered; so it begins.
   void use(bool isUsed);
-  // All of these tensors and lists of tensors. None if no memory is remembered.
+  // All tensors and lists of tensors among these. None if no memory is remembered.
   template <class... Parts>
   Tensors tensors(const Parts&... parts) const {
     Tensors tensors;
@@ -58,6 +58,8 @@ class MemoryInFlight {
   };
 
   static void append(Tensors& tensors, const at::Tensor& tensor) { tensors.push_back(tensor); }
+  template <class Other>
+  static void append(Tensors&, const Other&) {}
   template <class Part>
   static void append(Tensors& tensors, const std::vector<Part>& parts) {
     for (const Part& part : parts) append(tensors, part);

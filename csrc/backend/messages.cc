@@ -61,7 +61,8 @@ Receiving receivingOf(const WorkRef& work, int from, const Label& label, Complet
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int tag) {
-  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::send(tensors, destination, tag);
+  if (tensors.empty() || !delegation().serves(tensors))
+    return delegate<&Backend::send>(op::kSend, tensors, tensors, destination, tag);
   requireMessage(delegation(), op::kSend, tensors);
   requirePeer(op::kSend, getRank(), getSize(), destination);
   MessageCall call{op::kSend, destination, tag, tensors.front(), {.inputs = {bytesOf(tensors)}, .outputs = {}}};
@@ -69,7 +70,8 @@ Fallback::WorkPtr FairringBackend::send(Tensors& tensors, int destination, int t
 }
 
 Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
-  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::recv(tensors, source, tag);
+  if (tensors.empty() || !delegation().serves(tensors))
+    return delegate<&Backend::recv>(op::kReceive, tensors, tensors, source, tag);
   requireMessage(delegation(), op::kReceive, tensors);
   requirePeer(op::kReceive, getRank(), getSize(), source);
   MessageCall call{op::kReceive, source, tag, tensors.front(), {.inputs = {}, .outputs = {inboxFor(tensors)}}};
@@ -77,7 +79,8 @@ Fallback::WorkPtr FairringBackend::recv(Tensors& tensors, int source, int tag) {
 }
 
 Fallback::WorkPtr FairringBackend::recvAnysource(Tensors& tensors, int tag) {
-  if (tensors.empty() || !delegation().serves(tensors)) return Fallback::recvAnysource(tensors, tag);
+  if (tensors.empty() || !delegation().serves(tensors))
+    return delegate<&Backend::recvAnysource>(op::kReceiveAnySource, tensors, tensors, tag);
   requireMessage(delegation(), op::kReceiveAnySource, tensors);
   TORCH_CHECK_WITH(ValueError, getSize() > 1, op::kReceiveAnySource.verb, ": the group has no other rank");
   MessageCall call{

@@ -37,18 +37,21 @@ Fallback::WorkPtr FairringBackend::allreduce(Tensors& tensors, const c10d::Allre
   }
   if (tensors.size() == 1 && isSparse(tensors.front())) return allReduceSparse(tensors.front(), options);
   const bool ours = tensors.size() == 1 && delegation().reduces(tensors);
-  return ours ? reduceInPlace(op::kAllReduce, tensors, options) : Fallback::allreduce(tensors, options);
+  return ours ? reduceInPlace(op::kAllReduce, tensors, options)
+              : delegate<&Backend::allreduce>(op::kAllReduce, tensors, tensors, options);
 }
 
 Fallback::WorkPtr FairringBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const bool ours = tensors.size() == 1 && isSparse(tensors.front());
-  return ours ? allReduceSparse(tensors.front(), options) : Fallback::allreduce_sparse(tensors, options);
+  return ours ? allReduceSparse(tensors.front(), options)
+              : delegate<&Backend::allreduce_sparse>(op::kAllReduceSparse, tensors, tensors, options);
 }
 
 Fallback::WorkPtr FairringBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
   if (WorkPtr work = reduceOnDevice(op::kAllReduceCoalesced, tensors, options)) return work;
-  if (!delegation().reduces(tensors)) return Fallback::allreduce_coalesced(tensors, options);
+  if (!delegation().reduces(tensors))
+    return delegate<&Backend::allreduce_coalesced>(op::kAllReduceCoalesced, tensors, tensors, options);
   return reduceInPlace(op::kAllReduceCoalesced, tensors, options);
 }
 
@@ -80,7 +83,7 @@ Fallback::WorkPtr FairringBackend::allReduceBetweenSites(const c10::intrusive_pt
 
 // An all-reduce of one byte, which ends on no rank before all have made it.
 Fallback::WorkPtr FairringBackend::barrier(const c10d::BarrierOptions& options) {
-  if (options.device && options.device->is_cuda() && delegation().hasStock()) return Fallback::barrier(options);
+  if (options.device && options.device->is_cuda() && delegation().hasStock()) return delegateBarrier(options);
   return reduceAll({op::kBarrier, {}, c10d::ReduceOp::SUM, limitOf(options.timeout), !options.asyncOp},
                    {Reduced::inPlace(at::zeros({1}, at::kByte))}, {});
 }

@@ -32,7 +32,7 @@ FairringBackend::BlocksCall FairringBackend::rootedCall(const Operation& operati
 }
 
 Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  if (!delegation().serves(tensors)) return Fallback::broadcast(tensors, options);
+  if (!delegation().serves(tensors)) return delegate<&Backend::broadcast>(op::kBroadcast, tensors, tensors, options);
   BlocksCall call =
       rootedCall(op::kBroadcast, Pattern::Broadcast, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.inputs = tensors;
@@ -50,7 +50,7 @@ Fallback::WorkPtr FairringBackend::broadcast(Tensors& tensors, const c10d::Broad
 
 Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   delegation().refuseSparse(op::kReduce.verb, tensors);
-  if (!delegation().reduces(tensors)) return Fallback::reduce(tensors, options);
+  if (!delegation().reduces(tensors)) return delegate<&Backend::reduce>(op::kReduce, tensors, tensors, options);
   BlocksCall call =
       rootedCall(op::kReduce, Pattern::Reduce, options.rootRank, tensors, options.timeout, options.asyncOp);
   call.common.reduction = options.reduceOp;
@@ -69,7 +69,7 @@ Fallback::WorkPtr FairringBackend::reduce(Tensors& tensors, const c10d::ReduceOp
 }
 
 Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  if (!delegation().serves(inputs)) return Fallback::gather(outputs, inputs, options);
+  if (!delegation().serves(inputs)) return delegate<&Backend::gather>(op::kGather, inputs, outputs, inputs, options);
   BlocksCall call =
       rootedCall(op::kGather, Pattern::Gather, options.rootRank, inputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
@@ -97,7 +97,8 @@ Fallback::WorkPtr FairringBackend::gather(TensorLists& outputs, Tensors& inputs,
 #ifdef C10D_BACKEND_HAS_HOOKS
 Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input,
                                                       const c10d::GatherOptions& options) {
-  if (!delegation().serves(input)) return Fallback::gather_into_tensor(output, input, options);
+  if (!delegation().serves(input))
+    return delegate<&Backend::gather_into_tensor>(op::kGatherIntoTensor, {input}, output, input, options);
   const Operation& operation = op::kGatherIntoTensor;
   BlocksCall call = rootedCall(operation, Pattern::Gather, options.rootRank, {input}, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
@@ -120,7 +121,8 @@ Fallback::WorkPtr FairringBackend::gather_into_tensor(at::Tensor& output, at::Te
 #endif
 
 Fallback::WorkPtr FairringBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  if (!delegation().serves(outputs)) return Fallback::scatter(outputs, inputs, options);
+  if (!delegation().serves(outputs))
+    return delegate<&Backend::scatter>(op::kScatter, outputs, outputs, inputs, options);
   BlocksCall call =
       rootedCall(op::kScatter, Pattern::Scatter, options.rootRank, outputs, options.timeout, options.asyncOp);
   const bool isRoot = call.root == getRank();
