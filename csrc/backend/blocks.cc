@@ -222,11 +222,7 @@ FairringBackend::BlocksCall FairringBackend::gatherCall(const Operation& operati
 
 Contribution FairringBackend::contributionTo(const Operation& operation, const c10d::ReduceOp& op,
                                              const at::Tensor& tensor) const {
-  try {
-    return contributionOf(operation.verb, op, tensor.scalar_type(), getSize());
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  return withTorchsErrors([&] { return contributionOf(operation.verb, op, tensor.scalar_type(), getSize()); });
 }
 
 void FairringBackend::readFrom(BlocksCall& call, std::size_t index, const at::Tensor& input) const {

@@ -248,7 +248,7 @@ void FairringBackend::loseMembers() {
 }
 
 StockNccl::Met FairringBackend::meet() {
-  try {
+  return withTorchsErrors([&]() -> StockNccl::Met {
     if (const std::shared_ptr<Membership> membership = this->membership()) {
       membership->noteCallOnDevice();
       const std::int64_t generation = membership->generation(timeout());
@@ -257,9 +257,7 @@ StockNccl::Met FairringBackend::meet() {
     const std::lock_guard lock(mutex_);
     if (alone_) return *alone_;
     throw Failure(makeError(ErrorKind::Usage, "rank ", getRank(), ": this process group has ended"));
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
 }
 
 c10d::ErrorType FairringBackend::getError() {

@@ -106,16 +106,14 @@ Fallback::WorkPtr FairringBackend::runMessage(MessageCall call) {
       c10::make_intrusive<MessageWork>(labelOf(signature), call.operation, std::move(call.memory), call.tensor,
                                        membership->runtime(), MessageWork::Patience{timeout(), expire});
   const Label label{kUsersContext, static_cast<std::uint32_t>(call.tag)};
-  try {
+  withTorchsErrors([&] {
     Group& group = membership->group(timeout());
     if (isSent) {
       group.send(sendingOf(work, call.peer, label, membership->completion()));
     } else {
       group.receive(receivingOf(work, call.peer, label, membership->completion()));
     }
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
   membership->completion().letGo();
   coalescing().add(WorkPtr(work));
   return work;

@@ -113,7 +113,7 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
   const std::chrono::milliseconds own = limitOf(options.timeout);
   const std::chrono::milliseconds whole = getRank() == 0 ? own : std::max(own, timeout());
   const MonitoredBarrier::Limit limit{whole, MonitoredBarrier::Clock::now() + whole};
-  try {
+  withTorchsErrors([&] {
     Group& group = membership->group(whole);
     const std::uint64_t call = group.enter(signatureOf(operation::kMonitoredBarrier, {}));
     try {
@@ -124,9 +124,7 @@ void FairringBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool
       throw;
     }
     group.ended(call, {});
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
 }
 
 }  // namespace fairring

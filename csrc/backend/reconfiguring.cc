@@ -122,7 +122,7 @@ c10::intrusive_ptr<FairringBackend> FairringBackend::shrunkTo(const std::vector<
   for (const int rank : ranks) ancestor.ranks.push_back(before.ranks.at(static_cast<std::size_t>(rank)));
   std::string purpose = concat("attempt ", lineage_->countAttempt(ancestor.ranks), " of ranks");
   for (const int rank : ancestor.ranks) purpose += concat(" ", rank);
-  try {
+  return withTorchsErrors([&] {
     Roster roster = membership()->rosterOf(ranks, purpose, limit);
     leaveGroup(forThoseUnderWay);
     ancestor.secret = roster.ancestor;
@@ -138,9 +138,7 @@ c10::intrusive_ptr<FairringBackend> FairringBackend::shrunkTo(const std::vector<
     made->beginAs(id);
     remember(made);
     return made;
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
 }
 
 #ifdef FAIRRING_TORCH_2_15
@@ -164,11 +162,7 @@ c10d::ReconfigureHandle FairringBackend::get_reconfigure_handle() const {
   const GilReleased withoutLock;
   refuseIfEnded();
   Reconfigurer& reconfigurer = required(reconfigurer_);
-  try {
-    return reconfigurer.handle(isConfigured() ? getRank() : Handle::kNewcomer);
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  return withTorchsErrors([&] { return reconfigurer.handle(isConfigured() ? getRank() : Handle::kNewcomer); });
 }
 
 // Groups that are split from this one inherit these from now on.
@@ -189,7 +183,7 @@ Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& o
   refuseIfEnded();
   Reconfigurer& reconfigurer = required(reconfigurer_);
   const std::chrono::milliseconds limit = options.timeout.value_or(timeout());
-  try {
+  withTorchsErrors([&] {
     Roster roster = reconfigurer.roster(options.uuid, ordered(options));
     loseMembers();
     rank_ = roster.rank;
@@ -205,9 +199,7 @@ Fallback::WorkPtr FairringBackend::reconfigure(const c10d::ReconfigureOptions& o
       membership_ = std::move(members);
     }
     beginAs(id);
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
   monitoredBarriers_ = 0;
   restartCounting();
   setConfigured(true);

@@ -147,7 +147,7 @@ Fallback::WorkPtr FairringBackend::reduceAll(const ReducingCall& call, std::vect
 }
 
 Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef& work, Call call, bool waited) {
-  try {
+  withTorchsErrors([&] {
     Group& group = membership.group(call.timeout);
     call.done = [work = WorkRef(work), &completion = membership.completion(),
                  first = std::move(call.done)](const Error& error) mutable {
@@ -155,9 +155,7 @@ Fallback::WorkPtr FairringBackend::submit(Membership& membership, const WorkRef&
       FairringWork::onDone(std::move(work), error, completion);
     };
     group.submit(std::move(call), waited);
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
   membership.completion().letGo();
   coalescing().add(WorkPtr(work));
   return work;

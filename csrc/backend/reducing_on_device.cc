@@ -171,7 +171,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
   const std::shared_ptr<Membership> membership = this->membership();
   if (!membership) return nullptr;
   refuseUnlessUsable();
-  try {
+  return withTorchsErrors([&]() -> WorkPtr {
     DeviceWay way = deviceWay(*membership, call.timeout);
     const std::uint64_t bytes = wholeBytes(call.common.tensors);
     if (!way.takes(call.pattern, bytes)) return nullptr;
@@ -210,9 +210,7 @@ Fallback::WorkPtr FairringBackend::runOnDevice(const DeviceCall& call,
     inFlight().add(std::move(touched), std::move(enqueued));
     coalescing().add(WorkPtr(work));
     return work;
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
 }
 
 FairringBackend::DeviceWay FairringBackend::equipped(DeviceWay way, Membership& membership, const c10::Device& device,

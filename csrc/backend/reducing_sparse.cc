@@ -20,7 +20,7 @@ namespace {
 namespace op = operation;
 
 Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tensor& tensor, int ranks) {
-  try {
+  return withTorchsErrors([&] {
     const Contribution contribution = contributionOf(op::kAllReduceSparse.verb, reduction, tensor.scalar_type(), ranks);
     check(
         contribution.reduction.op == Op::Sum, ErrorKind::Usage, op::kAllReduceSparse.verb, " with ",
@@ -28,9 +28,7 @@ Contribution contributionOfRows(const c10d::ReduceOp& reduction, const at::Tenso
         " is not defined: ranks have different rows, and what one lacks counts as zeros: take SUM or AVG, or make the "
         "tensor dense");
     return contribution;
-  } catch (const Failure& failure) {
-    std::rethrow_exception(toException(failure.error()));
-  }
+  });
 }
 
 // The number of rows is not known before the graph runs.

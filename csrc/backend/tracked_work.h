@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <type_traits>
 #include <vector>
 
 #include "backend/hooks.h"
@@ -98,5 +99,15 @@ class TrackedWork : public c10d::Work {
 
 // The exception that the user sees for an Error: torch.distributed.DistBackendError with its text.
 std::exception_ptr toException(const Error& error);
+
+// Returns what the attempt returns. A Failure of it goes on as that exception.
+template <class Attempt>
+std::invoke_result_t<Attempt> withTorchsErrors(const Attempt& attempt) {
+  try {
+    return attempt();
+  } catch (const Failure& failure) {
+    std::rethrow_exception(toException(failure.error()));
+  }
+}
 
 }  // namespace fairring
