@@ -28,9 +28,9 @@ std::chrono::milliseconds withinTimeout(std::chrono::milliseconds limit, std::ch
 
 // What a rank tells the others of its calls of one size.
 struct StageOnTrial {
-  std::string reason;                      // empty: all went well
-  std::uint64_t elapsed = 0;               // microseconds of them
-  std::vector<TrialFigures> figures = {};  // NOLINT(readability-redundant-member-init)
+  std::string reason;         // empty: all went well
+  std::uint64_t elapsed = 0;  // microseconds of them
+  std::vector<TrialFigures> figures = {};
 
   static void fields(auto& row, auto& stage) { row(stage.reason, stage.elapsed, stage.figures); }
 };

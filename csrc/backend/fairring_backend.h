@@ -156,7 +156,7 @@ class FairringBackend : public Fallback {
     c10d::ReduceOp reduction;
     std::chrono::milliseconds timeout;
     bool waited;  // the caller waits for it at once
-    // As Call has it. NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
+    // As Call has it.
     Error refused = {};
   };
 
@@ -172,16 +172,15 @@ class FairringBackend : public Fallback {
     TensorLists outputs;  // as the future has them
     Pattern pattern;
     int root = -1;
-    std::vector<CellPair> cells = {};  // NOLINT(readability-redundant-member-init): may be left out, as the next
-    BlockRows blocks = {};             // NOLINT(readability-redundant-member-init)
+    std::vector<CellPair> cells = {};
+    BlockRows blocks = {};
     BlocksMemory memory = {};
-    // The caller's, for the profiler. NOLINTNEXTLINE(readability-redundant-member-init): may be left out
+    // The caller's, for the profiler.
     std::span<const at::Tensor> inputs = {};
     double scale = 1.0;
-    // As Call has it. NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer
+    // As Call has it.
     Error refused = {};
     std::function<void(const Error&)> done = {};  // on the loop or the caller's thread, before any waiter is woken
-    // NOLINTEND(readability-redundant-member-init)
   };
   // inputs[i]: reduced into output i, whole, or in a part for each rank.
   WorkPtr reduceScattered(const Operation& operation, const Tensors& outputs, const TensorLists& inputs,
@@ -232,14 +231,13 @@ class FairringBackend : public Fallback {
   WorkPtr runOnDevice(const DeviceCall& call, const std::function<std::optional<Call>()>& make);
   std::optional<std::vector<Contribution>> contributionsOnDevice(const Operation& operation, const c10d::ReduceOp& op,
                                                                  const Tensors& tensors) const;
-  struct DeviceWay {               // which backend carries out such calls, alike on all ranks
-    std::string whyNccls;          // why all of them are NCCL's; empty: they are not
-    std::uint64_t leastBytes = 0;  // the smallest call that is not NCCL's
-    // NOLINTNEXTLINE(readability-redundant-member-init): it, as the next, may be left out of an initializer
+  struct DeviceWay {                              // which backend carries out such calls, alike on all ranks
+    std::string whyNccls;                         // why all of them are NCCL's; empty: they are not
+    std::uint64_t leastBytes = 0;                 // the smallest call that is not NCCL's
     std::vector<std::uint64_t> leastByKind = {};  // likewise, by kTrialPatterns; empty: there was no trial
     bool isOnTrial = false;                       // decided by the trial, which has yet to be made (device_trial.h)
     bool isEquipped = false;                      // the group has made what they need
-    std::string figures = {};                     // of the trial  NOLINT(readability-redundant-member-init)
+    std::string figures = {};                     // of the trial
 
     bool takes(Pattern pattern, std::uint64_t bytes) const;
   };

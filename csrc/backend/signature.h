@@ -16,8 +16,8 @@
 namespace fairring {
 
 struct Common {
-  // Dtypes and numbers of elements. Without its initializer GCC warns of callers that leave it out.
-  std::vector<at::Tensor> tensors = {};  // NOLINT(readability-redundant-member-init)
+  // Dtypes and numbers of elements.
+  std::vector<at::Tensor> tensors = {};
   bool dtypesOnly = false;
   bool onDevice = false;  // of calls that devices exchange; others have no device, for ranks may differ in it
   std::optional<std::int64_t> root = std::nullopt;

@@ -26,7 +26,7 @@ struct Reduced {
   at::Tensor result;  // its place: the buffer itself, or a tensor of the user's; undefined if there is no result here
   bool isRefused = false;                         // this rank can't take part with it
   std::shared_ptr<const WayBack> back = nullptr;  // to the result, if that is on a device
-  at::Tensor residual = {};  // as Call has it; undefined where it has none  NOLINT(readability-redundant-member-init)
+  at::Tensor residual = {};                       // as Call has it; undefined where it has none
 
   // An all-reduce: the tensor itself if it is contiguous and on the CPU.
   static Reduced inPlace(const at::Tensor& tensor);

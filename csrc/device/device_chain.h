@@ -48,7 +48,6 @@ class DeviceChain {
     double scale = 1.0;
     std::uint64_t signature = 0;
     // Where a failed call's results have to be no numbers.
-    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
     std::vector<std::span<std::byte>> poisoned = {};
   };
   // Tensors of the device, behind what `stream` holds so far. The pipeline's submitOnDevice() has been posted before.

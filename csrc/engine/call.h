@@ -54,13 +54,11 @@ using BlockRows = std::vector<std::vector<Block>>;
 
 struct Call {
   Pattern pattern = Pattern::AllReduce;
-  int root = -1;  // where the pattern has one
-  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
+  int root = -1;                       // where the pattern has one
   std::vector<Operand> operands = {};  // of an all-reduce
   BlockRows blocks = {};               // of all others
   // Instead of both: a call that is made of others.
   std::shared_ptr<CallInParts> parts = {};
-  // NOLINTEND(readability-redundant-member-init)
   double scale = 1.0;  // of this rank's floats, before they are reduced; differs between ranks
   // The format in which the sum of a single Float32 operand crosses between sites; null: as it is.
   const SiteFormat* siteFormat = nullptr;
@@ -72,7 +70,6 @@ struct Call {
   Signature signature;
   // Why this rank can't take part with all of its operands: the call is made all the same, with what is in their place
   // in staging, so that the peers learn of it and all other calls go on. Of kind Refused.
-  // NOLINTNEXTLINE(readability-redundant-member-init): it may be left out of an initializer that names members
   Error refused = {};
   std::function<void(const Error&)> done;  // on the loop, once; must not block
 };

@@ -38,7 +38,6 @@ class Pipeline {
     // touches its tensor any more, and it may be a slice's image.
     bool tensorsMayBeImages = false;
     Recorder* recorder = nullptr;  // of waits for staging, where there is one
-    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
     SliceBodies bodies = {};
   };
 
@@ -81,7 +80,6 @@ class Pipeline {
     std::uint64_t signature = 0;
     SliceQueue queue = SliceQueue::HostBulk;
     // Until its size is known, neither this part nor any behind it can be cut.
-    // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer that names members
     CallPart part = {};
     std::uint64_t cutBytes = 0;  // of each row, that are in slices already
     std::size_t unfinished = 0;  // slices under way
@@ -102,12 +100,10 @@ class Pipeline {
     StagingRing ring;
     std::byte* staging;
     SliceId next;
-    // NOLINTBEGIN(readability-redundant-member-init): may be left out of an initializer that names members
     std::uint64_t completed = 0;                      // slices
     std::deque<std::shared_ptr<Pending>> uncut = {};  // calls, in order
     std::map<SliceId, InFlight> inFlight = {};
     std::int64_t waitsSince = 0;  // the next slice, for staging or a mark; 0: it does not
-    // NOLINTEND(readability-redundant-member-init)
   };
   struct Turn {  // steps that begin in slice order
     SliceQueue queue;

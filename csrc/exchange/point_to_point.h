@@ -47,8 +47,7 @@ struct Sending {
   const std::byte* data = nullptr;  // stays valid until done
   std::uint64_t bytes = 0;
   std::function<void(const Error&)> done;  // the memory may be written again; once
-  // NOLINTNEXTLINE(readability-redundant-member-init): may be left out of an initializer
-  Loop::Clock::time_point since = {};  // filled in here
+  Loop::Clock::time_point since = {};      // filled in here
   MessageWaiters waiters = nullptr;
 };
 
@@ -58,8 +57,7 @@ struct Receiving {
   std::byte* data = nullptr;                         // stays valid until done
   std::uint64_t bytes = 0;                           // of a message, at most
   std::function<void(const Error&, int from)> done;  // once; `from`: the sender, if there is no error
-  // NOLINTNEXTLINE(readability-redundant-member-init): likewise
-  Loop::Clock::time_point since = {};  // filled in here
+  Loop::Clock::time_point since = {};                // filled in here
   MessageWaiters waiters = nullptr;
 };
 

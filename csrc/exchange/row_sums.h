@@ -21,13 +21,11 @@ struct RowInput {
 
 struct RowSum {
   Reduction reduction;
-  Range range;               // of the call
-  std::byte* out = nullptr;  // for the range's first byte
-  bool packed = false;       // rows that no input has take no place there
-  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer
+  Range range;                   // of the call
+  std::byte* out = nullptr;      // for the range's first byte
+  bool packed = false;           // rows that no input has take no place there
   std::vector<int> groups = {};  // into which the inputs are divided, as Topology has them
   std::vector<RowInput> inputs = {};
-  // NOLINTEND(readability-redundant-member-init)
 };
 
 Job jobOf(std::vector<RowSum> sums);

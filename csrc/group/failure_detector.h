@@ -43,8 +43,8 @@ class FailureDetector {
     };
     Kind kind;
     int peer;
-    Error error = {};                        // NOLINT(readability-redundant-member-init): may be left out
-    std::chrono::milliseconds silence = {};  // NOLINT(readability-redundant-member-init): likewise
+    Error error = {};
+    std::chrono::milliseconds silence = {};
   };
 
   struct Standing {            // of a peer, with this rank

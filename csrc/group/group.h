@@ -48,7 +48,7 @@ class Group {
     int device;
     Accelerator::Stream after;
     Accelerator::Stream joined;
-    Results poisoned = {};  // NOLINT(readability-redundant-member-init): may be left out of an initializer
+    Results poisoned = {};
   };
   void submit(Call call, const OnDevice& where);
   // Before this rank waits for others outside of the group, with such calls in mind: notices who dies meanwhile.

@@ -31,10 +31,8 @@ struct RankFacts {
   std::string rdmaObstacle;                // why that can't carry its rails; empty: it can
   std::vector<std::string> siteAddresses;  // IP addresses for ranks of other sites; empty: the same
   DeviceFacts device = {};
-  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
   std::string network = {};       // its network namespace: equal ones reach each other's loopback addresses
   std::string interfacesBy = {};  // why it listens on `addresses`, for messages: "TP_SOCKET_IFNAME=eth0"
-  // NOLINTEND(readability-redundant-member-init)
 
   static void fields(auto& row, auto& facts) {
     row("fairring facts 8", facts.place.machine, facts.place.site, facts.hostname, facts.addresses, facts.port,

@@ -17,7 +17,6 @@
 namespace fairring {
 
 // The settings that users choose. All may be left out of an initializer.
-// NOLINTBEGIN(readability-redundant-member-init)
 struct GroupTuning {
   std::uint64_t totalMemoryBytes = 0;
   std::uint64_t sliceBytes = 0;
@@ -28,7 +27,6 @@ struct GroupTuning {
   // An existing directory that gets this rank's trace when the group ends; empty: none. Records then go further back.
   std::string traceDirectory = {};
 };
-// NOLINTEND(readability-redundant-member-init)
 
 // Looks, without blocking, for the error that the group has failed with on another rank: a peer that is gone before it
 // was connected may have left because of that. `found` may be called on any thread, once; an empty error: nothing is

@@ -21,14 +21,12 @@ namespace fairring::simulation {
 struct WorldSettings {
   std::vector<Place> places;  // by rank
   PlannerSettings planner;
-  // NOLINTBEGIN(readability-redundant-member-init): they may be left out of an initializer that names members
   Costs costs = {};
   GroupingFrom grouping = {};
   EagerLimits limits = {};
   bool movesBytes = true;                     // and sums them; else only time passes, and no tensor is looked at
   std::uint64_t copiedBytes = 512 << 10;      // of a message that is copied as it is sent, at most
   std::optional<std::uint64_t> shuffle = {};  // the seed of delays at random, of messages and of ranks
-  // NOLINTEND(readability-redundant-member-init)
 };
 
 class World {
