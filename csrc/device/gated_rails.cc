@@ -44,13 +44,6 @@ std::vector<std::size_t> toldSteps(const Plan& plan) {
   return steps;
 }
 
-std::vector<Range> reducedIn(const Slice& slice, std::size_t step) {
-  const Step& what = (*slice.plan)[step];
-  std::vector<Range> ranges;
-  for (const Rail& rail : slice.layout->at(what.level).rails) ranges.push_back(reducedRange(what, rail));
-  return ranges;
-}
-
 }  // namespace
 
 GatedRails::GatedRails(Accelerator& accelerator, std::uint64_t stagingBytes, Loop& loop)
@@ -104,7 +97,7 @@ void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step)
   copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
   sum(at, slice, step);
   if (!goesOutAfter(plan, step)) return;
-  for (const Range& range : reducedIn(slice, step)) copyOut(at, slice, range);
+  for (const Range& range : reducedRanges(plan[step], *slice.layout)) copyOut(at, slice, range);
   tells_.tell(at.accelerator, at.stream);
 }
 

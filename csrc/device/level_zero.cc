@@ -10,6 +10,7 @@
 #include "base/cuda_memory.h"
 #include "base/cuda_stream.h"
 #include "device/level_zero_copies.h"
+#include "exchange/dense_body.h"
 
 namespace fairring {
 namespace {
@@ -24,12 +25,6 @@ ncclDataType_t ncclTypeOf(DType dtype) {
     case DType::Float16: return ncclFloat16;
     default: return ncclFloat32;
   }
-}
-
-// The machine's rail of the slice; null where the slice has no elements.
-const Rail* machineRail(const Slice& slice) {
-  const LevelLayout& level = slice.layout->at(0);
-  return level.rails.empty() ? nullptr : &level.rails.front();
 }
 
 bool hasEqualShards(const Rail& rail) {

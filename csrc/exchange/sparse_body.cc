@@ -15,14 +15,6 @@ std::uint64_t inGrains(std::uint64_t bytes) { return roundUp(bytes, kGrainBytes)
 
 bool isReducing(const Plan& plan, std::size_t step) { return step < plan.size() && reduces(plan[step].verb); }
 
-// The ranges that this rank holds once the step has reduced.
-std::vector<Range> heldAfter(const Slice& slice, std::size_t step) {
-  const Step& what = (*slice.plan)[step];
-  std::vector<Range> held;
-  for (const Rail& rail : slice.layout->at(what.level).rails) held.push_back(reducedRange(what, rail));
-  return held;
-}
-
 // The place of contributions beside their images, the same on all ranks of the machine, and the length of a rank's.
 std::uint64_t contributionOffset(const Slice& slice) { return inGrains(slice.layout->bytes); }
 
@@ -75,7 +67,7 @@ SparseStep::SparseStep(const Slice& slice, const SparseRows& rows, std::size_t s
     received_ = before.end_;
   }
   end_ = received_ + inGrains(level_ == 0 ? 0 : receivedBytes());
-  sumHeld_ = heldAfter(slice, step);
+  sumHeld_ = reducedRanges((*slice.plan)[step], *slice.layout);
   if (!isReducing(*slice.plan, step + 1)) return;
   sum_ = end_;
   const RowSet& summed = rows.mine((*slice.plan)[step + 1].level);

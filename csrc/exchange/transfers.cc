@@ -39,6 +39,12 @@ Range reducedRange(const Step& step, const Rail& rail) {
   return step.verb == Verb::AllReduce ? rail.range : rail.own();
 }
 
+std::vector<Range> reducedRanges(const Step& step, const Layout& layout) {
+  std::vector<Range> ranges;
+  for (const Rail& rail : layout.at(step.level).rails) ranges.push_back(reducedRange(step, rail));
+  return ranges;
+}
+
 std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers) {
   std::map<int, std::uint64_t> bytes;
   for (const Transfer& transfer : transfers) {

@@ -20,6 +20,7 @@ RailRanges rangesOf(const Step& step, const Rail& rail, int root, int owner);
 
 // The range of a rail that this rank holds once the step has reduced.
 Range reducedRange(const Step& step, const Rail& rail);
+std::vector<Range> reducedRanges(const Step& step, const Layout& layout);  // of all rails of the step's level
 
 // Bytes that go to, or come from, each peer; peers without bytes are left out.
 std::map<int, std::uint64_t> bytesTo(const std::vector<Transfer>& transfers);
