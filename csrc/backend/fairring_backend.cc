@@ -289,33 +289,6 @@ void FairringBackend::abort() {
   Fallback::abort();
 }
 
-std::vector<RankFacts> FairringBackend::factsOfAll() const {
-  const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->factsOfAll(timeout()) : std::vector<RankFacts>();
-}
-
-TransportChoice FairringBackend::transportFor(const std::vector<RankFacts>& facts) const {
-  const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->transportFor(facts) : TransportChoice();
-}
-
-std::string FairringBackend::deviceWayInWords() const {
-  const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->deviceWay() : "";
-}
-
-TrafficByLevel FairringBackend::traffic() const {
-  if (isForked()) return {};
-  const std::shared_ptr<Group> group = groupIfMade();
-  return group ? group->traffic() : TrafficByLevel();
-}
-
-std::string FairringBackend::trace(std::size_t calls) const {
-  if (isForked()) return "";
-  const std::shared_ptr<Membership> membership = this->membership();
-  return membership ? membership->trace(calls) : "";
-}
-
 void FairringBackend::shutdown() {
   if (isForked()) return;
   const GilReleased withoutLock;

@@ -135,16 +135,9 @@ class FairringBackend : public Fallback {
   // The last complete call on which the ranks agreed when they met, in a group that was shrunk or reconfigured.
   std::optional<Lineage::LastComplete> lastComplete() const { return lineage_->lastComplete(); }
 
-  // `fairring check` calls this. It waits for all ranks as the first use of the group does; empty in a group of one
-  // rank.
-  std::vector<RankFacts> factsOfAll() const;
-  TransportChoice transportFor(const std::vector<RankFacts>& facts) const;
-  // Who carries out its calls on CUDA tensors, and why; empty before the first one is made.
-  std::string deviceWayInWords() const;
-  // The traffic of this rank, for benchmarks. Empty before the first use, and in a group of one rank.
-  TrafficByLevel traffic() const;
-  // What this rank remembers of so many last calls (group/trace.h). Empty before the first use, in a group of one rank.
-  std::string trace(std::size_t calls) const;
+  // For inspection.h. Null once ended, without members, in a group of one rank, and in a forked child, where the mutex
+  // may be held by a thread that is not there.
+  std::shared_ptr<Membership> inspected() const { return isForked() ? nullptr : membership(); }
 
  protected:
   StockNccl::Met meet() override;

@@ -30,6 +30,15 @@ auto askWithoutGil(const c10::intrusive_ptr<c10d::Backend>& backend, const Asked
   return asked(*ours);
 }
 
+// Likewise of its membership; a default one where it has none.
+template <class Asked>
+auto askMembership(const c10::intrusive_ptr<c10d::Backend>& backend, const Asked& asked) {
+  return askWithoutGil(backend, [&](FairringBackend& ours) {
+    const std::shared_ptr<Membership> membership = ours.inspected();
+    return membership ? asked(*membership) : decltype(asked(*membership))();
+  });
+}
+
 // Of the bytes of Float32, by what many whole blocks take.
 double shareOf(const std::string& format) {
   if (format.empty()) return 1;
@@ -57,16 +66,17 @@ std::vector<RowNumbers> builtInRowNumbers(const std::string& rail, const std::st
 }
 
 py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto ours = c10::dynamic_intrusive_pointer_cast<FairringBackend>(backend);
-  if (!ours) return py::none();
-  std::vector<RankFacts> facts;
-  TransportChoice choice;
-  {
-    const py::gil_scoped_release unlocked;
-    facts = ours->factsOfAll();
-    if (!facts.empty()) choice = ours->transportFor(facts);
-  }
-  if (facts.empty()) return py::none();
+  const auto asked = askWithoutGil(backend, [](FairringBackend& ours) {
+    std::pair<std::vector<RankFacts>, TransportChoice> known;
+    auto& [facts, choice] = known;
+    if (const auto membership = ours.inspected()) {
+      facts = membership->factsOfAll(ours.timeout());
+      choice = membership->transportFor(facts);
+    }
+    return known;
+  });
+  if (!asked || asked->first.empty()) return py::none();
+  const auto& [facts, choice] = *asked;
   py::list ranks;
   for (const RankFacts& one : facts) {
     py::dict rank;
@@ -89,7 +99,10 @@ py::object inspect(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 
 py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto moved = askWithoutGil(backend, [](FairringBackend& ours) { return ours.traffic(); });
+  const auto moved = askMembership(backend, [](const Membership& membership) {
+    const auto group = membership.groupIfMade();
+    return group ? group->traffic() : TrafficByLevel();
+  });
   if (!moved) return py::none();
   py::dict levels;
   for (const auto& [level, counted] : *moved) {
@@ -103,12 +116,12 @@ py::object traffic(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }
 
 py::object trace(const c10::intrusive_ptr<c10d::Backend>& backend, std::size_t calls) {
-  const auto text = askWithoutGil(backend, [calls](FairringBackend& ours) { return ours.trace(calls); });
+  const auto text = askMembership(backend, [calls](const Membership& one) { return one.trace(calls); });
   return text ? py::object(py::str(*text)) : py::none();
 }
 
 py::object deviceWay(const c10::intrusive_ptr<c10d::Backend>& backend) {
-  const auto words = askWithoutGil(backend, [](FairringBackend& ours) { return ours.deviceWayInWords(); });
+  const auto words = askMembership(backend, [](const Membership& one) { return one.deviceWay(); });
   return words.value_or("").empty() ? py::object(py::none()) : py::cast(*words);
 }
 
