@@ -28,8 +28,6 @@ bool standInBlocks(const Tensors& wholes, const Tensors& parts, int ranks) {
   return true;
 }
 
-std::byte* dataOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
 }  // namespace
 
 Fallback::WorkPtr FairringBackend::reduceScatterOnDevice(const Operation& operation, const Tensors& outputs,
@@ -45,18 +43,8 @@ Fallback::WorkPtr FairringBackend::reduceScatterOnDevice(const Operation& operat
   return runOnDevice(call, [&]() -> std::optional<Call> {
     const auto contributions = contributionsOnDevice(operation, options.reduceOp, inputs);
     if (!contributions) return std::nullopt;
-    BlockRows rows(static_cast<std::size_t>(getSize()));
-    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-      const bool isMine = rank == static_cast<std::size_t>(getRank());
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        rows[rank].push_back({.from = dataOf(inputs[i]) + rank * outputs[i].nbytes(),
-                              .to = isMine ? dataOf(outputs[i]) : nullptr,
-                              .elements = ownElements(outputs[i]),
-                              .reduction = (*contributions)[i].reduction});
-      }
-    }
     return Call{.pattern = Pattern::ReduceScatter,
-                .blocks = std::move(rows),
+                .blocks = rowsOnDevice(inputs, outputs, *contributions, getRank(), getSize()),
                 .scale = scaleOf(*contributions),
                 .signature = {},
                 .done = nullptr};
@@ -73,17 +61,10 @@ Fallback::WorkPtr FairringBackend::allGatherOnDevice(const Operation& operation,
                   .timeout = limitOf(options.timeout),
                   .pattern = Pattern::AllGather};
   return runOnDevice(call, [&]() -> std::optional<Call> {
-    BlockRows rows(static_cast<std::size_t>(getSize()));
-    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-      const bool isMine = rank == static_cast<std::size_t>(getRank());
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        Block block = bytesBlock(inputs[i]);
-        block.from = isMine ? dataOf(inputs[i]) : nullptr;
-        block.to = dataOf(outputs[i]) + rank * block.elements;
-        rows[rank].push_back(block);
-      }
-    }
-    return Call{.pattern = Pattern::AllGather, .blocks = std::move(rows), .signature = {}, .done = nullptr};
+    return Call{.pattern = Pattern::AllGather,
+                .blocks = rowsOnDevice(outputs, inputs, {}, getRank(), getSize()),
+                .signature = {},
+                .done = nullptr};
   });
 }
 

@@ -30,8 +30,6 @@ at::Tensor trialValues(std::int64_t elements, at::ScalarType dtype, const c10::D
   return places.add(rank).remainder(rank + 2).eq(0).to(dtype);
 }
 
-std::byte* firstByteOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
 const char* name(Pattern pattern) {
   if (pattern == Pattern::AllReduce) return "all-reduce";
   return pattern == Pattern::ReduceScatter ? "reduce-scatter" : "all-gather";
@@ -175,29 +173,15 @@ std::string CallsOnTrial::runOurs(Pattern pattern, std::size_t first, int calls,
 
 Call CallsOnTrial::callOf(Pattern pattern, std::size_t index) const {
   Call call;
-  const at::Tensor& part = parts_[index];
-  const Reduction reduction =
-      contributionOnDevice("all_reduce", c10d::ReduceOp::SUM, dtype_, nccl_.getSize()).reduction;
-  if (pattern == Pattern::AllReduce) {
-    call.operands = {{wholes_[index].data_ptr(), ownElements(wholes_[index]), reduction}};
-    return call;
-  }
   call.pattern = pattern;
-  call.blocks.resize(static_cast<std::size_t>(nccl_.getSize()));
-  for (std::size_t rank = 0; rank < call.blocks.size(); ++rank) {
-    const bool isMine = rank == static_cast<std::size_t>(nccl_.getRank());
-    std::byte* const at = firstByteOf(wholes_[index]) + rank * part.nbytes();
-    if (pattern == Pattern::ReduceScatter) {
-      call.blocks[rank].push_back({.from = at,
-                                   .to = isMine ? firstByteOf(part) : nullptr,
-                                   .elements = ownElements(part),
-                                   .reduction = reduction});
-      continue;
-    }
-    Block block = bytesBlock(part);
-    block.from = isMine ? firstByteOf(part) : nullptr;
-    block.to = at;
-    call.blocks[rank].push_back(block);
+  std::vector<Contribution> contributions;
+  if (pattern != Pattern::AllGather)
+    contributions = {contributionOnDevice("all_reduce", c10d::ReduceOp::SUM, dtype_, nccl_.getSize())};
+  const at::Tensor& whole = wholes_[index];
+  if (pattern == Pattern::AllReduce) {
+    call.operands = {{whole.data_ptr(), ownElements(whole), contributions.front().reduction}};
+  } else {
+    call.blocks = rowsOnDevice({whole}, {parts_[index]}, contributions, nccl_.getRank(), nccl_.getSize());
   }
   return call;
 }

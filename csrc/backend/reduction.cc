@@ -122,6 +122,26 @@ Block bytesBlock(const at::Tensor& tensor) {
   return {.elements = tensor.nbytes(), .reduction = {.dtype = DType::UInt8}};
 }
 
+BlockRows rowsOnDevice(const std::vector<at::Tensor>& wholes, const std::vector<at::Tensor>& parts,
+                       const std::vector<Contribution>& contributions, int rank, int ranks) {
+  BlockRows rows(static_cast<std::size_t>(ranks));
+  for (std::size_t other = 0; other < rows.size(); ++other) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::byte* const inWhole = static_cast<std::byte*>(wholes[i].data_ptr()) + other * parts[i].nbytes();
+      std::byte* const own = static_cast<int>(other) == rank ? static_cast<std::byte*>(parts[i].data_ptr()) : nullptr;
+      Block block = bytesBlock(parts[i]);
+      if (!contributions.empty()) {
+        block.elements = ownElements(parts[i]);
+        block.reduction = contributions[i].reduction;
+      }
+      block.from = contributions.empty() ? own : inWhole;
+      block.to = contributions.empty() ? inWhole : own;
+      rows[other].push_back(block);
+    }
+  }
+  return rows;
+}
+
 Contribution contributionOf(const char* call, const c10d::ReduceOp& op, TorchDType dtype, int ranks) {
   return contribution(call, op, dtype, cpuDType(call, dtype), ranks);
 }

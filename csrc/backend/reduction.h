@@ -32,6 +32,10 @@ Contribution contributionOf(const char* call, const c10d::ReduceOp& op, at::Scal
 // On a device, which has floats of 8 bits too. A factor that lies on the device is read: that waits for the caller's
 // stream.
 Contribution contributionOnDevice(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype, int ranks);
+// The rows of a device's reduce-scatter, whose inputs are the wholes, or, without contributions, of its all-gather into
+// them. A whole has a part like this rank's for each rank.
+BlockRows rowsOnDevice(const std::vector<at::Tensor>& wholes, const std::vector<at::Tensor>& parts,
+                       const std::vector<Contribution>& contributions, int rank, int ranks);
 // The factor is the same for all floats of a call, and integers have none.
 double scaleOf(const std::vector<Contribution>& contributions);
 
