@@ -16,7 +16,7 @@
 #include "device/accelerator.h"
 #include "device/device_exchange.h"
 #include "device/gates.h"
-#include "device/tells.h"
+#include "device/told_words.h"
 #include "exchange/slice.h"
 
 namespace fairring {

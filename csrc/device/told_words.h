@@ -1,8 +1,6 @@
-// The loop's half of what streams tell (tells.h): words in pinned memory that streams count up, and what is to be done
-// when one has come to a value. While anything is awaited the loop looks at the words again and again, each time after
-// an eighth of what it has waited so far: what a device has been busy with for a millisecond is known a tenth later.
-// Nobody calls the loop, so no lock of a driver's can keep it waiting. On the loop only; made by a caller. It does not
-// own the words: stop() ends all looks before their memory goes.
+// How the streams of a device tell the loop that they have come to a point: each counts up a word of its own, in pinned
+// memory, at which the loop looks. A driver may call no function of the host's while a thread waits in it for the
+// device; and nobody calls the loop, so no lock of a driver's can keep it waiting.
 #pragma once
 
 #include <chrono>
@@ -14,12 +12,17 @@
 #include <vector>
 
 #include "base/loop.h"
+#include "device/accelerator.h"
 
 namespace fairring {
 
+// The loop's half: what is to be done when a word has come to a value. While anything is awaited the loop looks at the
+// words again and again, each time after an eighth of what it has waited so far: what a device has been busy with for a
+// millisecond is known a tenth later. On the loop only; made by a caller. It does not own the words: stop() ends all
+// looks before their memory goes.
 class ToldWords : public std::enable_shared_from_this<ToldWords> {
  public:
-  using Word = std::uint64_t;
+  using Word = Accelerator::Word;
   static constexpr std::size_t kDistance = 8;  // between two words, in words: a line of the processor's cache
   static constexpr std::chrono::microseconds kSoonest{20};
   static constexpr std::chrono::microseconds kLatest{500};
@@ -47,6 +50,37 @@ class ToldWords : public std::enable_shared_from_this<ToldWords> {
   Loop::Clock::time_point since_;  // when something last came, or was asked for
   bool willLook_ = false;
   bool stopped_ = false;
+};
+
+// The callers' half, one of them at a time. Owns the words, which outlive all that is enqueued: it ends after the
+// accelerator.
+class Tells {
+ public:
+  Tells(Accelerator& accelerator, Loop& loop);  // the loop outlives it
+
+  // What the loop is to do, by ToldWords, when one of the accelerator's own streams has told so often.
+  struct Expected {
+    std::size_t index;
+    Accelerator::Word value;
+    std::function<void()> reached;
+  };
+  // The stream will tell once more.
+  Expected expect(Accelerator::Stream stream, std::function<void()> reached);
+  // That all it holds so far is complete: what has been expected of it for the longest time.
+  void tell(Accelerator& accelerator, Accelerator::Stream stream);
+  const std::shared_ptr<ToldWords>& words() const { return words_; }
+
+ private:
+  struct Telling {
+    Accelerator::Stream stream;
+    Accelerator::Word expected = 0;
+    Accelerator::Word told = 0;
+  };
+  Telling& of(Accelerator::Stream stream);
+
+  const Accelerator::Memory memory_;
+  std::vector<Telling> streams_;
+  const std::shared_ptr<ToldWords> words_;
 };
 
 }  // namespace fairring
