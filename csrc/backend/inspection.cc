@@ -175,8 +175,7 @@ std::vector<Place> placesOf(const PlanQuestion& question) {
 }
 
 GroupingFrom groupingOf(const PlanQuestion& question) {
-  constexpr int kNever = GroupingFrom::kNever;
-  return question.flat ? GroupingFrom{.groups = kNever, .clusters = kNever, .only = kNever} : GroupingFrom{};
+  return question.flat ? GroupingFrom{.groups = GroupingFrom::kNever} : GroupingFrom{};
 }
 
 // Plans are chosen by the bytes of the tensor. A format shortens the way between sites by what it leaves out.

@@ -16,7 +16,6 @@ std::vector<int> ranksOf(const Topology& topology, int level, int rank) {
   std::vector<int> ranks;
   for (int site = 0; site < topology.sites(); ++site) {
     if (level == 1 && site != topology.siteOf(machine)) continue;
-    if (level == 2 && topology.clusterOf(site) != topology.clusterOf(topology.siteOf(machine))) continue;
     for (const int each : topology.machinesOf(site)) {
       const std::vector<int>& there = topology.ranksOf(each);
       ranks.insert(ranks.end(), there.begin(), there.end());

@@ -31,27 +31,21 @@ void addCopies(std::vector<Copy>& copies, const Slice& slice, const Range& range
   }
 }
 
-// Uses the places of the owners' contributions, those of each group first. A group's sum replaces this rank's own
-// contribution, where the result belongs anyway, or the first received one. So do the sums of groups of groups.
-void addSums(Sums& sums, const Sum& whole, std::vector<std::byte*> places, int self, const std::vector<int>& nested) {
+// Uses the places of the owners' contributions, those of each group first, if there are any. A group's sum replaces
+// this rank's own contribution, where the result belongs anyway, or the first received one.
+void addSums(Sums& sums, const Sum& whole, const std::vector<std::byte*>& places, int self, int groups) {
   Reduction undivided = whole.reduction;
   undivided.divisor = 1;
-  for (const int groups : nested) {
-    std::vector<std::byte*> sumsOfGroups;
-    int own = self;
-    for (int group = 0; group < groups; ++group) {
-      const auto [first, end] = boundsOf(group, groups, static_cast<int>(places.size()));
-      const bool isOwn = self >= first && self < end;
-      if (isOwn) own = group;
-      sumsOfGroups.push_back(isOwn ? whole.out : places[static_cast<std::size_t>(first)]);
-      sums.open(undivided, sumsOfGroups.back(), whole.elements);
-      for (int owner = first; owner < end; ++owner) sums.add({places[static_cast<std::size_t>(owner)]});
-    }
-    places = std::move(sumsOfGroups);
-    self = own;
+  std::vector<std::byte*> sumsOfGroups;
+  for (int group = 0; group < groups; ++group) {
+    const auto [first, end] = boundsOf(group, groups, static_cast<int>(places.size()));
+    const bool isOwn = self >= first && self < end;
+    sumsOfGroups.push_back(isOwn ? whole.out : places[static_cast<std::size_t>(first)]);
+    sums.open(undivided, sumsOfGroups.back(), whole.elements);
+    for (int owner = first; owner < end; ++owner) sums.add({places[static_cast<std::size_t>(owner)]});
   }
   sums.open(whole.reduction, whole.out, whole.elements);
-  for (const std::byte* place : places) sums.add({place});
+  for (const std::byte* place : groups > 0 ? sumsOfGroups : places) sums.add({place});
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class Sweep {
   Input inputOf(std::size_t index) const { return {next_[index], sum_.inputs[index].scale}; }
 
   void add(std::uint64_t bytes) {
-    if (!sum_.groups.empty()) return addByGroup(bytes);
+    if (sum_.groups > 0) return addByGroup(bytes);
     inputs_.clear();
     for (const std::size_t index : present_) inputs_.push_back(inputOf(index));
     combine(sum_.reduction, out_, inputs_, bytes);
@@ -77,26 +77,15 @@ class Sweep {
     Reduction partial = sum_.reduction;
     partial.divisor = 1;
     std::vector<std::vector<std::byte>> sums;
-    std::vector<std::pair<int, Input>> present;  // by place among all members
-    present.reserve(present_.size());
-    for (const std::size_t index : present_) present.emplace_back(static_cast<int>(index), inputOf(index));
-    auto members = static_cast<int>(next_.size());
-    for (const int groups : sum_.groups) {
-      std::vector<std::pair<int, Input>> ofGroups;
-      auto next = present.begin();
-      for (int group = 0; group < groups && next != present.end(); ++group) {
-        const int last = boundsOf(group, groups, members).last;
-        inputs_.clear();
-        for (; next != present.end() && next->first < last; ++next) inputs_.push_back(next->second);
-        if (inputs_.empty()) continue;
-        combine(partial, sums.emplace_back(bytes).data(), inputs_, bytes);
-        ofGroups.emplace_back(group, Input{sums.back().data()});
-      }
-      present = std::move(ofGroups);
-      members = groups;
+    auto next = present_.begin();
+    for (int group = 0; group < sum_.groups && next != present_.end(); ++group) {
+      const auto last = static_cast<std::size_t>(boundsOf(group, sum_.groups, static_cast<int>(next_.size())).last);
+      inputs_.clear();
+      for (; next != present_.end() && *next < last; ++next) inputs_.push_back(inputOf(*next));
+      if (!inputs_.empty()) combine(partial, sums.emplace_back(bytes).data(), inputs_, bytes);
     }
     inputs_.clear();
-    for (const auto& [group, input] : present) inputs_.push_back(input);
+    for (const auto& sum : sums) inputs_.push_back({sum.data()});
     combine(sum_.reduction, out_, inputs_, bytes);
   }
 

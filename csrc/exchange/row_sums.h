@@ -21,10 +21,10 @@ struct RowInput {
 
 struct RowSum {
   Reduction reduction;
-  Range range;                   // of the call
-  std::byte* out = nullptr;      // for the range's first byte
-  bool packed = false;           // rows that no input has take no place there
-  std::vector<int> groups = {};  // into which the inputs are divided, as Topology has them
+  Range range;               // of the call
+  std::byte* out = nullptr;  // for the range's first byte
+  bool packed = false;       // rows that no input has take no place there
+  int groups = 0;            // into which the inputs are divided, as Topology has them
   std::vector<RowInput> inputs = {};
 };
 

@@ -96,27 +96,18 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
   const std::uint64_t words = wordsFor(call.all.size());
   const int machine = topology.machineOf(rank);
   const int site = topology.siteOf(machine);
-  const int cluster = topology.clusterOf(site);
   std::map<int, KeyBits> ofMachines;  // of this site
-  std::map<int, KeyBits> ofSites;     // of this cluster
-  std::map<int, KeyBits> ofClusters;  // where there are several
+  std::map<int, KeyBits> ofSites;
   for (const int other : topology.machinesOf(site)) ofMachines[other].resize(words);
-  for (const int other : topology.sitesOf(cluster)) ofSites[other].resize(words);
-  const bool hasClusters = topology.clusters() > 1;
-  for (int other = 0; hasClusters && other < topology.clusters(); ++other) ofClusters[other].resize(words);
+  for (int other = 0; other < topology.sites(); ++other) ofSites[other].resize(words);
   for (int other = 0; other < topology.world(); ++other) {
     const int itsMachine = topology.machineOf(other);
     const int itsSite = topology.siteOf(itsMachine);
     groupOf_[0].push_back(other);
     groupOf_[1].push_back(itsMachine);
-    const int itsCluster = topology.clusterOf(itsSite);
     groupOf_[2].push_back(itsSite);
-    groupOf_[3].push_back(itsCluster);
     if (itsMachine != machine) {
-      KeyBits& rows = itsSite == site         ? ofMachines[itsMachine]
-                      : itsCluster == cluster ? ofSites[itsSite]
-                                              : ofClusters[itsCluster];
-      call.addTo(rows, other);
+      call.addTo(itsSite == site ? ofMachines[itsMachine] : ofSites[itsSite], other);
       continue;
     }
     KeyBits rows(words);
@@ -128,11 +119,7 @@ SparseRows::SparseRows(const Topology& topology, int rank, const KeysByRank& key
     uniteKeys(ofSites[site], rows);
     rowSets_[1].try_emplace(other, std::move(rows), rowBytes);
   }
-  for (auto& [other, rows] : ofSites) {
-    if (hasClusters) uniteKeys(ofClusters[cluster], rows);
-    rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
-  }
-  for (auto& [other, rows] : ofClusters) rowSets_[3].try_emplace(other, std::move(rows), rowBytes);
+  for (auto& [other, rows] : ofSites) rowSets_[2].try_emplace(other, std::move(rows), rowBytes);
   all_ = std::move(call.all);
 }
 

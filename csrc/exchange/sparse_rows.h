@@ -1,4 +1,4 @@
-// The rows of a sparse call that each rank, machine, site and cluster has. Immutable; any thread.
+// The rows of a sparse call that each rank, machine and site has. Immutable; any thread.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class SparseRows {
   const std::byte* values() const { return values_; }
 
   // The rows that a rank contributes at a level: its own at level 0, above that all rows that were summed below.
-  // At level 0 the rank is one of this machine, at level 1 one of this site, at level 2 one of this cluster.
+  // At level 0 the rank is one of this machine, at level 1 one of this site.
   const RowSet& of(int level, int rank) const;
   const RowSet& mine(int level) const { return of(level, rank_); }
   // The largest contribution at that level, in bytes.
@@ -42,8 +42,8 @@ class SparseRows {
   std::vector<std::uint64_t> all_;
   const std::byte* values_;
   int rank_;
-  std::array<std::vector<int>, kLevels> groupOf_;       // by rank: itself, its machine, its site, its cluster
-  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of each such group; of a single cluster none
+  std::array<std::vector<int>, kLevels> groupOf_;       // by rank: itself, its machine, its site
+  std::array<std::map<int, RowSet>, kLevels> rowSets_;  // of each such group
 };
 
 }  // namespace fairring

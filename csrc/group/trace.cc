@@ -77,7 +77,7 @@ int trackOf(const SliceRecord& record) {
 
 std::string trackName(int track) {
   if (track < 2) return track == 0 ? "calls" : "staging";
-  static const std::array<std::string, Topology::kLevels> levels{"machine", "rail", "site", "cluster"};
+  static const std::array<std::string, Topology::kLevels> levels{"machine", "rail", "site"};
   static const std::array<std::string, 3> parts{"", ": sent", ": received"};
   return levels.at(static_cast<std::size_t>(track - 2) / 3) + parts.at(static_cast<std::size_t>(track - 2) % 3);
 }

@@ -29,7 +29,7 @@ Layout layoutSlice(const Topology& topology, int rank, std::uint64_t bytes) {
 Layout layoutOf(const Partitions& rails, const Topology& topology, int rank, std::uint64_t bytes) {
   Layout layout{bytes, {}};
   for (const int level : topology.levels()) {
-    LevelLayout entry{.level = level, .groups = {}, .rails = {}};
+    LevelLayout entry{.level = level, .rails = {}};
     if (level == 1) entry.groups = topology.groups();
     for (Rail& rail : rails.of(level, groupOf(topology, level, rank))) {
       const auto self = std::ranges::find(rail.owners, rank);

@@ -40,7 +40,7 @@ struct Rail {
 
 struct LevelLayout {
   int level = 0;
-  std::vector<int> groups;  // that each rail's owners stand in, as Topology has them: summed group by group
+  int groups = 0;           // that each rail's owners stand in, as Topology has them: summed group by group
   int root = -1;            // among each rail's owners, the one that stands for the call's root; -1: none of them
   std::vector<Rail> rails;  // those that this rank is an owner of, in ascending order of range; none is empty
 };

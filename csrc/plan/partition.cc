@@ -18,24 +18,20 @@ __extension__ using Product = unsigned __int128;  // of units and grains
 int groupOf(const Topology& topology, int level, int rank) {
   const int machine = topology.machineOf(rank);
   if (level == 0) return machine;
-  const int site = topology.siteOf(machine);
-  if (level == 1) return site;
-  return level == 2 ? topology.clusterOf(site) : 0;
+  return level == 1 ? topology.siteOf(machine) : 0;
 }
 
 int groupsAt(const Topology& topology, int level) {
   if (level == 0) return topology.machines();
-  if (level == 1) return topology.sites();
-  return level == 2 ? topology.clusters() : 1;
+  return level == 1 ? topology.sites() : 1;
 }
 
 std::vector<int> membersOf(const Topology& topology, int level, int group) {
   if (level == 0) return topology.ranksOf(group);
   if (level == 1) return topology.machinesOf(group);
-  if (level == 2) return topology.sitesOf(group);
-  std::vector<int> clusters(topology.clusters());
-  std::iota(clusters.begin(), clusters.end(), 0);
-  return clusters;
+  std::vector<int> sites(topology.sites());
+  std::iota(sites.begin(), sites.end(), 0);
+  return sites;
 }
 
 Partitions::Partitions(const Topology& topology, Cut cut) : topology_(topology), cut_(std::move(cut)) {}

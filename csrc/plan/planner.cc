@@ -96,7 +96,7 @@ std::uint64_t equalShardsGrainBytes(const Topology& topology) {
 
 Planner::Planner(Topology topology, PlannerSettings settings)
     : topology_(std::move(topology)),
-      grouped_(topology_.groups().empty() ? std::nullopt : std::optional(topology_.inGroups())),
+      grouped_(topology_.groups() == 0 ? std::nullopt : std::optional(topology_.inGroups())),
       levels_(topologyOf(true).levels()),
       settings_(std::move(settings)),
       blocks_(leveled()) {

@@ -72,7 +72,7 @@ PlanChoice Planner::chooseSparse(std::uint64_t bytes, std::uint64_t most) const 
 Planner::Topmost Planner::topmost(const std::vector<std::uint64_t>& rowsByRank,
                                   const std::function<double(double, double)>& united, const RowSpace& space) const {
   const int top = leveled().levels().back();
-  std::vector<double> members(rowsByRank.size());  // by rank, machine, site or cluster, of which there are no more
+  std::vector<double> members(rowsByRank.size());  // by rank, machine or site, of which there are no more
   double all = 0;
   for (std::size_t rank = 0; rank < rowsByRank.size(); ++rank) {
     const auto rows = static_cast<double>(rowsByRank[rank]);

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
-#include <tuple>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -24,82 +23,62 @@ std::string countsOf(const std::vector<std::vector<int>>& groups) {
 }
 
 constexpr std::size_t kFewPeers = 62;  // as 64 machines without groups have, within 1
-constexpr std::size_t kMostTried = 8;  // groupings, some milliseconds each; up to 1 024 machines 4 are enough
+constexpr std::size_t kMostTried = 8;  // groupings, some milliseconds each
 
 std::string plural(std::size_t count, const char* noun) { return concat(count, " ", noun, count == 1 ? "" : "s"); }
 
-// The messages of the busiest of so many members in so many groups to the others of its group, and whether the groups
-// differ. Those cut their rails differently, so that one between them has about twice as many.
-struct Division {
-  int inside;
-  int times;
-};
-
-Division divisionOf(int members, int groups) {
-  return {(members + groups - 1) / groups - 1, members % groups == 0 ? 1 : 2};
-}
-
 struct Grouping {
   int groups;
-  int clusters;  // 1: none
-  int messages;  // of the busiest rank, about
+  int messages;  // of the busiest rank, about: to the others of its group, and to one of each other group
   bool isEqual;  // then exactly, and each goes to another rank
-
-  std::vector<int> numbers() const { return clusters > 1 ? std::vector{groups, clusters} : std::vector{groups}; }
-  // Of equal numbers of messages, clusters first, with the smallest groups, since their groups have most bytes.
-  auto order() const {
-    return clusters > 1 ? std::tuple(messages, 0, -groups, -clusters) : std::tuple(messages, 1, groups, 0);
-  }
 };
 
-// The groupings with the fewest messages, and fewer than without any, the best first.
-std::vector<Grouping> groupingsOf(int machines, const GroupingFrom& from) {
+// Groups of unequal sizes cut their rails differently, so that one between them has about twice as many messages.
+Grouping groupingOf(int machines, int groups) {
+  const int times = machines % groups == 0 ? 1 : 2;
+  return {groups, (machines + groups - 1) / groups - 1 + times * (groups - 1), times == 1};
+}
+
+// The groupings with the fewest messages, and fewer than without any, the best first: of those the fewest groups.
+std::vector<Grouping> groupingsOf(int machines) {
   std::vector<Grouping> groupings;
-  const auto add = [&](const Grouping& one) {
-    if (one.messages < machines - 1) groupings.push_back(one);
-  };
   for (int groups = 2; groups <= machines / 2; ++groups) {
-    const auto [inside, times] = divisionOf(machines, groups);
-    add({groups, 1, inside + times * (groups - 1), times == 1});
-    for (int clusters = 2; machines >= from.clusters && clusters <= groups / 2; ++clusters) {
-      const auto [between, more] = divisionOf(groups, clusters);
-      add({groups, clusters, inside + times * (between + more * (clusters - 1)), times * more == 1});
-    }
+    const Grouping one = groupingOf(machines, groups);
+    if (one.messages < machines - 1) groupings.push_back(one);
   }
-  const std::size_t tried = std::min(groupings.size(), kMostTried);
-  std::ranges::partial_sort(groupings, groupings.begin() + static_cast<std::ptrdiff_t>(tried), {}, &Grouping::order);
-  groupings.resize(tried);
+  std::ranges::sort(groupings, {}, [](const Grouping& one) { return std::pair(one.messages, one.groups); });
+  groupings.resize(std::min(groupings.size(), kMostTried));
   return groupings;
 }
 
 }  // namespace
 
-// The number of groups, or of clusters and groups, that leaves the busiest rank the fewest messages. Where all plans
-// have them, those count that leave it few enough peers, or of the first ones the fewest.
-std::vector<int> Topology::groupsOf(int machines, const GroupingFrom& from) {
-  if (machines < from.groups) return {};
-  const std::vector<Grouping> groupings = groupingsOf(machines, from);
-  if (groupings.empty()) return {};
-  if (machines < from.only) return groupings.front().numbers();
+// The number that leaves the busiest rank the fewest messages. Where all plans have groups, those count that leave it
+// few enough peers, or of the first ones the fewest.
+int Topology::groupsOf(int machines, const GroupingFrom& from) {
+  if (machines < from.groups) return 0;
+  const std::vector<Grouping> groupings = groupingsOf(machines);
+  if (groupings.empty()) return 0;
+  if (machines < from.only) return groupings.front().groups;
   std::vector<Place> places;
   places.reserve(static_cast<std::size_t>(machines));
   for (int machine = 0; machine < machines; ++machine) places.push_back({std::to_string(machine), ""});
   const Topology ofOneRank(places, {.groups = GroupingFrom::kNever});
   const auto peersOf = [&](const Grouping& grouping) {
     return grouping.isEqual ? static_cast<std::size_t>(grouping.messages)
-                            : mostPeers(ofOneRank.inGroups(grouping.numbers()));
+                            : mostPeers(ofOneRank.inGroups(grouping.groups));
   };
-  const Grouping* best = nullptr;
-  std::size_t fewest = kFewPeers + 1;
+  int best = 0;
+  std::size_t fewest = std::numeric_limits<std::size_t>::max();
   for (const Grouping& grouping : groupings) {
     const std::size_t peers = peersOf(grouping);
-    if (best == nullptr || peers < fewest) {
-      best = &grouping;
+    if (peers < fewest) {
+      best = grouping.groups;
       fewest = peers;
     }
     if (peers <= kFewPeers) break;
   }
-  return best->numbers();
+  return best;
 }
 
 GroupBounds boundsOf(int group, int groups, int members) {
@@ -130,39 +109,29 @@ Topology::Topology(const std::vector<Place>& places, const GroupingFrom& from) {
     localIndexOf_.push_back(static_cast<int>(ranks.size()));
     ranks.push_back(rank);
   }
-  clusterOf_.assign(machinesOf_.size(), 0);
-  sitesOf_.assign(1, std::vector<int>(machinesOf_.size()));
-  std::iota(sitesOf_.front().begin(), sitesOf_.front().end(), 0);
   if (machinesOf_.size() == 1) groups_ = groupsOf(this->machines(), from);
-  onlyInGroups_ = !groups_.empty() && this->machines() >= from.only;
+  onlyInGroups_ = groups_ > 0 && this->machines() >= from.only;
 }
 
-Topology Topology::inGroups(const std::vector<int>& groups) const {
+Topology Topology::inGroups(int groups) const {
   Topology grouped = *this;
-  grouped.groups_.clear();
+  grouped.groups_ = 0;
   grouped.onlyInGroups_ = false;
-  const auto divide = [](int members, int into, std::vector<int>& groupOf) {
-    std::vector<std::vector<int>> membersOf(into);
-    groupOf.resize(members);
-    for (int group = 0; group < into; ++group) {
-      const auto [first, last] = boundsOf(group, into, members);
-      for (int member = first; member < last; ++member) {
-        membersOf[group].push_back(member);
-        groupOf[member] = group;
-      }
+  grouped.machinesOf_.assign(static_cast<std::size_t>(groups), {});
+  for (int group = 0; group < groups; ++group) {
+    const auto [first, last] = boundsOf(group, groups, machines());
+    for (int machine = first; machine < last; ++machine) {
+      grouped.machinesOf_[group].push_back(machine);
+      grouped.siteOf_[machine] = group;
     }
-    return membersOf;
-  };
-  grouped.machinesOf_ = divide(machines(), groups.front(), grouped.siteOf_);
-  grouped.sitesOf_ = divide(groups.front(), groups.size() > 1 ? groups.back() : 1, grouped.clusterOf_);
+  }
   return grouped;
 }
 
 std::vector<int> Topology::levels() const {
   std::vector<int> levels{0};
   if (machines() > sites()) levels.push_back(1);
-  if (sites() > clusters()) levels.push_back(2);
-  if (clusters() > 1) levels.push_back(3);
+  if (sites() > 1) levels.push_back(2);
   return levels;
 }
 

@@ -1,12 +1,11 @@
 // The topology: takes facts about every rank and makes levels of groups. Pure arithmetic; immutable.
-// Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world. With groups of
-// machines in place of the sites, level 2 groups those of a cluster of groups, and level 3 the clusters.
+// Level 0 groups the ranks of a machine, level 1 the machines of a site, level 2 the sites of the world.
 // Ranks of a group stand in ascending order; machines and sites in the order of their lowest rank. That order is the
 // order of summation, so it is the same on all ranks.
-// Many machines of a site stand in groups, and very many groups in clusters: what they sum to is summed group by group,
-// and cluster by cluster, whichever plan is taken, so that a plan may have levels for them (inGroups()) without another
-// result. Of even more machines all plans of all calls have these levels: then a rank meets the ranks of its group, and
-// one or two of each other, instead of one of every machine, and needs no other connections.
+// Many machines of a site stand in groups: what they sum to is summed group by group, whichever plan is taken, so that
+// a plan may have them in place of sites (inGroups()) without another result. Of even more machines all plans of all
+// calls have them: then a rank meets the ranks of its group, and one or two of each other, instead of one of every
+// machine, and needs no other connections.
 #pragma once
 
 #include <limits>
@@ -23,14 +22,13 @@ struct Place {
 // From so many machines of one site on; tests have fewer.
 struct GroupingFrom {
   static constexpr int kNever = std::numeric_limits<int>::max();
-  int groups = 8;      // of fewer, groups would save hardly a message
-  int clusters = 256;  // of fewer, the steps would take longer than the messages
-  int only = 65;       // all plans are in groups; of fewer, a rank can be connected to one of every machine
+  int groups = 8;  // of fewer, groups would save hardly a message
+  int only = 65;   // all plans are in groups; of fewer, a rank can be connected to one of every machine
 };
 
 class Topology {
  public:
-  static constexpr int kLevels = 4;  // machine, rail, site or group of machines, cluster of groups
+  static constexpr int kLevels = 3;  // machine, rail, site or group of machines
   static constexpr int kSiteLevel = 2;
 
   // places[r] is rank r's. Throws Failure(Configuration) if empty or if a machine stands in two sites.
@@ -47,14 +45,10 @@ class Topology {
   int siteOf(int machine) const { return siteOf_[machine]; }
   const std::vector<int>& ranksOf(int machine) const { return ranksOf_[machine]; }
   const std::vector<int>& machinesOf(int site) const { return machinesOf_[site]; }
-  int clusters() const { return static_cast<int>(sitesOf_.size()); }  // 1 where there are none
-  int clusterOf(int site) const { return clusterOf_[site]; }
-  const std::vector<int>& sitesOf(int cluster) const { return sitesOf_[cluster]; }
 
-  // How many groups of machines there are, and then how many clusters of these, side by side and nearly equal
-  // (boundsOf()). Empty where the machines are not grouped, without the clusters where there are none.
-  const std::vector<int>& groups() const { return groups_; }
-  // The same ranks and machines, with groups and clusters in place of the one site.
+  // How many groups of machines there are, side by side and nearly equal (boundsOf()). 0: the machines are not grouped.
+  int groups() const { return groups_; }
+  // The same ranks and machines, with groups in place of the one site.
   Topology inGroups() const { return inGroups(groups_); }
   bool onlyInGroups() const { return onlyInGroups_; }  // as are the plans of all calls
 
@@ -64,17 +58,15 @@ class Topology {
   std::string describe() const;  // "2 machines of (4, 3) ranks", for messages
 
  private:
-  static std::vector<int> groupsOf(int machines, const GroupingFrom& from);
-  Topology inGroups(const std::vector<int>& groups) const;
+  static int groupsOf(int machines, const GroupingFrom& from);
+  Topology inGroups(int groups) const;
 
   std::vector<int> machineOf_;
   std::vector<int> localIndexOf_;
   std::vector<int> siteOf_;
   std::vector<std::vector<int>> ranksOf_;
   std::vector<std::vector<int>> machinesOf_;
-  std::vector<int> clusterOf_;             // by site
-  std::vector<std::vector<int>> sitesOf_;  // by cluster
-  std::vector<int> groups_;
+  int groups_ = 0;
   bool onlyInGroups_ = false;
 };
 

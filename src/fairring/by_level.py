@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 def level_names(sites: int) -> tuple[str, ...]:
     """The names of the planner's levels, by number."""
-    return ("machine", "rail", "site" if sites > 1 else "groups", "clusters")
+    return ("machine", "rail", "site" if sites > 1 else "groups")
 
 
 class LevelError(Exception):

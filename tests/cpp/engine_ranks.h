@@ -24,11 +24,11 @@ struct Machines {
   std::vector<int> ranks;    // of each machine
   bool interleaved = false;  // ranks dealt to the machines in turn
   int sites = 1;             // machines in turn
-  bool inGroups = false;     // all plans are, from four machines on, and in clusters from eight on
+  bool inGroups = false;     // all plans are, from four machines on
 };
 
 inline GroupingFrom groupingOf(const Machines& machines) {
-  return machines.inGroups ? GroupingFrom{.groups = 4, .clusters = 8, .only = 4} : GroupingFrom{};
+  return machines.inGroups ? GroupingFrom{.groups = 4, .only = 4} : GroupingFrom{};
 }
 
 inline std::vector<Place> placesOf(const Machines& machines) {

@@ -101,7 +101,7 @@ TEST(Trace, NamesATrackForEachLevel) {
   for (int level = 0; level < Topology::kLevels; ++level)
     records.slices.push_back({.kind = SliceRecord::Kind::Receive, .level = static_cast<std::uint16_t>(level)});
   const std::string trace = chromeTrace(facts, records);
-  for (const std::string level : {"machine", "rail", "site", "cluster"})
+  for (const std::string level : {"machine", "rail", "site"})
     EXPECT_TRUE(shows(trace, R"("args":{"name":")" + level + ": received\"")) << trace;
 }
 

@@ -238,7 +238,7 @@ TEST(Layout, ServesATopologyOf1024Ranks) {
 
 // Ranks that exchange data between the groups do so on the rails too: there are connections for every plan.
 TEST(Layout, OfGroupsConnectsNobodyWhomTheRailsDoNot) {
-  std::vector<int> unequal(300, 1);  // in clusters
+  std::vector<int> unequal(300, 1);
   unequal[7] = 3;
   for (const std::vector<int>& machines : {std::vector<int>(12, 2), {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3}, unequal}) {
     const Topology topology = onOneSite(machines);

@@ -30,7 +30,7 @@ inline Topology onOneSite(const std::vector<int>& ranksOfMachines, const Groupin
   return onSites({ranksOfMachines}, from);
 }
 
-// Groups from four machines on, which all plans take, and clusters from eight on.
-inline constexpr GroupingFrom kSmallGroups{.groups = 4, .clusters = 8, .only = 4};
+// Groups from four machines on, which all plans take.
+inline constexpr GroupingFrom kSmallGroups{.groups = 4, .only = 4};
 
 }  // namespace fairring

@@ -48,27 +48,18 @@ TEST(Topology, RefusesAMachineInTwoSitesAndNamesTheRanks) {
 }
 
 TEST(Topology, PutsManyMachinesIntoGroupsThatSaveMessages) {
-  using Groups = std::vector<int>;
   const auto groups = [](int machines) { return onOneSite(std::vector<int>(machines, 1)).groups(); };
-  EXPECT_EQ(groups(1), Groups{});
-  EXPECT_EQ(groups(7), Groups{});
-  EXPECT_EQ(groups(8), Groups{2});
-  EXPECT_EQ(groups(9), Groups{3});
-  EXPECT_EQ(groups(16), Groups{4});
-  EXPECT_EQ(groups(64), Groups{8});
-  EXPECT_EQ(groups(13), Groups{2});  // of 6 and 7
-  EXPECT_EQ(groups(255), Groups{15});
+  EXPECT_EQ(groups(1), 0);
+  EXPECT_EQ(groups(7), 0);
+  EXPECT_EQ(groups(8), 2);
+  EXPECT_EQ(groups(9), 3);
+  EXPECT_EQ(groups(16), 4);
+  EXPECT_EQ(groups(64), 8);
+  EXPECT_EQ(groups(13), 2);  // of 6 and 7
+  EXPECT_EQ(groups(255), 15);
+  EXPECT_EQ(groups(1024), 32);
   const std::vector<int> ofOne(16, 1);
-  EXPECT_EQ(onSites({ofOne, ofOne}).groups(), Groups{}) << "sites are groups themselves";
-}
-
-TEST(Topology, PutsVeryManyMachinesIntoClustersOfGroups) {
-  const auto groups = [](int machines) { return onOneSite(std::vector<int>(machines, 1)).groups(); };
-  EXPECT_EQ(groups(256), (std::vector{64, 8}));     // groups of 4, clusters of 8 groups
-  EXPECT_EQ(groups(512), (std::vector{64, 8}));     // 8 and 8
-  EXPECT_EQ(groups(1000), (std::vector{100, 10}));  // 10 and 10
-  EXPECT_EQ(groups(1024), (std::vector{128, 16}));  // 8 and 8
-  EXPECT_EQ(groups(1009).size(), 2) << "a prime number";
+  EXPECT_EQ(onSites({ofOne, ofOne}).groups(), 0) << "sites are groups themselves";
 }
 
 TEST(Topology, InGroupsHasThemAsALevel) {
@@ -76,20 +67,10 @@ TEST(Topology, InGroupsHasThemAsALevel) {
   const Topology grouped = topology.inGroups();
   EXPECT_EQ(topology.levels(), (std::vector<int>{0, 1}));
   EXPECT_EQ(grouped.levels(), (std::vector<int>{0, 1, 2}));
-  EXPECT_TRUE(grouped.groups().empty());
+  EXPECT_EQ(grouped.groups(), 0);
   EXPECT_EQ(grouped.machinesOf(0), (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(grouped.machinesOf(1), (std::vector<int>{5, 6, 7, 8, 9}));
   EXPECT_EQ(grouped.ranksOf(3), topology.ranksOf(3));
-}
-
-TEST(Topology, InGroupsHasTheirClustersAsAnotherLevel) {
-  const Topology grouped = onOneSite(std::vector<int>(512, 2)).inGroups();
-  EXPECT_EQ(grouped.levels(), (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_EQ(grouped.sites(), 64);
-  EXPECT_EQ(grouped.clusters(), 8);
-  EXPECT_EQ(grouped.sitesOf(1), (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
-  EXPECT_EQ(grouped.machinesOf(9), (std::vector<int>{72, 73, 74, 75, 76, 77, 78, 79}));
-  EXPECT_EQ(grouped.clusterOf(grouped.siteOf(79)), 1);
 }
 
 TEST(Topology, RefusesAGroupOfNoRanks) { EXPECT_THROW(Topology({}), Failure); }

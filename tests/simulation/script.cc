@@ -321,9 +321,7 @@ std::optional<Script> fitted(Script script, std::vector<int> machines) {
 
 int Script::world() const { return std::accumulate(machines.begin(), machines.end(), 0); }
 
-GroupingFrom Script::grouping() const {
-  return grouped ? GroupingFrom{.groups = 4, .clusters = 8, .only = 4} : GroupingFrom{};
-}
+GroupingFrom Script::grouping() const { return grouped ? GroupingFrom{.groups = 4, .only = 4} : GroupingFrom{}; }
 
 // Of members also what lasts for about as long as their heartbeats wait.
 bool Script::isFatal(const Fault& fault) const {

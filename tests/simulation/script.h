@@ -43,7 +43,7 @@ struct Script {
   std::vector<int> machines;  // ranks of each
   bool interleaved = false;   // ranks dealt to the machines in turn
   int sites = 1;
-  bool grouped = false;  // all plans are in groups of machines, from four machines on, and in clusters from eight on
+  bool grouped = false;  // all plans are in groups of machines, from four machines on
   std::uint64_t stagingKiB = 512;
   std::uint64_t sliceKiB = 16;
   std::uint64_t eagerKiB = 4;
