@@ -1,6 +1,6 @@
 """Outer steps (DiLoCo): each site trains by itself, and the sites average how far they have come every so many steps.
 
-    diloco = DiLoCo(model, partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True), steps=30, format="int8")
+    diloco = DiLoCo(model, partial(torch.optim.SGD, lr=0.8, momentum=0.7, nesterov=True), steps=30, format="int8")
     replica = DistributedDataParallel(model, process_group=diloco.inner_group)
     for batch in batches:
         ...  # backward through replica, optimizer.step()
