@@ -10,7 +10,9 @@ promises.
 
 # Without `from __future__ import annotations`: DDP compares the hook's annotations with the types themselves.
 
-from collections.abc import Callable
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -44,7 +46,7 @@ def all_reduce(
         raise ValueError(f"sums that cross between sites as {format} are of floats, not of {tensor.dtype}")
     whole = tensor.detach().to("cpu", torch.float32).contiguous()
     if residual is None:
-        residual = torch.zeros(whole.numel())
+        residual = zeros_of_floats(whole.numel())
     how = dist.ReduceOp(getattr(op, "op", op))  # torch's options have a ReduceOp, programs give its type
     work: Any = _core.all_reduce_between_sites(_backend(group), format, whole, residual, how)
     return work if whole.data_ptr() == tensor.data_ptr() else _CopiedBack(work, tensor, whole)
@@ -83,13 +85,24 @@ class _CopiedBack(dist._Work):
         return bool(self._copied.done())
 
 
+def zeros_of_floats(*shape: int) -> Tensor:
+    """fp32 on the CPU, whatever the program's defaults are."""
+    return torch.zeros(shape, dtype=torch.float32, device="cpu")
+
+
 def _backend(group: dist.ProcessGroup | None) -> Any:
     ours: Any = group or dist.group.WORLD
-    return ours._get_backend(torch.device("cpu"))
+    try:
+        return ours._get_backend(torch.device("cpu"))
+    except RuntimeError as error:
+        raise ValueError(
+            "sums cross between sites in a format by way of the CPU, and this group has no backend for its tensors: "
+            'make it with the backend "fairring" or "cpu:fairring,cuda:fairring"'
+        ) from error
 
 
 class Residuals:
-    """The rounding errors of each bucket's gradients: as many bytes as the gradients, on every rank.
+    """The rounding errors of each bucket's gradients: 4 bytes for each element, on every rank.
 
     Each model needs an object of its own. format: of all buckets, or a function that gives each bucket's, the same on
     all ranks. group: the one that DDP uses; the default group if none is given.
@@ -104,7 +117,8 @@ class Residuals:
         self.group = group
         self._of_bucket: dict[int, _Kept] = {}
         self._loaded: dict[tuple[int, ...], Tensor] = {}  # that no bucket has asked for yet
-        self._place: tuple[int, int] | None = None
+        self._shards: list[tuple[int, int]] = []  # of FSDP2: this rank's number in each mesh, and the mesh's size
+        self._place: tuple[Any, ...] | None = None
 
     def format_of(self, bucket: dist.GradBucket) -> Format:
         return self._format(bucket) if callable(self._format) else self._format
@@ -118,20 +132,20 @@ class Residuals:
         sizes = (parameter.numel() for parameter in parameters)
         return self._of((bucket.index(), *sizes), [parameter.data_ptr() for parameter in parameters])
 
-    def of_shard(self, number: int, elements: int) -> Tensor:
-        """Likewise of the gradients of one of FSDP2's modules."""
-        return self._of((number, elements), [])
+    def of_shard(self, number: int, sizes: Sequence[int]) -> Tensor:
+        """Likewise of one of FSDP2's modules. sizes: of its parameters' shards; 0 for those that are frozen."""
+        return self._of((number, *sizes), [])
 
     def _of(self, shape: tuple[int, ...], whose: list[int]) -> Tensor:
         backend = _backend(self.group)
-        place = (backend.rank(), backend.size())
+        place = (backend.rank(), backend.size(), *self._shards)
         if place != self._place:
             self.forget()
             self._place = place
         kept = self._of_bucket.get(shape[0])
         if kept is None or (kept.shape, kept.whose) != (shape, whose):
             residual = self._loaded.pop(shape, None)
-            kept = _Kept(whose, shape, torch.zeros(sum(shape[1:])) if residual is None else residual)
+            kept = _Kept(whose, shape, zeros_of_floats(sum(shape[1:])) if residual is None else residual)
             self._of_bucket[shape[0]] = kept
         return kept.residual
 
@@ -194,30 +208,84 @@ def compress_shards(model: torch.nn.Module, residuals: Residuals) -> None:
         fully_shard(model, mesh=mesh["shard"])
         compress_shards(model, Residuals("int8", mesh.get_group("site")))
 
-    A rank averages with those that hold the same shards, one of each site: all sites must begin with equal parameters.
-    Raises ValueError if the model is not sharded so, or the format is a function; backward() raises the group's errors.
+    All ranks call it at once. The residuals' group is of those that hold the same shards, one of each site: all sites
+    must begin with equal parameters. A factor of set_gradient_divide_factor() counts within the site, before the mean
+    of the sites. set_requires_all_reduce() does nothing: only set_requires_gradient_sync() puts a sum off. Rounding
+    errors are dropped when only some parameters of a module have gradients.
+
+    Raises ValueError if the model is not sharded so, the group holds different shards, or the format is a function;
+    backward() raises the group's errors.
     """
-    from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
     if callable(residuals._format):
         raise ValueError("FSDP2 has no buckets, so the format can't be a function of them: give its name")
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    together = _sharded_together(model)
     meshes = {parameter.device_mesh for parameter in model.parameters() if isinstance(parameter, DTensor)}
-    if not sharded or any(mesh.ndim != 1 for mesh in meshes):
+    if not together or any(mesh.ndim != 1 for mesh in meshes):
         raise ValueError(
             "compress_shards needs a model that fully_shard has cut between the ranks of a site alone, over a mesh of "
-            f"one dimension; this one has {len(sharded)} such modules, over {[tuple(mesh.shape) for mesh in meshes]}"
+            f"one dimension; this one has {len(together)} such modules, over {[tuple(mesh.shape) for mesh in meshes]}"
         )
-    for number, module in enumerate(sharded):
-        module.set_all_reduce_hook(partial(_average_shards, residuals, residuals._format, number))
+    residuals._shards = sorted((mesh.get_local_rank(), mesh.size()) for mesh in meshes)
+    _expect_the_same_shards(residuals._shards, residuals.group)
+    for number, (module, parameters) in enumerate(together):
+        module.set_all_reduce_hook(partial(_average_shards, residuals, residuals._format, number, parameters))
 
 
-def _average_shards(residuals: Residuals, format_: Format, number: int, gradients: Tensor) -> None:
+def _sharded_together(model: torch.nn.Module) -> list[tuple[Any, list[Any]]]:
+    """The modules of FSDP2, each with the parameters whose gradients it reduces at once."""
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+    modules: dict[Any, Any] = {}  # by their state: modules that were given to fully_shard together share one
+    parameters: dict[Any, dict[Any, None]] = defaultdict(dict)
+
+    def visit(module: torch.nn.Module, state: Any) -> None:
+        if isinstance(module, FSDPModule):
+            state = module._get_fsdp_state()
+            modules.setdefault(state, module)
+        sharded = (one for one in module.parameters(recurse=False) if isinstance(one, DTensor))
+        parameters[state].update(dict.fromkeys(sharded))
+        for child in module.children():
+            visit(child, state)
+
+    visit(model, None)
+    return [(module, list(parameters[state])) for state, module in modules.items()]
+
+
+def _expect_the_same_shards(shards: list[tuple[int, int]], group: dist.ProcessGroup | None) -> None:
+    text = 'give Residuals the group of the ranks that hold the same shards, one of each site: mesh.get_group("site")'
+    if group is None:
+        raise ValueError(f"compress_shards needs a group: {text}")
+    of_ranks = torch.empty(group.size(), dtype=torch.int64, device="cpu")
+    dist.all_gather_into_tensor(of_ranks, torch.tensor([zlib.crc32(str(shards).encode())], device="cpu"), group=group)
+    seen = of_ranks.tolist()
+    others = [rank for rank, each in enumerate(seen) if each != seen[group.rank()]]
+    if others:
+        held = ", ".join(f"{number} of {size}" for number, size in shards)
+        raise ValueError(
+            f"rank {group.rank()} of the group holds the shards {held}, and ranks {others} of it hold others, which "
+            f"have no mean: {text}"
+        )
+
+
+def _padded(shard: Any) -> int:
+    """The elements of each rank's part in FSDP2's sums: all ranks' are as large as the first one's."""
+    (placement,), parts = shard.placements, shard.device_mesh.size()
+    length = shard.shape[placement.dim]
+    return int(-(-length // parts) * (shard.numel() // max(length, 1)))
+
+
+def _average_shards(
+    residuals: Residuals, format_: Format, number: int, parameters: Sequence[Any], gradients: Tensor
+) -> None:
     if format_ is None:
         dist.all_reduce(gradients, dist.ReduceOp.AVG, residuals.group)
         return
-    residual = residuals.of_shard(number, gradients.numel())
+    sizes = [_padded(parameter) if parameter.requires_grad else 0 for parameter in parameters]
+    # FSDP2 leaves out parameters without gradients and does not say which: elements of others may be in their place.
+    residual = residuals.of_shard(number, sizes) if sum(sizes) == gradients.numel() else None
     try:
         all_reduce(gradients, format_, residual, dist.ReduceOp.AVG, residuals.group).wait()
     except Exception:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from ranks import Ranks
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
-from fairring.between_sites import Residuals, all_reduce, compress_shards
+from fairring.between_sites import Residuals, all_reduce, compress_shards, compressed
 from fairring.traffic import Moved, traffic
 
 STEPS = 6
@@ -29,8 +32,16 @@ def four() -> Any:
         yield ranks
 
 
-def _summed(rank: int, dtype: torch.dtype, shape: tuple[int, ...]) -> list[float]:
-    """How far the mean and the future's tensor are from the exact mean, with strides that are not contiguous."""
+def _sent_to_sites(group: Any = None) -> int:
+    return traffic(group).get("site", Moved()).bytes
+
+
+def _summed(rank: int, dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[list[float], int]:
+    """How far the mean and the future's tensor are from the exact mean, with strides that are not contiguous.
+
+    And the bytes of both to the other site.
+    """
+    before = _sent_to_sites()
     given = [torch.randn(shape, generator=torch.Generator().manual_seed(other)) for other in range(4)]
     last = len(shape) - 1
     exact = torch.stack(given).mean(0).transpose(0, last)
@@ -39,7 +50,8 @@ def _summed(rank: int, dtype: torch.dtype, shape: tuple[int, ...]) -> list[float
         tensor = given[rank].to(dtype, copy=True).transpose(0, last)
         wait(all_reduce(tensor, "int8", op=dist.ReduceOp.AVG))
         errors.append(float((tensor - exact).abs().max()))
-    return errors
+    dist.barrier()  # its messages are the last to go to the other site
+    return errors, _sent_to_sites() - before
 
 
 @pytest.mark.parametrize("shape", [(500,), (20, 25), (5, 10, 10), (2, 5, 5, 10)])
@@ -47,26 +59,79 @@ def test_a_tensor_of_any_shape_strides_and_dtype_is_rounded_alike_on_all_ranks(
     four: Ranks, shape: tuple[int, ...]
 ) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        errors = four.run(_summed, dtype, shape)
-        assert errors == [errors[0]] * 4
-        assert errors[0][0] == errors[0][1]
-        assert 1e-4 < errors[0][0] < 0.05
+        said = four.run(_summed, dtype, shape)
+        errors = said[0][0]
+        assert [one[0] for one in said] == [errors] * 4
+        assert errors[0] == errors[1]
+        assert 1e-4 < errors[0] < 0.05
+        assert sum(one[1] for one in said) < 2 * 2 * 500 * 4 / 3.5, "each site sends each of two sums in a format"
 
 
-def _refused(_rank: int) -> None:
+def _refused(rank: int) -> None:
     with pytest.raises(ValueError, match=r"as int8 are of floats, not of torch\.int64"):
         all_reduce(torch.ones(3, dtype=torch.int64), "int8")
     for model, residuals, text in (
         (nn.Linear(2, 2), Residuals("int8"), "needs a model that fully_shard has cut between the ranks of a site"),
         (nn.Linear(2, 2), Residuals(lambda _: "int8"), "the format can't be a function of them: give its name"),
         (_sharded(_mesh()), Residuals("int8"), r"has 3 such modules, over \[\(2, 2\)\]"),
+        (_sharded(_mesh()["shard"]), Residuals("int8"), "needs a group: give Residuals the group of the ranks that"),
+        (
+            _sharded(_mesh()["shard"]),
+            Residuals("int8", dist.group.WORLD),
+            rf"rank {rank} of the group holds the shards {rank % 2} of 2, and ranks \[{1 - rank % 2}, {3 - rank % 2}\]",
+        ),
+        (
+            _sharded(init_device_mesh("cpu", (4,))),
+            Residuals("int8", _mesh().get_group("site")),
+            rf"rank {rank // 2} of the group holds the shards {rank} of 4, and ranks \[{1 - rank // 2}\] of it",
+        ),
     ):
         with pytest.raises(ValueError, match=text):
             compress_shards(model, residuals)
+    on_cuda_alone: Any = dist.new_group(backend="cuda:fairring")
+    with pytest.raises(ValueError, match="this group has no backend for its tensors: make it with the backend"):
+        all_reduce(torch.ones(3), "int8", group=on_cuda_alone)
 
 
 def test_what_can_not_cross_so_is_refused(four: Ranks) -> None:
     four.run(_refused)
+
+
+def _other_defaults(rank: int, defaults: Callable[[], AbstractContextManager[None]]) -> str:
+    """A hash of gradients that crossed so, with residuals."""
+    torch.manual_seed(rank)
+    model, sample = nn.Linear(64, 64), torch.randn(8, 64)
+    replica, residuals = DistributedDataParallel(model), Residuals("int8")
+    replica.register_comm_hook(residuals, compressed)
+    with defaults():
+        for _ in range(2):
+            replica(sample).square().mean().backward()
+        all_reduce(model.weight.grad, "int4").wait()
+    (kept,) = residuals.state_dict()["buckets"].values()
+    assert kept.dtype == torch.float32
+    assert kept.is_cpu
+    assert kept.any()
+    return hashlib.sha256(model.weight.grad.numpy().tobytes()).hexdigest()
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _meta() -> AbstractContextManager[None]:
+    return torch.device("meta")
+
+
+def test_the_programs_default_dtype_and_device_do_not_matter(four: Ranks) -> None:
+    assert (
+        len({digest for defaults in (nullcontext, _float64, _meta) for digest in four.run(_other_defaults, defaults)})
+        == 1
+    )
 
 
 # --- FSDP2
@@ -96,22 +161,30 @@ def _train(model: nn.Module, rank: int, steps: range) -> Tensor:
     return torch.cat([shard.detach().full_tensor().flatten() for shard in shards])
 
 
-def _compressed_shards(rank: int, form: str | None) -> tuple[int, str, float, bool]:
-    """Bytes to other sites; a hash, and the distance from plain HSDP; whether resumed ones have the same bits."""
+def _compressed_shards(rank: int, form: str | None) -> tuple[int, str, float, list[bool]]:
+    """Bytes to other sites; a hash, and the distance from plain HSDP; whether resumed ones have the same bits.
+
+    They are resumed with their own residuals, with those of the mate's shard, and with none.
+    """
     mesh = _mesh()
     exact = _train(_sharded(mesh), rank, range(STEPS))
     model, residuals = _sharded(mesh["shard"]), Residuals(form, mesh.get_group("site"))
     compress_shards(model, residuals)
-    before = traffic(residuals.group).get("site", Moved()).bytes
+    before = _sent_to_sites(residuals.group)
     _train(model, rank, range(STEPS - 2))
-    sent = traffic(residuals.group)["site"].bytes - before
+    sent = _sent_to_sites(residuals.group) - before
     saved = copy.deepcopy((model.state_dict(), residuals.state_dict()))
+    of_ranks: list[Any] = [None] * 4
+    dist.all_gather_object(of_ranks, saved[1])
     ours = _train(model, rank, range(STEPS - 2, STEPS))
-    model.load_state_dict(saved[0])
-    residuals.load_state_dict(saved[1])
-    again = _train(model, rank, range(STEPS - 2, STEPS))
+    ends = []
+    for state in (saved[1], of_ranks[rank ^ 1], Residuals().state_dict()):
+        model.load_state_dict(saved[0])
+        residuals.load_state_dict(state)
+        ends.append(_train(model, rank, range(STEPS - 2, STEPS)))
+    same = [torch.equal(ours, ends[0]), torch.equal(ours, ends[2]), torch.equal(ends[1], ends[2])]
     digest = hashlib.sha256(ours.numpy().tobytes()).hexdigest()
-    return sent, digest, float((ours - exact).abs().max()), torch.equal(ours, again)
+    return sent, digest, float((ours - exact).abs().max()), same
 
 
 def test_shards_of_fsdp_cross_in_fewer_bytes_with_the_same_bits_everywhere_and_after_a_checkpoint(four: Ranks) -> None:
@@ -122,6 +195,37 @@ def test_shards_of_fsdp_cross_in_fewer_bytes_with_the_same_bits_everywhere_and_a
         assert len({one[1] for one in said}) == 1, form
         assert max(one[2] for one in said) < apart, form
         assert form is None or min(one[2] for one in said) > 1e-6, form
-        assert all(one[3] for one in said), form
+        for _, _, _, (with_its_own, without, mates_as_without) in said:
+            assert (with_its_own, without, mates_as_without) == (True, form is None, True), form
     assert sent[None] / sent["int8"] > 3.8
     assert sent[None] / sent["int4"] > 7.2
+
+
+class _Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(64, 64) for _ in range(2))
+
+    def forward(self, sample: Tensor, chosen: Sequence[int]) -> Tensor:
+        return torch.stack([self.experts[expert](sample) for expert in chosen]).sum(0)
+
+
+def _experts_in_turn(rank: int) -> list[list[tuple[int, ...]]]:
+    """The sizes whose rounding errors are kept, after steps with one expert, the other, both, and one."""
+    mesh = _mesh()
+    torch.manual_seed(0)
+    model, residuals = _Experts(), Residuals("int8", mesh.get_group("site"))
+    fully_shard(model, mesh=mesh["shard"])
+    compress_shards(model, residuals)
+    kept = []
+    for chosen in ([0], [1], [0, 1], [0]):
+        model.zero_grad()
+        sample = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank))
+        model(sample, chosen).square().mean().backward()
+        kept.append(list(residuals.state_dict()["buckets"]))
+    return kept
+
+
+def test_experts_of_equal_size_share_no_rounding_errors(four: Ranks) -> None:
+    whole = (0, 32 * 64, 32, 32 * 64, 32)
+    assert four.run(_experts_in_turn) == [[[], [], [whole], [whole]]] * 4
