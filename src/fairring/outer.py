@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fairring import _core, members
-from fairring.between_sites import all_reduce
+from fairring.between_sites import all_reduce, zeros_of_floats
 from fairring.top_k import TopK
 
 Place = tuple[int, list[str]]  # of a rank in its group; the sites of all its ranks
@@ -284,8 +284,8 @@ class DiLoCo:
 
     def _gather(self, *numbers: int) -> list[list[int]]:
         """Those of all ranks: for each number a list by rank."""
-        of_all = torch.empty(self.group.size(), len(numbers), dtype=torch.int64)
-        dist.all_gather_into_tensor(of_all, torch.tensor(numbers), group=self.group)
+        of_all = torch.empty(self.group.size(), len(numbers), dtype=torch.int64, device="cpu")
+        dist.all_gather_into_tensor(of_all, torch.tensor(numbers, device="cpu"), group=self.group)
         by_number: list[list[int]] = of_all.T.tolist()
         return by_number
 
@@ -295,14 +295,14 @@ class DiLoCo:
         file = io.BytesIO()
         if is_source:
             torch.save(self._global(), file)
-        size = torch.tensor([file.tell()])
+        size = torch.tensor([file.tell()], device="cpu")
         dist.broadcast(size, group=self.group, group_src=source)
         if not is_source:
             file.write(bytes(int(size)))
         dist.broadcast(torch.frombuffer(file.getbuffer(), dtype=torch.uint8), group=self.group, group_src=source)
         if not is_source:
             file.seek(0)
-            self._load_global(torch.load(file, weights_only=True))
+            self._load_global(torch.load(file, map_location="cpu", weights_only=True))
 
 
 class _Fragment:
@@ -316,7 +316,7 @@ class _Fragment:
         """The parameters become the global ones."""
         self._format = format
         self._top_k = TopK(self.whole.numel(), *place) if format == "top-k" else None
-        self._residual = self._top_k.residual if self._top_k else torch.zeros(self.whole.numel() if format else 0)
+        self._residual = self._top_k.residual if self._top_k else zeros_of_floats(self.whole.numel() if format else 0)
         self._sent: Tensor | None = None  # the parameters as they were then
         self.crossing: Callable[[], Tensor] | None = None  # waits for the mean of all sites' differences
         self.become_global()

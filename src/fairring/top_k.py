@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fairring.between_sites import zeros_of_floats
+
 ROW, CHOSEN = 4096, 64
 LARGEST = 7
 SCALE_WORDS = 2  # a float
@@ -33,20 +35,20 @@ class TopK:
         self._number = by_site[sites[rank]].index(rank)  # no sender if it is `senders` or more
         self._all_rows = self._rows * senders
         is_sender = self._number < senders
-        self.residual = torch.zeros(self._rows if is_sender else 0, ROW)
+        self.residual = zeros_of_floats(self._rows if is_sender else 0, ROW)
 
     def mean(self, tensor: Tensor, group: Any) -> Callable[[], Tensor]:
         """Starts the exchange. The result waits for it and returns the mean over all ranks."""
-        sent = torch.zeros(self._rows, CHOSEN + SCALE_WORDS, dtype=torch.int16)
+        sent = torch.zeros(self._rows, CHOSEN + SCALE_WORDS, dtype=torch.int16, device="cpu")
         if len(self.residual):
             padded = torch.nn.functional.pad(tensor, (0, self._all_rows * ROW - tensor.numel()))
             sent = encode(padded.view(-1, ROW)[self._number * self._rows :][: self._rows], self.residual)
-        of_all = torch.empty(group.size(), *sent.shape, dtype=torch.int16)
+        of_all = torch.empty(group.size(), *sent.shape, dtype=torch.int16, device="cpu")
         work: Any = dist.all_gather_into_tensor(of_all, sent, group=group, async_op=True)
 
         def arrived() -> Tensor:
             work.wait()
-            total = torch.zeros(self._all_rows, ROW)
+            total = zeros_of_floats(self._all_rows, ROW)
             for ranks, senders in zip(self._sites, self._senders, strict=True):
                 add(of_all[senders].flatten(0, 1), len(ranks) / group.size(), total)
             return total.flatten()[: tensor.numel()]

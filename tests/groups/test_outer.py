@@ -240,6 +240,32 @@ def test_an_inner_group_across_sites_is_refused() -> None:
         ranks.run(_expect_ranks_of_other_sites)
 
 
+def _other_defaults(_rank: int, form: str) -> list[bytes]:
+    """The parameters, as trained with each default."""
+    trained = []
+    for dtype, device in ((torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "meta")):
+        torch.manual_seed(0)
+        model = nn.Linear(64, 64)
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device(device):
+                diloco = DiLoCo(model, OUTER, 1, format=form)
+                for _ in range(3):
+                    with torch.no_grad():
+                        model.weight.mul_(0.9)
+                    diloco.step()
+                diloco.load_state_dict(diloco.state_dict())
+        finally:
+            torch.set_default_dtype(torch.float32)
+        trained.append(model.weight.detach().numpy().tobytes())
+    return trained
+
+
+@pytest.mark.parametrize("form", ["int8", "top-k"])
+def test_the_programs_default_dtype_and_device_do_not_matter(two: Ranks, form: str) -> None:
+    assert len({trained for said in two.run(_other_defaults, form) for trained in said}) == 1
+
+
 def _shard_by_fsdp(_rank: int) -> None:
     """FSDP1 hides its flat parameters with use_orig_params, and in a module that it has wrapped."""
     sharded = FullyShardedDataParallel(nn.Linear(64, 64), use_orig_params=True, device_id=torch.device("cpu"))
