@@ -254,9 +254,16 @@ class DiLoCo:
         frozen = [parameter for parameter in self._model.parameters() if not parameter.requires_grad]
         self._sites = _sites_of(self.group)
         size = 0 if inner_group is None else inner_group.size()
-        of_sites = 1 if inner_group is None else self._sites_in(inner_group)
-        said = self._gather(self.outer_steps, zlib.crc32(self._settings().encode()), _checksum(frozen), size, of_sites)
+        failure: Exception | None = None
+        try:
+            count = 1 if inner_group is None else self._sites_in(inner_group)
+        except Exception as error:
+            count, failure = 0, error  # raised once all ranks know: those of other sites would wait for ever
+        said = self._gather(self.outer_steps, zlib.crc32(self._settings().encode()), _checksum(frozen), size, count)
         steps, settings, frozens, sizes, counts = said
+        if failure is not None:
+            raise failure
+        self._expect_inner_groups(counts)
         _expect_equal(
             settings,
             f"have a DiLoCo with other settings than rank 0, or another model; rank {self.group.rank()} has "
@@ -268,11 +275,21 @@ class DiLoCo:
         )
         for rank, (site, inner, count) in enumerate(zip(self._sites, sizes, counts, strict=True)):
             if count > 1 or inner not in (0, self._sites.count(site)):
+                of_sites = f", of {count} sites" if count > 1 else ""
                 raise ValueError(
-                    f"inner_group of rank {rank} has {inner} ranks, of {count} sites, and its site {site!r} has "
+                    f"inner_group of rank {rank} has {inner} ranks{of_sites}, and its site {site!r} has "
                     f"{self._sites.count(site)}: set FAIRRING_SITE to the name of each rank's site"
                 )
         return steps.index(max(steps))
+
+    def _expect_inner_groups(self, of_sites: Sequence[int]) -> None:
+        failed = [rank for rank, count in enumerate(of_sites) if count == 0]
+        if failed:
+            raise dist.DistBackendError(
+                f"rank {self.group.rank()}: the inner group of the ranks {failed} has failed, at the site "
+                f"{self._sites[failed[0]]!r}, so no round begins: give another inner_group there, and call restart() "
+                f"on all ranks"
+            )
 
     def _sites_in(self, inner_group: Any) -> int:
         """How many sites its ranks are of. It may be another backend's."""

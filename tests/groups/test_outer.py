@@ -240,6 +240,22 @@ def test_an_inner_group_across_sites_is_refused() -> None:
         ranks.run(_expect_ranks_of_other_sites)
 
 
+def _expect_a_failed_inner_group(rank: int) -> None:
+    """That of site0; both of its ranks know, and the other site only hears of it."""
+    inner: Any = dist.new_group([0, 1] if rank < 2 else [2], use_local_synchronization=True)
+    if rank < 2:
+        inner._get_backend(torch.device("cpu")).abort()
+    elsewhere = r"rank 2: the inner group of the ranks \[0, 1\] has failed, at the site 'site0', so no round begins"
+    with pytest.raises(dist.DistBackendError, match="abort" if rank < 2 else elsewhere):
+        DiLoCo(nn.Linear(2, 2), OUTER, 4, inner_group=inner)
+
+
+def test_an_inner_group_that_has_failed_is_an_error_at_all_sites() -> None:
+    with Ranks(3, of_rank=[*_site(0), *_site(1)[:1]]) as ranks:
+        ranks.init()
+        ranks.run(_expect_a_failed_inner_group)
+
+
 def _other_defaults(_rank: int, form: str) -> list[bytes]:
     """The parameters, as trained with each default."""
     trained = []
