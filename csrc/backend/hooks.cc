@@ -44,7 +44,7 @@ void Hooks::completed(std::uint64_t key) const {
   for (const auto& [id, hook] : completion_) {
     CompletionHookArgs args;
     args.completionKey = key;
-    hook(args);
+    orLogged("a completion hook of a group", [&] { hook(args); });
   }
 }
 

@@ -32,7 +32,8 @@ class Hooks {
   void forgetAbort(std::int64_t id);
   void forgetCompletion(std::int64_t id);
 
-  void aborting() const;                    // in the order of their ids; logs what they throw
+  // Both call the hooks in the order of their ids, and log what these throw.
+  void aborting() const;
   void completed(std::uint64_t key) const;  // a call that ended well
 
   static std::uint64_t nextKey();  // unique in the process, for ever
