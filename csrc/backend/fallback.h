@@ -39,7 +39,7 @@ class Fallback : public c10d::Backend {
   using Sizes = std::vector<std::int64_t>;
   // They may outlive the backend.
   struct Parts {
-    std::shared_ptr<Meeting> meeting;  // null if the members need no store to meet
+    std::shared_ptr<Meeting> meeting;  // null for the members of reconfigure(), which have met
     std::shared_ptr<StockNccl> nccl;
     std::shared_ptr<Hooks> hooks;
 

@@ -58,7 +58,7 @@ class Tells {
  public:
   Tells(Accelerator& accelerator, Loop& loop);  // the loop outlives it
 
-  // What the loop is to do, by ToldWords, when one of the accelerator's own streams has told so often.
+  // The loop does this, by ToldWords, when one of the accelerator's own streams has told so often.
   struct Expected {
     std::size_t index;
     Accelerator::Word value;
@@ -66,7 +66,7 @@ class Tells {
   };
   // The stream will tell once more.
   Expected expect(Accelerator::Stream stream, std::function<void()> reached);
-  // That all it holds so far is complete: what has been expected of it for the longest time.
+  // Once the stream has completed all that it holds so far, it tells for the oldest expectation that is left.
   void tell(Accelerator& accelerator, Accelerator::Stream stream);
   const std::shared_ptr<ToldWords>& words() const { return words_; }
 

@@ -1,6 +1,6 @@
 // The load of a rank: its part of a slice at each level, as numbers that follow from the topology alone. They are how
-// many rails it owns, with how many owners each. From these come upper bounds of its bytes that hold for
-// every slice up to a size, where layout.h gives the exact ranges of one size. Immutable.
+// many rails it owns, with how many owners each. From these come upper bounds of its bytes that hold for every slice up
+// to a size, where layout.h gives the exact ranges of one size. Immutable.
 #pragma once
 
 #include <array>

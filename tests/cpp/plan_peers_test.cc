@@ -22,7 +22,7 @@ std::set<int> metIn(const Layout& layout, int rank) {
   return met;
 }
 
-TEST(Peers, AreAllWhomSlicesOfAnySizeAndTurnMeet) {
+TEST(Peers, AreAllWhomSlicesOfAnySizeMeet) {
   const Sites table[] = {{{2, 2}},
                          {{8, 7}},
                          {{2}, {2}},
