@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fairring.trace.records import Call, RankTrace, Receive, Send, Step
 
 LATENCY = 50e-6
+LEAST_BYTES = 16 << 10  # of a message that is recorded
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Job:
 
     machines: int = 3
     sites: int = 1
+    site_of: tuple[int, ...] = ()  # by machine, if sites are unequal
     title: str = "all_reduce"
     ranks: int = 2  # of each machine
     calls: int = 20
@@ -22,6 +24,8 @@ class Job:
     compute: float = 0.1
     sums: float = 2e-3
     rate: float = 1e8  # of a rank, to each other
+    site_rate: float = 1e8  # at most, between sites
+    site_latency: float = LATENCY
     slow_compute: dict[int, float] = field(default_factory=dict)
     slow_sums: dict[int, float] = field(default_factory=dict)
     slow_rate: dict[int, float] = field(default_factory=dict)  # by machine
@@ -46,6 +50,9 @@ class Job:
 
     def _machine(self, rank: int) -> int:
         return rank // self.ranks
+
+    def _site(self, machine: int) -> int:
+        return self.site_of[machine] if self.site_of else machine * self.sites // self.machines
 
     def _sums(self, rank: int) -> float:
         return self.slow_sums.get(rank, self.sums)
@@ -82,7 +89,11 @@ class Job:
                     continue
                 ends = (self._machine(rank), self._machine(peer))
                 rate = min(self.slow_rate.get(machine, self.rate) for machine in ends)
-                arrivals[peer][rank] = began[rank] + part / rate + LATENCY
+                crosses = self._site(ends[0]) != self._site(ends[1])
+                rate, latency = (min(rate, self.site_rate), self.site_latency) if crosses else (rate, LATENCY)
+                arrivals[peer][rank] = began[rank] + part / rate + latency
+                if part < LEAST_BYTES:
+                    continue
                 self._sends[rank].append(Send(number, number, verb, 1, peer, part, began[rank], began[rank]))
                 arrival = Receive(number, number, verb, rank, part, arrivals[peer][rank])
                 self._receives[peer].append(arrival)
@@ -117,6 +128,6 @@ class Job:
             steps=tuple(self._steps[rank]),
             sends=tuple(self._sends[rank]),
             receives=tuple(self._receives[rank]),
-            sites=tuple(f"site{self._machine(one) * self.sites // self.machines}" for one in range(self.world)),
+            sites=tuple(f"site{self._site(self._machine(one))}" for one in range(self.world)),
         )
         return whole.shifted(ahead)

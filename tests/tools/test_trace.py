@@ -86,6 +86,39 @@ def test_the_way_between_sites_is_named_and_the_format_that_would_change_it() ->
     assert named(job) == []
 
 
+def test_a_machine_is_not_slow_for_being_alone_at_its_site() -> None:
+    job = Job(machines=4, ranks=1, site_of=(0, 0, 0, 1), site_rate=1e7)
+    assert named(job) == [("crossing", "the way between sites")]
+    job.slow_rate = {1: 2e6}
+    assert ("link", "machine host1") in named(job)
+    job = Job(machines=4, ranks=1, sites=2, site_rate=1e7, slow_rate={3: 2e6})
+    assert ("link", "machine host3") in named(job), "between the same sites others are quicker"
+
+
+def test_no_format_takes_off_what_calls_wait_for_the_latency() -> None:
+    job = Job(machines=2, ranks=1, sites=2, compute=0.05, title="all_reduce SUM of 1024 Float32")
+    job.call_bytes, job.site_latency = 4096, 0.05
+    assert named(job) == [("crossing", "the way between sites")]
+    assert "of the time less" not in first(job).text
+
+
+@pytest.mark.parametrize(
+    ("title", "forms"),
+    [
+        ("all_reduce AVG of 4000000 BFloat16", ["int8", "int4"]),
+        ("all_reduce AVG of 4000000 Float16", ["int8", "int4"]),
+        ("all_reduce SUM of 1000000 Float64", ["bf16", "int8", "int4"]),
+        ("all_reduce SUM of 3 tensors, the first of 5 Int32 on CUDA", []),
+        ("all_reduce SUM of 3 tensors, the first of 5 Float32, 6 Float16: 11 elements in all", ["int8", "int4"]),
+        ("all_reduce SUM of 5 Float32 as 4 x 4, 1 sparse", []),
+        ("all_reduce MAX of 2000000 Float32", []),
+    ],
+)
+def test_floats_of_any_dtype_can_cross_in_a_format(title: str, forms: list[str]) -> None:
+    job = Job(machines=2, ranks=1, sites=2, compute=0.05, rate=4e7, title=title)
+    assert re.findall(r"(\w+) \d+%", first(job).text) == forms
+
+
 def test_packets_that_went_again_are_told_of_where_a_machine_has_more_of_them() -> None:
     again = "of its packets went again"
     assert again in first(Job(slow_rate={1: 2e7}, again={1: 200})).text

@@ -43,9 +43,10 @@ class OwnSums:
 
 @dataclass
 class CallBlame:
-    """As Blame, but for a single call."""
+    """As Blame, but for a single call. bytes: of its large messages, by (source, target)."""
 
     title: str
+    bytes: Counter[tuple[int, int]] = field(default_factory=Counter)
     late: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wire: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     own: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # sums, copies and its loop
@@ -127,7 +128,19 @@ def blame(ranks: Sequence[RankTrace], last: int | None = None) -> Blame:
     found.staging = {one.rank: _staging(one, window) for one in there}
     found.own_sums = {one.rank: _own_sums(one, window) for one in there}
     found.links = _links(there, window)
+    moved = _moved(there)
+    for number, of_call in zip(numbers[1:], found.by_call, strict=True):
+        of_call.bytes = moved[number]
     return found
+
+
+def _moved(ranks: Sequence[RankTrace]) -> dict[int, Counter[tuple[int, int]]]:
+    """By call and by (source, target), the bytes of large messages."""
+    moved: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for one in ranks:
+        for message in one.receives:
+            moved[message.call][message.peer, one.rank] += message.bytes
+    return moved
 
 
 def _ended(one: RankTrace) -> set[int]:

@@ -6,7 +6,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairring.trace.blame import Blame, CallBlame, Link, dearest
 
@@ -14,6 +14,7 @@ LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
 SHARES = {"bf16": 1 / 2, "int8": 1 / 3.94, "int4": 1 / 7.76}  # of the bytes of fp32, between sites
+_OF_FP32 = {"Float16": 1 / 2, "BFloat16": 1 / 2, "Float32": 1.0, "Float64": 2.0}
 _LOSSY = 0.01  # more than a full queue loses
 _TIMES_LOST = 3.0  # times the packets that others lose
 _QUEUED = 0.2  # a rank whose core is taken waits for this share of the processor time that it wants
@@ -89,59 +90,91 @@ def _late(found: Blame) -> Iterator[Finding]:
 
 def _links(found: Blame, but: str | None) -> Iterator[Finding]:
     """but: a machine to leave out."""
-    best: Finding | None = None
+    slow = []
     for machine in dict.fromkeys(found.ranks[0].machines):
-        if machine == but:
-            continue
-        touching = [link for link in found.links.values() if _touches(found, link, machine)]
-        others = [link for link in found.links.values() if not _touches(found, link, machine)]
+        ways = list(_slow_links(found, machine)) if machine != but else []
+        if ways:
+            seconds = sum(one.seconds for one in ways)
+            slow.append(replace(max(ways, key=lambda one: one.seconds), seconds=seconds))
+    if slow:
+        yield max(slow, key=lambda one: one.seconds)
+
+
+def _slow_links(found: Blame, machine: str) -> Iterator[Finding]:
+    """The machine's links beside those of others that go the same way: within a site, or between the same two."""
+    title, mates = found.title(machine), _mates(found, machine)
+    ways: dict[frozenset[str], list[Link]] = defaultdict(list)
+    for link in found.links.values():
+        ways[_way(found, link.source, link.target)].append(link)
+    for way, links in ways.items():
+        touching = [link for link in links if _touches(found, link, machine)]
+        others = [link for link in links if not _touches(found, link, machine)]
         if not touching or not others:
             continue
         rate, usual = _median(touching), _median(others)
-        if rate < _SLOW * usual:
-            title = found.title(machine)
-            lost, usually = _lost(found, touching), _lost(found, others)
-            lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
-            mates = _mates(found, machine)
-            seconds = (1 - rate / usual) * sum(_wire(call, mates) for call in found.by_call)
-            again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
-            finding = Finding(
-                "loss" if lossy and lost > _LOSSY else "link",
-                title,
-                seconds,
-                f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
-                f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
-            )
-            best = max(filter(None, [best, finding]), key=lambda one: one.seconds)
-    if best is not None:
-        yield best
+        if rate >= _SLOW * usual:
+            continue
+        lost, usually = _lost(found, touching), _lost(found, others)
+        lossy = lost > max(_MUCH_LOST, _TIMES_LOST * usually)
+        again = f", and {lost:.1%} of its packets went again, {usually:.1%} of the others'" if lossy else ""
+        waits = ((ends, seconds) for call in found.by_call for ends, seconds in call.wire.items())
+        waited = sum(seconds for ends, seconds in waits if _way(found, *ends) == way and set(ends) & set(mates))
+        yield Finding(
+            "loss" if lossy and lost > _LOSSY else "link",
+            title,
+            (1 - rate / usual) * waited,
+            f"messages to and from it go at {_rate(rate)}, between others at {_rate(usual)}{again}",
+            f"look at the network card and cable of {title} (ethtool -S, ip -s link), and at who else uses them",
+        )
+
+
+def _way(found: Blame, rank: int, other: int) -> frozenset[str]:
+    """The sites at its ends."""
+    sites = found.ranks[0].sites
+    return frozenset((sites[rank], sites[other])) if sites else frozenset()
 
 
 def _crossings(found: Blame) -> Iterator[Finding]:
-    """The way between sites. A format changes what sums of fp32 wait for, as their bytes; the rest stays."""
-    sites = found.ranks[0].sites
-    if len(set(sites)) < 2:
+    """The way between sites. A format changes the time that the bytes of sums of floats take; the rest stays."""
+    if len(set(found.ranks[0].sites)) < 2:
         return
-    waits = [sum(seconds for (a, b), seconds in call.wire.items() if sites[a] != sites[b]) for call in found.by_call]
     shares = [_share_of(call.title) for call in found.by_call]
+    bytes_take = [_bytes_take(found, call) for call in found.by_call]
     less = {
-        form: sum(wait * (1 - share / now) for wait, now in zip(waits, shares, strict=True) if now and now > share)
+        form: sum(took * (1 - share / now) for took, now in zip(bytes_take, shares, strict=True) if now and now > share)
         for form, share in SHARES.items()
     }
-    would = ", ".join(f"{form} {seconds / found.span:.0%}" for form, seconds in less.items() if seconds > 0)
+    would = [f"{form} {seconds / found.span:.0%}" for form, seconds in less.items() if seconds >= 0.005 * found.span]
     yield Finding(
         "crossing",
         "the way between sites",
-        sum(waits),
-        "calls wait for messages that cross it" + (f"; by their bytes, {would} of the time less" if would else ""),
+        sum(sum(_crossing(found, call).values()) for call in found.by_call),
+        "calls wait for messages that cross it"
+        + (f"; by their bytes, {', '.join(would)} of the time less" * bool(would)),
         "let gradients cross in one of the formats of fairring.between_sites, or make outer steps (fairring.outer)",
     )
 
 
+def _crossing(found: Blame, call: CallBlame) -> dict[tuple[int, int], float]:
+    """Seconds that the call waited for each link between sites."""
+    return {ends: seconds for ends, seconds in call.wire.items() if len(_way(found, *ends)) > 1}
+
+
+def _bytes_take(found: Blame, call: CallBlame) -> float:
+    """The part of these seconds that the bytes take, at the rates of the links. The rest is latency."""
+    return sum(
+        min(seconds, call.bytes[ends] / found.links[ends].bytes_per_second)
+        for ends, seconds in _crossing(found, call).items()
+        if ends in found.links
+    )
+
+
 def _share_of(title: str) -> float | None:
-    """Of the bytes of fp32, those in which the call crosses; None if it can't cross in a format."""
-    found = re.match(r"all_reduce(?: as (\w+) between sites)? (?:SUM|AVG) of (?:.* )?Float32", title)
-    return SHARES.get(found[1], 1.0) if found else None
+    """The bytes in which the call crosses, as a share of fp32's; None if it can't cross in a format."""
+    found = re.match(
+        r"all_reduce(?: as (\w+) between sites)? (?:SUM|AVG) of (?:.* )?(B?Float(?:16|32|64))\b(?! as)", title
+    )
+    return SHARES.get(found[1], _OF_FP32[found[2]]) if found else None
 
 
 def _slow_core(found: Blame) -> tuple[int, float] | None:
