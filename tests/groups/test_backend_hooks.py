@@ -236,7 +236,7 @@ def _register_abort_hooks(_rank: int) -> None:
     group: Any = dist.group.WORLD
     backend = group._get_backend(torch.device("cpu"))
     assert backend.supports_abort_hooks
-    backend.register_abort_hook(0, lambda: {}["an exception"])
+    backend.register_abort_hook(0, lambda: int("an exception"))
     backend.register_abort_hook(1, lambda: _seen.append("kept"))
     backend.register_abort_hook(2, lambda: _seen.append("taken back"))
     backend.unregister_abort_hook(2)

@@ -106,12 +106,14 @@ def _other_defaults(rank: int, defaults: Callable[[], AbstractContextManager[Non
     with defaults():
         for _ in range(2):
             replica(sample).square().mean().backward()
-        all_reduce(model.weight.grad, "int4").wait()
+        gradient = model.weight.grad
+        assert gradient is not None
+        all_reduce(gradient, "int4").wait()
     (kept,) = residuals.state_dict()["buckets"].values()
     assert kept.dtype == torch.float32
     assert kept.is_cpu
     assert kept.any()
-    return hashlib.sha256(model.weight.grad.numpy().tobytes()).hexdigest()
+    return hashlib.sha256(gradient.numpy().tobytes()).hexdigest()
 
 
 @contextmanager
@@ -123,8 +125,10 @@ def _float64() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-def _meta() -> AbstractContextManager[None]:
-    return torch.device("meta")
+@contextmanager
+def _meta() -> Iterator[None]:
+    with torch.device("meta"):
+        yield
 
 
 def test_the_programs_default_dtype_and_device_do_not_matter(four: Ranks) -> None:
