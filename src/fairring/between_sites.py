@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from threading import Thread
 from typing import Any
 
 import torch
@@ -44,45 +43,60 @@ def all_reduce(
     """
     if not tensor.is_floating_point():
         raise ValueError(f"sums that cross between sites as {format} are of floats, not of {tensor.dtype}")
-    whole = tensor.detach().to("cpu", torch.float32).contiguous()
+    if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        raise ValueError(f"sums that cross between sites as {format} need a place for each element: clone the tensor")
+    is_as_needed = tensor.is_cpu and tensor.dtype == torch.float32 and tensor.is_contiguous()
+    whole = tensor.detach() if is_as_needed else tensor.detach().to("cpu", torch.float32).contiguous()
     if residual is None:
         residual = zeros_of_floats(whole.numel())
     how = dist.ReduceOp(getattr(op, "op", op))  # torch's options have a ReduceOp, programs give its type
     work: Any = _core.all_reduce_between_sites(_backend(group), format, whole, residual, how)
-    return work if whole.data_ptr() == tensor.data_ptr() else _CopiedBack(work, tensor, whole)
+    return work if is_as_needed else _CopiedBack(work, tensor, whole)
 
 
 class _CopiedBack(dist._Work):
-    """A call whose result is copied to the tensor by a thread of its own: the engine's must not wait for a device."""
+    """A call whose result is copied to the tensor where futures' callbacks run, with the caller's thread-local state.
+
+    The engine's thread must not wait for a device.
+    """
 
     def __init__(self, work: Any, tensor: Tensor, whole: Tensor) -> None:
         super().__init__()
-        self._work, self._tensor, self._whole = work, tensor, whole
-        self._copied: Any = torch.futures.Future()
-        Thread(target=self._copy, daemon=True).start()
 
-    def _copy(self) -> None:
-        try:
-            self._work.wait()
-            self._tensor.detach().copy_(self._whole)
-            if not self._tensor.is_cpu:  # the caller's streams do not wait for this thread's
-                torch.accelerator.current_stream(self._tensor.device).synchronize()
-        except Exception as error:
-            self._copied.set_exception(error)
-        else:
-            self._copied.set_result([self._tensor])
+        def copy_back(done: torch.futures.Future[list[Tensor]]) -> list[Tensor]:
+            done.value()
+            tensor.detach().copy_(whole)
+            if not tensor.is_cpu:  # the caller's streams do not wait for this thread's
+                torch.accelerator.current_stream(tensor.device).synchronize()
+            return [tensor]
+
+        self._work = work
+        self._copied: Any = work.get_future().then(copy_back)
 
     def wait(self, timeout: timedelta = timedelta()) -> bool:
-        if timeout:
-            self._work.wait(timeout)
+        self._work.wait(timeout)
         self._copied.wait()
         return True
+
+    def synchronize(self) -> None:
+        self.wait()
 
     def get_future(self) -> Any:
         return self._copied
 
     def is_completed(self) -> bool:
         return bool(self._copied.done())
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        try:
+            if self.is_completed():
+                self.wait()
+        except Exception as error:
+            return error
+        return None
 
 
 def zeros_of_floats(*shape: int) -> Tensor:

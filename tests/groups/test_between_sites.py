@@ -97,6 +97,54 @@ def test_what_can_not_cross_so_is_refused(four: Ranks) -> None:
     four.run(_refused)
 
 
+def _ways_to_wait(rank: int) -> None:
+    """Of a sum that is copied back: all see it complete, and the caller's inference mode holds for the copy."""
+    for wait in (lambda work: work.wait(), lambda work: work.synchronize(), lambda work: work.get_future().wait()):
+        with torch.inference_mode():
+            tensor = torch.full((300,), rank, dtype=torch.float64)
+            work = all_reduce(tensor, "int8")
+            wait(work)
+        assert (tensor - 6).abs().max() < 0.1
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.exception() is None
+    empty = torch.empty(0, dtype=torch.bfloat16)
+    for tensor in (empty, empty.float(), torch.ones(2, 3).t()):
+        (result,) = all_reduce(tensor, "int8").get_future().wait()
+        assert result.dtype == tensor.dtype
+        assert result.data_ptr() == tensor.data_ptr()
+    residual = torch.full((6,), 0.25)
+    with pytest.raises(ValueError, match="need a place for each element: clone the tensor"):
+        all_reduce(torch.ones(3).expand(2, 3), "int8", residual)
+    assert residual.tolist() == [0.25] * 6
+
+
+def test_a_sum_that_is_copied_back_ends_like_any_other(four: Ranks) -> None:
+    four.run(_ways_to_wait)
+
+
+def _fail(rank: int) -> None:
+    """Rank 0 alone makes the call, and the group is ended."""
+    group: Any = dist.new_group()
+    if rank:
+        return
+    residual = torch.zeros(300)
+    work = all_reduce(torch.ones(300, dtype=torch.float64), "int8", residual, group=group)
+    assert not work.is_completed()
+    assert not work.is_success()
+    group._get_backend(torch.device("cpu")).abort()
+    for wait in (work.wait, work.synchronize):
+        with pytest.raises(dist.DistBackendError, match="abort"):
+            wait()
+    assert work.is_completed()
+    assert not work.is_success()
+    assert "abort" in str(work.exception())
+
+
+def test_a_sum_that_would_be_copied_back_fails_like_any_other(four: Ranks) -> None:
+    four.run(_fail)
+
+
 def _other_defaults(rank: int, defaults: Callable[[], AbstractContextManager[None]]) -> str:
     """A hash of gradients that crossed so, with residuals."""
     torch.manual_seed(rank)
