@@ -89,19 +89,16 @@ void GatedRails::enqueueStep(const At& at, const Slice& slice, std::size_t step)
   const Plan& plan = *slice.plan;
   if (!isForDevice(plan, step)) return;
   await(at, slice, step);
-  if (!reduces(plan[step].verb)) {
-    const Range shard = machineShard(slice);
-    return copyIn(at, slice, shard.begin, shard.size());
-  }
-  const std::uint64_t areas = receiveOffset(plan, *slice.layout, step);
-  copyIn(at, slice, areas, receiveOffset(plan, *slice.layout, step + 1) - areas);
+  if (!reduces(plan[step].verb)) return copyIn(at, slice, machineShard(slice));
+  const Range areas{receiveOffset(plan, *slice.layout, step), receiveOffset(plan, *slice.layout, step + 1)};
+  copyIn(at, slice, areas);
   sum(at, slice, step);
   if (!goesOutAfter(plan, step)) return;
   for (const Range& range : reducedRanges(plan[step], *slice.layout)) copyOut(at, slice, range);
   tells_.tell(at.accelerator, at.stream);
 }
 
-// What a reducing step has brought, by the device.
+// Sums what a reducing step has brought, on the device.
 void GatedRails::sum(const At& at, const Slice& slice, std::size_t step) {
   const Sums sums = DenseBody::sums(slice, step, slice.body->transfers(slice, step));
   for (const Sum& sum : sums)
@@ -109,12 +106,11 @@ void GatedRails::sum(const At& at, const Slice& slice, std::size_t step) {
 }
 
 void GatedRails::copyOut(const At& at, const Slice& slice, const Range& range) const {
-  const std::uint64_t offset = range.begin;
-  at.accelerator.copyOut(at.stream, pinnedImage(slice) + offset, slice.image + offset, range.size());
+  at.accelerator.copyOut(at.stream, pinnedImage(slice) + range.begin, slice.at(range), range.size());
 }
 
-void GatedRails::copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const {
-  at.accelerator.copyIn(at.stream, slice.image + offset, pinnedImage(slice) + offset, bytes);
+void GatedRails::copyIn(const At& at, const Slice& slice, const Range& range) const {
+  at.accelerator.copyIn(at.stream, slice.at(range), pinnedImage(slice) + range.begin, range.size());
 }
 
 void GatedRails::await(const At& at, const Slice& slice, std::size_t gate) const {

@@ -43,7 +43,7 @@ class GatedRails {
   };
   void enqueueStep(const At& at, const Slice& slice, std::size_t step);
   void copyOut(const At& at, const Slice& slice, const Range& range) const;
-  void copyIn(const At& at, const Slice& slice, std::uint64_t offset, std::uint64_t bytes) const;
+  void copyIn(const At& at, const Slice& slice, const Range& range) const;
   static void sum(const At& at, const Slice& slice, std::size_t step);
   void await(const At& at, const Slice& slice, std::size_t gate) const;
   std::byte* pinnedImage(const Slice& slice) const { return pinned_.get() + slice.stagingOffset; }
