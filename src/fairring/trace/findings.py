@@ -13,8 +13,6 @@ from fairring.trace.blame import Blame, CallBlame, Link, dearest
 LEAST_SHARE = 0.1  # share of the time from which a cause is named
 _SLOW = 0.6  # of its siblings' rate
 _MUCH_LOST = 0.003  # share of packets
-SHARES = {"bf16": 1 / 2, "int8": 1 / 3.94, "int4": 1 / 7.76}  # of the bytes of fp32, between sites
-_OF_FP32 = {"Float16": 1 / 2, "BFloat16": 1 / 2, "Float32": 1.0, "Float64": 2.0}
 _LOSSY = 0.01  # more than a full queue loses
 _TIMES_LOST = 3.0  # times the packets that others lose
 _QUEUED = 0.2  # a rank whose core is taken waits for this share of the processor time that it wants
@@ -22,6 +20,9 @@ _TWICE = 2.0
 _SLOW_CORE = 3.0  # times as long as others' sums
 _MORE = 1.5  # times the share that any single rank loses, for a loss of all ranks of a machine
 _PARTS = 8  # a late rank is late in more than half of these consecutive parts of the calls
+# Of the bytes of fp32: in each format between sites, and of other floats as they are.
+_SHARES = {"bf16": 1 / 2, "int8": 1 / 3.94, "int4": 1 / 7.76}
+_OF_FP32 = {"Float16": 1 / 2, "BFloat16": 1 / 2, "Float32": 1.0, "Float64": 2.0}
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _crossings(found: Blame) -> Iterator[Finding]:
     bytes_take = [_bytes_take(found, call) for call in found.by_call]
     less = {
         form: sum(took * (1 - share / now) for took, now in zip(bytes_take, shares, strict=True) if now and now > share)
-        for form, share in SHARES.items()
+        for form, share in _SHARES.items()
     }
     would = [f"{form} {seconds / found.span:.0%}" for form, seconds in less.items() if seconds >= 0.005 * found.span]
     yield Finding(
@@ -174,7 +175,7 @@ def _share_of(title: str) -> float | None:
     found = re.match(
         r"all_reduce(?: as (\w+) between sites)? (?:SUM|AVG) of (?:.* )?(B?Float(?:16|32|64))\b(?! as)", title
     )
-    return SHARES.get(found[1], _OF_FP32[found[2]]) if found else None
+    return _SHARES.get(found[1], _OF_FP32[found[2]]) if found else None
 
 
 def _slow_core(found: Blame) -> tuple[int, float] | None:
