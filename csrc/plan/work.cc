@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/grain.h"
-
 namespace fairring {
 
 StepWork workOf(const Step& step, const Load& load, std::uint64_t sliceBytes) {
