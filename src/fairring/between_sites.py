@@ -85,7 +85,8 @@ class _CopiedBack(dist._Work):
         return self._copied
 
     def is_completed(self) -> bool:
-        return bool(self._copied.done())
+        failed = self._work.is_completed() and not self._work.is_success()
+        return bool(failed or self._copied.done())  # wait() raises before callbacks have run
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None
