@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,10 +19,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from fairring import members
 from fairring.between_sites import Residuals, all_reduce, compress_shards, compressed
+from fairring.format_trial import FORMATS, least_lossy
 from fairring.traffic import Moved, traffic
 
 STEPS = 6
+HAS_RECONFIGURE = hasattr(dist.distributed_c10d, "_reconfigure")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,8 @@ def _refused(rank: int) -> None:
         all_reduce(torch.ones(3, dtype=torch.int64), "int8")
     for model, residuals, text in (
         (nn.Linear(2, 2), Residuals("int8"), "needs a model that fully_shard has cut between the ranks of a site"),
-        (nn.Linear(2, 2), Residuals(lambda _: "int8"), "the format can't be a function of them: give its name"),
+        (nn.Linear(2, 2), Residuals(lambda _: "int8"), "no buckets whose format a function .* could choose: give its"),
+        (nn.Linear(2, 2), Residuals("auto"), "no buckets whose format .* or auto could choose: give its name"),
         (_sharded(_mesh()), Residuals("int8"), r"has 3 such modules, over \[\(2, 2\)\]"),
         (_sharded(_mesh()["shard"]), Residuals("int8"), "needs a group: give Residuals the group of the ranks that"),
         (
@@ -184,6 +190,109 @@ def test_the_programs_default_dtype_and_device_do_not_matter(four: Ranks) -> Non
         len({digest for defaults in (nullcontext, _float64, _meta) for digest in four.run(_other_defaults, defaults)})
         == 1
     )
+
+
+# --- auto
+
+TURNS = 4 * len(FORMATS)  # steps of a trial
+
+
+def _in_turns(rank: int) -> tuple[list[str | None], list[bool]]:
+    """The formats of a training's steps, and hashes of its parameters: as trained, and from checkpoints.
+
+    On rank 1 alone steps in bf16 are slow. In the end rank 0 alone goes on without a checkpoint.
+    """
+    took = (1.0 + 9 * (number % 4 == 0) + 9 * (number % 4 == 1 and rank == 1) for number in itertools.count())
+    clock = mock.Mock(monotonic=mock.Mock(side_effect=itertools.accumulate(took, initial=0.0)))
+    said: list[str | None] = []
+
+    def noted(residuals: Residuals, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        future = compressed(residuals, bucket)
+        if bucket.index() == 0 and residuals._trial is not None:
+            said.append(residuals._trial.format)
+        return future
+
+    noted.__annotations__ = compressed.__annotations__
+    with mock.patch("fairring.format_trial.time", clock):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64))
+        replica, residuals = DistributedDataParallel(model, bucket_cap_mb=0.05), Residuals("auto")
+        replica.register_comm_hook(residuals, noted)
+        _train_replica(replica, rank, range(TURNS + 2))
+        saved = copy.deepcopy((model.state_dict(), residuals.state_dict()))
+        steps = range(TURNS + 2, TURNS + 4)
+        ours = _train_replica(replica, rank, steps)
+        model.load_state_dict(saved[0])
+        residuals.load_state_dict(saved[1])
+        same = [torch.equal(ours, _train_replica(replica, rank, steps))]
+        of_ranks: list[Any] = [None] * 4
+        dist.all_gather_object(of_ranks, ours)
+        same.append(all(torch.equal(ours, other) for other in of_ranks))
+        if rank:
+            residuals.load_state_dict(saved[1])
+        else:
+            residuals.load_state_dict(Residuals("auto").state_dict())
+        _train_replica(replica, rank, range(2))
+    return said, same
+
+
+def _train_replica(replica: nn.Module, rank: int, steps: range) -> Tensor:
+    """Returns the parameters."""
+    for step in steps:
+        sample = torch.randn(16, 64, generator=torch.Generator().manual_seed(100 * step + rank))
+        replica.zero_grad()
+        (replica(sample) - sample.flip(1)).square().mean().backward()
+        with torch.no_grad():
+            for parameter in replica.parameters():
+                assert parameter.grad is not None
+                parameter -= 0.5 * parameter.grad
+    return torch.cat([parameter.detach().flatten() for parameter in replica.parameters()])
+
+
+def test_auto_lets_formats_take_turns_and_all_ranks_keep_the_one_that_is_quick_on_all(four: Ranks) -> None:
+    chosen = ["int8"] * 2
+    said = four.run(_in_turns)
+    assert [one[0] for one in said] == [[*FORMATS * 4, *chosen * 3, None, "bf16"]] * 4
+    assert [one[1] for one in said] == [[True, True]] * 4
+
+
+kept: dict[str, Any] = {}  # what a rank keeps from one call to the next
+
+
+def _begin_apart(_rank: int) -> str:
+    kept["group"] = members.new_group()
+    kept["residuals"] = Residuals("auto", kept["group"])
+    return members.handle(kept["group"])
+
+
+def _begin_trial(_rank: int, number: int, handles: list[str]) -> list[str | None]:
+    members.reconfigure(number, handles, kept["group"]).wait()
+    bucket = mock.Mock(index=lambda: 0, buffer=lambda: torch.empty(0))
+    return [kept["residuals"].format_of(bucket) for _ in range(3)]
+
+
+@pytest.mark.skipif(not HAS_RECONFIGURE, reason="PyTorch before 2.15 has no reconfigure")
+def test_auto_begins_anew_where_members_may_be_new(four: Ranks) -> None:
+    handles = four.run(_begin_apart)
+    for number in (1, 2):
+        assert four.run(_begin_trial, number, handles) == [[None, "bf16", "int8"]] * 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "format_"),
+    [
+        ([10.0, 5.5, 3.2, 2.4], "int4"),
+        ([10.0, 5.5, 2.6, 2.4], "int8"),
+        ([1.0, 1.0, 1.0, 1.0], None),
+        ([1.09, 1.0, 1.2, 1.3], None),
+        ([1.11, 1.0, 1.2, 1.3], "bf16"),
+        ([0.0, 0.0, 0.0, 0.0], None),
+    ],
+)
+def test_auto_takes_the_least_lossy_format_that_is_as_fast_as_any_but_for_a_tenth(
+    seconds: list[float], format_: str | None
+) -> None:
+    assert FORMATS[least_lossy(seconds)] == format_
 
 
 # --- FSDP2
